@@ -1,0 +1,223 @@
+"""Every error interlock raises on purpose, as one tree.
+
+The class says whose fault it is, and where a builtin fits it is that builtin too::
+
+    InterlockError
+    ├── LocalProtocolError          our caller is about to break the specification
+    ├── RemoteProtocolError         the peer broke the specification
+    │   ├── ParseError              a message that is not acceptable JSON-RPC
+    │   └── MessageTooLarge         a message over the size limit
+    ├── RemoteError                 the peer answered with a JSON-RPC error
+    ├── RequestTimeout              no answer in time                (TimeoutError)
+    ├── ConnectionClosed            the connection ended             (ConnectionError)
+    │   └── ServerExited            ... because the process ended
+    ├── SpawnError                  a server program cannot be started (OSError)
+    ├── RevisionError               no protocol revision in common
+    ├── CapabilityError             the peer does not offer this feature
+    ├── ConfigError                 a configuration file is wrong    (ValueError)
+    ├── SchemaError                 a JSON Schema we refuse to use   (ValueError)
+    ├── InvalidArguments            arguments do not fit the tool    (ValueError)
+    ├── UnknownTool                 no tool has this name            (LookupError)
+    ├── ServerUnavailable           the tool's server is down, disabled or unknown
+    ├── ToolError                   a tool says no, in words for the model
+    ├── StepLimit                   the model kept calling tools
+    ├── ModelError                  a model cannot answer
+    │   ├── ModelUnavailable        no such model, no key, no connection
+    │   ├── ModelRefused            the provider refused the key or the request
+    │   ├── ModelOverloaded         rate limit or overload
+    │   └── ModelInterrupted        the answer was cut off
+    ├── MissingExtra                an optional dependency is not installed (ImportError)
+    └── StoreError                  conversations cannot be read or written
+        ├── StoreLocked             another process holds the database too long
+        ├── StoreCorrupt            the file is damaged, or not a database
+        ├── StoreTooNew             written by a newer interlock
+        └── UnknownConversation     no conversation has this id      (LookupError)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class InterlockError(Exception):
+    """Anything this package raises on purpose. Its text is one line, fit to be shown."""
+
+
+# Protocol
+
+
+class LocalProtocolError(InterlockError):
+    """We were about to break the specification. Fix the calling code."""
+
+
+class RemoteProtocolError(InterlockError):
+    """The peer broke the specification. Its other messages are not affected."""
+
+
+class ParseError(RemoteProtocolError):
+    """A message that is not acceptable JSON-RPC. `code` is the JSON-RPC code it deserves."""
+
+    def __init__(self, message: str, code: int = -32700) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class MessageTooLarge(RemoteProtocolError):
+    """A message over the size limit. Framing is lost, so the connection is closed."""
+
+
+class RemoteError(InterlockError):
+    """The peer answered a request with a JSON-RPC error.
+
+    Attributes:
+        code: JSON-RPC error code, such as -32602.
+        message: The peer's words.
+        data: The peer's details, any JSON value, or None.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class RequestTimeout(InterlockError, TimeoutError):
+    """No answer within the time allowed. The peer has been told to stop."""
+
+
+class ConnectionClosed(InterlockError, ConnectionError):
+    """The connection ended before the answer came, or was never open."""
+
+
+class ServerExited(ConnectionClosed):
+    """The server's process ended.
+
+    Attributes:
+        code: Exit code; negative is the signal that ended it; None when unknown.
+        stderr: The last lines it wrote to stderr.
+    """
+
+    def __init__(self, message: str, code: int | None = None, stderr: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.stderr = stderr
+
+
+class SpawnError(InterlockError, OSError):
+    """A server program cannot be started: not found, not executable, bad folder."""
+
+    # OSError.__str__ wants (errno, text); ours is one sentence.
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class RevisionError(InterlockError):
+    """The peer speaks no protocol revision that we speak."""
+
+
+class CapabilityError(InterlockError):
+    """The peer does not offer this feature, so the request was not sent."""
+
+
+# Configuration and tools
+
+
+class ConfigError(InterlockError, ValueError):
+    """A configuration file or setting is wrong. The text names file, place and way out."""
+
+
+class SchemaError(InterlockError, ValueError):
+    """A JSON Schema that is invalid, too large, or refers to the outside."""
+
+
+class InvalidArguments(InterlockError, ValueError):
+    """Arguments do not fit the tool's input schema. The tool was not called."""
+
+
+class UnknownTool(InterlockError, LookupError):
+    """No tool has this name."""
+
+
+class ServerUnavailable(InterlockError):
+    """The tool's server is down, disabled or unknown.
+
+    Attributes:
+        server: Its name in the toolbox.
+        reason: Why, in one line.
+    """
+
+    def __init__(self, server: str, reason: str) -> None:
+        super().__init__(f"server {server!r} is not available: {reason}")
+        self.server = server
+        self.reason = reason
+
+
+class ToolError(InterlockError):
+    """A tool says no. The text goes to the model, so write it for the model."""
+
+
+# Models and the agent
+
+
+class StepLimit(InterlockError):
+    """The model was still calling tools after the last round allowed."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__(f"the model was still calling tools after {rounds} rounds")
+        self.rounds = rounds
+
+
+class ModelError(InterlockError):
+    """A model cannot answer. `__cause__` is the vendor package's own error, if any."""
+
+
+class ModelUnavailable(ModelError):
+    """No such model, no key, or no connection. The text says what to set or start."""
+
+
+class ModelRefused(ModelError):
+    """The provider refused the key or the request. Asking again will not help."""
+
+
+class ModelOverloaded(ModelError):
+    """Rate limit or overload, after the vendor package's own retries."""
+
+
+class ModelInterrupted(ModelError):
+    """The answer was cut off. What had arrived is not part of the conversation."""
+
+
+class MissingExtra(InterlockError, ImportError):
+    """An optional dependency is not installed.
+
+    Attributes:
+        extra: Name for `pip install 'interlock[...]'`.
+    """
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an extra: pip install 'interlock[{extra}]'")
+        self.extra = extra
+
+
+# Store
+
+
+class StoreError(InterlockError):
+    """Conversations cannot be read or written. Nothing that was stored is lost."""
+
+
+class StoreLocked(StoreError):
+    """Another process holds the database for longer than we wait."""
+
+
+class StoreCorrupt(StoreError):
+    """The file is damaged, or is not a database."""
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer version of interlock."""
+
+
+class UnknownConversation(StoreError, LookupError):
+    """No conversation has this id."""

@@ -1,0 +1,60 @@
+"""What a conversation consists of, the same for every model provider.
+
+A conversation is a plain list of messages. Two rules make it valid for every provider:
+
+1. Each tool call of an `AssistantMessage` is answered by one `ToolMessage` with its id.
+2. Those answers come right after it, in the order of the calls, before anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class ToolCall(Struct, frozen=True, omit_defaults=True):
+    """The model asks for one run of a tool.
+
+    `malformed` holds the model's text when it is not a JSON object; `input` is then empty
+    and the call must be answered with an error instead of being run.
+    """
+
+    id: str
+    name: str  # the wire name that was offered to the model
+    input: dict[str, Any] = {}
+    malformed: str | None = None
+
+
+class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
+    """What the program tells the model before the conversation."""
+
+    content: str
+
+
+class UserMessage(Struct, frozen=True, tag_field="role", tag="user"):
+    """What the person says."""
+
+    content: str
+
+
+class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", omit_defaults=True):
+    """What the model says: text, tool calls, or both."""
+
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    # What one provider wants back word for word (thinking signatures, reasoning_content):
+    # {"provider": "anthropic", ...}. Sent back to that provider, ignored by the others.
+    provider_data: dict[str, Any] | None = None
+
+
+class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaults=True):
+    """What one tool call gave: the answer to `ToolCall.id`."""
+
+    tool_call_id: str
+    content: str
+    name: str = ""  # the wire name, as in the call
+    is_error: bool = False
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage

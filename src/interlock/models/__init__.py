@@ -1,0 +1,89 @@
+"""Language models behind one small interface: messages and tools in, streamed events out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from interlock.errors import ModelInterrupted
+from interlock.messages import AssistantMessage, Message
+
+
+class ToolDefinition(Struct, frozen=True):
+    """A tool as it is offered to a model, in no provider's format yet."""
+
+    name: str  # wire name: 1-64 of [A-Za-z0-9_-]
+    description: str
+    input_schema: bytes  # JSON Schema, encoded, as the server gave it
+
+
+class Usage(Struct, frozen=True):
+    """Tokens counted by the provider; 0 when it does not tell."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class TextDelta(Struct, frozen=True):
+    """The next piece of the answer's text."""
+
+    text: str
+
+
+class ReasoningDelta(Struct, frozen=True):
+    """The next piece of what the model thinks aloud. Not part of the answer."""
+
+    text: str
+
+
+class Reply(Struct, frozen=True):
+    """The whole answer. Always the last event of a stream, and there is exactly one.
+
+    `stop_reason` is "end", "tool_calls", "length" (cut by the token limit) or "refusal".
+    """
+
+    message: AssistantMessage
+    usage: Usage = Usage()
+    stop_reason: str = "end"
+
+
+ModelEvent = TextDelta | ReasoningDelta | Reply
+
+
+class Model(Protocol):
+    """One model of one provider.
+
+    `stream` raises only subclasses of `errors.ModelError` and `errors.MissingExtra` for what
+    goes wrong on the way; after an error nothing of the answer counts.
+    """
+
+    @property
+    def name(self) -> str:
+        """Provider and model, as in `--model`: "anthropic:claude-…"."""
+        ...
+
+    def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
+    ) -> AsyncIterator[ModelEvent]:
+        """Ask the model; yield pieces as they come, then one `Reply`."""
+        ...
+
+    async def close(self) -> None:
+        """Let connections and memory go. Closing twice is fine."""
+        ...
+
+
+async def complete(
+    model: Model, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
+) -> Reply:
+    """Ask the model and return the whole answer.
+
+    Raises:
+        ModelError: See `Model.stream`.
+    """
+    async for event in model.stream(messages, tools):
+        if isinstance(event, Reply):
+            return event
+    raise ModelInterrupted(f"{model.name} ended its answer without saying so")
