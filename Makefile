@@ -1,0 +1,103 @@
+# The commands of this repository. They need Python >= 3.11 and a package index;
+# everything is installed into .venv, once for each requirements file.
+
+PYTHON ?= python3 python3.13 python3.12 python3.11
+
+bin := .venv/bin
+pip := $(bin)/python -m pip --disable-pip-version-check --no-input -qq
+
+# A prompt is data: make must not read `$` in it. From the environment it would
+# be somebody's shell prompt.
+ifeq ($(origin PROMPT),command line)
+override PROMPT := $(value PROMPT)
+else
+override PROMPT :=
+endif
+export PROMPT
+
+.PHONY: help chat test lint format conformance bench requirements clean
+
+help:
+	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
+	@echo "make chat            the same, as a conversation"
+	@echo "make test            all tests"
+	@echo "make lint            ruff and mypy"
+	@echo "make format          let ruff put the style right"
+	@echo "make conformance     every message against the specification's schemas"
+	@echo "make bench           the numbers behind docs and budgets"
+	@echo "make requirements    newest versions into requirements/*.txt"
+	@echo "make clean           remove .venv and build"
+
+chat: .venv/.stamp-interlock
+	@PATH="$(CURDIR)/$(bin):$$PATH"; export PATH; \
+	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
+
+test: .venv/.stamp-dev
+	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2
+
+lint: .venv/.stamp-dev
+	$(bin)/ruff check
+	$(bin)/ruff format --check
+	$(bin)/mypy
+
+format: .venv/.stamp-dev
+	$(bin)/ruff check --fix
+	$(bin)/ruff format
+
+conformance: build/conformance/.stamp
+	@$(bin)/python tests/conformance/stdio_client.py build/conformance/schemas
+
+bench: .venv/.stamp-dev
+	@for script in benchmarks/*.py; do \
+	    echo "$$script"; \
+	    PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python "$$script" || exit 1; \
+	done
+
+# Newest versions that pyproject.toml and requirements/*.in allow, with the hashes
+# of every file of each, for every platform and Python >= 3.11. No index is named.
+compile := UV_CUSTOM_COMPILE_COMMAND="make requirements" $(bin)/uv pip compile --quiet \
+    --no-config --universal --python-version 3.11 --generate-hashes
+
+requirements: .venv/.stamp-dev
+	$(compile) --upgrade --all-extras pyproject.toml requirements/run.in requirements/dev.in \
+	    --output-file requirements/dev.txt
+	$(compile) --extra chat --extra local pyproject.toml requirements/run.in \
+	    --constraint requirements/dev.txt --output-file requirements/run.txt
+	$(compile) pyproject.toml \
+	    --constraint requirements/dev.txt --output-file requirements/base.txt
+	$(compile) --upgrade requirements/conformance.in \
+	    --constraint requirements/dev.txt --output-file requirements/conformance.txt
+
+clean:
+	rm -rf .venv build
+
+# Set-up
+
+$(bin)/python:
+	@for candidate in $(PYTHON); do \
+	    if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        exec "$$candidate" -m venv --clear .venv; \
+	    fi; \
+	done; \
+	echo "error: no Python >= 3.11 among: $(PYTHON); name one: make PYTHON=/path/to/python3" >&2; \
+	exit 1
+
+.venv/.stamp-run: requirements/run.txt | $(bin)/python
+	@echo "installing requirements/run.txt into .venv (once, some 400 MB)" >&2
+	@$(pip) install --require-hashes -r $<
+	@touch $@
+
+.venv/.stamp-interlock: pyproject.toml .venv/.stamp-run
+	@$(pip) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.stamp-dev: requirements/dev.txt .venv/.stamp-interlock
+	@echo "installing requirements/dev.txt into .venv (once)" >&2
+	@$(pip) install --require-hashes -r $<
+	@touch $@
+
+.venv/.stamp-conformance: requirements/conformance.txt .venv/.stamp-dev
+	@echo "installing requirements/conformance.txt into .venv (once)" >&2
+	@$(pip) install --require-hashes -r $<
+	@touch $@
+
