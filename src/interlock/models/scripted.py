@@ -1,0 +1,94 @@
+"""A model that says what it was told to say, for tests and demonstrations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from interlock.errors import ConfigError, ModelUnavailable
+from interlock.messages import AssistantMessage, Message, ToolCall
+from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition
+
+Answer = Callable[[Sequence[Message], Sequence[ToolDefinition]], AssistantMessage]
+Scripted = AssistantMessage | str | list[ToolCall] | tuple[ToolCall, ...] | Exception | Answer
+
+
+class ScriptedRequest(NamedTuple):
+    """What the model was given, as it was at that moment."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolDefinition, ...]
+
+
+class ScriptedModel:
+    """Answers with one entry of its script after the other.
+
+    An entry is a whole message, its text, its tool calls, an exception to raise, or a function
+    of the messages and tools that returns the message. Text is streamed word by word.
+
+    Attributes:
+        requests: What it was given so far, one entry a question.
+    """
+
+    def __init__(self, replies: Iterable[Scripted], *, name: str = "scripted") -> None:
+        self._replies = list(replies)
+        self._name = name
+        self.requests: list[ScriptedRequest] = []
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> ScriptedModel:
+        """Read the script from a JSON list of assistant messages.
+
+        Raises:
+            ConfigError: The file cannot be read, or is something else.
+        """
+        try:
+            text = Path(path).expanduser().read_bytes()
+        except OSError as error:
+            raise ConfigError(f"script {path}: {error.strerror or error}") from error
+        try:
+            replies = msgspec.json.decode(text, type=list[AssistantMessage])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f'script {path}: {error}; it must be a JSON list like [{{"content": "Hello"}}]'
+            ) from error
+        return cls(replies, name=f"scripted:{path}")
+
+    @property
+    def name(self) -> str:
+        """Provider and model, as in `--model`."""
+        return self._name
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
+    ) -> AsyncIterator[ModelEvent]:
+        """Play the next entry of the script."""
+        played = len(self.requests)
+        self.requests.append(ScriptedRequest(tuple(messages), tuple(tools)))
+        if played >= len(self._replies):
+            raise ModelUnavailable(f"the script of {self.name} has no answer {played + 1}")
+        message = _message(self._replies[played], messages, tools)
+        for word in re.findall(r"\s*\S+|\s+$", message.content):
+            yield TextDelta(word)
+        yield Reply(message, stop_reason="tool_calls" if message.tool_calls else "end")
+
+    async def close(self) -> None:
+        """Do nothing; there is nothing to close."""
+
+
+def _message(
+    entry: Scripted, messages: Sequence[Message], tools: Sequence[ToolDefinition]
+) -> AssistantMessage:
+    if isinstance(entry, Exception):
+        raise entry
+    if isinstance(entry, AssistantMessage):
+        return entry
+    if isinstance(entry, str):
+        return AssistantMessage(entry)
+    if isinstance(entry, list | tuple):
+        return AssistantMessage(tool_calls=tuple(entry))
+    return entry(messages, tools)

@@ -1,0 +1,227 @@
+"""What the models behind a vendor's package share: names, ids, schemas, arguments, errors.
+
+The rules of a conversation that every provider accepts are kept here, so that one that began
+with another model can go on:
+
+1. A tool call's id and name are made acceptable the same way wherever they are sent.
+2. A tool's schema is an object at its top level; the rest goes out as the server gave it.
+3. No key, nor a part of one, gets into the text of an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import blake2s
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from interlock.errors import (
+    ModelError,
+    ModelInterrupted,
+    ModelOverloaded,
+    ModelRefused,
+    ModelUnavailable,
+)
+from interlock.messages import ToolCall
+
+# Outgoing
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_COMBINED = ("allOf", "anyOf", "oneOf")
+_REFUSED_AT_THE_TOP = frozenset((*_COMBINED, "$ref", "enum", "not"))
+
+
+def call_id(id: str) -> str:
+    """Return `id`, or the same stand-in each time when another provider's form is not accepted.
+
+    Anthropic takes letters, digits, "_" and "-"; OpenAI takes at most 40 characters.
+    """
+    if _ID.fullmatch(id):
+        return id
+    return f"call_{blake2s(id.encode('utf-8', 'replace'), digest_size=12).hexdigest()}"
+
+
+def call_name(name: str) -> str:
+    """Return the name of a past call in the form providers accept, even one a model made up."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
+
+
+def object_schema(encoded: bytes) -> dict[str, Any]:
+    """Decode a tool's input schema and make its top level what every provider accepts.
+
+    Anthropic and OpenAI refuse a whole request when one schema is not an object at the top, or
+    has a combination there. The properties of such branches are offered side by side; what they
+    exclude is still checked against the real schema before the tool runs.
+    """
+    decoded = msgspec.json.decode(encoded)
+    schema: dict[str, Any] = decoded if isinstance(decoded, dict) else {}
+    if schema.get("type") == "object" and not _REFUSED_AT_THE_TOP.intersection(schema):
+        return schema if "properties" in schema else {**schema, "properties": {}}
+    flat = {key: value for key, value in schema.items() if key not in _REFUSED_AT_THE_TOP}
+    properties = _mapping(schema.get("properties")).copy()
+    required = _names(schema.get("required"))
+    for keyword, branch in _branches(schema):
+        properties = {**_mapping(branch.get("properties")), **properties}
+        if keyword == "allOf":
+            required += [name for name in _names(branch.get("required")) if name not in required]
+    flat |= {"type": "object", "properties": properties}
+    return flat | {"required": required} if required else flat
+
+
+def _branches(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    branches: list[tuple[str, Any]] = [("allOf", {"$ref": schema.get("$ref")})]
+    for keyword in _COMBINED:
+        listed = schema.get(keyword)
+        branches += [(keyword, branch) for branch in (listed if isinstance(listed, list) else [])]
+    return [(keyword, _resolve(schema, _mapping(branch))) for keyword, branch in branches]
+
+
+def _resolve(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
+    match str(branch.get("$ref", "")).split("/"):
+        case ["#", ("$defs" | "definitions") as section, name]:
+            return _mapping(_mapping(schema.get(section)).get(name))
+    return branch
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _names(value: Any) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+# Incoming
+
+
+def event_fields(event: Any) -> Any:
+    """Return what a vendor's event object was made from, unknown fields included."""
+    # The packages build their objects unchecked, so an event may be any JSON value.
+    return event.to_dict(warnings=False) if hasattr(event, "to_dict") else event
+
+
+def tool_call(id: str, name: str, arguments: str) -> ToolCall:
+    """Build a call from what a model wrote; no text at all means no arguments."""
+    if not arguments.strip():
+        return ToolCall(id, name)
+    try:
+        input = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return ToolCall(id, name, malformed=arguments)
+    if input is None:
+        return ToolCall(id, name)
+    if not isinstance(input, dict):
+        return ToolCall(id, name, malformed=arguments)
+    return ToolCall(id, name, input)
+
+
+def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    """Give every call an id of its own: some servers send none, or one for all."""
+    seen: set[str] = set()
+    result = []
+    for call in calls:
+        if not call.id or call.id in seen:
+            call = msgspec.structs.replace(call, id=f"call_{uuid4().hex[:24]}")
+        seen.add(call.id)
+        result.append(call)
+    return tuple(result)
+
+
+# Errors
+
+
+class Endpoint(NamedTuple):
+    """Who is asked, for the text of errors."""
+
+    name: str  # the model, as in --model
+    model: str  # the model, as the provider calls it
+    host: str  # host, or host:port
+    key: str  # the secret, never shown; "" when there is none
+    variable: str  # where a key is looked for
+
+    def explain(self, error: Exception, *, started: bool) -> ModelError:
+        """Say in one line what went wrong and what to do.
+
+        Args:
+            error: From the vendor's package or from reading what it returned.
+            started: The answer had begun to arrive.
+        """
+        self._redact_arguments(error)
+        status = getattr(error, "status_code", None)
+        detail = self._detail(error)
+        if isinstance(status, int) and status >= 400:
+            return self._refusal(status, detail, error)
+        if started:
+            if _error_type(error) == "overloaded_error":
+                return ModelOverloaded(f"{self.name} is overloaded: {detail}; try again later")
+            return ModelInterrupted(f"the answer of {self.name} was cut off: {detail}")
+        if "Timeout" in type(error).__name__:
+            return ModelUnavailable(f"{self.host} did not answer {self.name} in time")
+        reason = self._clean(str(error.__cause__ or error))
+        return ModelUnavailable(f"cannot connect to {self.host} for {self.name}: {reason}")
+
+    def _refusal(self, status: int, detail: str, error: Exception) -> ModelError:
+        if status == 401:
+            return ModelRefused(
+                f"{self.host} refused the key for {self.name} (401); check {self.variable}"
+            )
+        if status == 404:
+            return ModelUnavailable(f"{self.host} has no model {self.model!r} (404): {detail}")
+        if status == 429 and getattr(error, "code", None) != "insufficient_quota":
+            return self._overloaded("limits the rate of", status, detail, error)
+        if status in (503, 529):
+            return self._overloaded("is overloaded and cannot run", status, detail, error)
+        if status == 408 or status >= 500:
+            return ModelUnavailable(f"{self.host} failed to run {self.name} ({status}): {detail}")
+        return ModelRefused(f"{self.host} refused the request to {self.name} ({status}): {detail}")
+
+    def _overloaded(self, what: str, status: int, detail: str, error: Exception) -> ModelError:
+        headers = getattr(getattr(error, "response", None), "headers", {})
+        after = re.fullmatch(r"\d{1,6}(\.\d+)?", str(headers.get("retry-after", "")).strip())
+        when = f"in {after[0]} s" if after else "later"
+        return ModelOverloaded(
+            f"{self.host} {what} {self.name} ({status}): {detail}; try again {when}"
+        )
+
+    def _detail(self, error: Exception) -> str:
+        body = getattr(error, "body", None)
+        if isinstance(body, dict):
+            inner = body.get("error", body)
+            message = inner.get("message") if isinstance(inner, dict) else inner
+            return self._clean(str(message or _error_type(error) or "no reason given"))
+        if isinstance(body, str):  # a page of some proxy, not an answer of the API
+            return f"what came is not from a model API; is the address {self.host} right?"
+        return self._clean(str(error) or type(error).__name__)
+
+    def _clean(self, text: str) -> str:
+        text = " ".join(self.redact(text[:2000]).split())
+        return text if len(text) <= 300 else f"{text[:299]}…"
+
+    def redact(self, text: str) -> str:
+        """Take the key out of a text, and what could be a part of it."""
+        text = re.sub(r"\S*\*{3,}\S*", "[key]", text)  # a key that the provider has masked
+        shortest = 6
+        start = 0
+        while self.key and start + shortest <= len(text):
+            end = start + shortest
+            if text[start:end] not in self.key:
+                start += 1
+                continue
+            while end < len(text) and text[start : end + 1] in self.key:
+                end += 1
+            text = f"{text[:start]}[key]{text[end:]}"
+            start += len("[key]")
+        return text
+
+    def _redact_arguments(self, error: Exception) -> None:
+        # A traceback shows the cause too, and a provider may have put the key into it.
+        error.args = tuple(self.redact(a) if isinstance(a, str) else a for a in error.args)
+
+
+def _error_type(error: Exception) -> str:
+    body = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    return str(inner.get("type") or "") if isinstance(inner, dict) else ""
