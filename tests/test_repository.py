@@ -1,0 +1,219 @@
+"""What the repository promises about itself: its commands, and what it installs."""
+
+import json
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PINNED = sorted((ROOT / "requirements").glob("*.txt"))
+PIN = re.compile(r"^([a-z0-9][a-z0-9.-]*(?:\[[a-z,-]+\])?)==(\S+)( ; [^\\]+)? \\$")
+
+
+def pins(file: Path) -> dict[str, str]:
+    """Return the version of each distribution that `file` pins."""
+    matches = filter(None, map(PIN.match, file.read_text().splitlines()))
+    return {canonicalize_name(match[1].split("[")[0]): match[2] for match in matches}
+
+
+# Commands
+
+
+def test_ci_runs_lint_conformance_and_tests_and_nothing_else():
+    script = (ROOT / ".ci/run").read_text()
+
+    assert re.findall(r"^make .*", script, re.M) == ["make lint", "make conformance", "make test"]
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+def test_every_make_command_in_the_documents_is_a_target():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
+    named = {
+        target
+        for document in documents
+        for target in re.findall(r"(?:^|`)make ([a-z]+)", document.read_text(), re.M)
+    }
+
+    assert {"chat", "test", "lint", "conformance"} <= named
+    assert named <= targets
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout that is set up already, whose programs only write down how they were called."""
+    for name in ("Makefile", "pyproject.toml", "requirements/run.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+        os.utime(tmp_path / name, (0, 0))
+    bin = tmp_path / ".venv/bin"
+    bin.mkdir(parents=True)
+    for program in ("python", "interlock"):
+        (bin / program).write_text(f'#!/bin/sh\nprintf "%s\\0" {program} "$@" >> "$CALLS"\n')
+        (bin / program).chmod(0o755)
+    for stamp in ("run", "interlock"):
+        (tmp_path / f".venv/.stamp-{stamp}").touch()
+    return tmp_path
+
+
+def make(checkout: Path, *arguments: str, **environment: str) -> list[str]:
+    """Run make in `checkout`; return the words that its programs were called with."""
+    calls = checkout / "calls"
+    subprocess.run(
+        ["make", *arguments],
+        cwd=checkout,
+        env={**os.environ, "CALLS": str(calls), **environment},
+        check=True,
+        capture_output=True,
+    )
+    return calls.read_text().split("\0")[:-1] if calls.exists() else []
+
+
+CHAT = ["interlock", "chat", "--config", "examples/mcp.json"]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "What time is it in Asia/Tokyo?",
+        """it's "so" $HOME `date` $(shell touch ran) $(touch ran) ${PATH} # 100 % \\ ; exit""",
+        "$(unfinished",
+        "-5 plus 3",
+        "two\nlines",
+        "müßig",
+    ],
+)
+def test_a_prompt_reaches_the_program_as_it_was_written(checkout: Path, prompt: str):
+    assert make(checkout, "chat", f"PROMPT={prompt}") == [*CHAT, "--", prompt]
+    assert not (checkout / "ran").exists()
+
+
+def test_without_a_prompt_there_is_none_whatever_the_shell_calls_its_own(checkout: Path):
+    assert make(checkout, "chat", PROMPT="%n@%m $(touch ran) ") == CHAT
+
+
+def test_a_second_start_installs_nothing(checkout: Path):
+    assert "python" not in make(checkout, "chat", "PROMPT=hello")
+
+
+def test_a_changed_requirements_file_is_installed_with_its_hashes_checked(checkout: Path):
+    (checkout / "requirements/run.txt").touch()
+    os.utime(checkout / ".venv/.stamp-run", (1, 1))
+
+    calls = " ".join(make(checkout, "chat"))
+
+    assert "--require-hashes -r requirements/run.txt" in calls
+    assert "--no-deps --no-build-isolation --editable ." in calls
+
+
+def test_a_python_that_is_too_old_is_refused_with_the_way_out(tmp_path: Path):
+    old = tmp_path / "python-old"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    (tmp_path / "Makefile").write_bytes((ROOT / "Makefile").read_bytes())
+
+    done = subprocess.run(
+        ["make", ".venv/bin/python", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert done.returncode == 2
+    assert f"error: no Python >= 3.11 among: {old}; name one: make PYTHON=" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+# Requirements
+
+
+@pytest.mark.parametrize("file", PINNED, ids=lambda file: file.name)
+def test_requirements_are_versions_and_hashes_and_no_address(file: Path):
+    text = re.sub(r"^ *#.*\n", "", file.read_text(), flags=re.M)
+    blocks = re.split(r"\n(?! )", text.strip())
+
+    assert blocks
+    for block in blocks:
+        first, *hashes = block.splitlines()
+        assert PIN.match(first), first
+        assert hashes
+        for line in hashes:
+            assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}(?: \\)?", line), line
+
+
+def test_the_lock_of_the_conformance_suite_has_hashes_and_no_registry():
+    folder = ROOT / "tests/conformance"
+    wanted = json.loads((folder / "package.json").read_text())["dependencies"]
+    packages = json.loads((folder / "package-lock.json").read_text())["packages"]
+    root = packages.pop("")
+
+    assert root["dependencies"] == wanted
+    for name, package in packages.items():
+        assert package["integrity"].startswith("sha512-"), name
+        assert "resolved" not in package, name
+    for name, version in wanted.items():
+        assert packages[f"node_modules/{name}"]["version"] == version
+
+
+def test_every_set_of_requirements_agrees_with_the_tested_one():
+    tested = pins(ROOT / "requirements/dev.txt")
+
+    for name in ("base.txt", "run.txt"):
+        assert pins(ROOT / "requirements" / name).items() <= tested.items()
+
+
+def test_installing_interlock_alone_brings_at_most_20_distributions():
+    assert len(pins(ROOT / "requirements/base.txt")) + 1 <= 20
+
+
+def test_the_counted_requirements_are_those_of_the_package_alone():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    counted = pins(ROOT / "requirements/base.txt")
+    needed: set[str] = set()
+
+    def need(requirements: Iterator[Requirement]) -> None:
+        for requirement in requirements:
+            name = canonicalize_name(requirement.name)
+            if name not in needed and applies(requirement):
+                assert counted[name] in requirement.specifier
+                needed.add(name)
+                need(map(Requirement, metadata.requires(name) or []))
+
+    def applies(requirement: Requirement) -> bool:
+        return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+
+    need(map(Requirement, project["dependencies"]))
+
+    extra = set(counted) - needed
+    assert all(is_for_another_machine(name) for name in extra), extra
+
+
+def is_for_another_machine(name: str) -> bool:
+    lines = (ROOT / "requirements/base.txt").read_text().splitlines()
+    pin = next(line for line in lines if line.startswith(f"{name}=="))
+    requirement = Requirement(pin.removesuffix("\\"))
+    return requirement.marker is not None and not requirement.marker.evaluate()
+
+
+def test_every_extra_is_part_of_all():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+
+    assert set(Requirement(extras["all"][0]).extras) == set(extras) - {"all"}
+
+
+# Examples
+
+
+def test_the_example_servers_are_programs_of_the_pinned_requirements():
+    servers = json.loads((ROOT / "examples/mcp.json").read_text())["mcpServers"]
+    pinned = pins(ROOT / "requirements/run.txt")
+
+    assert set(servers) >= {"time", "git"}
+    assert all(server["command"] in pinned for server in servers.values())
