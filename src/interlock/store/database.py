@@ -1,0 +1,234 @@
+"""A database of ours: opened at the right version, used in short transactions.
+
+1. Work runs to its end even when its caller is cancelled: all of it happened or nothing, and
+   the driver's connection is never left half-way.
+2. A connection is held for one piece of work, never while somebody waits for something else.
+3. SQLite has one writer a process; writers of other processes take turns by its lock.
+4. Whatever the database raises leaves here as a `StoreError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from sqlalchemy import URL, event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from interlock.errors import MissingExtra, StoreCorrupt, StoreError
+from interlock.store import places
+from interlock.store.faults import DATABASE_ERRORS, store_error
+from interlock.store.upgrade import is_current, upgrade
+
+LOCK_TIMEOUT = 5.0  # seconds to wait for another process
+COMMAND_TIMEOUT = 30.0  # seconds for one statement of a PostgreSQL server
+_CHECK_PAGES = 4096  # a file up to 16 MiB is checked whole at start, in at most 10 ms
+_UPGRADE_LOCK = 0x696E7465726C6F63  # names our advisory lock in PostgreSQL
+
+T = TypeVar("T")
+Work = Callable[[AsyncConnection], Awaitable[T]]
+
+
+class Database:
+    """An open database.
+
+    Attributes:
+        place: Its path, or the public part of its URL, for messages.
+    """
+
+    def __init__(self, engine: AsyncEngine, place: str) -> None:
+        self.place = place
+        self._engine = engine
+        self._sqlite = engine.dialect.name == "sqlite"
+        self._writing = asyncio.Lock()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that changes nothing."""
+        return await self._to_the_end(self._run(work))
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work in one transaction; what it did is durable when this returns."""
+        return await self._to_the_end(self._write(work))
+
+    async def close(self) -> None:
+        """Finish what is running and end all connections and their threads."""
+        self._closed = True
+        if self._running:
+            await asyncio.wait(self._running)
+        await self._engine.dispose()
+
+    # Working
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._closed:
+            work.close()
+            raise StoreError(f"{self.place} has been closed")
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # A second cancellation ends this wait; `close` waits for the rest.
+            await asyncio.wait([task])
+            raise
+
+    async def _run(self, work: Work[T]) -> T:
+        try:
+            async with self._engine.connect() as connection:
+                return await work(connection)
+        except DATABASE_ERRORS as error:
+            raise store_error(error, self.place) from error
+
+    async def _write(self, work: Work[T]) -> T:
+        async def committed(connection: AsyncConnection) -> T:
+            if self._sqlite:
+                # Taking the lock first is what makes waiting for it possible.
+                await connection.execute(text("BEGIN IMMEDIATE"))
+            result = await work(connection)
+            await connection.commit()
+            return result
+
+        if not self._sqlite:
+            return await self._run(committed)
+        async with self._writing:
+            return await self._run(committed)
+
+
+async def open_database(place: str | Path | None) -> Database:
+    """Open the database at a path or URL, or the user's own, and bring it to our version.
+
+    Raises:
+        StoreError: It cannot be opened; the subclass and the text say why.
+        MissingExtra: PostgreSQL without its driver.
+    """
+    found = places.find(place)
+    if isinstance(found, Path):
+        return await _open_sqlite(found)
+    return await _open_postgres(found)
+
+
+# SQLite
+
+
+async def _open_sqlite(path: Path) -> Database:
+    writable = places.prepare_file(path)
+    database = Database(_sqlite_engine(path, writable), str(path))
+    try:
+        await database.read(lambda connection: _check(connection, database.place))
+        if not await database.read(lambda connection: connection.run_sync(is_current, str(path))):
+            if not writable:
+                raise StoreError(f"{path} is read-only and of an older version: make it writable")
+            await database.write(lambda connection: connection.run_sync(upgrade, str(path)))
+        if writable:
+            await database.read(_keep_a_log)
+    except BaseException:
+        await database.close()
+        raise
+    return database
+
+
+async def _check(connection: AsyncConnection, place: str) -> None:
+    pages = await connection.scalar(text("PRAGMA page_count"))
+    if pages <= _CHECK_PAGES:
+        verdict = await connection.scalar(text("PRAGMA quick_check(1)"))
+        if verdict != "ok":
+            raise StoreCorrupt(f"{place} is damaged: restore a backup, or move it away")
+
+
+async def _keep_a_log(connection: AsyncConnection) -> None:
+    # SQLite does not wait by itself when starters stand in each other's way here.
+    deadline = monotonic() + LOCK_TIMEOUT
+    while await connection.scalar(text("PRAGMA journal_mode")) != "wal":
+        try:
+            await connection.execute(text("PRAGMA journal_mode = WAL"))
+        except OperationalError:
+            if monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.01)
+
+
+def _sqlite_engine(path: Path, writable: bool) -> AsyncEngine:
+    query = {"uri": "true", "mode": "rw" if writable else "ro"}
+    if not writable and not path.with_name(path.name + "-wal").exists():
+        # Without a log nobody is writing, and a log cannot be made in a read-only folder.
+        query["immutable"] = "1"
+    engine = create_async_engine(
+        URL.create("sqlite+aiosqlite", database="file:" + quote(str(path)), query=query),
+        # Transactions begin where this file says so, not where the sqlite3 module guesses.
+        connect_args={"timeout": LOCK_TIMEOUT, "isolation_level": None},
+        hide_parameters=True,
+        max_overflow=0,
+    )
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def set_up(connection: DBAPIConnection, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
+        cursor.close()
+
+    return engine
+
+
+# PostgreSQL
+
+
+async def _open_postgres(url: str) -> Database:
+    database = Database(_postgres_engine(url), places.public_name(url))
+    place = database.place
+
+    async def upgrade_alone(connection: AsyncConnection) -> None:
+        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+        await connection.run_sync(upgrade, place)
+
+    try:
+        if not await database.read(lambda connection: connection.run_sync(is_current, place)):
+            await database.write(upgrade_alone)
+    except BaseException:
+        await database.close()
+        raise
+    return database
+
+
+def _postgres_engine(url: str) -> AsyncEngine:
+    try:
+        import asyncpg  # type: ignore[import-untyped]  # it ships no types
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a PostgreSQL database", "postgres") from error
+
+    name = places.public_name(url)
+
+    async def connect(*_: object, **__: object) -> Any:
+        try:
+            return await asyncpg.connect(
+                url,
+                timeout=LOCK_TIMEOUT,
+                command_timeout=COMMAND_TIMEOUT,
+                server_settings={
+                    "application_name": "interlock",
+                    "lock_timeout": str(int(LOCK_TIMEOUT * 1000)),
+                },
+            )
+        except ValueError:
+            # Its text may repeat the URL, with the password.
+            raise StoreError(f"{name}: the URL is not a valid postgresql:// URL") from None
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise StoreError(f"cannot connect to {name}: {reason}") from error
+
+    return create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=connect,
+        hide_parameters=True,
+        pool_pre_ping=True,  # a connection that broke while nobody used it is replaced
+        pool_timeout=LOCK_TIMEOUT,
+    )

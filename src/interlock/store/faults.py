@@ -1,0 +1,61 @@
+"""Database errors in our own words: the only place where they become `StoreError`s.
+
+The driver's text is used only where it cannot hold a parameter, which may be what somebody said.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from interlock.errors import StoreCorrupt, StoreError, StoreLocked
+
+_SQLITE: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_BUSY: (StoreLocked, "is locked by another process: try again when it is done"),
+    sqlite3.SQLITE_LOCKED: (StoreLocked, "is locked by another process: try again when it is done"),
+    sqlite3.SQLITE_CORRUPT: (StoreCorrupt, "is damaged: restore a backup, or move it away"),
+    sqlite3.SQLITE_NOTADB: (StoreCorrupt, "is not a SQLite database: choose another place"),
+    sqlite3.SQLITE_FULL: (StoreError, "cannot grow, the disk is full: free some space"),
+    sqlite3.SQLITE_IOERR: (StoreError, "cannot be read or written: is the disk full or failing?"),
+    sqlite3.SQLITE_READONLY: (StoreError, "is read-only: make the file and its folder writable"),
+    sqlite3.SQLITE_CANTOPEN: (StoreError, "cannot be opened: check the rights of file and folder"),
+    sqlite3.SQLITE_PERM: (StoreError, "cannot be opened: check the rights of file and folder"),
+}
+
+# The longest prefix of the five-character SQLSTATE wins.
+_POSTGRES: dict[str, tuple[type[StoreError], str]] = {
+    "08": (StoreError, "has closed the connection: is the server running?"),
+    "25006": (StoreError, "is read-only: connect to the primary server"),
+    "40P01": (StoreLocked, "is busy, two writers stood in each other's way: try again"),
+    "42501": (StoreError, "does not grant this user the rights it needs"),
+    "53": (StoreError, "is out of connections or memory: try again later"),
+    "53100": (StoreError, "cannot grow, the disk is full: free some space"),
+    "55P03": (StoreLocked, "is locked by another process: try again when it is done"),
+    "57014": (StoreLocked, "took too long to answer: try again"),
+    "57P": (StoreError, "has closed the connection: is the server running?"),
+    "XX001": (StoreCorrupt, "is damaged: restore a backup"),
+    "XX002": (StoreCorrupt, "is damaged: restore a backup"),
+}
+
+
+def store_error(error: Exception, place: str) -> StoreError:
+    """Return what to raise instead of a database error, naming the place and the way out."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.Error) and hasattr(cause, "sqlite_errorcode"):
+        # The low byte is the kind, what is above it the circumstances.
+        kind, text = _SQLITE.get(cause.sqlite_errorcode & 0xFF, (StoreError, f"failed: {cause}"))
+        return kind(f"{place} {text}")
+    if sqlstate := getattr(cause, "sqlstate", None):
+        for length in (5, 3, 2):
+            if found := _POSTGRES.get(sqlstate[:length]):
+                return found[0](f"{place} {found[1]}")
+        return StoreError(f"{place} failed: PostgreSQL error {sqlstate}")
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return StoreError(f"{place} has closed the connection: is the server running?")
+    if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
+        return StoreLocked(f"{place} took too long to answer: try again")
+    return StoreError(f"{place} failed: {type(cause).__name__}")
+
+
+DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)

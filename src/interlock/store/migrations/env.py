@@ -1,0 +1,11 @@
+"""Run by Alembic: migrate over the connection that `interlock.store.upgrade` hands in."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from interlock.store.tables import metadata
+
+# The caller's transaction spans the whole upgrade, so nothing is committed here.
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+context.run_migrations()

@@ -1,0 +1,146 @@
+"""A message as a row, and back, without losing anything.
+
+Text columns cannot hold everything that a Python string can: PostgreSQL refuses NUL, and no
+database takes half of a surrogate pair, which is what a badly cut stream leaves behind. JSON can
+say both. So JSON columns never meet the problem, and an odd `content` is written twice: readable
+in its own column, exact in `content_json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from interlock.errors import StoreCorrupt, StoreError
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+
+MAX_DEPTH = 200  # of objects and lists in each other; Python's JSON gives up near 1000
+
+
+def row(message: Message) -> dict[str, str | None]:
+    """Return the columns of a message; the caller adds where and when.
+
+    Raises:
+        StoreError: A tool call's input or the provider's data is not JSON.
+        TypeError: It is not a message.
+    """
+    columns: dict[str, str | None] = {
+        "content": readable(message.content),
+        "content_json": None,
+        "tool_calls": None,
+        "tool_results": None,
+        "provider_data": None,
+    }
+    if columns["content"] != message.content:
+        columns["content_json"] = _encode(message.content, "content")
+    match message:
+        case SystemMessage():
+            columns["role"] = "system"
+        case UserMessage():
+            columns["role"] = "user"
+        case AssistantMessage(tool_calls=calls, provider_data=data):
+            columns["role"] = "assistant"
+            if calls:
+                columns["tool_calls"] = _encode([_call_object(call) for call in calls], "tool call")
+            if data is not None:
+                columns["provider_data"] = _encode(data, "provider data")
+        case ToolMessage(tool_call_id=id, name=name, is_error=is_error):
+            columns["role"] = "tool"
+            result = {"tool_call_id": id, "name": name, "is_error": is_error}
+            columns["tool_results"] = _encode([result], "tool result")
+        case _:
+            raise TypeError(f"not a message: {type(message).__name__}")
+    return columns
+
+
+def message(row: Mapping[str, Any]) -> Message:
+    """Return the message of a row. Columns that older programs left empty have defaults.
+
+    Raises:
+        StoreCorrupt: The row says something no program of ours has written.
+    """
+    try:
+        return _message(row)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StoreCorrupt(
+            f"message {row['position']} of conversation {row['conversation_id']!r}"
+            f" cannot be read: {type(error).__name__}"
+        ) from error
+
+
+def readable(text: str) -> str:
+    """Return the text as any text column takes it, with U+FFFD for what none takes."""
+    if "\0" not in text and not _has_surrogates(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "�")
+
+
+# Writing
+
+
+def _call_object(call: ToolCall) -> dict[str, Any]:
+    malformed = {} if call.malformed is None else {"malformed": call.malformed}
+    return {"id": call.id, "name": call.name, "input": call.input, **malformed}
+
+
+def _encode(value: object, what: str) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        # Only a text full of brackets can nest too deep, so few are walked through.
+        if text.count("{") + text.count("[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+            raise ValueError(f"nested over {MAX_DEPTH} deep")
+        return json.dumps(value, separators=(",", ":")) if _has_surrogates(text) else text
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"cannot keep a message whose {what} is not JSON: {error}") from error
+
+
+def _has_surrogates(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _depth(value: object) -> int:
+    depth, level = 0, [value]
+    while level:
+        level = [inner for outer in level for inner in _children(outer)]
+        depth += 1
+    return depth - 1
+
+
+def _children(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list | tuple):
+        yield from value
+
+
+# Reading
+
+
+def _message(row: Mapping[str, Any]) -> Message:
+    content = row["content"] if row["content_json"] is None else json.loads(row["content_json"])
+    match row["role"]:
+        case "system":
+            return SystemMessage(content)
+        case "user":
+            return UserMessage(content)
+        case "assistant":
+            calls = json.loads(row["tool_calls"] or "[]")
+            data = None if row["provider_data"] is None else json.loads(row["provider_data"])
+            return AssistantMessage(content, tuple(ToolCall(**call) for call in calls), data)
+        case "tool":
+            (result,) = json.loads(row["tool_results"] or '[{"tool_call_id":""}]')
+            return ToolMessage(content=content, **result)
+        case role:
+            raise ValueError(f"role {role!r}")
