@@ -120,6 +120,22 @@ class CapabilityError(InterlockError):
     """The peer does not offer this feature, so the request was not sent."""
 
 
+def to_wire(error: BaseException) -> tuple[int, str, Any]:
+    """Turn what a handler raised into a JSON-RPC error: code, message, data.
+
+    What was not raised on purpose tells the peer nothing but that it happened.
+    """
+    if isinstance(error, RemoteError):
+        return error.code, error.message, error.data
+    if isinstance(error, ParseError):
+        return error.code, str(error), None
+    if isinstance(error, InvalidArguments | UnknownTool | RemoteProtocolError):
+        return -32602, str(error), None
+    if isinstance(error, CapabilityError):
+        return -32601, str(error), None
+    return -32603, str(error) if isinstance(error, InterlockError) else "internal error", None
+
+
 # Configuration and tools
 
 

@@ -1,0 +1,41 @@
+"""Transports carry frames: a frame is the bytes of one JSON-RPC message, without newline."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from interlock.errors import InterlockError
+
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+
+
+class Receiver(Protocol):
+    """Who is told what a transport brings. Called from the event loop, must not block."""
+
+    def frames_received(self, frames: list[bytes]) -> None:
+        """Take frames in the order in which the peer sent them."""
+        ...
+
+    def connection_lost(self, error: InterlockError) -> None:
+        """Learn that nothing comes any more. Called at most once, and not after `close`."""
+        ...
+
+
+class Transport(Protocol):
+    """A way to one peer. All waiting of a connection happens in here."""
+
+    async def open(self, receiver: Receiver) -> None:
+        """Reach the peer; from now on `receiver` is told. Opened once.
+
+        Raises:
+            InterlockError: The peer cannot be reached. Nothing is left open then.
+        """
+        ...
+
+    def send(self, frames: list[bytes]) -> None:
+        """Send frames in this order. Never blocks; after the end they are dropped."""
+        ...
+
+    async def close(self) -> None:
+        """Let the peer go and everything with it. Any task may call it, several times."""
+        ...

@@ -1,0 +1,274 @@
+"""A protocol, a transport and an event loop: requests wait here, handlers run here.
+
+Rules:
+
+1. Any task may call `request` or `close`. No task, timer or cancel scope is tied to a caller.
+2. One timer serves all deadlines. One callback sends what a turn of the loop has queued.
+3. When the connection ends, by whichever side, every open request fails at once and every
+   running handler is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from time import monotonic
+from typing import Any, TypeVar
+
+from msgspec import Raw
+
+from interlock.errors import ConnectionClosed, InterlockError
+from interlock.protocol import (
+    Answer,
+    Cancellation,
+    Event,
+    Failure,
+    Notification,
+    Progress,
+    Protocol,
+    Request,
+)
+from interlock.transports import Transport
+from interlock.types import RequestId
+
+RequestHandler = Callable[[Request], Coroutine[Any, Any, None]]
+NotificationHandler = Callable[[Notification], None]
+ProgressHandler = Callable[[Progress], None]
+LossHandler = Callable[[InterlockError], None]
+
+_NEVER = float("inf")
+_E = TypeVar("_E")
+
+
+class Connection:
+    """One open connection.
+
+    Args:
+        protocol: A fresh one.
+        transport: Not opened yet.
+        on_request: Answers the peer's requests by `protocol.reply` and `flush`; each call
+            runs in a task of its own.
+        on_notification: Takes the peer's notifications. Must not block.
+        on_loss: Told once when the connection ends and `close` was not called.
+    """
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        transport: Transport,
+        *,
+        on_request: RequestHandler,
+        on_notification: NotificationHandler,
+        on_loss: LossHandler,
+    ) -> None:
+        self.protocol = protocol
+        self.transport = transport
+        self._on_request = on_request
+        self._on_notification = on_notification
+        self._on_loss = on_loss
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
+        self._progress: dict[RequestId, ProgressHandler] = {}
+        self._handlers: dict[RequestId, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = _NEVER
+        self._flushing = False
+
+    async def open(self) -> None:
+        """Reach the peer.
+
+        Raises:
+            InterlockError: As `Transport.open`.
+        """
+        await self.transport.open(self)
+
+    # Requests
+
+    def start(
+        self,
+        method: str,
+        params: bytes,
+        *,
+        timeout: float | None,
+        hard_timeout: float | None,
+        progress: ProgressHandler | None = None,
+        meta: bytes = b"",
+    ) -> tuple[RequestId, asyncio.Future[Raw]]:
+        """Send a request; the future gets its result. Who stops waiting calls `forget`.
+
+        Args:
+            method: Spec name.
+            params: An encoded object, without `_meta`.
+            timeout: Seconds without progress; None waits for ever.
+            hard_timeout: Seconds in all; None waits for ever.
+            progress: Ask for progress and hand it to this function.
+            meta: Further members of `_meta`, encoded without braces.
+
+        Raises:
+            ConnectionClosed: The connection has ended.
+        """
+        id = self.protocol.request(
+            method,
+            params,
+            now=monotonic(),
+            timeout=timeout,
+            hard_timeout=hard_timeout,
+            progress=progress is not None,
+            meta=meta,
+        )
+        self._waiting[id] = future = self._loop.create_future()
+        if progress is not None:
+            self._progress[id] = progress
+        first = min(each for each in (timeout, hard_timeout, _NEVER) if each is not None)
+        if monotonic() + first < self._timer_at:
+            self._arm()
+        self.flush()
+        return id, future
+
+    def forget(self, id: RequestId) -> None:
+        """Stop waiting for request `id`; the peer is told if it has not answered yet."""
+        self._progress.pop(id, None)
+        if self._waiting.pop(id, None) is not None and self.protocol.cancel(id):
+            self.flush()
+
+    async def request(
+        self,
+        method: str,
+        params: bytes,
+        *,
+        timeout: float | None,
+        hard_timeout: float | None,
+        progress: ProgressHandler | None = None,
+        meta: bytes = b"",
+    ) -> Raw:
+        """Send a request and wait for its result, still encoded. Arguments as for `start`.
+
+        Cancelling the waiting task tells the peer to stop.
+
+        Raises:
+            RemoteError: The peer answered with an error.
+            RequestTimeout: No answer in time.
+            ConnectionClosed: The connection ended first.
+        """
+        id, future = self.start(
+            method,
+            params,
+            timeout=timeout,
+            hard_timeout=hard_timeout,
+            progress=progress,
+            meta=meta,
+        )
+        try:
+            return await future
+        finally:
+            self.forget(id)
+
+    def notify(self, method: str, params: bytes = b"{}") -> None:
+        """Send a notification."""
+        self.protocol.notify(method, params)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what is queued, once this turn of the event loop is over."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        frames = self.protocol.frames_to_send()
+        if frames:
+            self.transport.send(frames)
+
+    # Receiving
+
+    def frames_received(self, frames: list[bytes]) -> None:
+        """Take what the transport brings."""
+        now = monotonic()
+        receive = self.protocol.receive
+        for frame in frames:
+            for event in receive(frame, now=now):
+                self._dispatch(event)
+        self.flush()
+
+    def _dispatch(self, event: Event) -> None:
+        if isinstance(event, Answer):
+            future = self._waiting.pop(event.id, None)
+            if future is not None and not future.done():
+                future.set_result(event.result)
+        elif isinstance(event, Failure):
+            self._fail(event)
+        elif isinstance(event, Progress):
+            handler = self._progress.get(event.id)
+            if handler is not None:
+                _call(handler, event)
+        elif isinstance(event, Request):
+            self._handle(event)
+        elif isinstance(event, Cancellation):
+            running = self._handlers.pop(event.id, None)
+            if running is not None:
+                running.cancel()
+        else:
+            _call(self._on_notification, event)
+
+    def _handle(self, request: Request) -> None:
+        task = self._loop.create_task(self._on_request(request))
+        self._handlers[request.id] = task
+
+        def forget(task: asyncio.Task[None]) -> None:
+            # The peer may have used the id again, as soon as it had its answer.
+            if self._handlers.get(request.id) is task:
+                del self._handlers[request.id]
+
+        task.add_done_callback(forget)
+
+    def _fail(self, failure: Failure) -> None:
+        future = self._waiting.pop(failure.id, None)
+        if future is not None and not future.done():
+            future.set_exception(failure.error)
+
+    # Time
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._timer_at = self.protocol.deadline() or _NEVER
+        if self._timer_at != _NEVER:
+            self._timer = self._loop.call_later(self._timer_at - monotonic(), self._expire)
+
+    def _expire(self) -> None:
+        for failure in self.protocol.expire(now=monotonic()):
+            self._fail(failure)
+        self.flush()
+        self._arm()
+
+    # Closing
+
+    def connection_lost(self, error: InterlockError) -> None:
+        """Fail everything that waits; called by the transport."""
+        self._end(error)
+        self._on_loss(error)
+
+    async def close(self) -> None:
+        """End the connection and what runs on it. Any task may call it, several times."""
+        self._flush()
+        self._end(ConnectionClosed("the connection was closed"))
+        await self.transport.close()
+
+    def _end(self, error: InterlockError) -> None:
+        for failure in self.protocol.close(error):
+            self._fail(failure)
+        for task in list(self._handlers.values()):
+            task.cancel()
+        self._arm()
+
+
+def _call(handler: Callable[[_E], None], event: _E) -> None:
+    """Call a user's function, whose failure must not harm the connection."""
+    try:
+        handler(event)
+    except Exception as error:
+        loop = asyncio.get_running_loop()
+        name = getattr(handler, "__qualname__", repr(handler))
+        loop.call_exception_handler({"message": f"{name} failed", "exception": error})

@@ -1,0 +1,251 @@
+"""The JSON-RPC envelope: strict decoding from bytes, and encoding by splicing.
+
+Rules:
+
+1. `params` and `result` stay encoded; only the handler that knows the type decodes them.
+2. What is not strict JSON-RPC is refused: bad UTF-8, NaN, a byte order mark, lone surrogates,
+   `params` and the like in other case, an envelope key given twice, a fractional id.
+3. A message is at most 64 levels deep, has at most 100,000 values, and no integer in it has
+   more than 20 digits. The cost of finding out is linear in its size, whatever is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from interlock.errors import ParseError
+from interlock.revisions import INVALID_REQUEST
+from interlock.types import RequestId
+
+MAX_DEPTH = 64
+MAX_NODES = 100_000
+MAX_DIGITS = 20
+MAX_BATCH = 100
+
+encode = msgspec.json.Encoder().encode
+
+
+class Envelope(Struct, gc=False):
+    """One JSON-RPC message with its contents still encoded."""
+
+    jsonrpc: str = ""
+    id: RequestId | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_decode_envelope = msgspec.json.Decoder(Envelope).decode
+_decode_batch = msgspec.json.Decoder(list[Raw]).decode
+
+# Decoding
+
+
+def decode(frame: bytes) -> Envelope:
+    """Decode one message.
+
+    Raises:
+        ParseError: With the JSON-RPC code that the frame deserves.
+    """
+    check(frame)
+    return _decode_checked(frame)
+
+
+def decode_batch(frame: bytes) -> list[Envelope | ParseError]:
+    """Decode a batch: an array of 1 to 100 messages. A bad one is returned as its error.
+
+    Raises:
+        ParseError: The array itself cannot be used.
+    """
+    check(frame)
+    try:
+        raws = _decode_batch(frame)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"message is not JSON: {error}") from None
+    if not 1 <= len(raws) <= MAX_BATCH:
+        raise ParseError(
+            f"batch of {len(raws)} messages; 1 to {MAX_BATCH} allowed", INVALID_REQUEST
+        )
+    batch: list[Envelope | ParseError] = []
+    for raw in raws:
+        try:
+            batch.append(_decode_checked(bytes(raw)))
+        except ParseError as error:
+            batch.append(error)
+    return batch
+
+
+def _decode_checked(frame: bytes) -> Envelope:
+    try:
+        envelope = _decode_envelope(frame)
+    except msgspec.ValidationError as error:
+        raise ParseError(f"not a JSON-RPC message: {error}", INVALID_REQUEST) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ParseError(f"message is not JSON: {error}") from None
+    if envelope.jsonrpc != "2.0":
+        raise ParseError('"jsonrpc" is not "2.0"', INVALID_REQUEST)
+    if len(frame) != _compact_size(envelope):
+        _refuse_duplicate_keys(frame)
+    return envelope
+
+
+def _compact_size(envelope: Envelope) -> int:
+    """The length of the frame if it is written without blanks and has no further members.
+
+    A frame of exactly this length has no room for a second `id` or `result`, so the slow
+    look at its keys is needed for other frames only.
+    """
+    size = 17  # {"jsonrpc":"2.0"}
+    id = envelope.id
+    if id is not UNSET:
+        size += 6 + (len(str(id)) if type(id) is int else len(encode(id)))
+    if envelope.result is not UNSET:
+        size += 10 + memoryview(envelope.result).nbytes
+    if envelope.method is not UNSET:
+        size += 12 + len(envelope.method)
+    if envelope.params is not UNSET:
+        size += 10 + memoryview(envelope.params).nbytes
+    if envelope.error is not UNSET:
+        size += 9 + memoryview(envelope.error).nbytes
+    return size
+
+
+def _refuse_duplicate_keys(frame: bytes) -> None:
+    depth_first: list[list[str]] = []
+
+    def keep_keys(pairs: list[tuple[str, object]]) -> None:
+        depth_first.append([key for key, _ in pairs])
+
+    # Objects are reported innermost first, so the envelope is the last one.
+    json.loads(frame, object_pairs_hook=keep_keys, parse_int=len, parse_float=len)
+    keys = depth_first[-1]
+    if len(set(keys)) != len(keys):
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        raise ParseError(f"member given twice: {', '.join(twice)}", INVALID_REQUEST)
+
+
+def id_of(frame: bytes) -> RequestId | None:
+    """Find the id of a message that cannot be decoded, when it stands first or last."""
+    match = _LEADING_ID.match(frame) or _TRAILING_ID.search(frame[-200:])
+    if match is None:
+        return None
+    id: RequestId = json.loads(match[1])
+    return id
+
+
+_ID = rb'"id"\s*:\s*(\d{1,18}|"[\w.:-]{1,64}")\s*'
+_LEADING_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
+_TRAILING_ID = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
+
+# Bounds of what is inside
+
+
+def check(frame: bytes) -> None:
+    """Refuse bad UTF-8 and what is over the bounds of rule 3.
+
+    Raises:
+        ParseError: Says which bound.
+    """
+    if not frame.isascii():
+        try:
+            frame.decode()
+        except UnicodeDecodeError as error:
+            raise ParseError(
+                f"message is not UTF-8: {error.reason} at byte {error.start}"
+            ) from None
+    # Brackets and commas inside strings count here too: a frame that passes is within
+    # bounds for certain, one that does not is looked at more closely.
+    opens = frame.count(b"{") + frame.count(b"[")
+    if opens > MAX_DEPTH or opens + frame.count(b",") > MAX_NODES or _may_have_long_integer(frame):
+        _check_closely(frame)
+
+
+_DIGITS_TO_ZERO = bytes(48 if 48 <= code <= 57 else code for code in range(256))
+_LONG_RUN = b"0" * (MAX_DIGITS + 1)
+
+
+def _may_have_long_integer(frame: bytes) -> bool:
+    return _LONG_RUN in frame.translate(_DIGITS_TO_ZERO)
+
+
+_LONG_INTEGER = re.compile(rb"(?<![\d.eE+])\d{%d,}(?![\d.eE])" % (MAX_DIGITS + 1))
+_NOT_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
+_CURLY_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+
+
+def _check_closely(frame: bytes) -> None:
+    # Without escaped quotes, every other piece between quotes is outside of strings. Each
+    # string is a value or a key, so the first count keeps the number of pieces bounded.
+    plain = frame.replace(b"\\\\", b"").replace(b'\\"', b"")
+    bare = b""
+    if plain.count(b'"') <= 4 * MAX_NODES:
+        bare = b"".join(plain.split(b'"')[::2])
+    if not bare or bare.count(b"{") + bare.count(b"[") + bare.count(b",") > MAX_NODES:
+        raise ParseError(f"message has over {MAX_NODES} values", INVALID_REQUEST)
+    if _LONG_INTEGER.search(bare):
+        raise ParseError(f"message has an integer of over {MAX_DIGITS} digits", INVALID_REQUEST)
+    brackets = bare.translate(_CURLY_TO_SQUARE, _NOT_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        if not brackets:
+            return
+        brackets = brackets.replace(b"[]", b"")
+    if brackets:
+        raise ParseError(f"message is over {MAX_DEPTH} levels deep, or broken", INVALID_REQUEST)
+
+
+# Encoding
+
+
+@lru_cache(256)
+def _quoted(method: str) -> bytes:
+    return encode(method)
+
+
+def with_meta(params: bytes, meta: bytes) -> bytes:
+    """Put `_meta` (the members of an object, encoded, without its braces) into `params`."""
+    if not meta:
+        return params
+    if len(params) <= 2:
+        return b'{"_meta":{%b}}' % meta
+    return b'{"_meta":{%b},%b' % (meta, params[1:])
+
+
+def request(id: RequestId, method: str, params: bytes) -> bytes:
+    """Encode a request; `params` is an encoded object, `b"{}"` is left out."""
+    if len(params) <= 2:
+        return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (_id(id), _quoted(method))
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (_id(id), _quoted(method), params)
+
+
+def notification(method: str, params: bytes) -> bytes:
+    """Encode a notification; `params` is an encoded object, `b"{}"` is left out."""
+    if len(params) <= 2:
+        return b'{"jsonrpc":"2.0","method":%b}' % _quoted(method)
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_quoted(method), params)
+
+
+def result(id: RequestId, result: bytes) -> bytes:
+    """Encode a successful response; `result` is an encoded object."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id(id), result)
+
+
+def error(id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
+    """Encode an error response; an unknown id is left out, as the newest revisions demand."""
+    body: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        body["data"] = data
+    if id is None:
+        return b'{"jsonrpc":"2.0","error":%b}' % encode(body)
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (_id(id), encode(body))
+
+
+def _id(id: RequestId) -> bytes:
+    return b"%d" % id if type(id) is int else encode(id)
+

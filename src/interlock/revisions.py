@@ -1,0 +1,108 @@
+"""What each protocol revision allows, as tables.
+
+Legacy revisions begin with `initialize`; modern ones carry their metadata on every request.
+Revisions are an enumerated list: compare their places in it, never the strings.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN = ("2026-07-28",)
+ALL = LEGACY + MODERN
+
+NEWEST_LEGACY = LEGACY[-1]
+NEWEST = MODERN[-1]
+BATCHES = frozenset({"2025-03-26"})  # the only revision whose peers must take JSON-RPC batches
+
+# `_meta` keys of the modern era
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+CLIENT_CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+CLIENT_INFO_KEY = "io.modelcontextprotocol/clientInfo"
+SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
+LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
+
+# Error codes
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+HEADER_MISMATCH = -32020
+MISSING_CAPABILITY = -32021
+UNSUPPORTED_VERSION = -32022
+RESOURCE_NOT_FOUND = -32002  # legacy only
+
+
+class Method(Struct, frozen=True):
+    """One request method: where it exists and what it needs of the peer.
+
+    `capability` is a path into the peer's capabilities; "" needs nothing.
+    """
+
+    first: str
+    last: str
+    capability: str = ""
+    cacheable: bool = False
+    may_ask: bool = False  # may answer "input_required"
+
+
+_OLDEST = LEGACY[0]
+
+CLIENT_METHODS: dict[str, Method] = {
+    "initialize": Method(_OLDEST, NEWEST_LEGACY),
+    "ping": Method(_OLDEST, NEWEST_LEGACY),
+    "server/discover": Method(NEWEST, NEWEST, cacheable=True),
+    "tools/list": Method(_OLDEST, NEWEST, "tools", cacheable=True),
+    "tools/call": Method(_OLDEST, NEWEST, "tools", may_ask=True),
+    "resources/list": Method(_OLDEST, NEWEST, "resources", cacheable=True),
+    "resources/templates/list": Method(_OLDEST, NEWEST, "resources", cacheable=True),
+    "resources/read": Method(_OLDEST, NEWEST, "resources", cacheable=True, may_ask=True),
+    "resources/subscribe": Method(_OLDEST, NEWEST_LEGACY, "resources.subscribe"),
+    "resources/unsubscribe": Method(_OLDEST, NEWEST_LEGACY, "resources.subscribe"),
+    "prompts/list": Method(_OLDEST, NEWEST, "prompts", cacheable=True),
+    "prompts/get": Method(_OLDEST, NEWEST, "prompts", may_ask=True),
+    "completion/complete": Method(_OLDEST, NEWEST, "completions"),
+    "logging/setLevel": Method(_OLDEST, NEWEST_LEGACY, "logging"),
+    "subscriptions/listen": Method(NEWEST, NEWEST),
+}
+
+SERVER_METHODS: dict[str, Method] = {
+    "ping": Method(_OLDEST, NEWEST_LEGACY),
+    "roots/list": Method(_OLDEST, NEWEST, "roots"),
+    "sampling/createMessage": Method(_OLDEST, NEWEST, "sampling"),
+    "elicitation/create": Method("2025-06-18", NEWEST, "elicitation"),
+}
+
+# Capabilities that a revision had no name for; asking for them there needs no declaration.
+UNDECLARED = {("2024-11-05", "completions")}
+
+# First revision of what a client may have to leave out for an older server.
+ELICITATION = "2025-06-18"
+URL_ELICITATION = "2025-11-25"
+SAMPLING_TOOLS = "2025-11-25"
+COMPLETION_CONTEXT = "2025-06-18"
+TITLES = "2025-06-18"
+IMPLEMENTATION_DETAILS = "2025-11-25"
+
+
+def at_least(revision: str, first: str) -> bool:
+    """Tell whether `revision` is `first` or newer. An unknown revision is older than all."""
+    return revision in ALL and ALL.index(revision) >= ALL.index(first)
+
+
+def is_modern(revision: str) -> bool:
+    """Tell whether requests of this revision carry their own metadata."""
+    return revision in MODERN
+
+
+def has_method(methods: dict[str, Method], name: str, revision: str) -> bool:
+    """Tell whether `revision` knows the request `name`. Methods of extensions are not here."""
+    method = methods.get(name)
+    return (
+        method is not None
+        and at_least(revision, method.first)
+        and not (at_least(revision, method.last) and revision != method.last)
+    )

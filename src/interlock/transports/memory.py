@@ -1,0 +1,66 @@
+"""Two peers in one event loop, without process or network."""
+
+from __future__ import annotations
+
+import asyncio
+
+from interlock.errors import ConnectionClosed
+from interlock.transports import Receiver
+
+
+class MemoryTransport:
+    """One end of a pair. Frames arrive in the other end's event loop turn, in order."""
+
+    def __init__(self) -> None:
+        self._other: MemoryTransport
+        self._receiver: Receiver | None = None
+        self._early: list[bytes] = []  # came before `open`
+        self._closed = False
+
+    @classmethod
+    def pair(cls) -> tuple[MemoryTransport, MemoryTransport]:
+        """Make both ends of a connection."""
+        one, other = cls(), cls()
+        one._other, other._other = other, one
+        return one, other
+
+    async def open(self, receiver: Receiver) -> None:
+        """Begin to receive; what came before is delivered now.
+
+        Raises:
+            ConnectionClosed: The other end has been closed.
+        """
+        if self._closed:
+            raise ConnectionClosed("the other end is closed")
+        self._receiver = receiver
+        early, self._early = self._early, []
+        if early:
+            receiver.frames_received(early)
+
+    def send(self, frames: list[bytes]) -> None:
+        """Hand the frames to the other end."""
+        if not self._closed:
+            asyncio.get_running_loop().call_soon(self._other._deliver, frames)
+
+    async def close(self) -> None:
+        """End the connection; the other end learns of it."""
+        if self._closed:
+            return
+        self._closed = True
+        asyncio.get_running_loop().call_soon(self._other._end)
+
+    def _deliver(self, frames: list[bytes]) -> None:
+        if self._closed:
+            return
+        if self._receiver is None:
+            self._early += frames
+        else:
+            self._receiver.frames_received(frames)
+
+    def _end(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if self._receiver is not None:
+                self._receiver.connection_lost(
+                    ConnectionClosed("the other end closed the connection")
+                )

@@ -1,0 +1,234 @@
+"""A server program as a child process: one JSON-RPC message per line on its stdin and stdout.
+
+Spec 2026-07-28: basic/transports/stdio. Linux and macOS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge, ServerExited
+from interlock.transports import MAX_FRAME_BYTES, Receiver
+from interlock.transports.lines import LineSplitter
+from interlock.transports.process import Process
+
+# What a server gets of our environment; everything else must be configured.
+INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ")
+
+STDERR_BYTES = 256 * 1024
+_READ_BYTES = 128 * 1024
+_PIPE_BYTES = 1024 * 1024
+# How long we wait for the exit code after stdout has ended, and for bytes after the exit.
+_EXIT_GRACE = 0.05
+
+
+class StdioTransport:
+    """Starts a server program and speaks to it.
+
+    Args:
+        argv: Program and arguments, never a shell line.
+        env: Variables for it, besides those of `INHERITED`.
+        cwd: Its working folder; ours when None.
+        max_frame_bytes: Longest message accepted from it.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+    ) -> None:
+        self._argv = list(argv)
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        self._env = {**inherited, **(env or {})}
+        self._cwd = cwd
+        self._lines = LineSplitter(max_frame_bytes)
+        self._unsent: deque[memoryview] = deque()
+        self._stderr: deque[bytes] = deque()
+        self._stderr_size = 0
+        self._process: Process | None = None
+        self._receiver: Receiver | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def process_id(self) -> int | None:
+        """The server's process id, once it has been started."""
+        return None if self._process is None else self._process.id
+
+    @property
+    def stderr(self) -> str:
+        """The last 256 KiB that the server wrote to its stderr."""
+        return b"".join(self._stderr).decode(errors="replace")
+
+    # Opening
+
+    async def open(self, receiver: Receiver) -> None:
+        """Start the program.
+
+        Raises:
+            SpawnError: It cannot be started.
+        """
+        self._process = process = Process.spawn(
+            self._argv, on_exit=self._on_exit, env=self._env, cwd=self._cwd
+        )
+        self._receiver = receiver
+        self._loop = loop = asyncio.get_running_loop()
+        for pipe in (process.stdin, process.stdout):
+            # Larger pipes mean fewer turns for large messages; Linux only, and only a wish.
+            with contextlib.suppress(AttributeError, OSError):
+                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        loop.add_reader(process.stdout, self._read)
+        loop.add_reader(process.stderr, self._read_stderr)
+
+    # Receiving
+
+    def _read(self) -> None:
+        data = self._read_pipe(self._process_now.stdout)
+        if data is None:
+            return
+        if not data:
+            # Closed stdout. Most often the exit is a moment away and tells us more.
+            self._loop.remove_reader(self._process_now.stdout)
+            self._loop.call_later(_EXIT_GRACE, self._lose, None)
+            return
+        try:
+            frames = self._lines.feed(data)
+        except MessageTooLarge as error:
+            self._lose(error)
+            return
+        if frames and self._receiver is not None:
+            self._receiver.frames_received(frames)
+
+    def _read_stderr(self) -> None:
+        data = self._read_pipe(self._process_now.stderr)
+        if data:
+            self._keep_stderr(data)
+        elif data is not None:
+            self._loop.remove_reader(self._process_now.stderr)
+
+    def _keep_stderr(self, data: bytes) -> None:
+        self._stderr.append(data)
+        self._stderr_size += len(data)
+        while self._stderr_size > STDERR_BYTES and len(self._stderr) > 1:
+            self._stderr_size -= len(self._stderr.popleft())
+
+    @staticmethod
+    def _read_pipe(pipe: int) -> bytes | None:
+        try:
+            return os.read(pipe, _READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            return b""
+
+    # Sending
+
+    def send(self, frames: list[bytes]) -> None:
+        """Write frames, as far as the pipe takes them now; the rest as it empties."""
+        if self._receiver is None:
+            return
+        waiting = bool(self._unsent)
+        self._unsent.append(memoryview(b"\n".join([*frames, b""])))
+        if not waiting and self._write():
+            self._loop.add_writer(self._process_now.stdin, self._write_more)
+
+    def _write(self) -> bool:
+        """Write what the pipe takes; True when something is left."""
+        while self._unsent:
+            data = self._unsent[0]
+            try:
+                written = os.write(self._process_now.stdin, data)
+            except (BlockingIOError, InterruptedError):
+                return True
+            except OSError:  # it closed its stdin, so no request can reach it any more
+                self._unsent.clear()
+                self._loop.call_later(_EXIT_GRACE, self._lose, None)
+                return False
+            if written < len(data):
+                self._unsent[0] = data[written:]
+            else:
+                self._unsent.popleft()
+        return False
+
+    def _write_more(self) -> None:
+        if not self._write():
+            self._loop.remove_writer(self._process_now.stdin)
+
+    # Closing
+
+    async def close(self) -> None:
+        """End the server: see `Process.end` for the steps. At most 5 seconds."""
+        self._receiver = None
+        if self._process is None:
+            return
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        # Whoever waits may be cancelled; the ending goes on.
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        process = self._process_now
+        self._unsent.clear()
+        self._loop.remove_writer(process.stdin)
+        self._loop.remove_reader(process.stdout)
+        try:
+            # stderr is read to the end: a full pipe would keep the server from leaving.
+            await process.end()
+        finally:
+            self._loop.remove_reader(process.stderr)
+
+    def _on_exit(self) -> None:
+        # Everything it wrote is in the pipes now; take it before the end is told.
+        self._read_rest()
+        self._read_stderr_rest()
+        self._lose(None)
+
+    def _read_rest(self) -> None:
+        while self._receiver is not None and (data := self._read_pipe(self._process_now.stdout)):
+            try:
+                frames = self._lines.feed(data)
+            except MessageTooLarge as error:
+                self._lose(error)
+                return
+            if frames:
+                self._receiver.frames_received(frames)
+
+    def _read_stderr_rest(self) -> None:
+        # A grandchild may hold the pipe and write for ever: a pipeful is enough.
+        for _ in range(STDERR_BYTES // _READ_BYTES + 4):
+            data = self._read_pipe(self._process_now.stderr)
+            if not data:
+                return
+            self._keep_stderr(data)
+
+    def _lose(self, error: InterlockError | None) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is None:
+            return
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+        receiver.connection_lost(error or self._why_ended())
+
+    def _why_ended(self) -> ConnectionClosed:
+        process = self._process_now
+        if not process.exited.is_set():
+            return ConnectionClosed(f"{self._argv[0]!r} closed its output but did not exit")
+        return ServerExited(self._exit_text(process.code), process.code, self.stderr)
+
+    def _exit_text(self, code: int | None) -> str:
+        said = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        because = f": {said[-1][:300]}" if said else ""
+        how = f"was ended by signal {-code}" if code and code < 0 else f"exited with code {code}"
+        return f"{self._argv[0]!r} {how}{because}"
+
+    @property
+    def _process_now(self) -> Process:
+        assert self._process is not None  # noqa: S101 - nothing is called before `open`
+        return self._process

@@ -1,0 +1,592 @@
+"""MCP's messages and objects as structs, named as in the specification, fields in snake_case.
+
+Rules:
+
+1. One struct serves all revisions. What an older revision does not know is simply absent.
+2. Unknown fields are ignored on decoding; who must pass them on keeps the encoded bytes.
+3. `UNSET` stands for "not in the message", where null would mean something else.
+
+Source: schemas of 2024-11-05 to 2026-07-28.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+RequestId = int | str
+ProgressToken = int | str
+JsonObject = dict[str, Any]
+Role = Literal["user", "assistant"]
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
+class Wire(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What all wire types share: camelCase on the wire, defaults left out."""
+
+
+# Who speaks
+
+
+class Icon(Wire):
+    """A picture for a tool, resource, prompt or program. Since 2025-11-25."""
+
+    src: str
+    mime_type: str | None = None
+    sizes: list[str] | str | None = None
+    theme: str | None = None
+
+
+class Implementation(Wire):
+    """Name and version of a client or server. For display only, never for decisions."""
+
+    name: str
+    version: str = ""
+    title: str | None = None
+    description: str | None = None
+    website_url: str | None = None
+    icons: list[Icon] | None = None
+
+
+class ClientCapabilities(Wire):
+    """What a server may ask of this client. None means "not at all"."""
+
+    roots: JsonObject | None = None
+    sampling: JsonObject | None = None
+    elicitation: JsonObject | None = None
+    experimental: JsonObject | None = None
+    extensions: JsonObject | None = None
+
+
+class ServerCapabilities(Wire):
+    """What a client may ask of this server. None means "not at all"."""
+
+    tools: JsonObject | None = None
+    resources: JsonObject | None = None
+    prompts: JsonObject | None = None
+    logging: JsonObject | None = None
+    completions: JsonObject | None = None
+    experimental: JsonObject | None = None
+    extensions: JsonObject | None = None
+
+
+class InitializeParams(Wire):
+    """`initialize`, revisions up to 2025-11-25."""
+
+    protocol_version: str
+    capabilities: ClientCapabilities
+    client_info: Implementation
+
+
+class InitializeResult(Wire):
+    """Answer to `initialize`."""
+
+    protocol_version: str
+    capabilities: ServerCapabilities = ServerCapabilities()
+    server_info: Implementation = Implementation(name="")
+    instructions: str | None = None
+
+
+class DiscoverResult(Wire):
+    """Answer to `server/discover`, from 2026-07-28 on."""
+
+    supported_versions: list[str]
+    capabilities: ServerCapabilities
+    instructions: str | None = None
+    ttl_ms: int = 0
+    cache_scope: str = "private"
+    result_type: str = "complete"
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+# Content
+
+
+class Annotations(Wire):
+    """Hints about who content is for. Since 2024-11-05; `last_modified` since 2025-06-18."""
+
+    audience: list[Role] | None = None
+    priority: float | None = None
+    last_modified: str | None = None
+
+
+class TextContent(Wire, tag_field="type", tag="text"):
+    """Text."""
+
+    text: str
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ImageContent(Wire, tag_field="type", tag="image"):
+    """A picture, Base64."""
+
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class AudioContent(Wire, tag_field="type", tag="audio"):
+    """Sound, Base64. Since 2025-03-26."""
+
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ResourceContents(Wire):
+    """What is in a resource: `text`, or `blob` in Base64."""
+
+    uri: str
+    mime_type: str | None = None
+    text: str | None = None
+    blob: str | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class EmbeddedResource(Wire, tag_field="type", tag="resource"):
+    """A resource inside a result or prompt."""
+
+    resource: ResourceContents
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ResourceLink(Wire, tag_field="type", tag="resource_link"):
+    """The address of a resource that can be read. Since 2025-06-18."""
+
+    uri: str
+    name: str = ""
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    icons: list[Icon] | None = None
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
+    """A tool call inside a sampling message. Since 2025-11-25."""
+
+    id: str
+    name: str
+    input: JsonObject
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ToolResultContent(Wire, tag_field="type", tag="tool_result"):
+    """A tool's result inside a sampling message. Since 2025-11-25."""
+
+    tool_use_id: str
+    content: list[JsonObject] = []
+    structured_content: Any = UNSET
+    is_error: bool = False
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class UnknownContent(Wire, tag_field="type", tag=""):
+    """A content block of a type that we do not know, kept whole in `fields`."""
+
+    fields: JsonObject
+
+
+Content = (
+    TextContent
+    | ImageContent
+    | AudioContent
+    | EmbeddedResource
+    | ResourceLink
+    | ToolUseContent
+    | ToolResultContent
+    | UnknownContent
+)
+_KNOWN_TYPES = {"text", "image", "audio", "resource", "resource_link", "tool_use", "tool_result"}
+
+_decode_content = msgspec.json.Decoder(Content).decode
+_decode_object = msgspec.json.Decoder(JsonObject).decode
+
+
+def decode_content(raw: Raw) -> Content:
+    """Decode one content block; one of an unknown type comes back as `UnknownContent`.
+
+    Raises:
+        msgspec.ValidationError: A block of a known type with missing or wrong fields.
+    """
+    try:
+        return _decode_content(raw)
+    except msgspec.ValidationError:
+        fields = _decode_object(raw)
+        kind = fields.get("type")
+        if not isinstance(kind, str) or kind in _KNOWN_TYPES:
+            raise
+        return UnknownContent(fields=fields)
+
+
+def join_text(content: Iterable[object]) -> str:
+    """Join the text blocks of `content` with newlines; other blocks do not count."""
+    return "\n".join([block.text for block in content if isinstance(block, TextContent)])
+
+
+# Tools
+
+
+class ToolAnnotations(Wire):
+    """What a server claims about its tool. Hints, never grounds for trust."""
+
+    title: str | None = None
+    read_only_hint: bool = False
+    destructive_hint: bool = True
+    idempotent_hint: bool = False
+    open_world_hint: bool = True
+
+
+class Tool(Wire):
+    """What a server offers to the model. Spec 2026-07-28: server/tools, "Data Types"."""
+
+    name: str
+    input_schema: JsonObject
+    description: str = ""
+    title: str | None = None
+    output_schema: JsonObject | None = None
+    annotations: ToolAnnotations | None = None
+    icons: list[Icon] | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class CallToolParams(Wire):
+    """`tools/call`. `arguments` may be encoded already."""
+
+    name: str
+    arguments: JsonObject | Raw | UnsetType = UNSET
+    input_responses: JsonObject | UnsetType = UNSET
+    request_state: str | UnsetType = UNSET
+
+
+class InputRequest(Wire):
+    """One question inside an input-required result: a request without its envelope."""
+
+    method: str
+    params: Raw = Raw(b"{}")
+
+
+class Result(Wire):
+    """What every result may carry besides its own fields.
+
+    `result_type` is "complete" when absent; "input_required" brings `input_requests`,
+    `request_state` or both. Spec 2026-07-28: basic/patterns/mrtr.
+    """
+
+    result_type: str = "complete"
+    input_requests: dict[str, InputRequest] | None = None
+    request_state: str | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class CallToolResult(Result):
+    """Answer to `tools/call`."""
+
+    content: list[Content] = []
+    structured_content: Any = UNSET  # any JSON from 2026-07-28 on, objects before
+    is_error: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined with newlines."""
+        return join_text(self.content)
+
+    @property
+    def structured(self) -> Any:
+        """The structured content, or None when there is none (or when it is null)."""
+        return None if self.structured_content is UNSET else self.structured_content
+
+
+# Resources, prompts, completion
+
+
+class Resource(Wire):
+    """A resource in a list."""
+
+    uri: str
+    name: str = ""
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    icons: list[Icon] | None = None
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ResourceTemplate(Wire):
+    """A family of resources, addressed by an RFC 6570 template."""
+
+    uri_template: str
+    name: str = ""
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    icons: list[Icon] | None = None
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ReadResourceParams(Wire):
+    """`resources/read`."""
+
+    uri: str
+    input_responses: JsonObject | UnsetType = UNSET
+    request_state: str | UnsetType = UNSET
+
+
+class ReadResourceResult(Result):
+    """Answer to `resources/read`."""
+
+    contents: list[ResourceContents] = []
+    ttl_ms: int = 0
+    cache_scope: str = "private"
+
+    @property
+    def text(self) -> str:
+        """The text contents, joined with newlines."""
+        return "\n".join([each.text for each in self.contents if each.text is not None])
+
+
+class PromptArgument(Wire):
+    """An argument of a prompt. Its value is always a string."""
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    required: bool = False
+
+
+class Prompt(Wire):
+    """A prompt in a list."""
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    arguments: list[PromptArgument] | None = None
+    icons: list[Icon] | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class PromptMessage(Wire):
+    """One message of a prompt."""
+
+    role: Role
+    content: Content
+
+
+class GetPromptParams(Wire):
+    """`prompts/get`."""
+
+    name: str
+    arguments: dict[str, str] | UnsetType = UNSET
+    input_responses: JsonObject | UnsetType = UNSET
+    request_state: str | UnsetType = UNSET
+
+
+class GetPromptResult(Result):
+    """Answer to `prompts/get`."""
+
+    messages: list[PromptMessage] = []
+    description: str | None = None
+
+
+class PromptReference(Wire, tag_field="type", tag="ref/prompt"):
+    """Complete an argument of this prompt."""
+
+    name: str
+    title: str | None = None
+
+
+class ResourceTemplateReference(Wire, tag_field="type", tag="ref/resource"):
+    """Complete a variable of this resource template."""
+
+    uri: str
+
+
+class CompletionArgument(Wire):
+    """The argument being typed, and what has been typed."""
+
+    name: str
+    value: str
+
+
+class CompletionContext(Wire):
+    """Values of the arguments before it. Since 2025-06-18."""
+
+    arguments: dict[str, str] = {}
+
+
+class CompleteParams(Wire):
+    """`completion/complete`."""
+
+    ref: PromptReference | ResourceTemplateReference
+    argument: CompletionArgument
+    context: CompletionContext | UnsetType = UNSET
+
+
+class Completion(Wire):
+    """At most 100 proposals."""
+
+    values: list[str] = []
+    total: int | None = None
+    has_more: bool = False
+
+
+class CompleteResult(Wire):
+    """Answer to `completion/complete`."""
+
+    completion: Completion
+    result_type: str = "complete"
+
+
+# Lists: items stay encoded, so that one malformed item costs only itself
+
+
+class ListParams(Wire):
+    """Any list method."""
+
+    cursor: str | UnsetType = UNSET
+
+
+class ListPage(Wire):
+    """One page of any list method. Exactly one of the four lists is there."""
+
+    tools: list[Raw] | UnsetType = UNSET
+    resources: list[Raw] | UnsetType = UNSET
+    resource_templates: list[Raw] | UnsetType = UNSET
+    prompts: list[Raw] | UnsetType = UNSET
+    next_cursor: str | None = None
+    ttl_ms: int = 0
+    cache_scope: str = "private"
+    result_type: str = "complete"
+
+
+# What a server asks of a client
+
+
+class Root(Wire):
+    """A folder or file that the server may care about. `uri` begins with file://"""
+
+    uri: str
+    name: str | None = None
+    meta: JsonObject | None = field(name="_meta", default=None)
+
+
+class ListRootsResult(Wire):
+    """Answer to `roots/list`."""
+
+    roots: list[Root]
+
+
+class SamplingMessage(Wire):
+    """A message for the client's model; `content` is one block or, since 2025-11-25, a list."""
+
+    role: Role
+    content: Content | list[Content]
+
+
+class CreateMessageParams(Wire):
+    """`sampling/createMessage`."""
+
+    messages: list[SamplingMessage]
+    max_tokens: int
+    model_preferences: JsonObject | None = None
+    system_prompt: str | None = None
+    include_context: str | None = None
+    temperature: float | None = None
+    stop_sequences: list[str] | None = None
+    metadata: JsonObject | None = None
+    tools: list[Tool] | None = None
+    tool_choice: JsonObject | None = None
+
+
+class CreateMessageResult(Wire):
+    """Answer to `sampling/createMessage`."""
+
+    role: Role
+    content: Content | list[Content]
+    model: str
+    stop_reason: str | None = None
+
+
+class ElicitParams(Wire):
+    """`elicitation/create`: a form (`requested_schema`) or, since 2025-11-25, a `url`."""
+
+    message: str
+    mode: Literal["form", "url"] = "form"
+    requested_schema: JsonObject | None = None
+    url: str | None = None
+    elicitation_id: str | None = None
+
+
+class ElicitResult(Wire):
+    """Answer to `elicitation/create`. `content` only with "accept" of a form."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: JsonObject | None = None
+
+
+# Notifications
+
+
+class CancelledParams(Wire):
+    """`notifications/cancelled`."""
+
+    request_id: RequestId | None = None
+    reason: str | None = None
+
+
+class ProgressParams(Wire):
+    """`notifications/progress`. `message` since 2025-03-26."""
+
+    progress_token: ProgressToken
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class LogMessage(Wire):
+    """`notifications/message`."""
+
+    level: LogLevel
+    data: Any = None
+    logger: str | None = None
+
+
+class ResourceUpdatedParams(Wire):
+    """`notifications/resources/updated`."""
+
+    uri: str
+
+
+class SubscriptionFilter(Wire):
+    """What a `subscriptions/listen` stream shall bring."""
+
+    tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: list[str] = []
+
+
+class ListenParams(Wire):
+    """`subscriptions/listen`, from 2026-07-28 on; its acknowledgement has the same shape."""
+
+    notifications: SubscriptionFilter
+
+
+class ErrorObject(Wire):
+    """The `error` member of a JSON-RPC response."""
+
+    code: int
+    message: str = ""
+    data: Any = None
