@@ -1,0 +1,129 @@
+"""llama.cpp as one blocking object: load it, ask it for text, close it.
+
+The binding runs llama.cpp's server inside our process. That server insists on listening: it is
+given a Unix socket in a folder that only this user can enter, and a random key, and the socket's
+name is removed at once. No TCP port is opened.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import secrets
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from interlock.errors import MissingExtra, ModelInterrupted, ModelUnavailable
+
+__all__ = ["Engine", "Text"]
+
+CONTEXT = 4096  # tokens: prompt and answer
+
+
+class Text(Struct, frozen=True):
+    """What the model wrote."""
+
+    text: str
+    input_tokens: int
+    output_tokens: int
+    complete: bool  # False when it was stopped by the limit, or by `on_text`
+
+
+class Engine:
+    """One loaded model. Calls block, so make them in a worker thread, one at a time."""
+
+    def __init__(self, weights: Path) -> None:
+        try:
+            xllamacpp = importlib.import_module("xllamacpp")
+        except ImportError as error:
+            raise MissingExtra("the embedded model", "local") from error
+        params = xllamacpp.CommonParams()
+        params.model.path = str(weights)
+        params.n_ctx = CONTEXT
+        params.n_parallel = 1
+        params.warmup = False
+        params.fit_params = False
+        params.verbosity = -1  # its log would go to our stderr
+        params.ui = False
+        params.offline = True
+        params.api_keys = [secrets.token_hex(16)]
+        threads = max(1, min(4, len(os.sched_getaffinity(0))))
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+        with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
+            params.hostnames = [str(Path(folder, "llama.sock"))]
+            try:
+                self._server: Any = xllamacpp.Server(params)
+            except RuntimeError as error:
+                raise ModelUnavailable(f"llama.cpp cannot load {weights}: {error}") from error
+
+    def write(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int,
+        stop: tuple[str, ...] = (),
+        grammar: str = "",
+        temperature: float = 0.0,
+        on_text: Callable[[str], bool] = lambda _: True,
+    ) -> Text:
+        """Continue `prompt`.
+
+        Args:
+            prompt: Text; what it has in common with the prompt before is not computed again.
+            max_tokens: Where to stop at the latest.
+            stop: Texts that end the answer and are not part of it.
+            grammar: GBNF that the answer must follow.
+            temperature: 0 always takes the likeliest token.
+            on_text: Is given every piece as it comes, and says whether to go on.
+
+        Raises:
+            ModelInterrupted: llama.cpp gave up.
+        """
+        pieces: list[str] = []
+        state: dict[str, Any] = {}
+
+        def receive(chunk: dict[str, Any]) -> bool:
+            if "error" in chunk:
+                state["error"] = chunk["error"]
+                return True
+            choice = chunk["choices"][0]
+            state["finish"] = choice.get("finish_reason")
+            state["usage"] = chunk.get("usage") or state.get("usage", {})
+            if not choice["text"]:
+                return False
+            pieces.append(choice["text"])
+            return not on_text(choice["text"])
+
+        request: dict[str, Any] = {
+            "prompt": prompt,
+            "max_tokens": max_tokens,
+            "stop": list(stop),
+            "temperature": temperature,
+            "repeat_penalty": 1.15,
+            "seed": 1,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "cache_prompt": True,
+        }
+        if grammar:
+            request["grammar"] = grammar
+            request["repeat_penalty"] = 1.0
+        outcome = self._server.handle_completions(request, receive)
+        error = state.get("error") or (outcome.get("error") if isinstance(outcome, dict) else None)
+        if error:
+            raise ModelInterrupted(f"llama.cpp: {error.get('message', error)}")
+        usage = state.get("usage", {})
+        return Text(
+            "".join(pieces),
+            usage.get("prompt_tokens", 0),
+            usage.get("completion_tokens", len(pieces)),
+            state.get("finish") == "stop",
+        )
+
+    def close(self) -> None:
+        """Free the memory. Closing twice is fine; nothing may be asked afterwards."""
+        self._server = None

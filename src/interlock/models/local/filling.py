@@ -1,0 +1,358 @@
+"""A tool's arguments from the words of a request.
+
+Each parameter is given a kind (path, number, time zone, …) from its schema, each piece of the
+request that looks like a value is a `Span`, and `fill` brings the two together: by kind, by the
+words around the span, by order.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+from interlock.models.local.spans import Span, as_number
+from interlock.models.local.words import GENERIC, bag, stems
+
+__all__ = ["Filling", "Parameter", "fill", "parameters"]
+
+
+class Parameter(Struct, frozen=True):
+    """One property of a tool's input schema, as far as filling needs it.
+
+    `kind` is "number", "boolean", "list", "choice" or a kind of text: "zone", "clock", "date",
+    "url", "email", "path", "expression", "sql" or "text".
+    """
+
+    name: str
+    kind: str
+    required: bool
+    words: frozenset[str]  # stems of its name
+    description: str = ""
+    choices: tuple[Any, ...] = ()
+    default: Any = None  # what the description says to use when the person says nothing
+    integer: bool = False
+    item: Parameter | None = None  # what a list holds
+
+
+class Filling(Struct, frozen=True):
+    """What a request gives a tool.
+
+    Attributes:
+        arguments: Values by parameter.
+        spans: What of the request they use up.
+        missing: Required parameters that nothing in the request fits.
+        assumed: Required parameters that took a default because nothing was said.
+    """
+
+    arguments: dict[str, Any]
+    spans: tuple[Span, ...]
+    missing: tuple[Parameter, ...]
+    assumed: tuple[Parameter, ...]
+
+
+# Which spans may become a parameter of some kind, and how gladly.
+FITS: dict[str, dict[str, float]] = {
+    "zone": {"zone": 1.0},
+    "clock": {"clock": 1.0},
+    "date": {"date": 1.0},
+    "url": {"url": 1.0, "path": 0.3},
+    "email": {"email": 1.0},
+    "path": {"path": 1.0, "quoted": 0.6, "identifier": 0.3},
+    "number": {"number": 1.0},
+    "expression": {"expression": 1.0, "quoted": 0.8, "number": 0.2},
+    "sql": {"sql": 1.0, "quoted": 0.6},
+    "text": {
+        "quoted": 0.9,
+        "following": 0.8,
+        "identifier": 0.7,
+        "name": 0.5,
+        "zone": 0.4,
+        "object": 0.35,
+        "path": 0.4,
+        "email": 0.3,
+        "url": 0.3,
+        "date": 0.3,
+        "clock": 0.3,
+        "number": 0.3,
+        "expression": 0.2,
+        "word": 0.15,
+    },
+}
+FROM = bag("source from src origin old base start first since lower begin")
+TO = bag("target to destination dest dst new end until upper into")
+CERTAIN = 0.85  # an optional parameter is only filled when the request speaks of it
+
+
+# Schema -> parameters
+
+
+def parameters(schema: dict[str, Any]) -> list[Parameter]:
+    """The properties of an object schema, in its order. Anything else has none."""
+    properties = schema.get("properties")
+    required = schema.get("required")
+    if not isinstance(properties, dict):
+        return []
+    names = required if isinstance(required, list) else []
+    return [
+        _parameter(name, property, name in names)
+        for name, property in properties.items()
+        if isinstance(property, dict)
+    ]
+
+
+def _parameter(name: str, schema: dict[str, Any], required: bool) -> Parameter:
+    schema = _present(schema)
+    description = str(schema.get("description", ""))
+    words = frozenset(stems(name))
+    choices = _choices(schema, description)
+    item = schema.get("items")
+    kind = _kind(schema, words, description, bool(choices))
+    return Parameter(
+        name,
+        kind,
+        required,
+        words,
+        description,
+        choices,
+        schema.get("default", _advised(description)),
+        schema.get("type") == "integer",
+        _parameter(name, item, True) if kind == "list" and isinstance(item, dict) else None,
+    )
+
+
+def _present(schema: dict[str, Any]) -> dict[str, Any]:
+    """`schema` without the alternative of being null."""
+    for keyword in ("anyOf", "oneOf"):
+        alternatives = schema.get(keyword)
+        if isinstance(alternatives, list):
+            for alternative in alternatives:
+                if isinstance(alternative, dict) and alternative.get("type") != "null":
+                    return {**schema, **alternative}
+    type = schema.get("type")
+    if isinstance(type, list):
+        return {**schema, "type": next((one for one in type if one != "null"), "string")}
+    return schema
+
+
+def _kind(schema: dict[str, Any], words: frozenset[str], description: str, choice: bool) -> str:
+    if choice:
+        return "choice"
+    type = schema.get("type")
+    if type in ("integer", "number"):
+        return "number"
+    if type in ("boolean", "array", "object"):
+        return {"boolean": "boolean", "array": "list", "object": "object"}[str(type)]
+    format = schema.get("format")
+    formats = {"uri": "url", "email": "email", "date": "date", "date-time": "date", "time": "clock"}
+    if format in formats:
+        return formats[str(format)]
+    return _text_kind(words, description)
+
+
+_KINDS = (
+    ("zone", "timezone tz zone", r"time ?zones?\b|\bIANA\b"),
+    ("url", "url uri link href", r"\bURLs?\b|\bURI\b"),
+    ("email", "email mail", r"\be-?mail address"),
+    ("sql", "sql", r"\bSQL\b"),
+    ("date", "date timestamp datetime day", r"YYYY-MM-DD|\bISO 8601\b|\btimestamp\b"),
+    ("clock", "time", r"\bHH:MM\b"),
+    ("expression", "expression equation formula expr", r"mathematical expression"),
+    (
+        "path",
+        "path file filename filepath dir directory folder cwd",
+        r"\bpath\b|\b(?:file|folder|directory) name",
+    ),
+)
+
+
+def _text_kind(words: frozenset[str], description: str) -> str:
+    for kind, names, _ in _KINDS:
+        if words & set(stems(names)):
+            return kind
+    for kind, _, pattern in _KINDS:
+        if re.search(pattern, description, re.IGNORECASE):
+            return kind
+    return "text"
+
+
+def _choices(schema: dict[str, Any], description: str) -> tuple[Any, ...]:
+    values = schema.get("enum")
+    if isinstance(values, list) and values:
+        return tuple(values)
+    if schema.get("type", "string") != "string" or re.search(
+        r"e\.g\.|such as|example|accepts", description, re.IGNORECASE
+    ):
+        return ()
+    # Some servers name the values in words only: "local branches ('local') or all ('all')".
+    quoted = re.findall(r"['\"`]([a-z][a-z_-]*)['\"`]", description)
+    return tuple(dict.fromkeys(quoted)) if len(set(quoted)) > 1 else ()
+
+
+def _advised(description: str) -> str | None:
+    match = re.search(
+        r"\buse ['\"`]([^'\"`]+)['\"`][^.]*\b(?:if|when|unless)\b"
+        r"|\bdefaults? (?:to|is) ['\"`]([^'\"`]+)['\"`]",
+        description,
+        re.IGNORECASE,
+    )
+    return (match.group(1) or match.group(2)) if match else None
+
+
+# Request -> arguments
+
+
+def fill(
+    request: str,
+    spans: list[Span],
+    wanted: list[Parameter],
+    vocabulary: frozenset[str] = frozenset(),
+) -> Filling:
+    """Give each parameter the span that suits it best, and no span to two of them.
+
+    Args:
+        request: What the person said.
+        spans: Its `find_spans`.
+        wanted: The tool's parameters.
+        vocabulary: Stems of the tool's own name and description: such words in the request
+            speak of the tool and are hardly an argument.
+    """
+    offers = []
+    for number, parameter in enumerate(wanted):
+        for place, span in enumerate([*spans, *_words(request, parameter, vocabulary)]):
+            suits = _suits(request, span, parameter, spans)
+            if span.kind in ("object", "name", "word") and vocabulary & set(stems(str(span.value))):
+                suits -= 0.3
+            offers.append((suits, -number, -place, parameter, span))
+    arguments: dict[str, Any] = {}
+    used: list[Span] = []
+    for parameter in wanted:
+        _fill_alone(request, spans, parameter, arguments, used)
+    for suits, _, _, parameter, span in sorted(offers, key=lambda offer: offer[:3], reverse=True):
+        enough = 0.0 if parameter.required else CERTAIN
+        if suits <= enough or parameter.name in arguments or _overlaps(span, used):
+            continue
+        arguments[parameter.name] = span.value
+        used.append(span)
+    return _finish(arguments, used, wanted)
+
+
+def _finish(arguments: dict[str, Any], used: list[Span], wanted: list[Parameter]) -> Filling:
+    missing, assumed = [], []
+    for parameter in wanted:
+        if parameter.name in arguments or not parameter.required:
+            continue
+        value = "." if parameter.kind == "path" else parameter.default
+        if parameter.kind == "choice" and value is None:
+            value = parameter.choices[0]
+        if value is None:
+            missing.append(parameter)
+        else:
+            assumed.append(parameter)
+            arguments[parameter.name] = value
+    ordered = {p.name: arguments[p.name] for p in wanted if p.name in arguments}
+    return Filling(ordered, tuple(used), tuple(missing), tuple(assumed))
+
+
+def _fill_alone(
+    request: str,
+    spans: list[Span],
+    parameter: Parameter,
+    arguments: dict[str, Any],
+    used: list[Span],
+) -> None:
+    """Parameters that do not compete for a span: assignments, choices, lists."""
+    assigned = re.search(
+        rf"(?<!\w){re.escape(parameter.name)}\s*=\s*(-?\d+(?:\.\d+)?)", request, re.IGNORECASE
+    )
+    if assigned and parameter.kind == "number":
+        arguments[parameter.name] = as_number(assigned.group(1))
+        used.append(Span("assignment", *assigned.span(), assigned.group()))
+    elif parameter.kind == "choice":
+        for choice in parameter.choices:
+            match = re.search(rf"(?<!\w){re.escape(str(choice))}(?!\w)", request, re.IGNORECASE)
+            if match and not _overlaps(Span("choice", *match.span(), choice), used):
+                arguments[parameter.name] = choice
+                used.append(Span("choice", *match.span(), choice))
+                return
+    elif parameter.kind == "list" and parameter.item is not None:
+        _fill_list(spans, parameter, parameter.item, arguments, used)
+
+
+def _fill_list(
+    spans: list[Span],
+    parameter: Parameter,
+    item: Parameter,
+    arguments: dict[str, Any],
+    used: list[Span],
+) -> None:
+    best = max((FITS.get(item.kind, {}).get(span.kind, 0.0) for span in spans), default=0.0)
+    if not best or not parameter.required:
+        return
+    chosen = [span for span in spans if FITS.get(item.kind, {}).get(span.kind, 0.0) == best]
+    if item.kind == "path" and any(_absolute(span) for span in chosen):
+        # The place where the files are is for another parameter.
+        chosen = [span for span in chosen if not _absolute(span)] or chosen
+    chosen = [span for span in chosen if not _overlaps(span, used)]
+    if chosen:
+        arguments[parameter.name] = [span.value for span in chosen]
+        used.extend(chosen)
+
+
+def _suits(request: str, span: Span, parameter: Parameter, spans: list[Span]) -> float:
+    """How well `span` serves `parameter`; 0 when it cannot."""
+    fits = FITS.get(parameter.kind, {}).get(span.kind, 0.0)
+    if span.kind == "path" and re.search(r"\b[a-z]+/[a-z]+\b", parameter.description):
+        fits = 1.0  # described as "owner/name"
+    if not fits or (parameter.integer and not isinstance(span.value, int)):
+        return 0.0
+    before = stems(request[max(0, span.start - 40) : span.start], keep_all=True)[-3:]
+    after = stems(request[span.end : span.end + 25], keep_all=True)[:1]
+    cue = 0.0
+    telling = parameter.words - GENERIC
+    if telling & set(before):
+        cue += 0.5
+    if telling & set(after):
+        cue += 0.4
+    if before and before[-1] in ("from", "between", "since") and parameter.words & FROM:
+        cue += 0.5
+    if before and before[-1] in ("to", "into", "until") and parameter.words & TO:
+        cue += 0.4
+    if {"last", "first", "top", "latest", "recent", "next"} & set(before[-2:]) and (
+        parameter.words & {"count", "limit", "max", "number", "n"}
+    ):
+        cue += 0.5
+    if parameter.kind == "path" and len([s for s in spans if s.kind == "path"]) > 1:
+        # Of several paths the absolute one is the place, the others are in it.
+        cue += 0.2 if _absolute(span) else 0.0
+    return fits + cue
+
+
+def _words(request: str, parameter: Parameter, vocabulary: frozenset[str]) -> list[Span]:
+    """Plain words that may be a text: after the parameter's own name ("table customers",
+    "branch called develop"), or foreign to everything the tool says of itself.
+    """
+    if parameter.kind != "text":
+        return []
+    found = []
+    for match in re.finditer(r"[A-Za-z]+", request):
+        own = set(stems(match.group()))
+        if own & (parameter.words - GENERIC):
+            value = _CALLED.match(request, match.end())
+            if value is not None and stems(value.group(1)):
+                found.append(Span("following", *value.span(1), value.group(1)))
+        elif own and not own & vocabulary and parameter.required and match.start() > 0:
+            found.append(Span("word", *match.span(), match.group()))
+    return found
+
+
+_CALLED = re.compile(r"\s+(?:(?:called|named|titled|is)\s+)?([A-Za-z][\w.-]*\w)")
+
+
+def _absolute(span: Span) -> bool:
+    return isinstance(span.value, str) and span.value.startswith(("/", "~", ".", "C:", "D:"))
+
+
+def _overlaps(span: Span, used: list[Span]) -> bool:
+    return any(span.start < other.end and other.start < span.end for other in used)

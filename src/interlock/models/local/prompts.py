@@ -1,0 +1,59 @@
+"""What the model is given to continue: examples, then the conversation.
+
+It was trained to continue texts, not to converse, so everything is put to it as a page of
+questions with short answers, of which it writes the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from interlock.messages import AssistantMessage, Message, UserMessage
+from interlock.models import ToolDefinition
+
+__all__ = ["chat_prompt"]
+
+_TURNS = 6  # how many of the newest messages are shown to the model
+_LETTERS = 600  # and how much of each
+
+_CHAT = """\
+These are questions to a friendly assistant, with its short and correct answers.
+
+Q: Hi!
+A: Hello! What can I do for you?
+
+Q: What is the capital of Italy?
+A: The capital of Italy is Rome.
+
+Q: How do I boil an egg?
+A: Put the egg into boiling water for eight minutes, then cool it in cold water.
+
+Q: Who are you?
+A: I am a small language model that runs on your own computer.
+
+Q: Thanks!
+A: You're welcome!
+
+Q: What can you do?
+A: {abilities}
+
+"""
+
+
+def chat_prompt(messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> str:
+    """The page of questions that ends where the answer to the newest one begins."""
+    page = _CHAT.format(abilities=abilities(tools))
+    said = [m for m in messages if isinstance(m, UserMessage | AssistantMessage) and m.content]
+    for message in said[-_TURNS:]:
+        text = " ".join(message.content.split())[:_LETTERS]
+        page += f"Q: {text}\n" if isinstance(message, UserMessage) else f"A: {text}\n\n"
+    return page + "A:"
+
+
+def abilities(tools: Sequence[ToolDefinition]) -> str:
+    """One sentence about the servers whose tools can be used."""
+    servers = dict.fromkeys(tool.name.rpartition("__")[0] for tool in tools)
+    names = ", ".join(name for name in servers if name)
+    if not names:
+        return "I can answer simple questions and chat with you."
+    return f"I can answer simple questions, and I can use these tools for you: {names}."

@@ -1,0 +1,175 @@
+"""Which tools a request may mean, best first, by its words and by the values it holds."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from interlock.models import ToolDefinition
+from interlock.models.local.filling import Filling, Parameter, fill, parameters
+from interlock.models.local.spans import Span, find_spans
+from interlock.models.local.words import COMMON, bag, similarity, stems
+
+__all__ = ["Candidate", "Catalogue"]
+
+
+class Entry(Struct, frozen=True):
+    """A tool, taken apart once."""
+
+    definition: ToolDefinition
+    summary: str  # first line of the description
+    parameters: tuple[Parameter, ...]
+    name: tuple[str, ...]  # stems of its own name, without the server's
+    summary_words: tuple[str, ...]
+    fields: dict[str, float]  # stem -> weight of the best place it stands in
+    vocabulary: frozenset[str]
+
+
+class Candidate(Struct, frozen=True):
+    """A tool with what the request would give it. `score` is comparable between requests."""
+
+    entry: Entry
+    filling: Filling
+    score: float
+
+
+class Weights(Struct, frozen=True):
+    """What counts how much. Fitted on requests for other servers than the benchmark's."""
+
+    # where in a tool a word of the request is found
+    name: float = 1.0
+    summary: float = 0.8
+    rest: float = 0.35
+    parameter: float = 0.5
+    server: float = 0.4
+    # parts of the score
+    coverage: float = 1.0  # how much of the request speaks of the tool
+    precision: float = 0.6  # how much of the tool's name or summary the request speaks of
+    verb: float = 0.25  # the request begins with what the tool does
+    value: float = 0.15  # a value of the request that the tool takes
+    unused: float = 0.25  # a value of the request that the tool cannot take
+    guessed: float = 0.3  # an argument that is only a word left over
+    assumed: float = 0.15
+    missing: float = 1.0
+    missing_text: float = 0.5
+    common: float = 0.3  # rarity of words such as "show"
+
+
+WEIGHTS = Weights()
+# Values that are hardly there by accident.
+DEFINITE = bag("zone clock date url email path number expression sql choice assignment quoted")
+
+
+class Catalogue:
+    """The tools on offer, made ready for ranking. Cheap to build, worth keeping."""
+
+    def __init__(self, tools: Sequence[ToolDefinition]) -> None:
+        self.entries = [_entry(tool) for tool in tools]
+        self._rarity: dict[str, float] = {}
+
+    def rank(self, request: str) -> list[Candidate]:
+        """Every tool with its score, best first. Equal scores keep the order of the tools."""
+        spans = find_spans(request)
+        candidates = [self._weigh(request, spans, entry) for entry in self.entries]
+        return sorted(candidates, key=lambda candidate: -candidate.score)
+
+    def _weigh(self, request: str, spans: list[Span], entry: Entry) -> Candidate:
+        filling = fill(request, spans, list(entry.parameters), entry.vocabulary)
+        words = stems(_without(request, filling.spans))
+        score = self._about(words, entry) + _values(spans, filling)
+        return Candidate(entry, filling, score)
+
+    def _about(self, words: list[str], entry: Entry) -> float:
+        """How much the words of the request and those of the tool have in common."""
+        coverage = self._share(words, lambda word: _found(word, entry.fields))
+        precision = max(
+            self._share(tool_words, lambda word: _nearest(word, words)) * weight
+            for tool_words, weight in ((entry.name, 1.0), (entry.summary_words, 0.9))
+        )
+        begins = words[:1]
+        verb = max(
+            (similarity(w, t[0]) for w in begins for t in (entry.name, entry.summary_words) if t),
+            default=0.0,
+        )
+        return WEIGHTS.coverage * coverage + WEIGHTS.precision * precision + WEIGHTS.verb * verb
+
+    def _share(self, words: Sequence[str], found: Callable[[str], float]) -> float:
+        """The part of `words`, by what each one tells, that is `found` (0 to 1)."""
+        total = sum(self._rare(word) for word in words)
+        return sum(self._rare(word) * found(word) for word in words) / total if total else 0.0
+
+    def _rare(self, word: str) -> float:
+        """How much a word tells: 1 for one that no or one tool has, less for common ones."""
+        if word not in self._rarity:
+            having = sum(_found(word, entry.fields) for entry in self.entries)
+            most = math.log(1 + len(self.entries)) or 1.0
+            rarity = max(0.1, 1.0 - math.log(max(1.0, having)) / most)
+            self._rarity[word] = min(rarity, WEIGHTS.common) if word in COMMON else rarity
+        return self._rarity[word]
+
+
+def _entry(tool: ToolDefinition) -> Entry:
+    server, _, name = tool.name.rpartition("__")
+    summary, _, rest = tool.description.strip().partition("\n")
+    schema = msgspec.json.decode(tool.input_schema)
+    wanted = tuple(parameters(schema if isinstance(schema, dict) else {}))
+    own = [word for word in stems(name) if word not in stems(server)]
+    places = [
+        (WEIGHTS.server, stems(server)),
+        (WEIGHTS.rest, stems(rest)),
+        (WEIGHTS.parameter, [word for parameter in wanted for word in parameter.words]),
+        (WEIGHTS.summary, stems(summary)),
+        (WEIGHTS.name, own),
+    ]
+    fields: dict[str, float] = {}
+    for weight, words in places:
+        fields.update((word, max(weight, fields.get(word, 0.0))) for word in words)
+    return Entry(
+        tool,
+        summary,
+        wanted,
+        tuple(dict.fromkeys(own or stems(server))),
+        tuple(dict.fromkeys(stems(summary))),
+        fields,
+        frozenset([*own, *stems(summary)]),
+    )
+
+
+def _found(word: str, fields: dict[str, float]) -> float:
+    return max((weight * similarity(word, other) for other, weight in fields.items()), default=0.0)
+
+
+def _nearest(word: str, others: Sequence[str]) -> float:
+    return max((similarity(word, other) for other in others), default=0.0)
+
+
+def _values(spans: Sequence[Span], filling: Filling) -> float:
+    """How well the values in the request are the ones that the tool asks for."""
+    definite = [span for span in spans if span.kind not in ("object", "name", "identifier")]
+    used = sum(1 for span in filling.spans if span.kind in DEFINITE)
+    unused = sum(1 for span in definite if not _covered(span, filling.spans))
+    guessed = sum(1 for span in filling.spans if span.kind == "word")
+    text = sum(1 for parameter in filling.missing if parameter.kind == "text")
+    return (
+        WEIGHTS.value * min(2, used)
+        - WEIGHTS.unused * unused
+        - WEIGHTS.guessed * guessed
+        - WEIGHTS.assumed * len(filling.assumed)
+        - WEIGHTS.missing_text * text
+        - WEIGHTS.missing * (len(filling.missing) - text)
+    )
+
+
+def _covered(span: Span, used: Sequence[Span]) -> bool:
+    return any(span.start < other.end and other.start < span.end for other in used)
+
+
+def _without(request: str, spans: Sequence[Span]) -> str:
+    """The request with its used values blanked out: they are no words about the tool."""
+    for span in spans:
+        request = request[: span.start] + " " * (span.end - span.start) + request[span.end :]
+    return re.sub(r" {2,}", " ", request)

@@ -1,0 +1,105 @@
+"""Words of requests and tool descriptions, made comparable."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+__all__ = ["COMMON", "GENERIC", "bag", "similarity", "stems"]
+
+
+def bag(text: str) -> frozenset[str]:
+    """The words between the spaces of `text`."""
+    return frozenset(text.split())
+
+
+# Words that say nothing about what is wanted.
+_IDLE = bag(
+    """a an the this that these those it its is are was were be been am do does did done have has
+    had will would can could shall should may might must of in on at to for from by with as and or
+    not no nor but if then than so too very just please i me my mine we us our you your he she they
+    them their his her what which who whom whose when where why how there here hi hello hey let s t
+    re ve ll d m right now yet up out about into any some all each other using use used given via
+    e g eg ie etc per"""
+)
+# Words of parameter names that say what form a value has, not what it is.
+GENERIC = bag("name id type value text string path title code key")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_NEGATED = re.compile(r"\b(?:not|n't)\s+(?:yet\s+|been\s+)*(\w+ed)\b")
+_SUFFIXES = re.findall(
+    r"\w+",
+    "ization ational ations ation izes izing ized ities ments ment ness able ings ing ers edly "
+    "ied ies ves ed es ly er ors or s e y",
+)
+
+# Plain words for what tools do. Whoever asks to "show" may find a tool that "gets".
+_ALIKE = [
+    "show get view display print see fetch retrieve return",
+    "show list",
+    "show read",
+    "tell give get",
+    "create make new add build generate",
+    "delete remove drop erase",
+    "calculate compute evaluate calculation",
+    "find search look locate query",
+    "write save store record put",
+    "change switch modify update set edit",
+    "compare difference diff differ",
+    "folder directory",
+    "send post deliver",
+    "begin start run execute launch",
+    "end stop terminate kill close",
+    "undo revert reset restore",
+    "big large size",
+    "current currently",
+    "repository repo project",
+]
+
+
+@functools.lru_cache(4096)
+def _stem(word: str) -> str:
+    for suffix in _SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) >= 3:
+            word = word[: -len(suffix)]
+            break
+    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiousl":
+        word = word[:-1]
+    return word
+
+
+def stems(text: str, *, keep_all: bool = False) -> list[str]:
+    """The stems of the words in `text`, in order; without idle words unless `keep_all`."""
+    text = _NEGATED.sub(r"un\1", text)
+    words = [word.lower() for word in _WORD.findall(text)]
+    return [
+        _stem(word) if not keep_all else word if word in _IDLE else _stem(word)
+        for word in words
+        if keep_all or word not in _IDLE
+    ]
+
+
+_GROUPS: dict[str, set[int]] = {}
+for _number, _row in enumerate(_ALIKE):
+    for _each in _row.split():
+        _GROUPS.setdefault(_stem(_each), set()).add(_number)
+# What any tool may do says little about which one is meant.
+COMMON = frozenset(map(_stem, bag("show get view display print see fetch list read tell give")))
+
+
+_NONE: set[int] = set()
+
+
+@functools.lru_cache(16384)
+def similarity(one: str, other: str) -> float:
+    """How near two stems are: 1 the same, 0 nothing in common."""
+    if one == other:
+        return 1.0
+    if _GROUPS.get(one, _NONE) & _GROUPS.get(other, _NONE):
+        return 0.6
+    common = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        common += 1
+    longest = max(len(one), len(other))
+    return 0.9 * common / longest if common >= 4 and common / longest > 0.4 else 0.0
