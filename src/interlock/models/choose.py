@@ -27,7 +27,7 @@ from msgspec import Struct
 from interlock.errors import MissingExtra, ModelUnavailable
 from interlock.models import Model
 from interlock.models.anthropic import AnthropicModel
-from interlock.models.openai import OpenAIModel
+from interlock.models.openai import OpenAIModel, ollama_url
 from interlock.models.scripted import ScriptedModel
 
 
@@ -46,12 +46,11 @@ PROVIDERS = (
 )
 KNOWN = (*(provider.name for provider in PROVIDERS), "ollama", "local", "scripted")
 
-# Name and base URL of servers that people run, in the order in which they are preferred.
+# Where people run servers, after Ollama and in the order in which they are preferred.
 LOCAL_SERVERS = (
-    ("ollama", "http://127.0.0.1:11434/v1"),
-    ("llama.cpp", "http://127.0.0.1:8080/v1"),
-    ("lmstudio", "http://127.0.0.1:1234/v1"),
-    ("vllm", "http://127.0.0.1:8000/v1"),
+    "http://127.0.0.1:8080/v1",  # llama.cpp
+    "http://127.0.0.1:1234/v1",  # LM Studio
+    "http://127.0.0.1:8000/v1",  # vLLM
 )
 _PROBE_TIMEOUT = 0.3  # seconds, for all local servers together
 _LIST_TIMEOUT = 5.0  # seconds, for a server that was asked for by name
@@ -102,7 +101,7 @@ async def _named(name: str) -> Model:
                 raise _missing(provider.name, provider.package)
             return await _from_provider(provider, model, url)
     if kind == "ollama":
-        return await _ollama(model, url or _ollama_url())
+        return await _ollama(model, url)
     if kind == "local":
         from interlock.models.local import LocalModel
 
@@ -149,23 +148,15 @@ async def _ollama(model: str, url: str) -> Model:
     if not find_spec("openai"):
         raise _missing("ollama", "openai")
     if not model:
-        models = await _models(url, "", _LIST_TIMEOUT)
+        address = url or ollama_url()
+        models = await _models(address, "", _LIST_TIMEOUT)
         if not models:
             raise ModelUnavailable(
-                f"no Ollama with a model answers at {url}: run `ollama serve` and `ollama pull`"
+                f"no Ollama with a model answers at {address}: "
+                "run `ollama serve`, then `ollama pull` a model"
             )
         model = models[0]
-    return OpenAIModel(model, provider="ollama", api_key="", base_url=url)
-
-
-def _ollama_url() -> str:
-    host = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/") or "127.0.0.1"
-    scheme, found, address = host.rpartition("://")
-    # The variable also tells the server where to listen; nobody can connect to "everywhere".
-    address = address.replace("0.0.0.0", "127.0.0.1", 1)  # noqa: S104 - the opposite of binding
-    if not address.rpartition("]")[2].count(":"):
-        address = f"{address}:11434"
-    return f"{scheme if found else 'http'}://{address}/v1"
+    return OpenAIModel(model, provider="ollama", base_url=url or None)
 
 
 def _missing(provider: str, extra: str) -> MissingExtra:
@@ -179,15 +170,14 @@ async def _local_server() -> Model | None:
     """Return the first model of the first local server that lists one."""
     if not find_spec("openai"):
         return None
-    servers = [
-        (name, _ollama_url() if name == "ollama" and os.environ.get("OLLAMA_HOST") else url)
-        for name, url in LOCAL_SERVERS
-    ]
-    lists = await asyncio.gather(*(_models(url, "", _PROBE_TIMEOUT) for _, url in servers))
-    for (name, url), models in zip(servers, lists, strict=True):
+    urls = (ollama_url(), *LOCAL_SERVERS)
+    lists = await asyncio.gather(*(_models(url, "", _PROBE_TIMEOUT) for url in urls))
+    for url, models in zip(urls, lists, strict=True):
+        if models and url == urls[0]:
+            return OpenAIModel(models[0], provider="ollama")
         if models:
             # The person's keys are not for whatever happens to listen on this port.
-            return OpenAIModel(models[0], provider=name, api_key="", base_url=url)
+            return OpenAIModel(models[0], api_key="", base_url=url)
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,8 +39,9 @@ from interlock.models.vendors import (
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+OPENAI_URL = "https://api.openai.com/v1"
 DEEPSEEK_URL = "https://api.deepseek.com"
-_KEYS = {"openai": "OPENAI_API_KEY", "deepseek": "DEEPSEEK_API_KEY"}
+_KEYS = {"openai": "OPENAI_API_KEY", "deepseek": "DEEPSEEK_API_KEY", "ollama": "OLLAMA_API_KEY"}
 _STOP_REASONS = {"length": "length", "content_filter": "refusal"}
 _FAILED = {"error", "insufficient_system_resource"}  # finish reasons of an answer that broke off
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek and llama.cpp; Ollama and vLLM
@@ -64,11 +66,17 @@ class OpenAIModel:
 
         Args:
             model: As the provider calls it.
-            provider: "openai", "deepseek", or a name of your own for the server at `base_url`.
-            api_key: Else `OPENAI_API_KEY`, for DeepSeek `DEEPSEEK_API_KEY`; "" sends none.
-                Another server than the provider's own needs none.
-            base_url: Up to and including "/v1"; else `OPENAI_BASE_URL`, else the provider's own.
+            provider: "openai", "deepseek" or "ollama".
+            api_key: Else `OPENAI_API_KEY`, `DEEPSEEK_API_KEY` or `OLLAMA_API_KEY`; "" sends none.
+                Only OpenAI's and DeepSeek's own servers insist on one.
+            base_url: Up to and including "/v1"; else what `OPENAI_BASE_URL` or `OLLAMA_HOST`
+                says for that provider, else the provider's own.
+
+        Raises:
+            ValueError: Nobody knows this provider.
         """
+        if provider not in _KEYS:
+            raise ValueError(f"provider {provider!r} is not one of {', '.join(_KEYS)}")
         self._model = model
         self._provider = provider
         self._api_key = api_key
@@ -84,7 +92,7 @@ class OpenAIModel:
 
     @property
     def _at(self) -> str:
-        return f"@{self._base_url}" if self._base_url and self._provider in _KEYS else ""
+        return f"@{self._base_url}" if self._base_url else ""
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
@@ -111,35 +119,31 @@ class OpenAIModel:
     async def _open(self) -> _Connection:
         async with self._opening:
             if self._connection is None:
-                variable = _KEYS.get(self._provider, "")
-                key = self._api_key
-                if key is None:
-                    key = os.environ.get(variable, "")
+                variable = _KEYS[self._provider]
+                key = os.environ.get(variable, "") if self._api_key is None else self._api_key
+                address = self._base_url or _address(self._provider)
+                if not key and address in (OPENAI_URL, DEEPSEEK_URL):
+                    raise ModelUnavailable(
+                        f"no key for {self.name}: set {variable} in the environment"
+                    )
                 # The import takes most of a second, and must not stop the loop for so long.
-                self._connection = await asyncio.to_thread(self._connect, key, variable)
+                self._connection = await asyncio.to_thread(self._connect, address, key)
             return self._connection
 
-    def _connect(self, key: str, variable: str) -> _Connection:
-        base_url = self._base_url
-        if base_url is None and self._provider == "deepseek":
-            base_url = DEEPSEEK_URL
-        elif base_url is None:
-            base_url = os.environ.get("OPENAI_BASE_URL") or None
-        if not key and self._base_url is None and base_url in (None, DEEPSEEK_URL):
-            raise ModelUnavailable(f"no key for {self.name}: set {variable} in the environment")
+    def _connect(self, address: str, key: str) -> _Connection:
         try:
             import httpx2
             import openai
         except ImportError as error:
             raise MissingExtra("OpenAI and compatible models", "openai") from error
         # The package insists on a key; a server that wants none ignores it.
-        client = openai.AsyncOpenAI(api_key=key or "none", base_url=base_url)
+        client = openai.AsyncOpenAI(api_key=key or "none", base_url=address)
         endpoint = Endpoint(
             name=self.name,
             model=self._model,
             host=client.base_url.netloc.decode().rpartition("@")[2],
             key=key,
-            variable=variable or "its key",
+            variable=_KEYS[self._provider],
         )
         failures = (openai.OpenAIError, httpx2.HTTPError, ValueError)
         return _Connection(client, endpoint, failures, openai.BadRequestError)
@@ -175,6 +179,25 @@ class OpenAIModel:
             if self._effort:
                 request["reasoning_effort"] = self._effort
         return request
+
+
+def _address(provider: str) -> str:
+    if provider == "deepseek":
+        return DEEPSEEK_URL
+    if provider == "ollama":
+        return ollama_url()
+    return os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+
+
+def ollama_url() -> str:
+    """Return the base URL of the Ollama that `OLLAMA_HOST` names, else of the one on this host."""
+    host = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/") or "127.0.0.1"
+    scheme, found, address = host.rpartition("://")
+    # The variable also tells the server where to listen, and nobody can connect to "everywhere".
+    address = re.sub(r"^0\.0\.0\.0(?=:|$)", "127.0.0.1", address)
+    if ":" not in address.rpartition("]")[2]:
+        address = f"{address}:11434"
+    return f"{scheme if found else 'http'}://{address}/v1"
 
 
 class _Connection(NamedTuple):

@@ -1,0 +1,660 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import pytest
+
+from interlock.errors import (
+    MissingExtra,
+    ModelError,
+    ModelInterrupted,
+    ModelOverloaded,
+    ModelRefused,
+    ModelUnavailable,
+)
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from interlock.models import ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage, complete
+from interlock.models.anthropic import AnthropicModel
+
+from . import wire_anthropic as wire
+from .wire_http import Answer, WireServer, page
+
+KEY = "sk-ant-canary-7f3b9d2e5a8c"
+TIME = ToolDefinition("time__now", "The time.", b'{"type":"object","properties":{"zone":{}}}')
+ASK: list[Message] = [UserMessage("What time is it?")]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("API_KEY", "AUTH_TOKEN", "BASE_URL", "CUSTOM_HEADERS", "PROFILE"):
+        monkeypatch.delenv(f"ANTHROPIC_{name}", raising=False)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[WireServer]:
+    server = wire.server()
+    await server.start()
+    yield server
+    await server.stop()
+    assert server.problems == []
+
+
+@pytest.fixture
+async def model(server: WireServer) -> AsyncIterator[AnthropicModel]:
+    model = AnthropicModel("claude-test", api_key=KEY, base_url=server.root)
+    yield model
+    await model.close()
+
+
+async def fails(model: AnthropicModel, *, after: Sequence[Answer] = ()) -> ModelError:
+    """Ask; return the error, in which no part of the key may be seen."""
+    with pytest.raises(ModelError) as caught:
+        await complete(model, ASK)
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+    assert KEY not in shown
+    assert KEY[8:] not in shown
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+# Asking
+
+
+async def test_text_arrives_in_pieces_and_then_whole(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("It is ", "nöön", " ☀.")]
+
+    events = [event async for event in model.stream(ASK)]
+
+    assert events[:3] == [TextDelta("It is "), TextDelta("nöön"), TextDelta(" ☀.")]
+    assert events[3:] == [Reply(AssistantMessage("It is nöön ☀."), Usage(10, 20), "end")]
+
+
+async def test_without_tools_and_system_prompt_neither_is_sent(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("Noon.")]
+
+    await complete(model, ASK)
+
+    body = server.asked[0].body
+    assert body.keys() == {"model", "max_tokens", "messages", "stream"}
+    assert body["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "What time is it?"}]}
+    ]
+    assert KEY in server.asked[0].headers.get("Authorization", "") + server.asked[0].headers.get(
+        "X-Api-Key", ""
+    )
+
+
+async def test_system_messages_become_the_system_prompt(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("Yes.")]
+
+    await complete(model, [SystemMessage("Be brief."), *ASK, SystemMessage("Be kind.")])
+
+    assert server.asked[0].body["system"] == "Be brief.\n\nBe kind."
+    assert [m["role"] for m in server.asked[0].body["messages"]] == ["user"]
+
+
+async def test_tools_are_offered_with_their_schema_as_it_is(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("Yes.")]
+
+    await complete(model, ASK, [TIME])
+
+    assert server.asked[0].body["tools"] == [
+        {
+            "name": "time__now",
+            "description": "The time.",
+            "input_schema": {"type": "object", "properties": {"zone": {}}},
+        }
+    ]
+
+
+async def test_a_call_is_put_together_from_fragments(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    call = wire.tool_use(1, "toolu_1", "time__now", "", '{"zo', 'ne": "Asia', '/Tokyo"}')
+    server.script = [
+        wire.events(wire.start(), *wire.text(0, "Let me see."), *call, *wire.stop("tool_use"))
+    ]
+
+    reply = await complete(model, ASK, [TIME])
+
+    assert reply.message == AssistantMessage(
+        "Let me see.", (ToolCall("toolu_1", "time__now", {"zone": "Asia/Tokyo"}),)
+    )
+    assert reply.stop_reason == "tool_calls"
+
+
+async def test_fragments_of_parallel_calls_may_be_mixed(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    begin_a, _, *pieces_a, end_a = wire.tool_use(0, "toolu_a", "time__now", '{"zone"', ':"A"}')
+    begin_b, _, *pieces_b, end_b = wire.tool_use(1, "toolu_b", "time__now", '{"zone"', ':"B"}')
+    mixed = [begin_a, begin_b, pieces_b[0], pieces_a[0], pieces_a[1], end_a, pieces_b[1], end_b]
+    server.script = [wire.events(wire.start(), *mixed, *wire.stop("tool_use"))]
+
+    reply = await complete(model, ASK, [TIME])
+
+    assert [(call.id, call.input) for call in reply.message.tool_calls] == [
+        ("toolu_a", {"zone": "A"}),
+        ("toolu_b", {"zone": "B"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "malformed"),
+    [("", None), ("{}", None), ('{"zone": ', '{"zone": '), ('["x"]', '["x"]'), ('"x"', '"x"')],
+)
+async def test_arguments_that_are_no_object_are_kept_as_malformed(
+    server: WireServer, model: AnthropicModel, written: str, malformed: str | None
+) -> None:
+    call = wire.tool_use(0, "toolu_1", "time__now", written)
+    server.script = [wire.events(wire.start(), *call, *wire.stop("tool_use"))]
+
+    reply = await complete(model, ASK, [TIME])
+
+    assert reply.message.tool_calls == (ToolCall("toolu_1", "time__now", {}, malformed),)
+
+
+async def test_calls_that_share_an_id_get_their_own(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    calls = [*wire.tool_use(0, "toolu_1", "a"), *wire.tool_use(1, "toolu_1", "b")]
+    server.script = [wire.events(wire.start(), *calls, *wire.stop("tool_use"))]
+
+    reply = await complete(model, ASK, [TIME])
+
+    assert len({call.id for call in reply.message.tool_calls}) == 2
+
+
+async def test_tokens_read_from_and_written_to_the_cache_count_as_input(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    start = wire.start(7, cache_read_input_tokens=100, cache_creation_input_tokens=1000)
+    server.script = [wire.events(start, *wire.text(0, "Yes."), *wire.stop(output_tokens=42))]
+
+    assert (await complete(model, ASK)).usage == Usage(1107, 42)
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("end_turn", "end"),
+        ("stop_sequence", "end"),
+        ("refusal", "refusal"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("something_new", "end"),
+    ],
+)
+async def test_the_reason_for_the_end_is_told(
+    server: WireServer, model: AnthropicModel, reason: str, expected: str
+) -> None:
+    server.script = [wire.events(wire.start(), *wire.text(0, "Well"), *wire.stop(reason))]
+
+    assert (await complete(model, ASK)).stop_reason == expected
+
+
+async def test_a_call_cut_off_by_the_token_limit_is_malformed(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    call = wire.tool_use(0, "toolu_1", "time__now", '{"zone": "As')
+    server.script = [wire.events(wire.start(), *call, *wire.stop("max_tokens"))]
+
+    reply = await complete(model, ASK, [TIME])
+
+    assert reply.stop_reason == "length"
+    assert reply.message.tool_calls[0].malformed == '{"zone": "As'
+
+
+async def test_a_call_cut_off_before_its_arguments_is_no_call(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    blocks = [*wire.text(0, "I will"), *wire.tool_use(1, "toolu_1", "time__now")]
+    server.script = [wire.events(wire.start(), *blocks, *wire.stop("max_tokens"))]
+
+    reply = await complete(model, ASK, [TIME])
+
+    assert (reply.message, reply.stop_reason) == (AssistantMessage("I will"), "length")
+
+
+# Going on with a conversation
+
+
+async def test_results_go_back_as_blocks_of_one_user_message(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("Noon and midnight.")]
+    calls = (ToolCall("toolu_a", "time__now", {"zone": "A"}), ToolCall("toolu_b", "time__now"))
+
+    await complete(
+        model,
+        [
+            *ASK,
+            AssistantMessage("", calls),
+            ToolMessage("toolu_a", "12:00", "time__now"),
+            ToolMessage("toolu_b", "no such zone", "time__now", is_error=True),
+            UserMessage("Thanks. And?"),
+        ],
+        [TIME],
+    )
+
+    assert server.asked[0].body["messages"][1:] == [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "tool_use", "id": "toolu_a", "name": "time__now", "input": {"zone": "A"}},
+                {"type": "tool_use", "id": "toolu_b", "name": "time__now", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_a",
+                    "content": "12:00",
+                    "is_error": False,
+                },
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_b",
+                    "content": "no such zone",
+                    "is_error": True,
+                },
+                {"type": "text", "text": "Thanks. And?"},
+            ],
+        },
+    ]
+
+
+async def test_empty_messages_and_repeated_roles_are_made_acceptable(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("Yes.")]
+
+    await complete(
+        model, [UserMessage(" "), AssistantMessage(""), UserMessage("Hello?"), SystemMessage("")]
+    )
+
+    assert server.asked[0].body["messages"] == [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "(empty message)"},
+                {"type": "text", "text": "Hello?"},
+            ],
+        }
+    ]
+
+
+async def test_thinking_is_shown_and_goes_back_word_for_word(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    blocks = [
+        *wire.thinking(0, "c2lnbmVk", "The user ", "wants the time."),
+        *wire.block(1, {"type": "redacted_thinking", "data": "b3BhcXVl"}),
+        *wire.text(2, ""),
+        *wire.tool_use(3, "toolu_1", "time__now", '{"zone":', ' "A"}'),
+    ]
+    server.script = [
+        wire.events(wire.start(), *blocks, *wire.stop("tool_use")),
+        wire.says("Noon."),
+    ]
+
+    events = [event async for event in model.stream(ASK, [TIME])]
+    reply = events[-1]
+    assert isinstance(reply, Reply)
+    await complete(model, [*ASK, reply.message, ToolMessage("toolu_1", "12:00")], [TIME])
+
+    assert events[:2] == [ReasoningDelta("The user "), ReasoningDelta("wants the time.")]
+    assert reply.message.content == ""
+    assert server.asked[1].body["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "The user wants the time.", "signature": "c2lnbmVk"},
+        {"type": "redacted_thinking", "data": "b3BhcXVl"},
+        {"type": "tool_use", "id": "toolu_1", "name": "time__now", "input": {"zone": "A"}},
+    ]
+
+
+async def test_thinking_that_is_refused_later_is_left_out(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    kept = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "for-other-tools"},
+        {"type": "text", "text": "Hello."},
+    ]
+    before = AssistantMessage("Hello.", (), {"provider": "anthropic", "content": kept})
+    message = "messages.1.content.0: Invalid `signature` in `thinking` block"
+    server.script = [wire.error(400, "invalid_request_error", message), wire.says("Yes.")]
+
+    reply = await complete(model, [*ASK, before, UserMessage("Go on")])
+
+    assert reply.message.content == "Yes."
+    assert server.asked[0].body["messages"][1]["content"] == kept
+    assert server.asked[1].body["messages"][1]["content"] == [{"type": "text", "text": "Hello."}]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"provider": "deepseek", "reasoning_content": "Hm."},
+        {"provider": "anthropic", "content": "not a list"},
+        {"provider": "anthropic", "content": ["not a block"]},
+        {"provider": "anthropic", "content": [{"type": "tool_use", "id": "another"}]},
+    ],
+)
+async def test_what_another_model_kept_or_what_does_not_fit_is_ignored(
+    server: WireServer, model: AnthropicModel, data: dict[str, object]
+) -> None:
+    server.script = [wire.says("Noon.")]
+    asked = AssistantMessage("", (ToolCall("call_1", "time__now"),), data)
+
+    await complete(model, [*ASK, asked, ToolMessage("call_1", "12:00")], [TIME])
+
+    assert server.asked[0].body["messages"][1]["content"] == [
+        {"type": "tool_use", "id": "call_1", "name": "time__now", "input": {}}
+    ]
+
+
+async def test_ids_and_names_of_other_providers_are_made_acceptable(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("Noon.")]
+    calls = (
+        ToolCall("functions.now:0", "time.now now"),
+        ToolCall("ü", ""),
+        ToolCall("x" * 99, "n"),
+    )
+
+    await complete(
+        model, [*ASK, AssistantMessage("", calls), *(ToolMessage(call.id, "12") for call in calls)]
+    )
+
+    uses = server.asked[0].body["messages"][1]["content"]
+    assert [use["name"] for use in uses] == ["time_now_now", "unknown", "n"]
+    assert len({use["id"] for use in uses}) == 3
+
+
+@pytest.mark.parametrize(
+    ("schema", "offered"),
+    [
+        (b"{}", {"type": "object", "properties": {}}),
+        (b"true", {"type": "object", "properties": {}}),
+        (
+            b'{"properties":{"a":{}},"required":["a"]}',
+            {"type": "object", "properties": {"a": {}}, "required": ["a"]},
+        ),
+        (
+            b'{"type":"object","properties":{"a":{}},"anyOf":[{"required":["a"]},'
+            b'{"properties":{"b":{"type":"string"}}}]}',
+            {"type": "object", "properties": {"b": {"type": "string"}, "a": {}}},
+        ),
+        (
+            b'{"$ref":"#/$defs/Args","$defs":{"Args":{"properties":{"a":{}},"required":["a"]}}}',
+            {
+                "type": "object",
+                "properties": {"a": {}},
+                "required": ["a"],
+                "$defs": {"Args": {"properties": {"a": {}}, "required": ["a"]}},
+            },
+        ),
+        (
+            b'{"allOf":[{"properties":{"a":{}},"required":["a"]},{"oneOf":[]}]}',
+            {"type": "object", "properties": {"a": {}}, "required": ["a"]},
+        ),
+    ],
+)
+async def test_a_schema_the_api_refuses_is_flattened_at_the_top(
+    server: WireServer, model: AnthropicModel, schema: bytes, offered: dict[str, object]
+) -> None:
+    server.script = [wire.says("Yes.")]
+
+    await complete(model, ASK, [ToolDefinition("t", "", schema)])
+
+    assert server.asked[0].body["tools"][0]["input_schema"] == offered
+
+
+# Failing
+
+
+async def test_without_a_key_the_variable_to_set_is_named() -> None:
+    with pytest.raises(ModelUnavailable, match="ANTHROPIC_API_KEY"):
+        await complete(AnthropicModel("claude-test"), ASK)
+
+
+async def test_the_key_may_come_from_the_environment(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", KEY)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", server.root)
+    server.script = [wire.says("Yes.")]
+    model = AnthropicModel("claude-test")
+
+    await complete(model, ASK)
+    await model.close()
+    await model.close()
+
+    assert server.asked[0].headers["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_without_the_vendors_package_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+
+    with pytest.raises(MissingExtra, match=r"interlock\[anthropic\]"):
+        await complete(AnthropicModel("claude-test", api_key=KEY), ASK)
+
+
+async def test_a_refused_key_is_never_shown(server: WireServer, model: AnthropicModel) -> None:
+    server.script = [wire.error(401, "authentication_error", f"invalid x-api-key: {KEY}")]
+
+    error = await fails(model)
+
+    assert isinstance(error, ModelRefused)
+    assert "ANTHROPIC_API_KEY" in str(error)
+    assert type(error.__cause__).__name__ == "AuthenticationError"
+
+
+async def test_a_part_of_the_key_in_the_providers_words_is_not_shown_either(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    said = f"no right: key …{KEY[8:]}, {KEY[:14]}, sk-****8c, {KEY} may not use it"
+    server.script = [wire.error(403, "permission_error", said)]
+
+    error = await fails(model)
+
+    assert isinstance(error, ModelRefused)
+    assert "no right: key" in str(error)
+    assert "8c" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "words"),
+    [
+        (wire.error(404, "not_found_error", "model: claude-test"), ModelUnavailable, "claude-test"),
+        (wire.error(400, "invalid_request_error", "too long"), ModelRefused, "too long"),
+        (wire.error(413, "request_too_large", "too large"), ModelRefused, "too large"),
+        (wire.error(402, "billing_error", "credit is used up"), ModelRefused, "credit"),
+        (page(404), ModelUnavailable, "address"),
+    ],
+)
+async def test_what_cannot_work_is_told_and_not_tried_again(
+    server: WireServer,
+    model: AnthropicModel,
+    answer: Answer,
+    expected: type[ModelError],
+    words: str,
+) -> None:
+    server.script = [answer]
+
+    error = await fails(model)
+
+    assert isinstance(error, expected)
+    assert words in str(error)
+    assert len(server.asked) == 1
+
+
+async def test_a_rate_limit_tells_when_to_try_again(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    limit = wire.error(429, "rate_limit_error", "too fast", retry_after="30", retry_after_ms="1")
+    server.script = [limit, limit, limit]
+
+    error = await fails(model)
+
+    assert isinstance(error, ModelOverloaded)
+    assert "try again in 30 s" in str(error)
+    assert len(server.asked) == 3
+
+
+async def test_overload_is_told_after_the_retries(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.error(529, "overloaded_error", "Overloaded", retry_after_ms="1")] * 3
+
+    assert isinstance(await fails(model), ModelOverloaded)
+
+
+async def test_a_server_error_is_tried_again(server: WireServer, model: AnthropicModel) -> None:
+    server.script = [
+        wire.error(500, "api_error", "Oops", retry_after_ms="1"),
+        page(502),
+        wire.says("Noon."),
+    ]
+
+    assert (await complete(model, ASK)).message.content == "Noon."
+
+
+async def test_a_page_instead_of_an_answer_is_no_answer(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [page(200)]
+
+    assert isinstance(await fails(model), ModelInterrupted)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a_stream_that_ends_early_is_no_answer(
+    server: WireServer, model: AnthropicModel, cut: bool
+) -> None:
+    server.script = [wire.events(wire.start(), *wire.text(0, "It is"), cut=cut)]
+    seen: list[object] = []
+
+    with pytest.raises(ModelInterrupted, match="cut off"):
+        seen.extend([event async for event in model.stream(ASK)])
+
+    assert len(server.asked) == 1
+
+
+async def test_an_error_in_the_middle_of_the_stream_is_no_answer(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    broken = {"type": "error", "error": {"type": "api_error", "message": f"Oops {KEY}"}}
+    server.script = [wire.events(wire.start(), *wire.text(0, "It is"), broken)]
+
+    error = await fails(model)
+
+    assert isinstance(error, ModelInterrupted)
+    assert "Oops" in str(error)
+
+
+async def test_overload_in_the_middle_of_the_stream_is_overload(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    server.script = [wire.events(wire.start(), busy)]
+
+    assert isinstance(await fails(model), ModelOverloaded)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"event: message_start\ndata: {not json\n\n",
+        b"event: message_start\ndata: 5\n\n",
+        b"event: content_block_delta\ndata: "
+        b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":5}}\n\n',
+        b"event: content_block_delta\ndata: "
+        b'{"type":"content_block_delta","index":7,"delta":{"type":"text_delta","text":"x"}}\n\n',
+        b"event: message_stop\ndata: \xff\xfe\n\n",
+    ],
+)
+async def test_nonsense_in_the_stream_is_no_answer(
+    server: WireServer, model: AnthropicModel, nonsense: bytes
+) -> None:
+    server.script = [Answer(wire.events(wire.start()).body + nonsense)]
+
+    assert isinstance(await fails(model), ModelInterrupted)
+
+
+async def test_events_and_blocks_nobody_knows_yet_are_passed_over(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    new = {"type": "new_event", "x": 1}
+    blocks = [*wire.block(0, {"type": "new_block", "y": [1]}), *wire.text(1, "Yes.")]
+    server.script = [wire.events(wire.start(), new, *blocks, *wire.stop())]
+
+    assert (await complete(model, ASK)).message.content == "Yes."
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    from anthropic import _base_client
+
+    monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.001)
+    yield
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_server_that_is_not_there_is_named(unused_tcp_port: int) -> None:
+    model = AnthropicModel("m", api_key=KEY, base_url=f"http://127.0.0.1:{unused_tcp_port}")
+
+    error = await fails(model)
+    await model.close()
+
+    assert isinstance(error, ModelUnavailable)
+    assert f"127.0.0.1:{unused_tcp_port}" in str(error)
+
+
+async def test_leaving_the_stream_early_ends_the_connection(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("a", "b", "c"), wire.says("Still here.")]
+    stream = model.stream(ASK)
+
+    assert await anext(stream) == TextDelta("a")
+    await stream.aclose()  # type: ignore[attr-defined]  # the protocol promises an iterator only
+
+    assert (await complete(model, ASK)).message.content == "Still here."
+
+
+async def test_questions_at_once_share_one_connection(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("One."), wire.says("Two.")]
+
+    replies = await asyncio.gather(complete(model, ASK), complete(model, ASK))
+
+    assert {reply.message.content for reply in replies} == {"One.", "Two."}
+
+
+def test_the_name_is_what_chooses_this_model() -> None:
+    assert AnthropicModel("claude-x").name == "anthropic:claude-x"
+    assert AnthropicModel("c", base_url="http://h/").name == "anthropic:c@http://h/"

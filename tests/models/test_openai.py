@@ -1,0 +1,701 @@
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from interlock.errors import (
+    MissingExtra,
+    ModelError,
+    ModelInterrupted,
+    ModelOverloaded,
+    ModelRefused,
+    ModelUnavailable,
+)
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from interlock.models import ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage, complete
+from interlock.models.openai import OpenAIModel, ollama_url
+
+from . import wire_openai as wire
+from .wire_http import Answer, WireServer, page
+
+KEY = "sk-proj-canary-7f3b9d2e5a8c"
+TIME = ToolDefinition("time__now", "The time.", b'{"type":"object","properties":{"zone":{}}}')
+ASK: list[Message] = [UserMessage("What time is it?")]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "DEEPSEEK_API_KEY", "OLLAMA_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[WireServer]:
+    server = wire.server()
+    await server.start()
+    yield server
+    await server.stop()
+    assert server.problems == []
+
+
+@pytest.fixture
+async def model(server: WireServer) -> AsyncIterator[OpenAIModel]:
+    model = OpenAIModel("gpt-test", api_key=KEY, base_url=f"{server.root}/v1")
+    yield model
+    await model.close()
+
+
+@pytest.fixture
+async def deepseek_server() -> AsyncIterator[WireServer]:
+    server = wire.deepseek_server()
+    await server.start()
+    yield server
+    await server.stop()
+    assert server.problems == []
+
+
+@pytest.fixture
+async def deepseek(deepseek_server: WireServer) -> AsyncIterator[OpenAIModel]:
+    url = f"{deepseek_server.root}/v1"
+    model = OpenAIModel("deepseek-test", provider="deepseek", api_key=KEY, base_url=url)
+    yield model
+    await model.close()
+
+
+async def fails(model: OpenAIModel) -> ModelError:
+    """Ask; return the error, in which no part of the key may be seen."""
+    with pytest.raises(ModelError) as caught:
+        await complete(model, ASK)
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+    assert KEY not in shown
+    assert KEY[9:] not in shown
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+async def calls_of(
+    server: WireServer, model: OpenAIModel, *chunks: dict[str, Any], end: str = "tool_calls"
+) -> tuple[ToolCall, ...]:
+    server.script = [wire.chunks(wire.chunk(role="assistant"), *chunks, wire.chunk(end))]
+    return (await complete(model, ASK, [TIME])).message.tool_calls
+
+
+# Asking
+
+
+async def test_text_arrives_in_pieces_and_then_whole(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [
+        wire.chunks(
+            wire.chunk(role="assistant", content=""),
+            wire.chunk(content="It is "),
+            wire.chunk(content="nöön ☀."),
+            wire.chunk("stop"),
+            wire.usage(10, 20),
+        )
+    ]
+
+    events = [event async for event in model.stream(ASK)]
+
+    assert events == [
+        TextDelta("It is "),
+        TextDelta("nöön ☀."),
+        Reply(AssistantMessage("It is nöön ☀."), Usage(10, 20), "end"),
+    ]
+
+
+async def test_without_tools_none_are_sent(server: WireServer, model: OpenAIModel) -> None:
+    server.script = [wire.says("Noon.")]
+
+    await complete(model, [SystemMessage("Be brief."), *ASK])
+
+    assert server.asked[0].body == {
+        "model": "gpt-test",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "What time is it?"},
+        ],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    assert server.asked[0].headers["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_tools_are_offered_with_their_schema_as_it_is(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.says("Yes.")]
+
+    await complete(model, ASK, [TIME])
+
+    assert server.asked[0].body["tools"] == [
+        {
+            "type": "function",
+            "function": {
+                "name": "time__now",
+                "description": "The time.",
+                "parameters": {"type": "object", "properties": {"zone": {}}},
+            },
+        }
+    ]
+
+
+async def test_what_the_api_refuses_in_a_tool_is_made_acceptable(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.says("Yes.")]
+    schema = b'{"oneOf":[{"properties":{"a":{}}},{"properties":{"b":{}}}]}'
+
+    await complete(model, ASK, [ToolDefinition("t", "x" * 2000, schema)])
+
+    function = server.asked[0].body["tools"][0]["function"]
+    assert function["parameters"] == {"type": "object", "properties": {"a": {}, "b": {}}}
+    assert len(function["description"]) == 1024
+
+
+# Calls, as servers send them
+
+
+async def test_a_call_is_put_together_from_fragments(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [
+        wire.chunks(
+            wire.chunk(role="assistant", content=None),
+            wire.chunk(content="Let me see."),
+            wire.fragment(0, "", id="call_1", name="time__now"),
+            wire.fragment(0, '{"zo'),
+            wire.fragment(0, 'ne": "Asia/Tokyo"}'),
+            wire.chunk("tool_calls"),
+        )
+    ]
+
+    reply = await complete(model, ASK, [TIME])
+
+    assert reply.message == AssistantMessage(
+        "Let me see.", (ToolCall("call_1", "time__now", {"zone": "Asia/Tokyo"}),)
+    )
+    assert reply.stop_reason == "tool_calls"
+
+
+async def test_fragments_of_parallel_calls_may_be_mixed(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    calls = await calls_of(
+        server,
+        model,
+        wire.fragment(0, "", id="a", name="one"),
+        wire.fragment(1, '{"x"', id="b", name="two"),
+        wire.fragment(0, '{"y": 1'),
+        wire.fragment(1, ": 2}"),
+        wire.fragment(0, "}"),
+    )
+
+    assert calls == (ToolCall("a", "one", {"y": 1}), ToolCall("b", "two", {"x": 2}))
+
+
+async def test_several_fragments_may_come_in_one_chunk(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    both = [
+        {"index": 0, "id": "a", "function": {"name": "one", "arguments": "{}"}},
+        {"index": 1, "id": "b", "function": {"name": "two", "arguments": '{"x": 2}'}},
+    ]
+
+    calls = await calls_of(server, model, wire.chunk(tool_calls=both), end="stop")
+
+    assert calls == (ToolCall("a", "one"), ToolCall("b", "two", {"x": 2}))
+
+
+async def test_an_id_may_come_late(server: WireServer, model: OpenAIModel) -> None:
+    calls = await calls_of(
+        server,
+        model,
+        wire.fragment(0, '{"x"', name="one"),
+        wire.fragment(0, ": 1}", id="a"),
+    )
+
+    assert calls == (ToolCall("a", "one", {"x": 1}),)
+
+
+async def test_an_id_and_a_name_may_be_repeated(server: WireServer, model: OpenAIModel) -> None:
+    calls = await calls_of(
+        server,
+        model,
+        wire.fragment(0, '{"x"', id="a", name="one"),
+        wire.fragment(0, ": 1}", id="a", name="one"),
+    )
+
+    assert calls == (ToolCall("a", "one", {"x": 1}),)
+
+
+async def test_calls_without_ids_get_one_each(server: WireServer, model: OpenAIModel) -> None:
+    calls = await calls_of(
+        server, model, wire.fragment(0, "{}", id="", name="one"), wire.fragment(1, "{}", name="two")
+    )
+
+    assert [call.name for call in calls] == ["one", "two"]
+    assert len({call.id for call in calls} - {""}) == 2
+
+
+async def test_whole_calls_may_all_have_index_zero(server: WireServer, model: OpenAIModel) -> None:
+    calls = await calls_of(
+        server,
+        model,
+        wire.fragment(0, '{"x": 1}', id="a", name="one"),
+        wire.fragment(0, '{"x": 2}', id="b", name="one"),
+    )
+
+    assert calls == (ToolCall("a", "one", {"x": 1}), ToolCall("b", "one", {"x": 2}))
+
+
+async def test_fragments_may_have_no_index(server: WireServer, model: OpenAIModel) -> None:
+    calls = await calls_of(
+        server,
+        model,
+        wire.fragment(None, '{"x"', id="a", name="one"),
+        wire.fragment(None, ": 1}"),
+        wire.fragment(None, '{"x"', id="b", name="two"),
+        wire.fragment(None, ": 2}", id="b"),
+        wire.fragment(None, "{}", name="three"),
+    )
+
+    assert [(call.name, call.input) for call in calls] == [
+        ("one", {"x": 1}),
+        ("two", {"x": 2}),
+        ("three", {}),
+    ]
+
+
+async def test_arguments_may_come_as_an_object(server: WireServer, model: OpenAIModel) -> None:
+    calls = await calls_of(server, model, wire.fragment(0, {"x": 1}, id="a", name="one"))
+
+    assert calls == (ToolCall("a", "one", {"x": 1}),)
+
+
+@pytest.mark.parametrize(
+    ("written", "malformed"),
+    [
+        ("", None),
+        (" ", None),
+        ("null", None),
+        ('{"zone": ', '{"zone": '),
+        ("[1]", "[1]"),
+        ('{"a": NaN}', '{"a": NaN}'),
+        ('{"a": "\\ud800"}', '{"a": "\\ud800"}'),
+        ("[" * 5000, "[" * 5000),
+    ],
+)
+async def test_arguments_that_are_no_object_are_kept_as_malformed(
+    server: WireServer, model: OpenAIModel, written: str, malformed: str | None
+) -> None:
+    calls = await calls_of(server, model, wire.fragment(0, written, id="a", name="one"))
+
+    assert calls == (ToolCall("a", "one", {}, malformed),)
+
+
+async def test_a_call_cut_off_by_the_token_limit_is_malformed(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [
+        wire.chunks(wire.fragment(0, '{"zone": "As', id="a", name="one"), wire.chunk("length"))
+    ]
+
+    reply = await complete(model, ASK, [TIME])
+
+    assert reply.stop_reason == "length"
+    assert reply.message.tool_calls == (ToolCall("a", "one", {}, '{"zone": "As'),)
+
+
+async def test_a_call_cut_off_before_its_arguments_is_no_call(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [
+        wire.chunks(
+            wire.fragment(0, "{}", id="a", name="one"),
+            wire.fragment(1, "", id="b", name="two"),
+            wire.chunk("length"),
+        )
+    ]
+
+    assert (await complete(model, ASK, [TIME])).message.tool_calls == (ToolCall("a", "one"),)
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("stop", "end"),
+        ("length", "length"),
+        ("content_filter", "refusal"),
+        ("tool_calls", "end"),
+        ("something_new", "end"),
+    ],
+)
+async def test_the_reason_for_the_end_is_told(
+    server: WireServer, model: OpenAIModel, reason: str, expected: str
+) -> None:
+    server.script = [wire.chunks(wire.chunk(content="Well"), wire.chunk(reason))]
+
+    assert (await complete(model, ASK)).stop_reason == expected
+
+
+async def test_a_refusal_is_text_and_told(server: WireServer, model: OpenAIModel) -> None:
+    server.script = [wire.chunks(wire.chunk(refusal="I will not."), wire.chunk("stop"))]
+
+    reply = await complete(model, ASK)
+
+    assert (reply.message.content, reply.stop_reason) == ("I will not.", "refusal")
+
+
+# Going on with a conversation
+
+
+async def test_results_go_back_with_the_role_tool(server: WireServer, model: OpenAIModel) -> None:
+    server.script = [wire.says("Noon.")]
+    calls = (ToolCall("a", "time__now", {"zone": "A"}), ToolCall("b", "time__now"))
+
+    await complete(
+        model,
+        [
+            *ASK,
+            AssistantMessage("", calls),
+            ToolMessage("a", "12:00", "time__now"),
+            ToolMessage("b", "no such zone", "time__now", is_error=True),
+            AssistantMessage(""),
+            UserMessage("And?"),
+        ],
+        [TIME],
+    )
+
+    sent = server.asked[0].body["messages"][1:]
+    assert sent[0]["content"] is None
+    assert [json.loads(c["function"]["arguments"]) for c in sent[0]["tool_calls"]] == [
+        {"zone": "A"},
+        {},
+    ]
+    assert sent[1:] == [
+        {"role": "tool", "tool_call_id": "a", "content": "12:00"},
+        {"role": "tool", "tool_call_id": "b", "content": "Error: no such zone"},
+        {"role": "user", "content": "And?"},
+    ]
+
+
+async def test_ids_and_names_of_other_providers_are_made_acceptable(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.says("Noon.")]
+    call = ToolCall("chatcmpl-tool-" + "f" * 32, "time.now", malformed="{")
+    kept = {"provider": "anthropic", "content": [{"type": "thinking"}]}
+
+    await complete(model, [*ASK, AssistantMessage("", (call,), kept), ToolMessage(call.id, "12")])
+
+    sent = server.asked[0].body["messages"]
+    assert sent[1].keys() == {"role", "content", "tool_calls"}
+    assert sent[1]["tool_calls"][0]["function"] == {"name": "time_now", "arguments": "{}"}
+
+
+async def test_reasoning_is_shown_and_goes_back_to_deepseek(
+    deepseek_server: WireServer, deepseek: OpenAIModel
+) -> None:
+    deepseek_server.script = [
+        wire.chunks(
+            wire.chunk(role="assistant", content=None, reasoning_content=""),
+            wire.chunk(reasoning_content="The user "),
+            wire.chunk(reasoning_content="wants the time."),
+            wire.fragment(0, "{}", id="a", name="time__now"),
+            wire.chunk("tool_calls"),
+        ),
+        wire.says("Noon."),
+    ]
+
+    events = [event async for event in deepseek.stream(ASK, [TIME])]
+    reply = events[-1]
+    assert isinstance(reply, Reply)
+    await complete(deepseek, [*ASK, reply.message, ToolMessage("a", "12:00")], [TIME])
+
+    assert events[:2] == [ReasoningDelta("The user "), ReasoningDelta("wants the time.")]
+    sent = deepseek_server.asked[1].body["messages"][1]
+    assert sent["reasoning_content"] == "The user wants the time."
+
+
+async def test_deepseek_takes_over_a_conversation_it_did_not_reason_about(
+    deepseek_server: WireServer, deepseek: OpenAIModel
+) -> None:
+    deepseek_server.script = [wire.says("Noon.")]
+    begun = [
+        *ASK,
+        AssistantMessage("", (ToolCall("a", "time__now"),)),
+        ToolMessage("a", "12:00"),
+        AssistantMessage("It is noon."),
+        UserMessage("And in Oslo?"),
+    ]
+
+    assert (await complete(deepseek, begun, [TIME])).message.content == "Noon."
+
+
+async def test_reasoning_of_one_server_is_not_sent_to_another(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.says("Noon.")]
+    before = AssistantMessage("Hi.", (), {"provider": "openai", "reasoning_content": "Hm."})
+
+    await complete(model, [*ASK, before, UserMessage("Go on")])
+
+    assert "reasoning_content" not in server.asked[0].body["messages"][1]
+
+
+async def test_ollamas_field_for_reasoning_is_understood(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [
+        wire.chunks(wire.chunk(reasoning="Hm."), wire.chunk(content="Yes."), wire.chunk("stop"))
+    ]
+
+    events = [event async for event in model.stream(ASK)]
+
+    assert events[:2] == [ReasoningDelta("Hm."), TextDelta("Yes.")]
+
+
+async def test_a_model_that_takes_tools_only_without_reasoning_is_asked_so(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    message = "Function tools with reasoning_effort are not supported; set it to 'none'."
+    refusal = wire.error(400, message, param="reasoning_effort", code=None)
+    server.script = [refusal, wire.says("One."), wire.says("Two."), wire.says("Three.")]
+
+    for tools in ([TIME], [TIME], []):
+        await complete(model, ASK, tools)
+
+    efforts = [asked.body.get("reasoning_effort") for asked in server.asked]
+    assert efforts == [None, "none", "none", None]
+
+
+async def test_a_model_that_insists_on_reasoning_is_told_so_once(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    refusal = wire.error(400, "'none' is not supported", param="reasoning_effort")
+    server.script = [refusal, refusal]
+
+    with pytest.raises(ModelRefused, match="not supported"):
+        await complete(model, ASK, [TIME])
+
+
+# Failing
+
+
+@pytest.mark.parametrize(
+    ("provider", "variable"), [("openai", "OPENAI_API_KEY"), ("deepseek", "DEEPSEEK_API_KEY")]
+)
+async def test_without_a_key_the_variable_to_set_is_named(provider: str, variable: str) -> None:
+    with pytest.raises(ModelUnavailable, match=variable):
+        await complete(OpenAIModel("m", provider=provider), ASK)
+
+
+async def test_a_server_of_ones_own_needs_no_key(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.root}/v1")
+    server.script = [wire.says("Yes.")]
+    model = OpenAIModel("m")
+
+    assert (await complete(model, ASK)).message.content == "Yes."
+    await model.close()
+    await model.close()
+
+
+async def test_the_key_in_the_environment_is_not_sent_when_none_shall_be(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server.script = [wire.says("Yes.")]
+    model = OpenAIModel("m", api_key="", base_url=f"{server.root}/v1")
+
+    await complete(model, ASK)
+    await model.close()
+
+    assert KEY not in str(server.asked[0].headers)
+
+
+async def test_without_the_vendors_package_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+
+    with pytest.raises(MissingExtra, match=r"interlock\[openai\]"):
+        await complete(OpenAIModel("m", api_key=KEY), ASK)
+
+
+def test_an_unknown_provider_is_refused() -> None:
+    with pytest.raises(ValueError, match="openai, deepseek, ollama"):
+        OpenAIModel("m", provider="openia")
+
+
+async def test_a_refused_key_is_never_shown(server: WireServer, model: OpenAIModel) -> None:
+    said = f"Incorrect API key provided: {KEY} ({KEY[:8]}*****{KEY[-4:]})."
+    server.script = [wire.error(401, said, code="invalid_api_key")]
+
+    error = await fails(model)
+
+    assert isinstance(error, ModelRefused)
+    assert "OPENAI_API_KEY" in str(error)
+    assert type(error.__cause__).__name__ == "AuthenticationError"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "words"),
+    [
+        (wire.error(404, "The model does not exist"), ModelUnavailable, "gpt-test"),
+        (wire.error(400, "context too long"), ModelRefused, "context too long"),
+        (wire.error(402, "Insufficient Balance"), ModelRefused, "Balance"),
+        (wire.error(403, f"Not for {KEY}"), ModelRefused, "Not for [key]"),
+        (page(404), ModelUnavailable, "address"),
+    ],
+)
+async def test_what_cannot_work_is_told_and_not_tried_again(
+    server: WireServer, model: OpenAIModel, answer: Answer, expected: type[ModelError], words: str
+) -> None:
+    server.script = [answer]
+
+    error = await fails(model)
+
+    assert isinstance(error, expected)
+    assert words in str(error)
+    assert len(server.asked) == 1
+
+
+async def test_a_rate_limit_tells_when_to_try_again(server: WireServer, model: OpenAIModel) -> None:
+    server.script = [wire.error(429, "too fast", retry_after="30", retry_after_ms="1")] * 3
+
+    error = await fails(model)
+
+    assert isinstance(error, ModelOverloaded)
+    assert "try again in 30 s" in str(error)
+    assert len(server.asked) == 3
+
+
+async def test_a_quota_that_is_used_up_is_no_rate_limit(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    used_up = wire.error(429, "used up", code="insufficient_quota", retry_after_ms="1")
+    server.script = [used_up] * 3
+
+    assert isinstance(await fails(model), ModelRefused)
+
+
+async def test_a_server_error_is_tried_again(server: WireServer, model: OpenAIModel) -> None:
+    server.script = [wire.error(500, "Oops", retry_after_ms="1"), page(502), wire.says("Noon.")]
+
+    assert (await complete(model, ASK)).message.content == "Noon."
+
+
+async def test_a_server_error_that_stays_is_told(server: WireServer, model: OpenAIModel) -> None:
+    server.script = [wire.error(500, "Oops", retry_after_ms="1")] * 3
+
+    assert isinstance(await fails(model), ModelUnavailable)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a_stream_that_ends_early_is_no_answer(
+    server: WireServer, model: OpenAIModel, cut: bool
+) -> None:
+    server.script = [wire.chunks(wire.chunk(content="It is"), done=False, cut=cut)]
+
+    error = await fails(model)
+
+    assert isinstance(error, ModelInterrupted)
+    assert "cut off" in str(error)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("reason", ["error", "insufficient_system_resource"])
+async def test_an_answer_the_server_gave_up_is_no_answer(
+    server: WireServer, model: OpenAIModel, reason: str
+) -> None:
+    server.script = [wire.chunks(wire.chunk(content="It is"), wire.chunk(reason))]
+
+    assert isinstance(await fails(model), ModelInterrupted)
+
+
+async def test_an_error_in_the_middle_of_the_stream_is_no_answer(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    broken = {"error": {"message": f"Oops {KEY}", "type": "server_error"}}
+    server.script = [wire.chunks(wire.chunk(content="It is"), broken)]
+
+    error = await fails(model)
+
+    assert isinstance(error, ModelInterrupted)
+    assert "Oops" in str(error)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"data: {not json\n\n",
+        b"data: 5\n\n",
+        b'data: {"choices": 5}\n\n',
+        b'data: {"choices": [{"delta": {"content": {"x": 1}}}]}\n\n',
+        b"data: \xff\xfe\n\n",
+        page(200).body,
+    ],
+)
+async def test_nonsense_in_the_stream_is_no_answer(
+    server: WireServer, model: OpenAIModel, nonsense: bytes
+) -> None:
+    server.script = [Answer(nonsense)]
+
+    assert isinstance(await fails(model), ModelInterrupted)
+
+
+async def test_a_server_that_is_not_there_is_named(
+    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from openai import _base_client
+
+    monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.001)
+    model = OpenAIModel("m", api_key=KEY, base_url=f"http://127.0.0.1:{unused_tcp_port}/v1")
+
+    error = await fails(model)
+    await model.close()
+
+    assert isinstance(error, ModelUnavailable)
+    assert f"127.0.0.1:{unused_tcp_port}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("", "http://127.0.0.1:11434/v1"),
+        ("0.0.0.0", "http://127.0.0.1:11434/v1"),
+        ("0.0.0.0:8000", "http://127.0.0.1:8000/v1"),
+        ("gpu.example", "http://gpu.example:11434/v1"),
+        ("https://gpu.example:443/", "https://gpu.example:443/v1"),
+        ("[::1]", "http://[::1]:11434/v1"),
+        ("[::1]:9", "http://[::1]:9/v1"),
+    ],
+)
+def test_the_address_of_ollama_is_read_as_ollama_reads_it(
+    monkeypatch: pytest.MonkeyPatch, host: str, url: str
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+
+    assert ollama_url() == url
+
+
+def test_the_name_is_what_chooses_this_model() -> None:
+    assert OpenAIModel("gpt-x").name == "openai:gpt-x"
+    assert OpenAIModel("q:8b", provider="ollama").name == "ollama:q:8b"
+    assert OpenAIModel("m", base_url="http://h/v1").name == "openai:m@http://h/v1"

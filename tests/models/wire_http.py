@@ -1,0 +1,85 @@
+"""A loopback HTTP server that plays a script of answers and keeps what it was asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+
+class Answer(NamedTuple):
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] = {"content-type": "text/event-stream"}  # noqa: RUF012 - never changed
+    cut: bool = False  # end the connection instead of the answer
+
+
+class Asked(NamedTuple):
+    body: dict[str, Any]
+    headers: dict[str, str]
+    path: str
+
+
+class WireServer:
+    """Answers POST with the next answer of its script, if the request is valid.
+
+    `problem` says what a provider would refuse in a request, or None; the server then answers
+    400 in the provider's form, and the test fails at its end.
+    """
+
+    def __init__(self, path: str, problem: Callable[[dict[str, Any]], str | None]) -> None:
+        self._problem = problem
+        self._runner = web.AppRunner(self._app(path))
+        self.script: list[Answer] = []
+        self.asked: list[Asked] = []
+        self.problems: list[str] = []
+        self.root = ""
+
+    def _app(self, path: str) -> web.Application:
+        app = web.Application()
+        app.router.add_post(path, self._answer)
+        return app
+
+    async def start(self) -> None:
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.root = f"http://{host}:{port}"
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        self.asked.append(Asked(body, dict(request.headers), request.path))
+        problem = self._problem(body)
+        if problem:
+            self.problems.append(problem)
+            error = {"error": {"type": "invalid_request_error", "message": problem}}
+            return web.json_response(error, status=400)
+        answer = self.script.pop(0)
+        response = web.StreamResponse(status=answer.status, headers=answer.headers)
+        await response.prepare(request)
+        # Odd slices, so that events and characters are split anywhere.
+        for start in range(0, len(answer.body), 41):
+            await response.write(answer.body[start : start + 41])
+        if answer.cut:
+            assert request.transport is not None
+            request.transport.abort()
+        else:
+            await response.write_eof()
+        return response
+
+
+def failure(status: int, body: object, **headers: str) -> Answer:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    encoded = json.dumps(body).encode()
+    return Answer(encoded, status, {"content-type": "application/json", **names})
+
+
+def page(status: int) -> Answer:
+    html = b"<html><body><h1>Welcome to nginx</h1></body></html>"
+    return Answer(html, status, {"content-type": "text/html", "retry-after-ms": "1"})

@@ -1,0 +1,121 @@
+"""OpenAI's chat completions API, and what DeepSeek asks beyond it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .wire_http import Answer, WireServer, failure
+
+FIELDS = {"model", "messages", "tools", "stream", "stream_options", "reasoning_effort"}
+
+
+def server() -> WireServer:
+    return WireServer("/v1/chat/completions", problem)
+
+
+def deepseek_server() -> WireServer:
+    return WireServer("/v1/chat/completions", deepseek_problem)
+
+
+# What the API sends
+
+
+def chunks(*data: object, done: bool = True, cut: bool = False) -> Answer:
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in data]
+    lines += ["data: [DONE]\n\n"] if done else []
+    return Answer("".join(lines).encode(), cut=cut)
+
+
+def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    return {**_envelope(), "choices": [choice], "usage": None}
+
+
+def usage(prompt: int, completion: int) -> dict[str, Any]:
+    counted = {"prompt_tokens": prompt, "completion_tokens": completion}
+    return {**_envelope(), "choices": [], "usage": {**counted, "total_tokens": prompt + completion}}
+
+
+def fragment(index: int | None = None, arguments: Any = None, **fields: Any) -> dict[str, Any]:
+    """A chunk with one piece of one tool call; `name` goes into its function."""
+    function = {"name": fields.pop("name", None), "arguments": arguments}
+    call = {"index": index, "type": "function", "function": function, **fields}
+    return chunk(tool_calls=[{key: value for key, value in call.items() if value is not None}])
+
+
+def says(*pieces: str) -> Answer:
+    return chunks(
+        chunk(role="assistant", content=""), *(chunk(content=p) for p in pieces), chunk("stop")
+    )
+
+
+def error(status: int, message: str, **fields: Any) -> Answer:
+    headers = {
+        name: fields.pop(name) for name in ("retry_after", "retry_after_ms") if name in fields
+    }
+    return failure(status, {"error": {"message": message, "type": "error", **fields}}, **headers)
+
+
+def _envelope() -> dict[str, Any]:
+    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "test"}
+
+
+# What the API refuses
+
+
+def problem(body: dict[str, Any]) -> str | None:
+    """Say what the API would refuse in this request."""
+    if unknown := body.keys() - FIELDS:
+        return f"Unknown parameter: {unknown}"
+    if body.get("stream_options") != {"include_usage": True}:
+        return "stream_options.include_usage"
+    if "tools" in body and not body["tools"]:
+        return "[] is too short - 'tools'"
+    for tool in body.get("tools", []):
+        parameters = tool["function"]["parameters"]
+        if parameters.get("type") != "object" or "properties" not in parameters:
+            return f"Invalid schema for function {tool['function']['name']!r}"
+        if parameters.keys() & {"oneOf", "anyOf", "allOf", "enum", "not"}:
+            return "schema must not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"
+        if len(tool["function"]["description"]) > 1024:
+            return "Invalid 'tools[0].function.description': string too long"
+    return _messages_problem(body["messages"], {"role", "content", "tool_calls"})
+
+
+def deepseek_problem(body: dict[str, Any]) -> str | None:
+    """Say what DeepSeek would refuse in this request, which it answers thinking."""
+    if body.get("tools") and any(
+        m["role"] == "assistant" and not m.get("reasoning_content", "").strip()
+        for m in body["messages"]
+    ):
+        return "The `reasoning_content` in the thinking mode must be passed back to the API."
+    fields = {"role", "content", "tool_calls", "reasoning_content"}
+    return _messages_problem(body["messages"], fields)
+
+
+def _messages_problem(messages: list[dict[str, Any]], assistant: set[str]) -> str | None:
+    open_calls: list[str] = []
+    for position, message in enumerate(messages):
+        role = message["role"]
+        if role == "tool":
+            if not open_calls or message["tool_call_id"] != open_calls.pop(0):
+                return f"messages[{position}]: role 'tool' must answer the next of 'tool_calls'"
+        elif open_calls:
+            return f"tool_call_ids {open_calls} did not have response messages"
+        if role not in ("system", "user", "assistant", "tool"):
+            return f"Invalid value: {role!r}"
+        if role == "assistant":
+            if message.keys() - assistant:
+                return f"Unknown parameter: messages[{position}].{message.keys() - assistant}"
+            if not message.get("content") and not message.get("tool_calls"):
+                return f"messages[{position}]: content is required"
+            for call in message.get("tool_calls", []):
+                if not 0 < len(call["id"]) <= 40:
+                    return "tool_calls[0].id: string too long"
+                if not isinstance(json.loads(call["function"]["arguments"]), dict):
+                    return "arguments must be an object"
+                open_calls.append(call["id"])
+        elif not isinstance(message["content"], str):
+            return f"messages[{position}].content: expected a string"
+    return f"tool_call_ids {open_calls} did not have response messages" if open_calls else None
