@@ -30,7 +30,7 @@ class ScriptedServer:
         self._record = record
         self._last_id = 0
         self._asking: dict[str, tuple[Json, Asking]] = {}  # our request id -> whom it is for
-        self._listen: Json | None = None
+        self._listens: dict[Any, Json] = {}  # request id -> what it wants to be told
 
     def since(self, revision: str) -> bool:
         """Tell whether the revision spoken is `revision` or a later one."""
@@ -246,14 +246,17 @@ class ScriptedServer:
 
     def _change(self) -> None:
         """Send every notification that tells of a change, the newer way on a listen stream."""
-        meta = {}
-        if self.since(MODERN):
-            if self._listen is None:
-                return
-            meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": self._listen["id"]}}
-        for kind in ("tools", "prompts", "resources"):
-            self._notify(f"notifications/{kind}/list_changed", **meta)
-        self._notify("notifications/resources/updated", uri="memo://greeting", **meta)
+        if not self.since(MODERN):
+            for kind in ("tools", "prompts", "resources"):
+                self._notify(f"notifications/{kind}/list_changed")
+            self._notify("notifications/resources/updated", uri="memo://greeting")
+        for id, wanted in self._listens.items():
+            meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": id}}
+            for kind in ("tools", "prompts", "resources"):
+                if wanted.get(f"{kind}ListChanged"):
+                    self._notify(f"notifications/{kind}/list_changed", **meta)
+            for uri in wanted.get("resourceSubscriptions", []):
+                self._notify("notifications/resources/updated", uri=uri, **meta)
 
     # Asking the client
 
@@ -324,16 +327,14 @@ class ScriptedServer:
     # Notifications and streams
 
     def _notified(self, message: Json) -> None:
-        if message["method"] != "notifications/cancelled" or self._listen is None:
-            return
-        if message["params"]["requestId"] == self._listen["id"]:
-            self._listen = None
+        if message["method"] == "notifications/cancelled":
+            self._listens.pop(message["params"]["requestId"], None)
 
     def _start_listening(self, request: Json) -> None:
-        self._listen = request
+        self._listens[request["id"]] = wanted = request["params"]["notifications"]
         self._notify(
             "notifications/subscriptions/acknowledged",
-            notifications=request["params"]["notifications"],
+            notifications=wanted,
             _meta={"io.modelcontextprotocol/subscriptionId": request["id"]},
         )
 

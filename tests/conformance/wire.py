@@ -38,18 +38,6 @@ class Schema:
             side: self._by_method(f"{side.title()}Notification") for side in ("client", "server")
         }
 
-    @classmethod
-    def load(cls, folder: Path, revision: str) -> Schema:
-        """Read a revision's schema from the folder that extract_schemas.mjs filled."""
-        if revision == "2024-11-05":
-            return cls(_first_revision(cls._read(folder, "2025-03-26")))
-        return cls(cls._read(folder, revision))
-
-    @staticmethod
-    def _read(folder: Path, revision: str) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads((folder / f"{revision}.json").read_bytes())
-        return document
-
     def result_of(self, request: str, result: object) -> str:
         """Name the definition that `result`, the answer to the definition `request`, must fit."""
         if isinstance(result, dict) and result.get("resultType") == "input_required":
@@ -96,11 +84,18 @@ class Schema:
         return {self._definitions[name]["properties"]["method"]["const"]: name for name in members}
 
 
+def load(folder: Path) -> dict[str, Schema]:
+    """Read the schema of every revision from the folder that extract_schemas.mjs filled."""
+    documents = {name: json.loads((folder / f"{name}.json").read_bytes()) for name in REVISIONS[1:]}
+    documents["2024-11-05"] = _first_revision(documents["2025-03-26"])
+    return {name: Schema(documents[name]) for name in REVISIONS}
+
+
 class Exchange:
     """Checks the messages of one connection in the order in which they were sent."""
 
-    def __init__(self, folder: Path, revision: str) -> None:
-        self._schemas = {name: Schema.load(folder, name) for name in REVISIONS}
+    def __init__(self, schemas: dict[str, Schema], revision: str) -> None:
+        self._schemas = schemas
         self._revision = revision
         self._open: dict[tuple[str, str], tuple[Schema, str]] = {}  # (asker, id) -> definition
         self.sent: dict[str, set[str]] = {"client": set(), "server": set()}  # methods
@@ -112,8 +107,15 @@ class Exchange:
 
     @property
     def unanswered(self) -> list[str]:
-        """Requests that have no answer, as "asker id definition"."""
-        return [f"{asker} {id} {name}" for (asker, id), (_, name) in self._open.items()]
+        """Requests that have no answer, as "asker id definition".
+
+        Listening is not among them: it lasts as long as the connection.
+        """
+        return [
+            f"{asker} {id} {name}"
+            for (asker, id), (_, name) in self._open.items()
+            if name != "SubscriptionsListenRequest"
+        ]
 
     def faults(self, sender: str, line: str) -> list[str]:
         """Check the next message.
@@ -168,8 +170,8 @@ class Exchange:
         elif "result" in message:
             schema, name = request
             result = message["result"]
-            # Results are open by design; what they contain is not.
-            yield from schema.faults(schema.result_of(name, result), result, closed=False)
+            definition = schema.result_of(name, result)
+            yield from schema.faults(definition, result, closed=sender == "client")
 
     def _schema_for(self, message: dict[str, Any]) -> Schema:
         # A first message is written before there is an agreement: it names its revision itself.
