@@ -1,0 +1,186 @@
+"""JSON as people write it: comments, trailing commas, and where each value stands.
+
+Only objects are named, by their path of keys and indexes: `("mcpServers", "time", "args", 1)`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, NoReturn
+
+MAX_DIGITS = 20
+
+Place = tuple[str | int, ...]
+
+# A string is matched first, so that what looks like a comment inside one is left alone. What is
+# not closed ends with the text: looking for its end again and again would take quadratic time.
+_STRING = r'"(?:[^"\\\n]|\\.)*"?'
+_COMMENT = re.compile(_STRING + r"|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_TRAILING_COMMA = re.compile(_STRING + r"|,(?=\s*[}\]])", re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+
+
+class Span(NamedTuple):
+    """Where a member of an object or a list stands in the text, as offsets."""
+
+    start: int  # of its key, or of the item
+    value: int
+    end: int
+
+
+class JsoncError(ValueError):
+    """The text is no JSON. `line` and `column` count from 1; 0 when unknown."""
+
+    def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(problem)
+        self.line = line
+        self.column = column
+
+
+class Document:
+    """A JSON text, its value, and the place of every member.
+
+    Attributes:
+        text: As it was given, without a byte order mark.
+        value: What it says.
+        spans: Where each member stands; () is the whole.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        try:
+            self.text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise JsoncError("not UTF-8 text", line) from None
+        # Blanks instead of comments: every offset stays true.
+        self._plain = _COMMENT.sub(_blank_comment, self.text)
+        bare = _TRAILING_COMMA.sub(_blank_comma, self._plain)
+        try:
+            # Numbers that are none, or too long to be read, are refused where they are located.
+            self.value: Any = json.loads(
+                bare,
+                parse_constant=lambda _: None,
+                parse_int=lambda digits: int(digits[: MAX_DIGITS + 1]),
+            )
+            tokens = _TOKEN.finditer(bare)
+            self.spans: dict[Place, Span] = {}
+            first = next(tokens)
+            self.spans[()] = Span(first.start(), first.start(), self._locate((), first, tokens))
+        except json.JSONDecodeError as error:
+            # Not `from error`: it carries the whole text, secrets included.
+            raise JsoncError(error.msg, error.lineno, error.colno) from None
+        except RecursionError:
+            raise JsoncError("nested too deeply") from None
+
+    def line(self, place: Place) -> int:
+        """The line of a member, or of the nearest thing around it that there is."""
+        while place not in self.spans:
+            place = place[:-1]
+        return self.text.count("\n", 0, self.spans[place].start) + 1
+
+    def _locate(self, place: Place, opening: re.Match[str], tokens: Iterator[re.Match[str]]) -> int:
+        """Note where the members of a value stand; return where it ends."""
+        if opening[0] not in {"{", "["}:
+            self._check_number(opening)
+            return opening.end()
+        index = 0
+        for token in tokens:
+            if token[0] in {"}", "]"}:
+                return token.end()
+            if token[0] == ",":
+                continue
+            if opening[0] == "{":
+                inner: Place = (*place, json.loads(token[0]))
+                next(tokens)  # the colon
+                value = next(tokens)
+                if inner in self.spans:
+                    self._refuse(f"{write_place(inner)} is there twice", token.start())
+            else:
+                inner = (*place, index)
+                value = token
+                index += 1
+            end = self._locate(inner, value, tokens)
+            self.spans[inner] = Span(token.start(), value.start(), end)
+        raise AssertionError("json.loads accepts closed values only")
+
+    def _check_number(self, token: re.Match[str]) -> None:
+        if token[0] in {"NaN", "Infinity", "-Infinity"}:
+            self._refuse(f"{token[0]} is not JSON", token.start())
+        if len(token[0]) > MAX_DIGITS and token[0].lstrip("-").isdecimal():
+            self._refuse(f"a number has more than {MAX_DIGITS} digits", token.start())
+
+    def _refuse(self, problem: str, offset: int) -> NoReturn:
+        raise JsoncError(problem, self.text.count("\n", 0, offset) + 1)
+
+    # Editing: each returns a new text, the rest of it untouched
+
+    def with_member(self, place: Place, name: str, value: Any) -> str:
+        """Add a member at the end of the object at `place`."""
+        newline = "\r\n" if "\r\n" in self.text else "\n"
+        span = self.spans[place]
+        members = [s for p, s in self.spans.items() if p[:-1] == place and p]
+        outer = self._indentation(span.start)
+        step = self._step()
+        lines = json.dumps({name: value}, indent=step, ensure_ascii=False).splitlines()[1:-1]
+        body = newline.join(outer + line for line in lines)
+        if members:
+            at = max(member.end for member in members)
+            return f"{self.text[:at]},{newline}{body}{self.text[at:]}"
+        at = span.value + 1
+        if self.text[at : span.end - 1].strip():  # a comment
+            return f"{self.text[:at]}{newline}{body}{self.text[at:]}"
+        return f"{self.text[:at]}{newline}{body}{newline}{outer}{self.text[span.end - 1 :]}"
+
+    def without_member(self, place: Place) -> str:
+        """Remove a member, with its comma and the comments before it."""
+        span = self.spans[place]
+        around = self.spans[place[:-1]]
+        others = [s for p, s in self.spans.items() if p[:-1] == place[:-1] and p and p != place]
+        before = max((s.end for s in others if s.end <= span.start), default=None)
+        if before is not None:
+            return self.text[:before] + self.text[span.end :]
+        start = around.value + 1
+        after = min((s.start for s in others), default=None)
+        if after is not None:
+            comma = self._plain.index(",", span.end)
+            return self.text[:start] + self.text[comma + 1 :]
+        return self.text[:start] + self.text[around.end - 1 :]
+
+    def _indentation(self, offset: int) -> str:
+        line = self.text[self.text.rfind("\n", 0, offset) + 1 : offset]
+        return line[: len(line) - len(line.lstrip())]
+
+    def _step(self) -> str:
+        """The indentation of one level: that of the first member."""
+        first = min((s.start for p, s in self.spans.items() if len(p) == 1), default=0)
+        return self._indentation(first) or "  "
+
+
+def write_place(place: Place) -> str:
+    """Write a place as one would in a program: mcpServers.time.args[1]."""
+    text = ""
+    for step in place:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif re.fullmatch(r"[\w-]{1,64}", step):
+            text += f".{step}"
+        else:
+            text += f"[{step[:64]!r}]"
+    return text.removeprefix(".")
+
+
+def _blank_comment(match: re.Match[str]) -> str:
+    text = match[0]
+    return text if text.startswith('"') else re.sub(r"[^\r\n]", " ", text)
+
+
+def _blank_comma(match: re.Match[str]) -> str:
+    if match[0].startswith('"'):
+        return match[0]
+    before = match.start() - 1
+    while before >= 0 and match.string[before].isspace():
+        before -= 1
+    # After a value it is a trailing comma; otherwise it is a mistake, to be reported as one.
+    return match[0] if before < 0 or match.string[before] in "{[,:" else " "
