@@ -22,8 +22,10 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from interlock.store import conversations
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _NEEDED:
+    except ImportError as error:
+        # SQLAlchemy raises one of its own, without a name, for greenlet.
+        missing = error if error.name else error.__cause__
+        if getattr(missing, "name", None) not in _NEEDED:
             raise
         raise MissingExtra("keeping conversations", "chat") from error
     return getattr(conversations, name)

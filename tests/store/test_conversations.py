@@ -1,0 +1,327 @@
+"""What a store does, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from interlock.errors import StoreError, UnknownConversation
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from interlock.store import Store
+from interlock.store.turns import interrupted
+
+CALL = ToolCall("1", "clock__now", {"zone": "Asia/Tokyo"})
+PAIR = (AssistantMessage("", (CALL,)), ToolMessage("1", "12:00", "clock__now"))
+
+
+# Conversations
+
+
+async def test_a_new_conversation_is_empty_and_now(empty: Store):
+    before = datetime.now(UTC)
+    made = await empty.create("Tokyo", "scripted:test")
+
+    assert before <= made.created == made.updated <= datetime.now(UTC)
+    assert (made.title, made.model, made.message_count) == ("Tokyo", "scripted:test", 0)
+    assert await empty.messages(made.id) == []
+    assert await empty.list() == [made]
+    assert (await empty.list())[0].created.tzinfo is UTC
+
+
+async def test_ids_are_short_and_never_the_same(store: Store):
+    ids = {(await store.create()).id for _ in range(50)}
+
+    assert len(ids) == 50
+    assert all(len(id) == 12 and id.isalnum() and id.islower() for id in ids)
+
+
+async def test_the_list_starts_with_the_last_change(empty: Store):
+    first, second, third = [await empty.create(title) for title in ("1", "2", "3")]
+    await empty.append(first.id, UserMessage("hello"), AssistantMessage("hello"))
+    await empty.update(second.id, title="two", model="scripted:other")
+
+    listed = await empty.list()
+
+    assert [each.id for each in listed] == [second.id, first.id, third.id]
+    assert [each.message_count for each in listed] == [0, 2, 0]
+    assert (listed[0].title, listed[0].model) == ("two", "scripted:other")
+    assert all(each.updated > each.created for each in listed[:2])
+
+
+async def test_pages_follow_each_other_even_at_one_instant(
+    empty: Store, monkeypatch: pytest.MonkeyPatch
+):
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, zone=None):
+            return datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+
+    monkeypatch.setattr("interlock.store.conversations.datetime", Stopped)
+    made = {(await empty.create()).id for _ in range(7)}
+
+    pages = [await empty.list(limit=3)]
+    while pages[-1]:
+        pages.append(await empty.list(limit=3, before=pages[-1][-1]))
+
+    assert [len(page) for page in pages] == [3, 3, 1, 0]
+    assert {each.id for page in pages for each in page} == made
+
+
+async def test_an_update_changes_only_what_is_given(store: Store):
+    made = await store.create("title", "model")
+    await store.update(made.id, title="")
+
+    now = await store.resolve(made.id)
+
+    assert (now.title, now.model) == ("", "model")
+
+
+async def test_titles_hold_what_a_database_can(store: Store):
+    made = await store.create("a\0b", "\ud800")
+    await store.update(made.id, title="c\0d")
+
+    assert (made.title, made.model) == ("a�b", "�")
+    assert (await store.resolve(made.id)).title == "c�d"
+
+
+async def test_a_deleted_conversation_takes_its_messages_along(empty: Store):
+    gone, kept = await empty.create(), await empty.create()
+    for each in (gone, kept):
+        await empty.append(each.id, UserMessage("hello"))
+
+    await empty.delete(gone.id)
+
+    assert [each.id for each in await empty.list()] == [kept.id]
+    assert await empty.messages(kept.id) == [UserMessage("hello")]
+
+
+@pytest.mark.parametrize("id", ["nobody", "", "a\0b", "\ud800", "%", "' OR 1=1 --"])
+async def test_an_unknown_id_is_an_error_that_helps(store: Store, id: str):
+    for use in (
+        store.append(id, UserMessage("hello")),
+        store.messages(id),
+        store.resume(id),
+        store.update(id, title="x"),
+        store.delete(id),
+        store.resolve(id),
+    ):
+        with pytest.raises(UnknownConversation, match="interlock conversations list"):
+            await use
+
+
+async def test_the_start_of_an_id_is_enough_when_it_is_the_only_one(
+    empty: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("interlock.store.conversations._ID_LETTERS", "a")
+    monkeypatch.setattr("interlock.store.conversations._ID_LENGTH", 3)
+    short = await empty.create()
+    monkeypatch.setattr("interlock.store.conversations._ID_LENGTH", 5)
+    long = await empty.create()
+    await empty.append(long.id, UserMessage("hello"))
+
+    assert (await empty.resolve("aaaa")).message_count == 1
+    assert await empty.resolve("aaa") == short  # an id of its own, though another starts so
+    with pytest.raises(UnknownConversation, match="'aa' could be aaa, aaaaa: give more of the id"):
+        await empty.resolve("aa")
+    with pytest.raises(UnknownConversation):
+        await empty.resolve("A")
+
+
+# Messages
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        SystemMessage("Be brief."),
+        UserMessage(""),
+        UserMessage("日本語 🗼 \u202e‮ \r\n\t 'quoted' \"double\" \\ %s :id ?"),
+        UserMessage("NUL \0 and \0\0"),
+        UserMessage("half a pair \ud83d, \udc00"),
+        UserMessage("x" * 3_000_000),
+        AssistantMessage(),
+        AssistantMessage("text", (CALL, ToolCall("2", "add"))),
+        AssistantMessage("", (ToolCall("1", "add", {}, malformed='{"a": '),)),
+        AssistantMessage(
+            "",
+            (
+                ToolCall(
+                    "\0", "日", {"": [None, True, 2**200, -(2**63), 1.5e300, {"\0": "\ud800"}]}
+                ),
+            ),
+        ),
+        AssistantMessage("thought", provider_data={"provider": "anthropic", "signature": "\0é"}),
+        AssistantMessage("thought", provider_data={}),
+        ToolMessage("1", "", "add"),
+        ToolMessage("1", "\0", "", is_error=True),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+async def test_a_message_comes_back_as_it_was(store: Store, message: Message):
+    made = await store.create()
+    await store.append(made.id, message)
+
+    assert await store.messages(made.id) == [message]
+
+
+async def test_messages_stay_in_order_over_many_appends(store: Store):
+    made = await store.create()
+    sent = [UserMessage(str(number)) for number in range(20)]
+    for start in range(0, 20, 4):
+        await store.append(made.id, *sent[start : start + 4])
+    await store.append(made.id)
+
+    assert await store.messages(made.id) == sent
+    assert (await store.resolve(made.id)).message_count == 20
+
+
+async def test_one_bad_message_keeps_all_of_them_out(store: Store):
+    made = await store.create()
+
+    with pytest.raises(StoreError, match="not JSON"):
+        await store.append(made.id, UserMessage("a"), AssistantMessage(provider_data={"x": {1}}))
+
+    assert await store.messages(made.id) == []
+
+
+async def test_many_tasks_append_at_once(store: Store):
+    made = await store.create()
+    await asyncio.gather(
+        *(store.append(made.id, UserMessage(f"{n} a"), UserMessage(f"{n} b")) for n in range(40))
+    )
+
+    contents = [message.content for message in await store.messages(made.id)]
+
+    assert sorted(contents) == sorted(f"{n} {part}" for n in range(40) for part in "ab")
+    pairs = zip(contents[::2], contents[1::2], strict=True)
+    assert all(first.split()[0] == second.split()[0] for first, second in pairs)
+
+
+async def test_what_one_store_wrote_another_reads(place: str):
+    async with Store.open(place) as store:
+        made = await store.create("kept")
+        await store.append(made.id, *PAIR)
+
+    async with Store.open(place) as one, Store.open(place) as other:
+        assert await one.messages(made.id) == list(PAIR)
+        await one.append(made.id, UserMessage("more"))
+        assert len(await other.messages(made.id)) == 3
+
+
+# Continuing
+
+
+async def test_a_whole_conversation_is_resumed_as_it_is(store: Store):
+    made = await store.create()
+    assert await store.resume(made.id) == []
+    await store.append(made.id, UserMessage("time?"), *PAIR, AssistantMessage("noon"))
+    before = await store.resolve(made.id)
+
+    assert await store.resume(made.id) == await store.messages(made.id)
+    assert await store.resolve(made.id) == before
+
+
+async def test_open_calls_are_closed_for_good(store: Store):
+    made = await store.create()
+    second = ToolCall("2", "clock__zones")
+    called = AssistantMessage("", (CALL, second))
+    await store.append(made.id, UserMessage("time?"), called, PAIR[1])
+
+    resumed = await store.resume(made.id)
+
+    assert resumed == [UserMessage("time?"), called, PAIR[1], interrupted(second)]
+    assert await store.messages(made.id) == resumed
+    assert await store.resume(made.id) == resumed
+
+
+async def test_resuming_at_once_closes_once(place: str):
+    async with Store.open(place) as one, Store.open(place) as other:
+        made = await one.create()
+        await one.append(made.id, PAIR[0])
+
+        resumed = await asyncio.gather(*(store.resume(made.id) for store in [one, other] * 5))
+
+        assert await one.messages(made.id) == [PAIR[0], interrupted(CALL)]
+        assert resumed == [[PAIR[0], interrupted(CALL)]] * 10
+
+
+async def test_a_result_after_the_interruption_is_kept_but_not_told(store: Store):
+    made = await store.create()
+    await store.append(made.id, PAIR[0])
+    resumed = await store.resume(made.id)
+    await store.append(made.id, PAIR[1], UserMessage("and?"))
+
+    assert await store.resume(made.id) == [*resumed, UserMessage("and?")]
+    assert await store.messages(made.id) == [*resumed, PAIR[1], UserMessage("and?")]
+
+
+# Interrupts
+
+
+async def test_a_cancelled_append_leaves_all_or_nothing(store: Store):
+    made = await store.create()
+    tried = 40
+    for step in range(tried):
+        task = asyncio.create_task(store.append(made.id, *PAIR))
+        await asyncio.wait([task], timeout=step / 10_000)
+        task.cancel()
+        await asyncio.wait([task])
+
+    messages = await store.messages(made.id)
+    assert messages == list(PAIR) * (len(messages) // 2)
+    assert tried / 2 <= len(messages) / 2 <= tried
+    await store.append(made.id, UserMessage("still here"))
+
+
+async def test_a_cancelled_read_leaves_a_working_store(store: Store):
+    made = await store.create()
+    await store.append(made.id, *PAIR)
+    for step in range(20):
+        task = asyncio.create_task(store.messages(made.id))
+        await asyncio.wait([task], timeout=step / 10_000)
+        task.cancel()
+        await asyncio.wait([task])
+
+    assert await store.messages(made.id) == list(PAIR)
+
+
+async def test_closing_waits_for_what_was_cancelled_twice(place: str):
+    async with Store.open(place) as store:
+        made = await store.create()
+        task = asyncio.create_task(store.append(made.id, *PAIR))
+        for _ in range(3):
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    async with Store.open(place) as store:
+        assert await store.messages(made.id) == list(PAIR)
+
+
+async def test_a_closed_store_says_so(place: str):
+    async with Store.open(place) as store:
+        made = await store.create()
+
+    with pytest.raises(StoreError, match="has been closed"):
+        await store.append(made.id, UserMessage("too late"))
+    with pytest.raises(StoreError, match="has been closed"):
+        await store.list()
+
+
+async def test_more_readers_than_connections_take_turns(store: Store):
+    made = await store.create()
+    await store.append(made.id, *PAIR)
+
+    found = await asyncio.gather(*(store.messages(made.id) for _ in range(60)))
+
+    assert found == [list(PAIR)] * 60

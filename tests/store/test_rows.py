@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.errors import StoreCorrupt, StoreError
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from interlock.store.rows import message, readable, row
+
+TEXT = st.text() | st.text("a\0\ud800\udc00é😀�")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+OBJECT = st.dictionaries(st.text(), JSON, max_size=3)
+CALL = st.builds(ToolCall, st.text(), st.text(), OBJECT, st.none() | st.text())
+MESSAGE = (
+    st.builds(SystemMessage, TEXT)
+    | st.builds(UserMessage, TEXT)
+    | st.builds(AssistantMessage, TEXT, st.lists(CALL, max_size=3).map(tuple), st.none() | OBJECT)
+    | st.builds(ToolMessage, st.text(), TEXT, st.text(), st.booleans())
+)
+
+
+def kept(original: Message) -> Message:
+    return message({**row(original), "conversation_id": "abc", "position": 0})
+
+
+@given(MESSAGE)
+def test_a_message_comes_back_from_its_row_as_it_was(original: Message):
+    # Halves of a surrogate pair that meet become the character they mean.
+    whole = original.content.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+    assert kept(original) == msgspec.structs.replace(original, content=whole)
+
+
+@given(MESSAGE)
+def test_every_column_is_text_that_any_database_takes(original: Message):
+    for text in row(original).values():
+        assert text is None or "\0" not in text.encode().decode()
+
+
+def test_infinities_in_a_tool_call_come_back():
+    call = ToolCall("1", "wait", {"seconds": math.inf})
+
+    assert kept(AssistantMessage("", (call,))) == AssistantMessage("", (call,))
+
+
+def test_readable_keeps_what_it_can():
+    assert readable("a\0b") == "a�b"
+    assert readable("a\ud800b") == "a�b"
+    assert readable("\ud83d\ude00") == "😀"
+    assert readable("\ufeffa\0") == "\ufeffa�"
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        ("system", SystemMessage("hello")),
+        ("user", UserMessage("hello")),
+        ("assistant", AssistantMessage("hello")),
+        ("tool", ToolMessage("", "hello")),
+    ],
+)
+def test_a_row_older_than_tool_calls_is_a_plain_message(role: str, expected: Message):
+    added = dict.fromkeys(("tool_calls", "tool_results", "provider_data", "content_json"))
+
+    assert message({"role": role, "content": "hello", **added}) == expected
+
+
+def nested(depth: int) -> dict[str, object]:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return {"list": value}
+
+
+def test_nesting_has_a_limit_below_what_can_be_read_back():
+    deep = AssistantMessage("", (ToolCall("1", "dig", nested(190)),))
+
+    assert kept(deep) == deep
+    with pytest.raises(StoreError, match="tool call is not JSON: nested over 200 deep"):
+        row(AssistantMessage("", (ToolCall("1", "dig", nested(300)),)))
+    with pytest.raises(StoreError, match="tool call is not JSON"):
+        row(AssistantMessage("", (ToolCall("1", "dig", nested(100_000)),)))
+
+
+def test_many_brackets_side_by_side_are_not_deep():
+    wide = AssistantMessage("", (ToolCall("1", "dig", {"list": [[]] * 1000}),))
+
+    assert kept(wide) == wide
+
+
+@pytest.mark.parametrize("value", [object(), b"bytes", 10**5000], ids=["object", "bytes", "digits"])
+def test_what_is_not_json_is_refused_without_repeating_it(value: object):
+    with pytest.raises(StoreError, match="cannot keep a message whose provider data is not JSON"):
+        row(AssistantMessage("secret", provider_data={"x": value}))
+
+
+def test_what_is_not_a_message_is_refused():
+    with pytest.raises(TypeError, match="not a message: ToolCall"):
+        row(ToolCall("1", "add", {}))  # type: ignore[arg-type]  # the point of the test
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"role": "robot"},
+        {"role": "assistant", "tool_calls": "{"},
+        {"role": "assistant", "tool_calls": '[{"id": "1", "nam": "add"}]'},
+        {"role": "tool", "tool_results": "[]"},
+        {"role": "tool", "tool_results": "[" * 100_000},
+    ],
+)
+def test_a_row_nobody_wrote_is_reported_with_its_place(columns: dict[str, str]):
+    empty = dict.fromkeys(("tool_calls", "tool_results", "provider_data", "content_json"))
+
+    with pytest.raises(StoreCorrupt, match="message 3 of conversation 'abc' cannot be read"):
+        message({"conversation_id": "abc", "position": 3, "content": "", **empty, **columns})
