@@ -44,6 +44,7 @@ from interlock.types import (
     Completion,
     CompletionArgument,
     CompletionContext,
+    Content,
     DiscoverResult,
     GetPromptParams,
     GetPromptResult,
@@ -104,12 +105,14 @@ class Listing(list[_T]):
     """A list of items, and what is missing in it.
 
     Attributes:
+        ttl: Seconds for which the server calls the list fresh; 0 when it does not say.
         skipped: One line for each item that was left out, with the reason.
         truncated: Why the list ends early, or "".
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.ttl = 0.0
         self.skipped: list[str] = []
         self.truncated = ""
 
@@ -639,6 +642,7 @@ class Client:
         for reason in (*listing.skipped, listing.truncated):
             if reason:
                 _log.warning("%s: %s", self.server_info.name or "server", reason)
+        listing.ttl = ttl / 1000
         self._keep((method, ""), ttl, listing)
         return listing
 
@@ -774,18 +778,6 @@ _decode_call_fast = msgspec.json.Decoder(CallToolResult).decode
 _decode_prompt_fast = msgspec.json.Decoder(GetPromptResult).decode
 
 
-class _LenientCall(CallToolResult, frozen=True):
-    content: list[Raw] = []  # type: ignore[assignment]  # noqa: RUF012 - decoded below
-
-
-class _LenientMessage(PromptMessage, frozen=True):
-    content: Raw  # type: ignore[assignment]  # decoded below
-
-
-class _LenientPrompt(GetPromptResult, frozen=True):
-    messages: list[_LenientMessage] = []  # type: ignore[assignment]  # noqa: RUF012 - decoded below
-
-
 def _decode_call(raw: Raw) -> CallToolResult:
     try:
         return _decode_call_fast(raw)
@@ -795,29 +787,38 @@ def _decode_call(raw: Raw) -> CallToolResult:
 
 def _decode_call_slowly(raw: Raw) -> CallToolResult:
     """Decode a result that has content of types that we do not know, or is malformed."""
-    lenient = _decode(_LenientCall, raw, "tools/call result")
-    try:
-        content = [decode_content(block) for block in lenient.content]
-    except msgspec.DecodeError as error:
-        raise RemoteProtocolError(f"malformed tools/call result: {error}") from None
-    fields = {name: getattr(lenient, name) for name in CallToolResult.__struct_fields__}
-    return CallToolResult(**{**fields, "content": content})
+    what = "tools/call result"
+    members = _decode(dict[str, Raw], raw, what)
+    blocks = _decode(list[Raw], members.pop("content", Raw(b"[]")), what)
+    result = _decode(CallToolResult, Raw(encode(members)), what)
+    return msgspec.structs.replace(result, content=[_decode_block(each, what) for each in blocks])
 
 
 def _decode_prompt(raw: Raw) -> GetPromptResult:
     try:
         return _decode_prompt_fast(raw)
     except (msgspec.DecodeError, RecursionError):
-        lenient = _decode(_LenientPrompt, raw, "prompts/get result")
+        return _decode_prompt_slowly(raw)
+
+
+def _decode_prompt_slowly(raw: Raw) -> GetPromptResult:
+    what = "prompts/get result"
+    members = _decode(dict[str, Raw], raw, what)
+    messages = []
+    for message in _decode(list[dict[str, Raw]], members.pop("messages", Raw(b"[]")), what):
+        content = _decode_block(message.pop("content", Raw(b"{}")), what)
+        message["content"] = Raw(b'{"type":"text","text":""}')
+        rest = _decode(PromptMessage, Raw(encode(message)), what)
+        messages.append(msgspec.structs.replace(rest, content=content))
+    result = _decode(GetPromptResult, Raw(encode(members)), what)
+    return msgspec.structs.replace(result, messages=messages)
+
+
+def _decode_block(raw: Raw, what: str) -> Content:
     try:
-        messages = [
-            PromptMessage(role=each.role, content=decode_content(each.content))
-            for each in lenient.messages
-        ]
+        return decode_content(raw)
     except msgspec.DecodeError as error:
-        raise RemoteProtocolError(f"malformed prompts/get result: {error}") from None
-    fields = {name: getattr(lenient, name) for name in GetPromptResult.__struct_fields__}
-    return GetPromptResult(**{**fields, "messages": messages})
+        raise RemoteProtocolError(f"malformed {what}: {error}") from None
 
 
 def _check_complete(result_type: str, method: str) -> None:

@@ -31,7 +31,7 @@ class Wire(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
 # Who speaks
 
 
-class Icon(Wire):
+class Icon(Wire, frozen=True):
     """A picture for a tool, resource, prompt or program. Since 2025-11-25."""
 
     src: str
@@ -40,7 +40,7 @@ class Icon(Wire):
     theme: str | None = None
 
 
-class Implementation(Wire):
+class Implementation(Wire, frozen=True):
     """Name and version of a client or server. For display only, never for decisions."""
 
     name: str
@@ -51,7 +51,7 @@ class Implementation(Wire):
     icons: list[Icon] | None = None
 
 
-class ClientCapabilities(Wire):
+class ClientCapabilities(Wire, frozen=True):
     """What a server may ask of this client. None means "not at all"."""
 
     roots: JsonObject | None = None
@@ -61,7 +61,7 @@ class ClientCapabilities(Wire):
     extensions: JsonObject | None = None
 
 
-class ServerCapabilities(Wire):
+class ServerCapabilities(Wire, frozen=True):
     """What a client may ask of this server. None means "not at all"."""
 
     tools: JsonObject | None = None
@@ -73,7 +73,7 @@ class ServerCapabilities(Wire):
     extensions: JsonObject | None = None
 
 
-class InitializeParams(Wire):
+class InitializeParams(Wire, frozen=True):
     """`initialize`, revisions up to 2025-11-25."""
 
     protocol_version: str
@@ -81,7 +81,7 @@ class InitializeParams(Wire):
     client_info: Implementation
 
 
-class InitializeResult(Wire):
+class InitializeResult(Wire, frozen=True):
     """Answer to `initialize`."""
 
     protocol_version: str
@@ -90,7 +90,7 @@ class InitializeResult(Wire):
     instructions: str | None = None
 
 
-class DiscoverResult(Wire):
+class DiscoverResult(Wire, frozen=True):
     """Answer to `server/discover`, from 2026-07-28 on."""
 
     supported_versions: list[str]
@@ -105,7 +105,7 @@ class DiscoverResult(Wire):
 # Content
 
 
-class Annotations(Wire):
+class Annotations(Wire, frozen=True):
     """Hints about who content is for. Since 2024-11-05; `last_modified` since 2025-06-18."""
 
     audience: list[Role] | None = None
@@ -113,7 +113,7 @@ class Annotations(Wire):
     last_modified: str | None = None
 
 
-class TextContent(Wire, tag_field="type", tag="text"):
+class TextContent(Wire, frozen=True, tag_field="type", tag="text"):
     """Text."""
 
     text: str
@@ -121,7 +121,7 @@ class TextContent(Wire, tag_field="type", tag="text"):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class ImageContent(Wire, tag_field="type", tag="image"):
+class ImageContent(Wire, frozen=True, tag_field="type", tag="image"):
     """A picture, Base64."""
 
     data: str
@@ -130,7 +130,7 @@ class ImageContent(Wire, tag_field="type", tag="image"):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class AudioContent(Wire, tag_field="type", tag="audio"):
+class AudioContent(Wire, frozen=True, tag_field="type", tag="audio"):
     """Sound, Base64. Since 2025-03-26."""
 
     data: str
@@ -139,7 +139,7 @@ class AudioContent(Wire, tag_field="type", tag="audio"):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class ResourceContents(Wire):
+class ResourceContents(Wire, frozen=True):
     """What is in a resource: `text`, or `blob` in Base64."""
 
     uri: str
@@ -149,7 +149,7 @@ class ResourceContents(Wire):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class EmbeddedResource(Wire, tag_field="type", tag="resource"):
+class EmbeddedResource(Wire, frozen=True, tag_field="type", tag="resource"):
     """A resource inside a result or prompt."""
 
     resource: ResourceContents
@@ -157,7 +157,7 @@ class EmbeddedResource(Wire, tag_field="type", tag="resource"):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class ResourceLink(Wire, tag_field="type", tag="resource_link"):
+class ResourceLink(Wire, frozen=True, tag_field="type", tag="resource_link"):
     """The address of a resource that can be read. Since 2025-06-18."""
 
     uri: str
@@ -171,7 +171,7 @@ class ResourceLink(Wire, tag_field="type", tag="resource_link"):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
+class ToolUseContent(Wire, frozen=True, tag_field="type", tag="tool_use"):
     """A tool call inside a sampling message. Since 2025-11-25."""
 
     id: str
@@ -180,7 +180,7 @@ class ToolUseContent(Wire, tag_field="type", tag="tool_use"):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class ToolResultContent(Wire, tag_field="type", tag="tool_result"):
+class ToolResultContent(Wire, frozen=True, tag_field="type", tag="tool_result"):
     """A tool's result inside a sampling message. Since 2025-11-25."""
 
     tool_use_id: str
@@ -190,7 +190,7 @@ class ToolResultContent(Wire, tag_field="type", tag="tool_result"):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class UnknownContent(Wire, tag_field="type", tag=""):
+class UnknownContent(Wire, frozen=True, tag_field="type", tag=""):
     """A content block of a type that we do not know, kept whole in `fields`."""
 
     fields: JsonObject
@@ -236,7 +236,7 @@ def join_text(content: Iterable[object]) -> str:
 # Tools
 
 
-class ToolAnnotations(Wire):
+class ToolAnnotations(Wire, frozen=True):
     """What a server claims about its tool. Hints, never grounds for trust."""
 
     title: str | None = None
@@ -246,7 +246,7 @@ class ToolAnnotations(Wire):
     open_world_hint: bool = True
 
 
-class Tool(Wire):
+class Tool(Wire, frozen=True):
     """What a server offers to the model. Spec 2026-07-28: server/tools, "Data Types"."""
 
     name: str
@@ -259,7 +259,7 @@ class Tool(Wire):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class CallToolParams(Wire):
+class CallToolParams(Wire, frozen=True):
     """`tools/call`. `arguments` may be encoded already."""
 
     name: str
@@ -268,14 +268,14 @@ class CallToolParams(Wire):
     request_state: str | UnsetType = UNSET
 
 
-class InputRequest(Wire):
+class InputRequest(Wire, frozen=True):
     """One question inside an input-required result: a request without its envelope."""
 
     method: str
     params: Raw = Raw(b"{}")
 
 
-class Result(Wire):
+class Result(Wire, frozen=True):
     """What every result may carry besides its own fields.
 
     `result_type` is "complete" when absent; "input_required" brings `input_requests`,
@@ -288,7 +288,7 @@ class Result(Wire):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class CallToolResult(Result):
+class CallToolResult(Result, frozen=True):
     """Answer to `tools/call`."""
 
     content: list[Content] = []
@@ -309,7 +309,7 @@ class CallToolResult(Result):
 # Resources, prompts, completion
 
 
-class Resource(Wire):
+class Resource(Wire, frozen=True):
     """A resource in a list."""
 
     uri: str
@@ -323,7 +323,7 @@ class Resource(Wire):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class ResourceTemplate(Wire):
+class ResourceTemplate(Wire, frozen=True):
     """A family of resources, addressed by an RFC 6570 template."""
 
     uri_template: str
@@ -336,7 +336,7 @@ class ResourceTemplate(Wire):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class ReadResourceParams(Wire):
+class ReadResourceParams(Wire, frozen=True):
     """`resources/read`."""
 
     uri: str
@@ -344,7 +344,7 @@ class ReadResourceParams(Wire):
     request_state: str | UnsetType = UNSET
 
 
-class ReadResourceResult(Result):
+class ReadResourceResult(Result, frozen=True):
     """Answer to `resources/read`."""
 
     contents: list[ResourceContents] = []
@@ -357,7 +357,7 @@ class ReadResourceResult(Result):
         return "\n".join([each.text for each in self.contents if each.text is not None])
 
 
-class PromptArgument(Wire):
+class PromptArgument(Wire, frozen=True):
     """An argument of a prompt. Its value is always a string."""
 
     name: str
@@ -366,7 +366,7 @@ class PromptArgument(Wire):
     required: bool = False
 
 
-class Prompt(Wire):
+class Prompt(Wire, frozen=True):
     """A prompt in a list."""
 
     name: str
@@ -377,14 +377,14 @@ class Prompt(Wire):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class PromptMessage(Wire):
+class PromptMessage(Wire, frozen=True):
     """One message of a prompt."""
 
     role: Role
     content: Content
 
 
-class GetPromptParams(Wire):
+class GetPromptParams(Wire, frozen=True):
     """`prompts/get`."""
 
     name: str
@@ -393,40 +393,40 @@ class GetPromptParams(Wire):
     request_state: str | UnsetType = UNSET
 
 
-class GetPromptResult(Result):
+class GetPromptResult(Result, frozen=True):
     """Answer to `prompts/get`."""
 
     messages: list[PromptMessage] = []
     description: str | None = None
 
 
-class PromptReference(Wire, tag_field="type", tag="ref/prompt"):
+class PromptReference(Wire, frozen=True, tag_field="type", tag="ref/prompt"):
     """Complete an argument of this prompt."""
 
     name: str
     title: str | None = None
 
 
-class ResourceTemplateReference(Wire, tag_field="type", tag="ref/resource"):
+class ResourceTemplateReference(Wire, frozen=True, tag_field="type", tag="ref/resource"):
     """Complete a variable of this resource template."""
 
     uri: str
 
 
-class CompletionArgument(Wire):
+class CompletionArgument(Wire, frozen=True):
     """The argument being typed, and what has been typed."""
 
     name: str
     value: str
 
 
-class CompletionContext(Wire):
+class CompletionContext(Wire, frozen=True):
     """Values of the arguments before it. Since 2025-06-18."""
 
     arguments: dict[str, str] = {}
 
 
-class CompleteParams(Wire):
+class CompleteParams(Wire, frozen=True):
     """`completion/complete`."""
 
     ref: PromptReference | ResourceTemplateReference
@@ -434,7 +434,7 @@ class CompleteParams(Wire):
     context: CompletionContext | UnsetType = UNSET
 
 
-class Completion(Wire):
+class Completion(Wire, frozen=True):
     """At most 100 proposals."""
 
     values: list[str] = []
@@ -442,7 +442,7 @@ class Completion(Wire):
     has_more: bool = False
 
 
-class CompleteResult(Wire):
+class CompleteResult(Wire, frozen=True):
     """Answer to `completion/complete`."""
 
     completion: Completion
@@ -452,13 +452,13 @@ class CompleteResult(Wire):
 # Lists: items stay encoded, so that one malformed item costs only itself
 
 
-class ListParams(Wire):
+class ListParams(Wire, frozen=True):
     """Any list method."""
 
     cursor: str | UnsetType = UNSET
 
 
-class ListPage(Wire):
+class ListPage(Wire, frozen=True):
     """One page of any list method. Exactly one of the four lists is there."""
 
     tools: list[Raw] | UnsetType = UNSET
@@ -474,7 +474,7 @@ class ListPage(Wire):
 # What a server asks of a client
 
 
-class Root(Wire):
+class Root(Wire, frozen=True):
     """A folder or file that the server may care about. `uri` begins with file://"""
 
     uri: str
@@ -482,20 +482,20 @@ class Root(Wire):
     meta: JsonObject | None = field(name="_meta", default=None)
 
 
-class ListRootsResult(Wire):
+class ListRootsResult(Wire, frozen=True):
     """Answer to `roots/list`."""
 
     roots: list[Root]
 
 
-class SamplingMessage(Wire):
+class SamplingMessage(Wire, frozen=True):
     """A message for the client's model; `content` is one block or, since 2025-11-25, a list."""
 
     role: Role
     content: Content | list[Content]
 
 
-class CreateMessageParams(Wire):
+class CreateMessageParams(Wire, frozen=True):
     """`sampling/createMessage`."""
 
     messages: list[SamplingMessage]
@@ -510,7 +510,7 @@ class CreateMessageParams(Wire):
     tool_choice: JsonObject | None = None
 
 
-class CreateMessageResult(Wire):
+class CreateMessageResult(Wire, frozen=True):
     """Answer to `sampling/createMessage`."""
 
     role: Role
@@ -519,7 +519,7 @@ class CreateMessageResult(Wire):
     stop_reason: str | None = None
 
 
-class ElicitParams(Wire):
+class ElicitParams(Wire, frozen=True):
     """`elicitation/create`: a form (`requested_schema`) or, since 2025-11-25, a `url`."""
 
     message: str
@@ -529,7 +529,7 @@ class ElicitParams(Wire):
     elicitation_id: str | None = None
 
 
-class ElicitResult(Wire):
+class ElicitResult(Wire, frozen=True):
     """Answer to `elicitation/create`. `content` only with "accept" of a form."""
 
     action: Literal["accept", "decline", "cancel"]
@@ -539,14 +539,14 @@ class ElicitResult(Wire):
 # Notifications
 
 
-class CancelledParams(Wire):
+class CancelledParams(Wire, frozen=True):
     """`notifications/cancelled`."""
 
     request_id: RequestId | None = None
     reason: str | None = None
 
 
-class ProgressParams(Wire):
+class ProgressParams(Wire, frozen=True):
     """`notifications/progress`. `message` since 2025-03-26."""
 
     progress_token: ProgressToken
@@ -555,7 +555,7 @@ class ProgressParams(Wire):
     message: str | None = None
 
 
-class LogMessage(Wire):
+class LogMessage(Wire, frozen=True):
     """`notifications/message`."""
 
     level: LogLevel
@@ -563,13 +563,13 @@ class LogMessage(Wire):
     logger: str | None = None
 
 
-class ResourceUpdatedParams(Wire):
+class ResourceUpdatedParams(Wire, frozen=True):
     """`notifications/resources/updated`."""
 
     uri: str
 
 
-class SubscriptionFilter(Wire):
+class SubscriptionFilter(Wire, frozen=True):
     """What a `subscriptions/listen` stream shall bring."""
 
     tools_list_changed: bool = False
@@ -578,13 +578,13 @@ class SubscriptionFilter(Wire):
     resource_subscriptions: list[str] = []
 
 
-class ListenParams(Wire):
+class ListenParams(Wire, frozen=True):
     """`subscriptions/listen`, from 2026-07-28 on; its acknowledgement has the same shape."""
 
     notifications: SubscriptionFilter
 
 
-class ErrorObject(Wire):
+class ErrorObject(Wire, frozen=True):
     """The `error` member of a JSON-RPC response."""
 
     code: int

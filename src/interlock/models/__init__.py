@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -66,7 +66,7 @@ class Model(Protocol):
 
     def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
-    ) -> AsyncIterator[ModelEvent]:
+    ) -> AsyncGenerator[ModelEvent, None]:
         """Ask the model; yield pieces as they come, then one `Reply`."""
         ...
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -34,14 +34,17 @@ from interlock.models.vendors import (
     call_name,
     event_fields,
     object_schema,
+    shown_url,
     tool_call,
     unique_ids,
 )
 
 if TYPE_CHECKING:
+    import httpx2
     from anthropic import AsyncAnthropic
 
 _PROVIDER = "anthropic"
+_LONGEST_WAIT = 60  # seconds before a retry; an error that says so is better than more
 _STOP_REASONS = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -81,12 +84,12 @@ class AnthropicModel:
     @property
     def name(self) -> str:
         """Provider and model, as in `--model`."""
-        address = f"@{self._base_url}" if self._base_url else ""
+        address = f"@{shown_url(self._base_url)}" if self._base_url else ""
         return f"{_PROVIDER}:{self._model}{address}"
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
-    ) -> AsyncIterator[ModelEvent]:
+    ) -> AsyncGenerator[ModelEvent, None]:
         """Ask the model; yield pieces as they come, then one `Reply`."""
         connection = await self._open()
         answer = _Answer(self.name)
@@ -126,7 +129,12 @@ class AnthropicModel:
         except ImportError as error:
             raise MissingExtra("Anthropic models", "anthropic") from error
         client = anthropic.AsyncAnthropic(
-            api_key=key or None, auth_token=token, base_url=self._base_url
+            api_key=key or None,
+            auth_token=token,
+            base_url=self._base_url,
+            http_client=anthropic.DefaultAsyncHttpxClient(
+                event_hooks={"response": [_refuse_long_waits]}
+            ),
         )
         endpoint = Endpoint(
             name=self.name,
@@ -175,6 +183,13 @@ class AnthropicModel:
                 for tool in tools
             ]
         return request
+
+
+async def _refuse_long_waits(response: httpx2.Response) -> None:
+    # The package waits for as long as the server says, be it a day.
+    wait = response.headers.get("retry-after", "")
+    if wait.isdigit() and int(wait) > _LONGEST_WAIT:
+        response.headers["x-should-retry"] = "false"
 
 
 class _Connection(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -32,6 +32,7 @@ from interlock.models.vendors import (
     call_name,
     event_fields,
     object_schema,
+    shown_url,
     tool_call,
     unique_ids,
 )
@@ -92,11 +93,11 @@ class OpenAIModel:
 
     @property
     def _at(self) -> str:
-        return f"@{self._base_url}" if self._base_url else ""
+        return f"@{shown_url(self._base_url)}" if self._base_url else ""
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
-    ) -> AsyncIterator[ModelEvent]:
+    ) -> AsyncGenerator[ModelEvent, None]:
         """Ask the model; yield pieces as they come, then one `Reply`."""
         connection = await self._open()
         answer = _Answer(self.name, f"{self._provider}{self._at}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +65,7 @@ class ScriptedModel:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
-    ) -> AsyncIterator[ModelEvent]:
+    ) -> AsyncGenerator[ModelEvent, None]:
         """Play the next entry of the script."""
         played = len(self.requests)
         self.requests.append(ScriptedRequest(tuple(messages), tuple(tools)))

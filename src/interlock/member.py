@@ -1,0 +1,382 @@
+"""One server of a toolbox: started, watched, restarted, and never able to harm the others.
+
+States: `starting` -> `ok` <-> `down` (it worked once; its last good list is kept), or `failed`
+(it never did), or `disabled`. A server that is down is started again by the next call, but not
+sooner than the back-off allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, Literal, Protocol, Unpack
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock import config, names, schema
+from interlock.client import Client, ClientOptions, Listing
+from interlock.config import HttpServer, ServerConfig, StdioServer
+from interlock.connection import ProgressHandler
+from interlock.envelope import encode
+from interlock.errors import (
+    ConnectionClosed,
+    InterlockError,
+    InvalidArguments,
+    RemoteError,
+    RequestTimeout,
+    SchemaError,
+    ServerUnavailable,
+)
+from interlock.revisions import METHOD_NOT_FOUND
+from interlock.transports import Transport
+from interlock.types import CallToolResult, Tool
+
+MAX_TOOLS = 1_000
+MAX_DESCRIPTION = 8 * 1024  # characters
+LIST_TTL = 300.0  # seconds, when the server does not say
+MAX_HANGS = 3  # calls in a row without answer; then the server is started anew
+
+# Restarts: at once, then after 0.5 s, 1 s, 2 s ... 30 s; at most 5 a minute.
+FIRST_BACKOFF = 0.5
+LONGEST_BACKOFF = 30.0
+MAX_STARTS = 5
+STARTS_WINDOW = 60.0
+
+State = Literal["starting", "ok", "down", "failed", "disabled"]
+_log = logging.getLogger("interlock.toolbox")
+
+
+class InProcessServer(Protocol):
+    """A server in this program, as a member of a toolbox."""
+
+    def connect(self) -> Transport:
+        """Make the client's end of a new connection to it."""
+        ...
+
+
+class Entry(Struct, frozen=True):
+    """One tool of a toolbox."""
+
+    server: str
+    tool: Tool
+    address: str  # "server:name", for people, logs and events
+    wire_name: str  # for models: [A-Za-z0-9_-]{1,64}, see `names`
+    input_schema: bytes  # the tool's JSON Schema, encoded
+    stale: bool = False  # its server is down; this is from its last good list
+
+
+class ServerStatus(Struct, frozen=True):
+    """How one server is, and why.
+
+    `reason` is "" when all is well. `missing` has a line for each tool that the server has
+    and the toolbox does not offer.
+    """
+
+    name: str
+    state: State
+    reason: str = ""
+    tools: int = 0
+    missing: tuple[str, ...] = ()
+    revision: str = ""
+    server_info: str = ""  # its name and version, as it says
+    start_seconds: float = 0.0
+
+
+class Member:
+    """One server. Nothing in here raises for what the server does, except `call`.
+
+    Args:
+        name: Its name in the toolbox, and in addresses.
+        server: How to reach it.
+        environ: Where `${VAR}` in the configuration is looked up.
+        on_change: Told when `entries` or `status` have changed.
+        options: Handlers for what the server asks; see `ClientOptions`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        server: ServerConfig | InProcessServer,
+        *,
+        environ: Mapping[str, str],
+        on_change: Callable[[], None],
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self.name = name
+        self.entries: tuple[Entry, ...] = ()
+        self._server = server
+        self._environ = environ
+        self._on_change = on_change
+        self._options = options
+        self._client: Client | None = None
+        self._state: State = "starting"
+        self._reason = ""
+        self._missing: tuple[str, ...] = ()
+        self._listed_until = 0.0
+        self._start_seconds = 0.0
+        self._validators: dict[str, schema.Validator] = {}
+        self._starts: deque[float] = deque()
+        self._failures = 0
+        self._hangs = 0
+        self._not_before = 0.0
+        self._starting: asyncio.Task[Client] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._discarded: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(getattr(server, "concurrency", 16))
+
+    @property
+    def status(self) -> ServerStatus:
+        """How it is now."""
+        client = self._client
+        info = client.server_info if client else None
+        return ServerStatus(
+            name=self.name,
+            state=self._state,
+            reason=self._reason,
+            tools=len(self.entries),
+            missing=self._missing,
+            revision=client.revision if client else "",
+            server_info=f"{info.name} {info.version}".strip() if info else "",
+            start_seconds=self._start_seconds,
+        )
+
+    # Starting
+
+    async def start(self) -> None:
+        """Start it and list its tools; what goes wrong is in `status`."""
+        if not getattr(self._server, "enabled", True):
+            self._state, self._reason = "disabled", "disabled in the configuration"
+            return
+        try:
+            await self._ready()
+        except ServerUnavailable as error:
+            _log.warning("%s", error)
+
+    async def _ready(self) -> Client:
+        """Give the running client; start one if there is none. One start serves all callers."""
+        if self._client is not None:
+            return self._client
+        if self._state == "disabled":
+            raise ServerUnavailable(self.name, self._reason)
+        if self._starting is None:
+            self._check_backoff()
+            self._starting = asyncio.create_task(self._start())
+            self._starting.add_done_callback(self._started)
+        return await asyncio.shield(self._starting)
+
+    def _started(self, task: asyncio.Task[Client]) -> None:
+        self._starting = None
+        if not task.cancelled():
+            task.exception()  # told by `status`, even if nobody waits any more
+
+    def _check_backoff(self) -> None:
+        now = monotonic()
+        while self._starts and self._starts[0] <= now - STARTS_WINDOW:
+            self._starts.popleft()
+        wait = self._not_before - now
+        if len(self._starts) >= MAX_STARTS:
+            wait = max(wait, self._starts[0] + STARTS_WINDOW - now)
+        if wait > 0:
+            raise ServerUnavailable(self.name, f"{self._reason}; next try in {wait:.1f} s")
+        self._starts.append(now)
+
+    async def _start(self) -> Client:
+        started = monotonic()
+        try:
+            client = await self._connect()
+            try:
+                listing = await _list_tools(client)
+            except BaseException:
+                await client.close()
+                raise
+        except InterlockError as error:
+            self._fail(str(error))
+            raise ServerUnavailable(self.name, self._reason) from error
+        self._start_seconds = monotonic() - started
+        self._client = client
+        self._failures = self._hangs = 0
+        self._take(listing)
+        self._become("ok", "")
+        return client
+
+    async def _connect(self) -> Client:
+        server = self._server
+        options: ClientOptions = {
+            **self._options,
+            "on_list_changed": self._list_changed,
+            "on_loss": self._lost,
+        }
+        if isinstance(server, HttpServer):
+            raise ServerUnavailable(self.name, "HTTP servers cannot be reached by this version")
+        if isinstance(server, StdioServer):
+            server = config.resolve(server, self._environ)
+            assert isinstance(server, StdioServer)  # noqa: S101 - resolve keeps the type
+            options["timeout"] = server.timeout
+            options["connect_timeout"] = server.connect_timeout
+            client = Client.stdio(
+                server.command, *server.args, env=server.env, cwd=server.cwd, **options
+            )
+        else:
+            client = Client(server.connect, **options)
+        await client.open()
+        return client
+
+    # Failing
+
+    def _lost(self, error: InterlockError) -> None:
+        self._client = None
+        self._not_before = monotonic()
+        self._become("down", str(error))
+
+    def _fail(self, reason: str) -> None:
+        self._failures += 1
+        backoff = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (self._failures - 1))
+        self._not_before = monotonic() + backoff
+        self._become("down" if self.entries else "failed", reason)
+
+    def _become(self, state: State, reason: str) -> None:
+        self._state, self._reason = state, reason
+        stale = state != "ok"
+        self.entries = tuple(replace(each, stale=stale) for each in self.entries)
+        if state != "ok":
+            _log.warning("server %r is %s: %s", self.name, state, reason)
+        self._on_change()
+
+    # Tools
+
+    def _list_changed(self, kind: str) -> None:
+        if kind == "tools":
+            self._listed_until = 0.0
+            if self._refreshing is None:
+                self._refreshing = asyncio.create_task(self.refresh())
+                self._refreshing.add_done_callback(self._refreshed)
+
+    def _refreshed(self, _: asyncio.Task[None]) -> None:
+        self._refreshing = None
+
+    async def refresh(self) -> None:
+        """Ask for the tools again if the list is not fresh. A server that is down is left so."""
+        client = self._client
+        if client is None or monotonic() < self._listed_until:
+            return
+        try:
+            listing = await _list_tools(client)
+        except InterlockError as error:
+            # The last good list stays; the next call shows whether the server is well.
+            _log.warning("server %r: tools not refreshed: %s", self.name, error)
+            return
+        if client is self._client:
+            self._take(listing)
+            self._on_change()
+
+    def _take(self, listing: Listing[Tool]) -> None:
+        self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
+        self._validators.clear()
+        missing = [*listing.skipped]
+        if listing.truncated:
+            missing.append(listing.truncated)
+        entries: list[Entry] = []
+        for tool in listing:
+            try:
+                entries.append(self._entry(tool))
+            except (SchemaError, InvalidArguments) as error:
+                missing.append(f"tool {tool.name!r}: {error}")
+        if len(entries) > MAX_TOOLS:
+            missing.append(f"{len(entries) - MAX_TOOLS} tools over the limit of {MAX_TOOLS}")
+            del entries[MAX_TOOLS:]
+        self.entries = tuple(entries)
+        self._missing = tuple(missing)
+
+    def _entry(self, tool: Tool) -> Entry:
+        allowed = getattr(self._server, "tools", None)
+        if allowed is not None and not allowed.admits(tool.name):
+            raise InvalidArguments("not allowed by the configuration")
+        encoded = encode(tool.input_schema)
+        schema.check_tool_input(encoded)
+        if len(tool.description) > MAX_DESCRIPTION:
+            tool = replace(tool, description=tool.description[:MAX_DESCRIPTION] + " [cut]")
+        return Entry(
+            server=self.name,
+            tool=tool,
+            address=names.address(self.name, tool.name),
+            wire_name=names.wire_name(self.name, tool.name),
+            input_schema=encoded,
+        )
+
+    # Calling
+
+    async def call(
+        self,
+        entry: Entry,
+        arguments: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+        progress: ProgressHandler | None = None,
+    ) -> CallToolResult:
+        """Check the arguments and call the tool; starts the server if it is down.
+
+        Raises:
+            InvalidArguments: They do not fit; the tool was not called.
+            ServerUnavailable: It cannot be started, or not yet again.
+            InterlockError: As `Client.call_tool`.
+        """
+        self._check_arguments(entry, arguments)
+        async with self._slots:
+            client = await self._ready()
+            try:
+                result = await client.call_tool(
+                    entry.tool.name, arguments, timeout=timeout, progress=progress
+                )
+            except RequestTimeout:
+                self._hangs += 1
+                if self._hangs >= MAX_HANGS:
+                    self._discard(client)
+                raise
+        self._hangs = 0
+        return result
+
+    def _check_arguments(self, entry: Entry, arguments: Mapping[str, Any]) -> None:
+        name = entry.tool.name
+        validator = self._validators.get(name)
+        if validator is None:
+            validator = self._validators[name] = schema.compile(entry.input_schema)
+        errors = validator.errors(arguments)
+        if errors:
+            raise InvalidArguments(f"{entry.address}: {'; '.join(errors)}")
+
+    def _discard(self, client: Client) -> None:
+        """Let go of a server that hangs; the next call starts a new one."""
+        if client is self._client:
+            self._lost(ConnectionClosed(f"no answer to {MAX_HANGS} calls in a row"))
+            closing = asyncio.create_task(client.close())
+            self._discarded.add(closing)
+            closing.add_done_callback(self._discarded.discard)
+
+    # Closing
+
+    async def close(self) -> None:
+        """End the server."""
+        for task in (self._starting, self._refreshing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+        if self._discarded:
+            await asyncio.wait(self._discarded)
+        if self._state != "disabled":
+            self._state, self._reason = "down", "the toolbox is closed"
+
+
+async def _list_tools(client: Client) -> Listing[Tool]:
+    try:
+        return await client.list_tools()
+    except RemoteError as error:
+        if error.code == METHOD_NOT_FOUND and client.capabilities.tools is None:
+            return Listing()  # a server of resources or prompts only
+        raise

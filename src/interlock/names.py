@@ -1,0 +1,41 @@
+"""Names of tools: addresses for people, wire names for models.
+
+A tool is keyed by its server and its name. Its address is "server:name". Models take only
+1 to 64 of `[A-Za-z0-9_-]`, so its wire name is "server__name" where that is unambiguous, and
+"server__name__hash", shortened, where it is not. Rules:
+
+1. A wire name depends on its own server and tool only: no other server can change it.
+2. Two tools have two wire names. A plain one has "__" once, a hashed one twice; within the
+   plain ones the parts can be told apart because neither has "__" in it or "_" at an end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+MAX_WIRE_NAME = 64
+_HASH_DIGITS = 10
+_PLAIN = re.compile(r"[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*")
+_FOREIGN = re.compile(r"[^A-Za-z0-9-]+")
+
+
+def address(server: str, name: str) -> str:
+    """Write a tool's address. Server names have no colon, so it can be split again."""
+    return f"{server}:{name}"
+
+
+def wire_name(server: str, name: str) -> str:
+    """Give the tool its name for models: 1 to 64 of `[A-Za-z0-9_-]`."""
+    plain = f"{server}__{name}"
+    if len(plain) <= MAX_WIRE_NAME and _PLAIN.fullmatch(server) and _PLAIN.fullmatch(name):
+        return plain
+    digest = hashlib.sha256(f"{server}\0{name}".encode()).hexdigest()[:_HASH_DIGITS]
+    room = MAX_WIRE_NAME - _HASH_DIGITS - 4
+    short_server = _clean(server)[: room // 2]
+    short_name = _clean(name)[: room - len(short_server)]
+    return f"{short_server or 'x'}__{short_name or 'x'}__{digest}"
+
+
+def _clean(text: str) -> str:
+    return _FOREIGN.sub("_", text).strip("_")
