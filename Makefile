@@ -74,7 +74,8 @@ clean:
 
 # Set-up
 
-$(bin)/python:
+# pip is the last thing that a new environment gets.
+$(bin)/pip:
 	@for candidate in $(PYTHON); do \
 	    if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	        exec "$$candidate" -m venv --clear .venv; \
@@ -83,8 +84,8 @@ $(bin)/python:
 	echo "error: no Python >= 3.11 among: $(PYTHON); name one: make PYTHON=/path/to/python3" >&2; \
 	exit 1
 
-.venv/.stamp-run: requirements/run.txt | $(bin)/python
-	@echo "installing requirements/run.txt into .venv (once, some 400 MB)" >&2
+.venv/.stamp-run: requirements/run.txt | $(bin)/pip
+	@echo "installing requirements/run.txt into .venv (once, some 500 MB)" >&2
 	@$(pip) install --require-hashes -r $<
 	@touch $@
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import metadata
@@ -13,7 +14,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from interlock.client import Client
+from interlock.config import StdioServer, load
+
 ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
 PINNED = sorted((ROOT / "requirements").glob("*.txt"))
 PIN = re.compile(r"^([a-z0-9][a-z0-9.-]*(?:\[[a-z,-]+\])?)==(\S+)( ; [^\\]+)? \\$")
 
@@ -56,7 +61,7 @@ def checkout(tmp_path: Path) -> Path:
         os.utime(tmp_path / name, (0, 0))
     bin = tmp_path / ".venv/bin"
     bin.mkdir(parents=True)
-    for program in ("python", "interlock"):
+    for program in ("python", "pip", "interlock"):
         (bin / program).write_text(f'#!/bin/sh\nprintf "%s\\0" {program} "$@" >> "$CALLS"\n')
         (bin / program).chmod(0o755)
     for stamp in ("run", "interlock"):
@@ -121,7 +126,7 @@ def test_a_python_that_is_too_old_is_refused_with_the_way_out(tmp_path: Path):
     (tmp_path / "Makefile").write_bytes((ROOT / "Makefile").read_bytes())
 
     done = subprocess.run(
-        ["make", ".venv/bin/python", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True
+        ["make", ".venv/bin/pip", f"PYTHON={old}"], cwd=tmp_path, capture_output=True, text=True
     )
 
     assert done.returncode == 2
@@ -217,3 +222,17 @@ def test_the_example_servers_are_programs_of_the_pinned_requirements():
 
     assert set(servers) >= {"time", "git"}
     assert all(server["command"] in pinned for server in servers.values())
+
+
+async def test_the_example_offers_only_tools_that_say_they_read():
+    config = load(ROOT / "examples/mcp.json")
+    assert not config.warnings
+
+    for server in config.servers.values():
+        assert isinstance(server, StdioServer)
+        async with Client.stdio(str(BIN / server.command), *server.args) as client:
+            offered = [t for t in await client.list_tools() if server.tools.admits(t.name)]
+        assert offered
+        for tool in offered:
+            assert tool.annotations is not None, tool.name
+            assert tool.annotations.read_only_hint, tool.name
