@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -56,7 +56,7 @@ async def model(server: WireServer) -> AsyncIterator[AnthropicModel]:
     await model.close()
 
 
-async def fails(model: AnthropicModel, *, after: Sequence[Answer] = ()) -> ModelError:
+async def fails(model: AnthropicModel) -> ModelError:
     """Ask; return the error, in which no part of the key may be seen."""
     with pytest.raises(ModelError) as caught:
         await complete(model, ASK)
@@ -614,16 +614,12 @@ async def test_events_and_blocks_nobody_knows_yet_are_passed_over(
     assert (await complete(model, ASK)).message.content == "Yes."
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+async def test_a_server_that_is_not_there_is_named(
+    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from anthropic import _base_client
 
     monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.001)
-    yield
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_a_server_that_is_not_there_is_named(unused_tcp_port: int) -> None:
     model = AnthropicModel("m", api_key=KEY, base_url=f"http://127.0.0.1:{unused_tcp_port}")
 
     error = await fails(model)
@@ -658,3 +654,20 @@ async def test_questions_at_once_share_one_connection(
 def test_the_name_is_what_chooses_this_model() -> None:
     assert AnthropicModel("claude-x").name == "anthropic:claude-x"
     assert AnthropicModel("c", base_url="http://h/").name == "anthropic:c@http://h/"
+
+
+def test_a_password_in_the_address_is_in_no_name() -> None:
+    model = AnthropicModel("m", base_url=f"http://me:{KEY}@h/v1")
+
+    assert model.name == "anthropic:m@http://h/v1"
+
+
+async def test_a_wait_of_an_hour_is_told_instead_of_waited_for(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.error(429, "rate_limit_error", "used up", retry_after="3600")]
+
+    error = await fails(model)
+
+    assert isinstance(error, ModelOverloaded)
+    assert "3600 s" in str(error)

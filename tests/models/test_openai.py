@@ -699,3 +699,20 @@ def test_the_name_is_what_chooses_this_model() -> None:
     assert OpenAIModel("gpt-x").name == "openai:gpt-x"
     assert OpenAIModel("q:8b", provider="ollama").name == "ollama:q:8b"
     assert OpenAIModel("m", base_url="http://h/v1").name == "openai:m@http://h/v1"
+
+
+def test_a_password_in_the_address_is_in_no_name() -> None:
+    model = OpenAIModel("m", base_url=f"http://me:{KEY}@h/v1")
+
+    assert model.name == "openai:m@http://h/v1"
+
+
+async def test_a_wait_of_an_hour_is_told_instead_of_waited_for(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.error(429, "used up", retry_after="3600")]
+
+    error = await fails(model)
+
+    assert isinstance(error, ModelOverloaded)
+    assert "3600 s" in str(error)

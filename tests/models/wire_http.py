@@ -35,11 +35,13 @@ class WireServer:
         self.script: list[Answer] = []
         self.asked: list[Asked] = []
         self.problems: list[str] = []
+        self.models: list[str] = []
         self.root = ""
 
     def _app(self, path: str) -> web.Application:
         app = web.Application()
         app.router.add_post(path, self._answer)
+        app.router.add_get("/v1/models", self._list)
         return app
 
     async def start(self) -> None:
@@ -51,6 +53,10 @@ class WireServer:
 
     async def stop(self) -> None:
         await self._runner.cleanup()
+
+    async def _list(self, request: web.Request) -> web.Response:
+        listed = [{"id": name, "object": "model"} for name in self.models]
+        return web.json_response({"object": "list", "data": listed})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())

@@ -20,7 +20,6 @@ import os
 from importlib.util import find_spec
 from typing import NamedTuple
 
-import aiohttp
 import msgspec
 from msgspec import Struct
 
@@ -103,9 +102,10 @@ async def _named(name: str) -> Model:
     if kind == "ollama":
         return await _ollama(model, url)
     if kind == "local":
-        from interlock.models.local import LocalModel
-
-        return LocalModel()
+        embedded = _embedded()
+        if embedded is None:
+            raise _missing("local", "local")
+        return embedded
     if kind == "scripted":
         return ScriptedModel.from_file(rest)
     raise ModelUnavailable(
@@ -199,6 +199,8 @@ class _List(Struct):
 
 async def _models(url: str, key: str, seconds: float) -> list[str]:
     """Return the names of a server's models, none when it gives no such list in time."""
+    import aiohttp  # 0.1 s that a model with a name can do without
+
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(total=seconds)
     try:

@@ -133,6 +133,11 @@ def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
 # Errors
 
 
+def shown_url(url: str) -> str:
+    """Return the URL without the user and password that it may hold."""
+    return re.sub(r"^(\w+://)[^/@]*@", r"\1", url)
+
+
 class Endpoint(NamedTuple):
     """Who is asked, for the text of errors."""
 
@@ -141,6 +146,9 @@ class Endpoint(NamedTuple):
     host: str  # host, or host:port
     key: str  # the secret, never shown; "" when there is none
     variable: str  # where a key is looked for
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.name!r}, {self.host!r})"
 
     def explain(self, error: Exception, *, started: bool) -> ModelError:
         """Say in one line what went wrong and what to do.

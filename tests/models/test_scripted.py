@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from interlock.errors import ConfigError, ModelOverloaded, ModelUnavailable
+from interlock.messages import AssistantMessage, Message, ToolCall, UserMessage
+from interlock.models import Reply, TextDelta, ToolDefinition, complete
+from interlock.models.scripted import Scripted, ScriptedModel, ScriptedRequest
+
+ASK: list[Message] = [UserMessage("Hello?")]
+CALL = ToolCall("1", "time__now")
+TIME = ToolDefinition("time__now", "The time.", b"{}")
+
+
+@pytest.mark.parametrize("text", ["Hello", "It is  noon.\n\nReally. ", "", " ", "\n- a\n- b\n"])
+async def test_text_is_streamed_word_by_word(text: str) -> None:
+    events = [event async for event in ScriptedModel([text]).stream(ASK)]
+
+    words = [event.text for event in events if isinstance(event, TextDelta)]
+    assert "".join(words) == text
+    assert all(len(word.split()) <= 1 for word in words)
+    assert events[-1] == Reply(AssistantMessage(text))
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("Yes.", AssistantMessage("Yes.")),
+        ([CALL], AssistantMessage("", (CALL,))),
+        ((CALL,), AssistantMessage("", (CALL,))),
+        (AssistantMessage("Well:", (CALL,)), AssistantMessage("Well:", (CALL,))),
+    ],
+)
+async def test_an_entry_is_a_text_calls_or_a_message(
+    entry: Scripted, message: AssistantMessage
+) -> None:
+    reply = await complete(ScriptedModel([entry]), ASK)
+
+    assert reply.message == message
+    assert reply.stop_reason == ("tool_calls" if message.tool_calls else "end")
+
+
+async def test_a_function_is_given_the_messages_and_tools() -> None:
+    def answer(messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> AssistantMessage:
+        return AssistantMessage(f"{len(messages)} messages, {tools[0].name}")
+
+    reply = await complete(ScriptedModel([answer]), ASK, [TIME])
+
+    assert reply.message.content == "1 messages, time__now"
+
+
+async def test_an_exception_is_raised_and_the_script_goes_on() -> None:
+    model = ScriptedModel([ModelOverloaded("busy"), "Now."])
+
+    with pytest.raises(ModelOverloaded, match="busy"):
+        await complete(model, ASK)
+    assert (await complete(model, ASK)).message.content == "Now."
+
+
+async def test_what_it_was_given_is_kept_as_it_was_then() -> None:
+    model = ScriptedModel(["One.", "Two."])
+    messages = list(ASK)
+
+    messages.append((await complete(model, messages, [TIME])).message)
+    await complete(model, messages)
+
+    assert model.requests == [
+        ScriptedRequest((ASK[0],), (TIME,)),
+        ScriptedRequest((ASK[0], AssistantMessage("One.")), ()),
+    ]
+
+
+async def test_the_end_of_the_script_is_told() -> None:
+    model = ScriptedModel(["One."])
+    await complete(model, ASK)
+
+    with pytest.raises(ModelUnavailable, match="no answer 2"):
+        await complete(model, ASK)
+    await model.close()
+
+
+async def test_a_script_may_be_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "script.json"
+    path.write_text(
+        '[{"role": "assistant", "tool_calls": [{"id": "1", "name": "time__now"}]},'
+        ' {"content": "Noon."}]'
+    )
+    model = ScriptedModel.from_file(path)
+
+    assert model.name == f"scripted:{path}"
+    assert (await complete(model, ASK)).message == AssistantMessage("", (CALL,))
+    assert (await complete(model, ASK)).message == AssistantMessage("Noon.")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[", b"{}", b'["Hello"]', b'[{"content": 5}]', b'[{"role": "user"}]', b"\xff"]
+)
+def test_a_file_that_is_no_script_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "script.json"
+    path.write_bytes(content)
+
+    with pytest.raises(ConfigError, match=r"script\.json.*JSON list"):
+        ScriptedModel.from_file(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.json: No such file"):
+        ScriptedModel.from_file(tmp_path / "nothing.json")

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.models.vendors import Endpoint, call_id, call_name, shown_url, tool_call
+
+KEY = "sk-live-7f3b9d2e5a8c"
+ENDPOINT = Endpoint("openai:m", "m", "api.example", KEY, "OPENAI_API_KEY")
+
+
+@given(st.text(), st.integers(0, len(KEY)), st.integers(0, len(KEY)), st.text())
+def test_no_six_characters_of_a_key_survive_in_a_text(
+    before: str, start: int, end: int, after: str
+) -> None:
+    shown = ENDPOINT.redact(before + KEY[start:end] + after)
+
+    assert not any(KEY[i : i + 6] in shown for i in range(len(KEY) - 5))
+
+
+def test_a_text_without_a_key_stays_as_it_is() -> None:
+    assert ENDPOINT.redact("model m is **not** there") == "model m is **not** there"
+    assert ENDPOINT._replace(key="").redact("sk-live") == "sk-live"
+
+
+def test_the_representation_has_no_key() -> None:
+    assert repr(ENDPOINT) == "Endpoint('openai:m', 'api.example')"
+
+
+def test_a_long_error_becomes_one_short_line() -> None:
+    text = str(ENDPOINT.explain(ValueError("so\n" * 10_000), started=True))
+
+    assert len(text) < 400
+    assert "\n" not in text
+
+
+@given(st.text())
+def test_any_id_and_name_become_acceptable_and_stay_the_same(text: str) -> None:
+    assert 0 < len(call_id(text)) <= 40
+    assert call_id(call_id(text)) == call_id(text) == call_id(text)
+    assert 0 < len(call_name(text)) <= 64
+    assert (call_id(text) + call_name(text)).replace("_", "").replace("-", "").isascii()
+
+
+@given(st.text())
+def test_whatever_a_model_writes_becomes_a_call(written: str) -> None:
+    call = tool_call("1", "t", written)
+
+    assert call.malformed in (None, written)
+    assert not call.input or call.malformed is None
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://me:secret@h:1/v1", "http://h:1/v1"),
+        ("https://h/@me", "https://h/@me"),
+        ("https://h/v1", "https://h/v1"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
