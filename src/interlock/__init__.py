@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,3 +23,26 @@ __all__ = [
     "ToolError",
     "Toolbox",
 ]
+
+_HOMES = {
+    "Agent": "agent",
+    "Client": "client",
+    "HttpServer": "config",
+    "InterlockError": "errors",
+    "StdioServer": "config",
+    "ToolError": "errors",
+    "Toolbox": "toolbox",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Each name is loaded when it is first used: a client needs no agent, a CLI no client.
+    if name in _HOMES:
+        value: object = getattr(import_module(f"interlock.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'interlock' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

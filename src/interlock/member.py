@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock import config, names, schema
-from interlock.client import Client, ClientOptions, Listing
+from interlock.client import Client, ClientOptions
 from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.connection import ProgressHandler
 from interlock.envelope import encode
@@ -31,6 +31,7 @@ from interlock.errors import (
     SchemaError,
     ServerUnavailable,
 )
+from interlock.listing import Listing
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.transports import Transport
 from interlock.types import CallToolResult, Tool

@@ -219,13 +219,14 @@ def decode_content(raw: Raw) -> Content:
         msgspec.ValidationError: A block of a known type with missing or wrong fields.
     """
     try:
-        return _decode_content(raw)
+        block: Content = _decode_content(raw)
     except msgspec.ValidationError:
         fields = _decode_object(raw)
         kind = fields.get("type")
         if not isinstance(kind, str) or kind in _KNOWN_TYPES:
             raise
         return UnknownContent(fields=fields)
+    return block
 
 
 def join_text(content: Iterable[object]) -> str:

@@ -1,0 +1,37 @@
+"""Answers that a server allows to be kept for a while."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+MAX_ENTRIES = 256
+MAX_TTL = 24 * 3600.0  # seconds, whatever the server says
+
+
+class Cache:
+    """Results by method and what they depend on, such as a URI; each with its own end.
+
+    One cache belongs to one connection of one principal, so scopes need no regard.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], tuple[float, object]] = {}
+
+    def get(self, method: str, key: str = "") -> object | None:
+        """Give what is kept and still fresh."""
+        until, kept = self._entries.get((method, key), (0.0, None))
+        return kept if monotonic() < until else None
+
+    def keep(self, value: object, ttl: float, method: str, key: str = "") -> None:
+        """Keep a value for `ttl` seconds; 0 or less keeps nothing. The oldest makes room."""
+        if ttl <= 0:
+            return
+        if len(self._entries) >= MAX_ENTRIES:
+            del self._entries[next(iter(self._entries))]
+        self._entries[method, key] = (monotonic() + min(ttl, MAX_TTL), value)
+
+    def forget(self, method: str, key: str | None = None) -> None:
+        """Forget one entry or, without `key`, all of a method."""
+        for entry in [each for each in self._entries if each[0] == method]:
+            if key is None or entry[1] == key:
+                del self._entries[entry]

@@ -1,0 +1,91 @@
+"""Results of requests, from encoded bytes; what is malformed is the peer's fault.
+
+Content of types that we do not know is kept as `UnknownContent`. That takes a second, slower
+look, which well-known content never needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from interlock.envelope import encode
+from interlock.errors import RemoteProtocolError
+from interlock.types import (
+    CallToolResult,
+    Content,
+    GetPromptResult,
+    PromptMessage,
+    decode_content,
+)
+
+_T = TypeVar("_T")
+
+
+def decode(type: type[_T], raw: Raw, what: str) -> _T:
+    """Decode `raw` as `type`.
+
+    Raises:
+        RemoteProtocolError: It does not fit; the text begins with `what`.
+    """
+    try:
+        return msgspec.json.decode(raw, type=type)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"malformed {what}: {error}") from None
+
+
+def decoder(type: type[_T], what: str) -> Callable[[Raw], _T]:
+    """Make a function that decodes as `decode` does."""
+    return lambda raw: decode(type, raw, what)
+
+
+_decode_call_fast = msgspec.json.Decoder(CallToolResult).decode
+_decode_prompt_fast = msgspec.json.Decoder(GetPromptResult).decode
+
+
+def decode_call(raw: Raw) -> CallToolResult:
+    """Decode the result of tools/call; errors as `decode`."""
+    try:
+        return _decode_call_fast(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return _decode_call_slowly(raw)
+
+
+def decode_prompt(raw: Raw) -> GetPromptResult:
+    """Decode the result of prompts/get; errors as `decode`."""
+    try:
+        return _decode_prompt_fast(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return _decode_prompt_slowly(raw)
+
+
+def _decode_call_slowly(raw: Raw) -> CallToolResult:
+    what = "tools/call result"
+    members = decode(dict[str, Raw], raw, what)
+    blocks = decode(list[Raw], members.pop("content", Raw(b"[]")), what)
+    result = decode(CallToolResult, Raw(encode(members)), what)
+    return replace(result, content=[_decode_block(each, what) for each in blocks])
+
+
+def _decode_prompt_slowly(raw: Raw) -> GetPromptResult:
+    what = "prompts/get result"
+    members = decode(dict[str, Raw], raw, what)
+    messages = []
+    for message in decode(list[dict[str, Raw]], members.pop("messages", Raw(b"[]")), what):
+        content = _decode_block(message.pop("content", Raw(b"{}")), what)
+        message["content"] = Raw(b'{"type":"text","text":""}')
+        rest = decode(PromptMessage, Raw(encode(message)), what)
+        messages.append(replace(rest, content=content))
+    result = decode(GetPromptResult, Raw(encode(members)), what)
+    return replace(result, messages=messages)
+
+
+def _decode_block(raw: Raw, what: str) -> Content:
+    try:
+        return decode_content(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"malformed {what}: {error}") from None

@@ -1,0 +1,182 @@
+"""Which revision a server speaks, and what it offers: found out once per connection.
+
+The modern way is asked first. Any sign of life other than a modern one means a legacy server,
+and some of those end themselves over the question. Spec 2026-07-28: basic/versioning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from msgspec import Struct
+
+from interlock import revisions
+from interlock.asks import Asks
+from interlock.connection import Connection
+from interlock.decoding import decode
+from interlock.envelope import encode
+from interlock.errors import (
+    ConnectionClosed,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+    RevisionError,
+)
+from interlock.types import (
+    DiscoverResult,
+    Implementation,
+    InitializeParams,
+    InitializeResult,
+    ServerCapabilities,
+)
+
+
+class Agreement(Struct, frozen=True):
+    """What the handshake found."""
+
+    revision: str = ""
+    capabilities: ServerCapabilities = ServerCapabilities()
+    server_info: Implementation = Implementation(name="")
+    instructions: str | None = None
+
+
+class Handshake:
+    """One attempt to agree with a server.
+
+    Args:
+        wanted: "auto", "legacy" or a revision.
+        asks: What the client can answer, to be declared.
+        info: Who the client is.
+        timeout: Seconds for each request. The modern question gets half of it, so that the
+            other half is left for an old server that is silent.
+        connect: Gives an open connection; called again when the server ended the first one.
+    """
+
+    def __init__(
+        self,
+        wanted: str,
+        asks: Asks,
+        info: Implementation,
+        timeout: float,
+        connect: Callable[[], Awaitable[Connection]],
+    ) -> None:
+        self._wanted = wanted
+        self._asks = asks
+        self._info = info
+        self._timeout = timeout
+        self._connect = connect
+        self._connection: Connection
+
+    async def agree(self) -> tuple[Connection, Agreement]:
+        """Connect and agree.
+
+        Raises:
+            RevisionError: No revision in common.
+            InterlockError: No connection, or no answer.
+        """
+        self._connection = await self._connect()
+        if self._wanted == "legacy" or self._wanted in revisions.LEGACY:
+            agreement = await self._initialize()
+        elif self._wanted in revisions.MODERN:
+            agreement = await self._discover(self._wanted)
+        else:
+            agreement = await self._find_era()
+        return self._connection, agreement
+
+    async def _find_era(self) -> Agreement:
+        try:
+            return await self._discover(revisions.NEWEST)
+        except ConnectionClosed:
+            self._connection = await self._connect()
+            return await self._initialize()
+        except RemoteError as error:
+            mutual = _mutual_modern(error)
+        except (RequestTimeout, RemoteProtocolError):
+            mutual = None
+        if mutual is not None:
+            return await self._discover(mutual)
+        try:
+            return await self._initialize()
+        except RemoteError as error:
+            # A modern server that started too slowly for the first question.
+            if error.code != revisions.UNSUPPORTED_VERSION:
+                raise
+            return await self._discover(revisions.NEWEST)
+
+    async def _discover(self, revision: str) -> Agreement:
+        connection = self._connection
+        connection.protocol.meta = meta(revision, self._asks, self._info)
+        raw = await connection.request(
+            "server/discover", b"{}", timeout=self._timeout / 2, hard_timeout=None
+        )
+        told = decode(DiscoverResult, raw, "server/discover result")
+        mutual = _newest_modern(told.supported_versions)
+        if mutual is None:
+            data = {"supported": told.supported_versions}
+            raise RemoteError(revisions.UNSUPPORTED_VERSION, "no modern revision", data)
+        connection.protocol.meta = meta(mutual, self._asks, self._info)
+        server_info = Implementation(name="")
+        with contextlib.suppress(msgspec.ValidationError):  # for display only
+            server_info = msgspec.convert(
+                (told.meta or {}).get(revisions.SERVER_INFO_KEY), Implementation
+            )
+        return Agreement(mutual, told.capabilities, server_info, told.instructions)
+
+    async def _initialize(self) -> Agreement:
+        connection = self._connection
+        connection.protocol.meta = b""
+        wanted = self._wanted if self._wanted in revisions.LEGACY else revisions.NEWEST_LEGACY
+        params = InitializeParams(
+            protocol_version=wanted,
+            capabilities=self._asks.capabilities(wanted),
+            client_info=self._info,
+        )
+        raw = await connection.request(
+            "initialize", encode(params), timeout=self._timeout, hard_timeout=None
+        )
+        told = decode(InitializeResult, raw, "initialize result")
+        if told.protocol_version not in revisions.LEGACY:
+            ours = ", ".join(revisions.LEGACY)
+            raise RevisionError(
+                f"the server answered initialize with {told.protocol_version!r}; we speak {ours}"
+            )
+        connection.protocol.batches = told.protocol_version in revisions.BATCHES
+        connection.notify("notifications/initialized")
+        return Agreement(
+            told.protocol_version, told.capabilities, told.server_info, told.instructions
+        )
+
+
+def meta(revision: str, asks: Asks, info: Implementation, log_level: str = "") -> bytes:
+    """Encode what each modern request states, as members without braces."""
+    members: dict[str, object] = {
+        revisions.VERSION_KEY: revision,
+        revisions.CLIENT_INFO_KEY: info,
+        revisions.CLIENT_CAPABILITIES_KEY: asks.capabilities(revision),
+    }
+    if log_level:
+        members[revisions.LOG_LEVEL_KEY] = log_level
+    return encode(members)[1:-1]
+
+
+def _newest_modern(offered: object) -> str | None:
+    if not isinstance(offered, list):
+        return None
+    return next((each for each in reversed(revisions.MODERN) if each in offered), None)
+
+
+def _mutual_modern(error: RemoteError) -> str | None:
+    """Read a refusal: the modern revision to ask for again, or None for a legacy server."""
+    if error.code in (revisions.HEADER_MISMATCH, revisions.MISSING_CAPABILITY):
+        raise error
+    if error.code != revisions.UNSUPPORTED_VERSION or not isinstance(error.data, dict):
+        return None
+    supported = error.data.get("supported")
+    mutual = _newest_modern(supported)
+    offered = supported if isinstance(supported, list) else []
+    if mutual is None and offered and not any(each in revisions.LEGACY for each in offered):
+        theirs, ours = ", ".join(map(str, offered)), ", ".join(revisions.ALL)
+        raise RevisionError(f"the server speaks {theirs}; we speak {ours}")
+    return mutual
