@@ -12,12 +12,15 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
 import asyncpg
 import pytest
+from sqlalchemy import inspect
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from interlock.store import Store
 
@@ -139,3 +142,69 @@ def shared_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 async def store(shared_place: str) -> AsyncIterator[Store]:
     async with Store.open(shared_place) as store:
         yield store
+
+
+# Behind the store's back
+
+
+@asynccontextmanager
+async def _connected(place: str) -> AsyncIterator[AsyncConnection]:
+    if "://" in place:
+        engine = create_async_engine(place.replace("postgresql://", "postgresql+asyncpg://"))
+    else:
+        engine = create_async_engine(f"sqlite+aiosqlite:///{place}")
+    try:
+        async with engine.begin() as connection:
+            yield connection
+    finally:
+        await engine.dispose()
+
+
+@pytest.fixture
+def change() -> Callable[..., Awaitable[None]]:
+    """Run SQL statements on a database."""
+
+    async def run(place: str, *statements: str) -> None:
+        async with _connected(place) as connection:
+            for statement in statements:
+                await connection.exec_driver_sql(statement)
+
+    return run
+
+
+@pytest.fixture
+def dump() -> Callable[[str], Awaitable[object]]:
+    """Return all there is in a database: tables, columns, rows."""
+
+    async def everything(place: str) -> object:
+        found = {}
+        async with _connected(place) as connection:
+            for table in await connection.run_sync(lambda it: inspect(it).get_table_names()):
+                rows = await connection.exec_driver_sql(f"SELECT * FROM {table} ORDER BY 1")
+                found[table] = [tuple(rows.keys()), *map(tuple, rows)]
+        return found
+
+    return everything
+
+
+@pytest.fixture
+async def old_place(place: str, change: Callable[..., Awaitable[None]]) -> str:
+    """A database as it was before there were tool calls, and before there were versions."""
+    await change(
+        place,
+        """CREATE TABLE conversations (id VARCHAR NOT NULL PRIMARY KEY, title TEXT NOT NULL,
+        model TEXT NOT NULL, created TIMESTAMP WITH TIME ZONE NOT NULL,
+        updated TIMESTAMP WITH TIME ZONE NOT NULL)""",
+        """CREATE TABLE messages (conversation_id VARCHAR NOT NULL
+        REFERENCES conversations (id) ON DELETE CASCADE, position INTEGER NOT NULL,
+        role VARCHAR NOT NULL, content TEXT NOT NULL, created TIMESTAMP WITH TIME ZONE NOT NULL,
+        PRIMARY KEY (conversation_id, position))""",
+        """INSERT INTO conversations VALUES ('old', 'Old times', 'm',
+        '2024-05-06 07:08:09.000000', '2024-05-06 07:08:10.000000')""",
+        """INSERT INTO messages VALUES
+        ('old', 0, 'system', 'Be brief.', '2024-05-06 07:08:09.000000'),
+        ('old', 1, 'user', 'hello 日本 ''x''', '2024-05-06 07:08:09.000000'),
+        ('old', 2, 'assistant', '', '2024-05-06 07:08:09.000000'),
+        ('old', 3, 'tool', '12:00', '2024-05-06 07:08:10.000000')""",
+    )
+    return place

@@ -1,0 +1,181 @@
+"""Databases of older and newer programs, and of other programs."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+import interlock.store
+from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
+from interlock.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
+from interlock.store import Store
+from interlock.store.tables import REVISIONS, metadata
+
+MIGRATIONS = Path(interlock.store.__file__).with_name("migrations")
+
+
+async def open_and_close(place: str | Path) -> None:
+    async with Store.open(place):
+        pass
+
+
+def test_the_known_revisions_are_those_shipped():
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    scripts = ScriptDirectory.from_config(config).walk_revisions()
+
+    assert [script.revision for script in scripts] == list(reversed(REVISIONS))
+
+
+async def test_the_migrations_end_in_the_tables_of_this_program(place: str):
+    def differences(connection: Connection) -> list[object]:
+        return compare_metadata(MigrationContext.configure(connection), metadata)
+
+    async with Store.open(place) as store:
+        found = await store._database.read(lambda connection: connection.run_sync(differences))
+
+    assert found == []
+
+
+OLD_MESSAGES = [
+    SystemMessage("Be brief."),
+    UserMessage("hello 日本 'x'"),
+    AssistantMessage(""),
+    ToolMessage("", "12:00"),
+]
+
+
+async def test_an_older_database_keeps_what_it_had_and_takes_new_messages(old_place: str):
+    called = AssistantMessage("", (ToolCall("1", "clock__now", {"zone": "UTC"}),))
+
+    async with Store.open(old_place) as store:
+        (old,) = await store.list()
+        assert (old.id, old.title, old.model, old.message_count) == ("old", "Old times", "m", 4)
+        assert old.created == datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+        assert await store.messages("old") == OLD_MESSAGES
+        await store.append("old", called)
+
+    async with Store.open(old_place) as store:
+        assert await store.messages("old") == [*OLD_MESSAGES, called]
+
+
+async def test_a_versionless_database_may_have_some_of_the_columns(old_place: str, change):
+    await change(old_place, "ALTER TABLE messages ADD COLUMN tool_calls TEXT")
+    await change(
+        old_place,
+        """UPDATE messages SET tool_calls = '[{"id":"1","name":"n","input":{"a":1}}]'
+        WHERE role = 'assistant'""",
+    )
+
+    async with Store.open(old_place) as store:
+        assert (await store.messages("old"))[2].tool_calls == (ToolCall("1", "n", {"a": 1}),)
+
+
+async def test_a_database_of_the_first_version_is_upgraded(old_place: str, change):
+    await change(old_place, "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+    await change(old_place, "INSERT INTO alembic_version VALUES ('0001')")
+
+    async with Store.open(old_place) as store:
+        assert await store.messages("old") == OLD_MESSAGES
+
+
+async def test_a_failed_upgrade_changes_nothing(old_place: str, change, dump):
+    # The last statement of the upgrade clashes with this one.
+    await change(old_place, "CREATE INDEX conversations_updated ON messages (role)")
+    before = await dump(old_place)
+
+    with pytest.raises(StoreError):
+        await open_and_close(old_place)
+
+    assert await dump(old_place) == before
+
+
+async def test_a_newer_database_is_refused_and_not_touched(place: str, change, dump):
+    async with Store.open(place) as store:
+        await store.create("from the future")
+    await change(place, "UPDATE alembic_version SET version_num = '9999'")
+    before = await dump(place)
+
+    with pytest.raises(StoreTooNew, match=r"is of version 9999, this program knows up to 0002"):
+        await open_and_close(place)
+
+    assert await dump(place) == before
+
+
+def test_a_file_that_is_not_ours_keeps_every_byte(tmp_path: Path):
+    path = tmp_path / "bookmarks.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE bookmarks (url TEXT)")
+    before = path.read_bytes()
+
+    with pytest.raises(StoreCorrupt, match=r"another program's database \(table 'bookmarks'\)"):
+        asyncio.run(open_and_close(path))
+
+    assert path.read_bytes() == before
+
+
+def test_a_file_of_a_newer_program_keeps_every_byte(tmp_path: Path):
+    path = tmp_path / "newer.db"
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        newer.execute("INSERT INTO alembic_version VALUES ('9999')")
+        newer.commit()
+    before = path.read_bytes()
+
+    with pytest.raises(StoreTooNew):
+        asyncio.run(open_and_close(path))
+
+    assert path.read_bytes() == before
+
+
+async def test_tables_of_other_programs_are_not_mistaken_for_ours(place: str, change):
+    await change(place, "CREATE TABLE messages (sender TEXT, body TEXT)")
+
+    with pytest.raises(StoreCorrupt, match=r"another program's database \(table 'messages'\)"):
+        await open_and_close(place)
+
+
+async def test_half_of_our_tables_is_not_enough(old_place: str, change):
+    await change(old_place, "DROP TABLE messages")
+
+    with pytest.raises(StoreCorrupt, match="only one of our tables"):
+        await open_and_close(old_place)
+
+
+async def test_a_database_on_a_server_may_be_shared(postgres: str, change):
+    await change(postgres, "CREATE TABLE bookmarks (url TEXT)")
+
+    async with Store.open(postgres) as store:
+        assert await store.list() == []
+
+
+OPEN_AND_TELL = """
+import asyncio, sys
+from interlock.store import Store
+
+async def main():
+    async with Store.open(sys.argv[1]) as store:
+        await store.create()
+    print("alembic" in sys.modules)
+
+asyncio.run(main())
+"""
+
+
+def test_alembic_is_imported_only_when_there_is_something_to_do(sqlite: str):
+    command = [sys.executable, "-W", "error", "-c", OPEN_AND_TELL, sqlite]
+
+    assert subprocess.check_output(command, text=True) == "True\n"
+    assert subprocess.check_output(command, text=True) == "False\n"
