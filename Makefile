@@ -29,8 +29,11 @@ help:
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make clean           remove .venv and build"
 
+# The embedded model, unless INTERLOCK_MODEL says otherwise: no key that happens to be
+# set is used for a first look.
 chat: .venv/.stamp-interlock
-	@PATH="$(CURDIR)/$(bin):$$PATH"; export PATH; \
+	@PATH="$(CURDIR)/$(bin):$$PATH" INTERLOCK_MODEL="$${INTERLOCK_MODEL:-local}"; \
+	export PATH INTERLOCK_MODEL; \
 	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
 
 test: .venv/.stamp-dev

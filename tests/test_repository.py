@@ -62,7 +62,11 @@ def checkout(tmp_path: Path) -> Path:
     bin = tmp_path / ".venv/bin"
     bin.mkdir(parents=True)
     for program in ("python", "pip", "interlock"):
-        (bin / program).write_text(f'#!/bin/sh\nprintf "%s\\0" {program} "$@" >> "$CALLS"\n')
+        (bin / program).write_text(
+            "#!/bin/sh\n"
+            f'printf "%s\\0" {program} "$@" >> "$CALLS"\n'
+            'echo "$INTERLOCK_MODEL" > model\n'
+        )
         (bin / program).chmod(0o755)
     for stamp in ("run", "interlock"):
         (tmp_path / f".venv/.stamp-{stamp}").touch()
@@ -103,6 +107,15 @@ def test_a_prompt_reaches_the_program_as_it_was_written(checkout: Path, prompt: 
 
 def test_without_a_prompt_there_is_none_whatever_the_shell_calls_its_own(checkout: Path):
     assert make(checkout, "chat", PROMPT="%n@%m $(touch ran) ") == CHAT
+
+
+@pytest.mark.parametrize(("asked", "used"), [("", "local"), ("ollama:qwen3", "ollama:qwen3")])
+def test_a_first_look_uses_the_embedded_model_whatever_keys_are_set(
+    checkout: Path, asked: str, used: str
+):
+    make(checkout, "chat", INTERLOCK_MODEL=asked, OPENAI_API_KEY="a key")
+
+    assert (checkout / "model").read_text() == f"{used}\n"
 
 
 def test_a_second_start_installs_nothing(checkout: Path):
