@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from interlock.client import Client
+from interlock import Client
 from interlock.config import StdioServer, load
 
 ROOT = Path(__file__).parents[1]
@@ -79,7 +79,7 @@ def make(checkout: Path, *arguments: str, **environment: str) -> list[str]:
     subprocess.run(
         ["make", *arguments],
         cwd=checkout,
-        env={**os.environ, "CALLS": str(calls), **environment},
+        env={**os.environ, "MAKEFLAGS": "", "CALLS": str(calls), **environment},
         check=True,
         capture_output=True,
     )

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from wire import REVISIONS, Exchange, Schema, load
 
-from interlock.client import Client
+from interlock import Client
 from interlock.errors import RemoteError
 from interlock.types import (
     CreateMessageParams,
