@@ -193,6 +193,9 @@ class Validator:
             for inner in branch:
                 yield from self._lines(inner)
             return
+        if told_apart := _told_apart(error):
+            yield told_apart
+            return
         place = _place(error.instance_path)
         prefix = f"{place}: " if place else ""
         member = "property" if place else self._member
@@ -286,6 +289,28 @@ def _meant_branch(
     branches: list[list[jsonschema_rs.ValidationError]] = error.kind.value
     meant = [branch for branch in branches if not any(map(is_another_kind, branch))]
     return meant[0] if len(meant) == 1 else None
+
+
+def _told_apart(error: jsonschema_rs.ValidationError) -> str | None:
+    """Say which constants a member may have, when the alternatives differ by these alone."""
+    if error.kind.name not in {"anyOf", "oneOf"}:
+        return None
+    here = len(error.instance_path)
+    places: set[str] = set()
+    choices: list[Any] = []
+    given: Any = None
+    for branch in error.kind.value:
+        tags = [inner for inner in branch if inner.kind.name in {"const", "enum"}]
+        if len(tags) != 1 or len(tags[0].instance_path) > here + 1:
+            return None
+        value: Any = tags[0].kind.value
+        places.add(_place(tags[0].instance_path))
+        choices += value if tags[0].kind.name == "enum" else [value]
+        given = tags[0].instance
+    if len(places) != 1:
+        return None
+    place = places.pop()
+    return f"{place}: " * bool(place) + f"{_echo(given)} is not one of {_choice(choices)}"
 
 
 def _no_alternative(error: jsonschema_rs.ValidationError) -> str:
@@ -569,6 +594,8 @@ class _Survey:
         return targets
 
     def _locate(self, base: _Resource, reference: str) -> tuple[_Resource, str]:
+        if reference.startswith("#") and "%" not in reference:
+            return base, reference[1:]
         from urllib.parse import unquote, urldefrag, urljoin
 
         if reference.startswith("#"):
