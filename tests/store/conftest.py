@@ -10,6 +10,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -24,8 +25,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from interlock.store import Store
 
-_PR_SET_PDEATHSIG = 1
-_PR_CAPBSET_DROP = 24
 _numbers = count()
 
 
@@ -67,7 +66,7 @@ def postgres_server() -> Iterator[str]:
                 [*_command(programs, postgres), *where, "-k", folder],
                 stdout=log,
                 stderr=log,
-                preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT),
+                preexec_fn=_end_with_the_tests,
                 **rights,
             )
             try:
@@ -92,8 +91,10 @@ def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None).prctl(option, value)
+def _end_with_the_tests() -> None:
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGQUIT)
 
 
 async def _create(server: str) -> str:

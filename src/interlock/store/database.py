@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+import aiosqlite  # noqa: F401  # SQLAlchemy's driver by name: if it is missing, say so now
 from sqlalchemy import URL, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import OperationalError

@@ -8,8 +8,12 @@ from __future__ import annotations
 import sqlite3
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked
+
+# What a driver under SQLAlchemy raises; anything else is a bug and is left to be one.
+DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)
 
 _SQLITE: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: (StoreLocked, "is locked by another process: try again when it is done"),
@@ -53,9 +57,6 @@ def store_error(error: Exception, place: str) -> StoreError:
         return StoreError(f"{place} failed: PostgreSQL error {sqlstate}")
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return StoreError(f"{place} has closed the connection: is the server running?")
-    if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
+    if isinstance(cause, TimeoutError | PoolTimeout):
         return StoreLocked(f"{place} took too long to answer: try again")
     return StoreError(f"{place} failed: {type(cause).__name__}")
-
-
-DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)

@@ -53,6 +53,8 @@ def prepare_file(path: Path) -> bool:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except FileExistsError as error:
+        raise StoreError(f"{path} cannot be created: {path.parent} is not a folder") from error
     except OSError as error:
         raise StoreError(f"{path} cannot be created: {error.strerror}") from error
     if not path.is_file():
