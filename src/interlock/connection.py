@@ -169,13 +169,17 @@ class Connection:
         self.flush()
 
     def flush(self) -> None:
-        """Send what is queued, once this turn of the event loop is over."""
+        """Send what is queued: the first of a turn of the loop at once, the rest together."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
+            self._send()
 
     def _flush(self) -> None:
         self._flushing = False
+        self._send()
+
+    def _send(self) -> None:
         frames = self.protocol.frames_to_send()
         if frames:
             self.transport.send(frames)
@@ -189,7 +193,8 @@ class Connection:
         for frame in frames:
             for event in receive(frame, now=now):
                 self._dispatch(event)
-        self.flush()
+        if self.protocol.has_frames:
+            self.flush()
 
     def _dispatch(self, event: Event) -> None:
         if isinstance(event, Answer):

@@ -215,6 +215,11 @@ class Protocol:
         outbox, self._outbox = self._outbox, []
         return outbox
 
+    @property
+    def has_frames(self) -> bool:
+        """Whether something is ready for the wire."""
+        return bool(self._outbox)
+
     def _tell_cancelled(self, id: RequestId, pending: _Pending, reason: str) -> None:
         # A handshake is never cancelled; before it, an old server takes no other message.
         if pending.method not in ("initialize", "server/discover"):

@@ -24,7 +24,7 @@ STDERR_BYTES = 256 * 1024
 _READ_BYTES = 128 * 1024
 _PIPE_BYTES = 1024 * 1024
 # How long we wait for the exit code after stdout has ended, and for bytes after the exit.
-_EXIT_GRACE = 0.05
+_EXIT_GRACE = 0.09
 
 
 class StdioTransport:
@@ -217,16 +217,14 @@ class StdioTransport:
         receiver.connection_lost(error or self._why_ended())
 
     def _why_ended(self) -> ConnectionClosed:
-        process = self._process_now
-        if not process.exited.is_set():
-            return ConnectionClosed(f"{self._argv[0]!r} closed its output but did not exit")
-        return ServerExited(self._exit_text(process.code), process.code, self.stderr)
-
-    def _exit_text(self, code: int | None) -> str:
+        program, process = repr(self._argv[0]), self._process_now
         said = [line.strip() for line in self.stderr.splitlines() if line.strip()]
         because = f": {said[-1][:300]}" if said else ""
+        if process.code is None:
+            return ConnectionClosed(f"{program} closed its pipes but did not exit{because}")
+        code = process.code
         how = f"was ended by signal {-code}" if code and code < 0 else f"exited with code {code}"
-        return f"{self._argv[0]!r} {how}{because}"
+        return ServerExited(f"{program} {how}{because}", code, self.stderr)
 
     @property
     def _process_now(self) -> Process:
