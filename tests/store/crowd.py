@@ -1,9 +1,9 @@
 """Real processes that use one database at once. A program: it forks after the slow imports.
 
 `start PLACE PROCESSES`: all open the database at one instant, and each makes a conversation.
-`append PLACE ID PROCESSES COUNT`: all append pairs of messages to one conversation.
-`mortal PLACE ID`: for each line of input, fork a child that writes its process id, then appends
-pairs for ever and writes the number of each one that is acknowledged, until it is killed.
+`append PLACE ID PROCESSES TIMES`: all append pairs of messages to one conversation.
+`kill PLACE ID TIMES SEED`: so many times, a child appends pairs for ever and is killed at some
+moment; printed are the texts of the pairs that had been acknowledged.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine
+from itertools import count
+from random import Random
+from select import select
+from signal import SIGKILL
 
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from interlock.store import Store
@@ -27,20 +31,18 @@ async def start(place: str) -> None:
         await store.create()
 
 
-async def append(place: str, id: str, writer: int, count: int) -> None:
+async def append(place: str, id: str, writer: int, times: int) -> None:
     async with Store.open(place) as store:
-        for index in range(count):
+        for index in range(times):
             await store.append(id, *pair(f"{writer}-{index}"))
 
 
-async def append_forever(place: str, id: str) -> None:
-    os.write(1, b"%d\n" % os.getpid())
-    index = 0
+async def append_for_ever(place: str, id: str, acknowledged: int) -> None:
     async with Store.open(place) as store:
-        while True:
-            await store.append(id, *pair(f"{os.getpid()}-{index}"))
-            os.write(1, b"%d\n" % index)
-            index += 1
+        for index in count():
+            text = f"{os.getpid()}-{index}"
+            await store.append(id, *pair(text))
+            os.write(acknowledged, f"{text}\n".encode())
 
 
 def fork(work: Coroutine[None, None, None], gate: tuple[int, int] | None = None) -> int:
@@ -67,16 +69,35 @@ def at_once(works: list[Coroutine[None, None, None]]) -> int:
     return sum(os.waitpid(child, 0)[1] != 0 for child in children)
 
 
+def killed(place: str, id: str, dice: Random) -> str:
+    """Kill a child in the middle of its work; return what was acknowledged, a line each."""
+    # A pipe of its own for each child: nothing it says can be mistaken for another's.
+    ours, theirs = os.pipe()
+    child = fork(append_for_ever(place, id, theirs))
+    os.close(theirs)
+    said = b""
+    for _ in range(dice.randrange(5)):
+        said += os.read(ours, 1000)
+    select([], [], [], dice.random() * 0.004)
+    os.kill(child, SIGKILL)  # ours, and not yet waited for: the number is still its own
+    os.waitpid(child, 0)
+    while more := os.read(ours, 1000):
+        said += more
+    os.close(ours)
+    return said.decode()
+
+
 def main(task: str, place: str, *arguments: str) -> int:
     match task, arguments:
         case "start", (processes,):
             return at_once([start(place) for _ in range(int(processes))])
-        case "append", (id, processes, count):
+        case "append", (id, processes, times):
             writers = range(int(processes))
-            return at_once([append(place, id, writer, int(count)) for writer in writers])
-        case "mortal", (id,):
-            for _ in iter(sys.stdin.readline, ""):
-                os.waitpid(fork(append_forever(place, id)), 0)
+            return at_once([append(place, id, writer, int(times)) for writer in writers])
+        case "kill", (id, times, seed):
+            dice = Random(int(seed))
+            for _ in range(int(times)):
+                print(killed(place, id, dice), end="")
             return 0
     return 2
 
