@@ -123,7 +123,7 @@ class Document:
         members = [s for p, s in self.spans.items() if p[:-1] == place and p]
         outer = self._indentation(span.start)
         step = self._step()
-        lines = json.dumps({name: value}, indent=step, ensure_ascii=False).splitlines()[1:-1]
+        lines = json.dumps({name: value}, indent=step, ensure_ascii=False).split("\n")[1:-1]
         body = newline.join(outer + line for line in lines)
         if members:
             at = max(member.end for member in members)

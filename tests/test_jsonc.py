@@ -1,0 +1,152 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interlock.jsonc import Document, JsoncError, write_place
+
+COMMENTED = b"""{
+  // first
+  "a": {"b": [1, "// no comment", "/* nor this */", ",]"]}, /* over
+  two lines */ "c": "\\"//",
+  "d": [true, null,],
+}
+"""
+
+
+def test_comments_and_trailing_commas_are_accepted() -> None:
+    assert Document(COMMENTED).value == {
+        "a": {"b": [1, "// no comment", "/* nor this */", ",]"]},
+        "c": '"//',
+        "d": [True, None],
+    }
+
+
+def test_each_member_knows_its_line() -> None:
+    document = Document(COMMENTED)
+
+    assert [document.line(p) for p in ((), ("a",), ("a", "b", 1), ("c",), ("d", 1))] == [
+        1,
+        3,
+        3,
+        4,
+        5,
+    ]
+    assert document.line(("a", "absent", "deeper")) == 3
+
+
+def test_a_byte_order_mark_is_accepted() -> None:
+    assert Document(b'\xef\xbb\xbf{"a": 1}').value == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        (b"", 1, "Expecting value"),
+        (b'{\n"a": }', 2, "Expecting value"),
+        (b'{"a": 1\n "b": 2}', 2, "Expecting ',' delimiter"),
+        (b"{,}", 1, "Expecting property name enclosed in double quotes"),
+        (b"[1,,]", 1, "Expecting value"),
+        (b'{"a":,}', 1, "Expecting value"),
+        (b'{"a": 1}\n}', 2, "Extra data"),
+        (b'{"a": "x\n"}', 1, "Invalid control character at"),
+        (b'{"a": 1} /* open', 0, None),
+        (b'{\n"a": NaN}', 2, "NaN is not JSON"),
+        (b'{\n"a": -Infinity}', 2, "-Infinity is not JSON"),
+        (b"[" + b"1" * 5_000 + b"]", 1, "a number has more than 20 digits"),
+        (b'{"a": {"b": 1,\n"b": 2}}', 2, "a.b is there twice"),
+        (b'{\n"a": "\xff"}', 2, "not UTF-8 text"),
+        (b"[" * 100_000, 0, "nested too deeply"),
+        (b"[" * 900 + b"]" * 900, 0, None),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(text: bytes, line: int, problem: str | None) -> None:
+    if problem is None:
+        Document(text)
+        return
+    with pytest.raises(JsoncError) as caught:
+        Document(text)
+
+    assert (str(caught.value), caught.value.line) == (problem, line)
+
+
+@pytest.mark.parametrize("text", [b"/*" * 200_000, b'"\\' * 200_000, b", " * 200_000, b"//" * 9**5])
+def test_rubbish_is_refused_in_linear_time(text: bytes) -> None:
+    with pytest.raises(JsoncError):
+        Document(text)
+
+
+def test_places_are_written_as_in_a_program() -> None:
+    assert write_place(("mcpServers", "time", "args", 1)) == "mcpServers.time.args[1]"
+    assert write_place(("a b", "c\n")) == "['a b']['c\\n']"
+
+
+# Editing
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{}\n", '{\n  "n": 1\n}\n'),
+        ("{ }", '{\n  "n": 1\n}'),
+        ("{ // note\n}", '{\n  "n": 1 // note\n}'),
+        ('{"a": 1}', '{"a": 1,\n  "n": 1}'),
+        ('{\n\t"a": 1\n}', '{\n\t"a": 1,\n\t"n": 1\n}'),
+        ('{\r\n    "a": 1\r\n}', '{\r\n    "a": 1,\r\n    "n": 1\r\n}'),
+        ('{\n  "a": 1, // one\n}', '{\n  "a": 1,\n  "n": 1, // one\n}'),
+    ],
+)
+def test_a_member_is_added_at_the_end_in_the_same_hand(before: str, after: str) -> None:
+    assert Document(before.encode()).with_member((), "n", 1) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"n": 1}', "{}"),
+        ('{\n  "n": 1,\n}', "{}"),
+        ('{"n": 1, "b": 2}', '{ "b": 2}'),
+        ('{\n  // the first\n  "n": 1, "b": 2}', '{ "b": 2}'),
+        ('{\n  "a": 1,\n  // about n\n  "n": {"x": [1]},\n  // about b\n  "b": 2\n}', None),
+        ('{"a": 1, "n": 1}', '{"a": 1}'),
+        ('{"a": 1, "n": 1,}', '{"a": 1,}'),
+    ],
+)
+def test_a_member_is_removed_with_its_comma_and_comments(before: str, after: str | None) -> None:
+    if after is None:
+        after = '{\n  "a": 1,\n  // about b\n  "b": 2\n}'
+
+    assert Document(before.encode()).without_member(("n",)) == after
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(
+    st.dictionaries(st.text(), VALUES, min_size=1),
+    st.text(),
+    VALUES,
+    st.sampled_from([None, 2, "\t"]),
+    st.booleans(),
+)
+def test_adding_and_removing_changes_nothing_else(
+    members: dict[str, Any], name: str, value: Any, indent: int | str | None, inside: bool
+) -> None:
+    members.pop(name, None)
+    place = ("in",) if inside else ()
+    whole = {"in": members, "z": 1} if inside else members
+    text = json.dumps(whole, indent=indent, ensure_ascii=False)
+
+    added = Document(text.encode()).with_member(place, name, value)
+    grown = Document(added.encode())
+    removed = Document(grown.without_member((*place, name)).encode())
+
+    assert (grown.value["in"] if inside else grown.value) == {**members, name: value}
+    assert removed.value == whole
