@@ -42,6 +42,7 @@ class Envelope(Struct, gc=False):
     error: Raw | UnsetType = UNSET
 
 
+_KEYS = frozenset(Envelope.__struct_fields__)
 _decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
 
@@ -92,7 +93,7 @@ def _decode_checked(frame: bytes) -> Envelope:
     if envelope.jsonrpc != "2.0":
         raise ParseError('"jsonrpc" is not "2.0"', INVALID_REQUEST)
     if len(frame) != _compact_size(envelope):
-        _refuse_duplicate_keys(frame)
+        _refuse_ambiguous_keys(frame)
     return envelope
 
 
@@ -117,7 +118,7 @@ def _compact_size(envelope: Envelope) -> int:
     return size
 
 
-def _refuse_duplicate_keys(frame: bytes) -> None:
+def _refuse_ambiguous_keys(frame: bytes) -> None:
     depth_first: list[list[str]] = []
 
     def keep_keys(pairs: list[tuple[str, object]]) -> None:
@@ -129,12 +130,16 @@ def _refuse_duplicate_keys(frame: bytes) -> None:
     if len(set(keys)) != len(keys):
         twice = sorted({key for key in keys if keys.count(key) > 1})
         raise ParseError(f"member given twice: {', '.join(twice)}", INVALID_REQUEST)
+    # Some parsers take "Method" for "method", so that two programs would see two messages.
+    other_case = sorted(key for key in keys if key not in _KEYS and key.casefold() in _KEYS)
+    if other_case:
+        raise ParseError(f"member in wrong case: {', '.join(other_case)}", INVALID_REQUEST)
 
 
 def id_of(frame: bytes) -> RequestId | None:
-    """Find the id of a message that cannot be decoded, when it stands first or last."""
+    """Find the id of a response that cannot be decoded, when it stands first or last."""
     match = _LEADING_ID.match(frame) or _TRAILING_ID.search(frame[-200:])
-    if match is None:
+    if match is None or _REQUEST.match(frame):
         return None
     id: RequestId = json.loads(match[1])
     return id
@@ -143,6 +148,10 @@ def id_of(frame: bytes) -> RequestId | None:
 _ID = rb'"id"\s*:\s*(\d{1,18}|"[\w.:-]{1,64}")\s*'
 _LEADING_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
 _TRAILING_ID = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
+# Ids of the peer's requests are its own, and say nothing about ours.
+_REQUEST = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:' + _ID + rb',\s*)?"(?:method|params)"'
+)
 
 # Bounds of what is inside
 
@@ -248,4 +257,3 @@ def error(id: RequestId | None, code: int, message: str, data: Any = None) -> by
 
 def _id(id: RequestId) -> bytes:
     return b"%d" % id if type(id) is int else encode(id)
-

@@ -1,0 +1,61 @@
+"""Clients of a misbehaving server, and the proof that nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.client import Client
+from interlock.transports import process
+from interlock.transports.guardian import guardian, own_mark
+from interlock.transports.process import marked
+
+EVIL = [sys.executable, "-I", "-S", str(Path(__file__).parent / "servers" / "evil.py")]
+
+
+@pytest.fixture
+async def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[dict[str, Any]]]:
+    """Fail a test that leaves a process, task, thread, descriptor or reported error behind.
+
+    Gives the list of what was reported to the event loop, for tests that expect something.
+    Servers that will not go are given little time; `Process.end` has a test with all of it.
+    """
+    monkeypatch.setattr(process, "EOF_PATIENCE", 0.3)
+    monkeypatch.setattr(process, "TERM_PATIENCE", 0.3)
+    monkeypatch.setattr(process, "REST_PATIENCE", 0.1)
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    before = _belongings()
+    yield reported
+    for _ in range(5):  # what was cancelled needs a turn to notice
+        await asyncio.sleep(0)
+    assert marked(own_mark(), exactly=False) == []
+    assert guardian._process is None
+    assert _belongings() == before
+    assert reported == []
+
+
+def _belongings() -> dict[str, object]:
+    return {
+        "tasks": asyncio.all_tasks() - {asyncio.current_task()},
+        "threads": threading.enumerate(),
+        "descriptors": sorted(os.listdir("/proc/self/fd")),  # noqa: PTH208 - names are enough
+    }
+
+
+@pytest.fixture
+def evil() -> Callable[..., Client]:
+    """Make clients of `servers/evil.py`: its arguments, and options of the client."""
+
+    def client(*told: str, **options: Any) -> Client:
+        patient = {"timeout": 20.0, "connect_timeout": 20.0}
+        return Client.stdio(*EVIL, *told, **{**patient, **options})
+
+    return client
