@@ -1,0 +1,59 @@
+"""The documentation says what is true: its examples are files, and the files run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+_BLOCK = re.compile(r"<!-- (examples/\w+\.py) -->\n```python\n(.*?)```", re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+
+
+def blocks() -> list[tuple[str, str, str]]:
+    found = [(page.name, *match) for page in PAGES for match in _BLOCK.findall(page.read_text())]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(("page", "example", "code"), blocks())
+def test_code_on_a_page_is_part_of_its_example(page: str, example: str, code: str) -> None:
+    text = (ROOT / example).read_text()
+    body = [line.strip() for line in textwrap.dedent(code).strip().splitlines()]
+    lines = [line.strip() for line in text.splitlines()]
+
+    starts = [i for i in range(len(lines)) if lines[i : i + len(body)] == body]
+
+    assert starts, f"{page} shows code that is not in {example}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in _LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(example: Path) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", str(example)],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+    assert not ran.stderr
