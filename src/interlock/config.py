@@ -560,9 +560,11 @@ class _Reader:
 
     def _check_name(self, place: Place, name: str) -> None:
         if not name or len(name) > MAX_NAME:
-            self._fail(place, f"has a name of {len(name)} characters, not 1 to {MAX_NAME}")
+            self._fail(place, f"must be a name of 1 to {MAX_NAME} characters, not {len(name)}")
         if ":" in name or not name.isprintable() or name != name.strip():
-            self._fail(place, "has a name with a colon, a control character or blanks around it")
+            self._fail(
+                place, "must be a name without colon, control characters and blanks around it"
+            )
 
     def _environment(self, place: Place, table: dict[str, Any]) -> dict[str, str]:
         env = self._object((*place, "env"), table.get("env", {}))
@@ -633,7 +635,7 @@ class _Reader:
     def _concurrency(self, place: Place, table: dict[str, Any]) -> int:
         value = table.get("concurrency", 16)
         if isinstance(value, bool) or not isinstance(value, int):
-            self._fail((*place, "concurrency"), f"must be a whole number, not {_kind(value)}")
+            self._fail((*place, "concurrency"), "must be a whole number")
         if not 0 < value <= MAX_CONCURRENCY:
             self._fail((*place, "concurrency"), f"must be between 1 and {MAX_CONCURRENCY:,}")
         return value

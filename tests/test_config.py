@@ -1,0 +1,745 @@
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from interlock import config
+from interlock.config import Config, HttpServer, StdioServer, ToolFilter
+from interlock.errors import ConfigError
+
+CLAUDE_DESKTOP = b"""{
+  "mcpServers": {
+    "time": {
+      "command": "uvx",
+      "args": ["mcp-server-time", "--local-timezone=UTC"],
+      "env": {"API_KEY": "canary-7f3a"}
+    }
+  }
+}
+"""
+VS_CODE = b"""{
+  // Workspace servers
+  "inputs": [{"type": "promptString", "id": "key", "password": true}],
+  "servers": {
+    "docs": {"type": "http", "url": "https://example.org/mcp",
+             "headers": {"Authorization": "Bearer ${input:key}"}},
+  },
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user of their own for each test: config and data folders, no variables set."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv(config.VARIABLE, raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return tmp_path
+
+
+def write(path: Path, content: bytes | dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def one_server(**entry: Any) -> bytes:
+    return json.dumps({"mcpServers": {"time": entry}}).encode()
+
+
+# Finding
+
+
+def test_without_a_file_there_are_no_servers_and_no_complaint() -> None:
+    assert config.find() is None
+    assert config.load(None) == Config(None, {}, ())
+
+
+def test_the_users_own_file_is_the_default(home: Path) -> None:
+    path = write(home / "config" / "interlock" / "mcp.json", CLAUDE_DESKTOP)
+
+    assert config.find() == config.default_path() == path
+
+
+def test_the_variable_comes_before_the_default_and_the_argument_before_both(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home / "config" / "interlock" / "mcp.json", CLAUDE_DESKTOP)
+    named = write(home / "named.json", CLAUDE_DESKTOP)
+    monkeypatch.setenv(config.VARIABLE, "~/named.json")
+
+    assert config.find() == named
+    assert config.find(named.with_name("work")) == home / "work"
+
+    monkeypatch.setenv(config.VARIABLE, "")
+    assert config.find() == config.default_path()
+
+
+def test_a_file_that_is_named_must_exist(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.find("/no/such.json")
+    assert str(caught.value) == "the file named by --config does not exist: /no/such.json"
+
+    monkeypatch.setenv(config.VARIABLE, "/no/such.json")
+    with pytest.raises(ConfigError) as caught:
+        config.find()
+    assert str(caught.value) == (
+        "the file named by INTERLOCK_MCP_CONFIG does not exist: /no/such.json"
+    )
+
+
+# Reading
+
+
+def test_a_claude_desktop_file_is_read_as_it_is() -> None:
+    assert config.loads(CLAUDE_DESKTOP) == Config(
+        None,
+        {
+            "time": StdioServer(
+                command="uvx",
+                args=("mcp-server-time", "--local-timezone=UTC"),
+                env={"API_KEY": "canary-7f3a"},
+            )
+        },
+    )
+
+
+def test_a_vs_code_file_is_read_with_a_warning_about_its_inputs(home: Path) -> None:
+    read = config.loads(VS_CODE, Path("mcp.json"))
+
+    assert read.servers == {
+        "docs": HttpServer(
+            url="https://example.org/mcp", headers={"Authorization": "Bearer ${input:key}"}
+        )
+    }
+    assert read.warnings == (
+        "mcp.json, line 3: inputs is not supported: use environment variables, as ${NAME}",
+    )
+
+
+def test_our_own_keys_are_read() -> None:
+    read = config.loads(
+        one_server(
+            command="x",
+            cwd="sub",
+            timeout=5,
+            connectTimeout=1.5,
+            concurrency=2,
+            namespace="clock",
+            tools={"allow": ["get_*"], "deny": ["*_all"]},
+            sharing="per_user",
+            enabled=False,
+        )
+    )
+    assert read.warnings == ()
+    assert read.servers["time"] == StdioServer(
+        command="x",
+        cwd="sub",
+        timeout=5.0,
+        connect_timeout=1.5,
+        concurrency=2,
+        namespace="clock",
+        tools=ToolFilter(("get_*",), ("*_all",)),
+        sharing="per_user",
+        enabled=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("type", "expected"),
+    [("http", "http"), ("streamable-http", "http"), ("streamableHttp", "http"), ("sse", "sse")],
+)
+def test_each_type_of_http_server_is_understood(type: str, expected: str) -> None:
+    server = config.loads(one_server(type=type, url="http://h/mcp")).servers["time"]
+
+    assert isinstance(server, HttpServer)
+    assert server.type == expected
+
+
+def test_disabled_is_understood_as_well_as_enabled() -> None:
+    assert not config.loads(one_server(command="x", disabled=True)).servers["time"].enabled
+    assert config.loads(one_server(command="x", disabled=False)).servers["time"].enabled
+
+
+@pytest.mark.parametrize("text", [b"{}", b'{"mcpServers": {}}', b'{"servers": {}}'])
+def test_a_file_may_have_no_servers(text: bytes) -> None:
+    assert config.loads(text) == Config()
+
+
+def test_unknown_keys_are_warned_about() -> None:
+    text = b"""{
+  "globalShortcut": "",
+  "mcpServers": {
+    "a": {"command": "x", "tiemout": 5,
+          "tools": {"allowed": []}},
+    "b": {"url": "https://h", "env": {}}
+  }
+}"""
+    assert config.loads(text, Path("f.json")).warnings == (
+        "f.json, line 2: globalShortcut is unknown and ignored",
+        "f.json, line 4: mcpServers.a.tiemout is unknown and ignored (did you mean 'timeout'?)",
+        "f.json, line 5: mcpServers.a.tools.allowed is unknown and ignored (did you mean 'allow'?)",
+        "f.json, line 6: mcpServers.b.env is unknown and ignored",
+    )
+
+
+def test_warnings_are_limited_in_number() -> None:
+    text = json.dumps({f"key{i}": 1 for i in range(50_000)}).encode()
+
+    assert len(config.loads(text).warnings) == 20
+
+
+STDIO: dict[str, Any] = {"command": "x"}
+HTTP: dict[str, Any] = {"url": "https://h"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ([], " must be an object, not a list"),
+        ({}, ' needs a "command" to run or a "url" to connect to'),
+        ({"args": []}, ' needs a "command" to run or a "url" to connect to'),
+        (STDIO | HTTP, ' has both "command" and "url": keep one of them'),
+        ({"command": 5}, '.command must be a string, not a number: put it in quotes ("…")'),
+        ({"command": None}, ".command must be a string, not null"),
+        ({"command": " "}, ".command must not be empty"),
+        ({"command": "a\0b"}, ".command has a character that no program or server can be given"),
+        ({"command": "\ud800"}, ".command has a character that no program or server can be given"),
+        (STDIO | {"args": "x"}, ".args must be a list of strings, not a string"),
+        (STDIO | {"args": ["a", {}]}, ".args[1] must be a string, not an object"),
+        (
+            STDIO | {"args": [1]},
+            '.args[0] must be a string, not a number: put it in quotes ("…")',
+        ),
+        (STDIO | {"env": []}, ".env must be an object, not a list"),
+        (
+            STDIO | {"env": {"PORT": 80}},
+            '.env.PORT must be a string, not a number: put it in quotes ("…")',
+        ),
+        (
+            STDIO | {"env": {"ON": True}},
+            '.env.ON must be a string, not a boolean: put it in quotes ("…")',
+        ),
+        (STDIO | {"env": {"A=B": "x"}}, ".env['A=B'] is not a name of an environment variable"),
+        (STDIO | {"cwd": ["x"]}, ".cwd must be a string, not a list"),
+        (STDIO | {"type": "http"}, ".type must be one of stdio"),
+        (
+            HTTP | {"type": "stdio"},
+            ".type must be one of http, streamable-http, streamableHttp, sse",
+        ),
+        ({"url": ""}, ".url must not be empty"),
+        ({"url": "ftp://h"}, ".url must start with https:// or http://"),
+        ({"url": "javascript:alert(1)"}, ".url must start with https:// or http://"),
+        (HTTP | {"headers": {"a b": "x"}}, ".headers['a b'] is not a name of an HTTP header"),
+        (
+            HTTP | {"headers": {"X-A": "a\r\nX-B: b"}},
+            ".headers.X-A has a line break or another control character",
+        ),
+        (STDIO | {"timeout": "5"}, ".timeout must be a number of seconds, not a string"),
+        (STDIO | {"timeout": True}, ".timeout must be a number of seconds, not a boolean"),
+        (STDIO | {"timeout": 0}, ".timeout must be more than 0 and at most 86,400 seconds"),
+        (
+            STDIO | {"connectTimeout": 90_000},
+            ".connectTimeout must be more than 0 and at most 86,400 seconds",
+        ),
+        (STDIO | {"concurrency": 1.5}, ".concurrency must be a whole number"),
+        (STDIO | {"concurrency": 0}, ".concurrency must be between 1 and 10,000"),
+        (
+            STDIO | {"namespace": "a:b"},
+            ".namespace must be a name without colon, control characters and blanks around it",
+        ),
+        (STDIO | {"tools": ["a"]}, ".tools must be an object, not a list"),
+        (
+            STDIO | {"tools": {"allow": "a"}},
+            ".tools.allow must be a list of strings, not a string",
+        ),
+        (
+            STDIO | {"sharing": "all"},
+            ".sharing must be one of shared, per_user, per_session, per_call",
+        ),
+        (STDIO | {"enabled": 1}, ".enabled must be true or false, not a number"),
+        (STDIO | {"disabled": "no"}, ".disabled must be true or false, not a string"),
+    ],
+)
+def test_a_wrong_server_is_refused_with_its_place(entry: Any, problem: str) -> None:
+    text = b'{"mcpServers": {"good": {"command": "x"},\n"time": ' + json.dumps(entry).encode()
+
+    with pytest.raises(ConfigError) as caught:
+        config.loads(text + b"}}", Path("f.json"))
+
+    assert str(caught.value) == f"f.json, line 2: mcpServers.time{problem}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "f.json, line 1 column 1: Expecting value"),
+        (b'{"mcpServers": {\n}', "f.json, line 2 column 2: Expecting ',' delimiter"),
+        (b'{\n"a": NaN}', "f.json, line 2: NaN is not JSON"),
+        (b"\xff\xfe", "f.json, line 1: not UTF-8 text"),
+        (b"[" * 5_000, "f.json: nested too deeply"),
+        (b"[]", "f.json, line 1: the file must be an object, not a list"),
+        (b"null", "f.json, line 1: the file must be an object, not null"),
+        (b'{\n"mcpServers": []}', "f.json, line 2: mcpServers must be an object, not a list"),
+        (
+            b'{"mcpServers": {"a": {"command": "x"},\n"a": {"command": "y"}}}',
+            "f.json, line 2: mcpServers.a is there twice",
+        ),
+        (
+            b'{"mcpServers": {},\n"servers": {}}',
+            'f.json, line 2: servers stands beside "mcpServers": keep one of them',
+        ),
+        (
+            b'{"time": {"command": "x"}}',
+            'f.json, line 1: time is a server outside of "mcpServers": move it inside',
+        ),
+        (
+            b'{"mcpServers": {"": {"command": "x"}}}',
+            "f.json, line 1: mcpServers[''] must be a name of 1 to 64 characters, not 0",
+        ),
+        (
+            b'{"mcpServers": {"a\\nb": {"command": "x"}}}',
+            "f.json, line 1: mcpServers['a\\nb'] must be a name without colon, control characters "
+            "and blanks around it",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_line(text: bytes, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.loads(text, Path("f.json"))
+
+    assert str(caught.value) == message
+
+
+def test_a_name_has_at_most_64_characters() -> None:
+    config.loads(json.dumps({"mcpServers": {"n" * 64: STDIO}}).encode())
+
+    with pytest.raises(ConfigError, match="must be a name of 1 to 64 characters, not 65"):
+        config.loads(json.dumps({"mcpServers": {"n" * 65: STDIO}}).encode())
+
+
+def test_a_file_has_at_most_1000_servers() -> None:
+    servers = {f"s{i}": STDIO for i in range(1_001)}
+    with pytest.raises(ConfigError, match=r"has 1,001 servers, over the limit of 1,000"):
+        config.loads(json.dumps({"mcpServers": servers}).encode())
+
+    del servers["s0"]
+    assert len(config.loads(json.dumps({"mcpServers": servers}).encode()).servers) == 1_000
+
+
+def test_a_file_that_cannot_be_read_says_why(home: Path) -> None:
+    with pytest.raises(ConfigError, match="work cannot be read: Is a directory"):
+        config.load(home / "work")
+    with pytest.raises(ConfigError, match=r"gone\.json cannot be read: No such file"):
+        config.load(home / "gone.json")
+    with pytest.raises(ConfigError, match="/dev/zero is larger than 1,048,576 bytes"):
+        config.load(Path("/dev/zero"))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.binary()
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["mcpServers", "servers", *config._STDIO_KEYS, *config._HTTP_KEYS])
+                | st.text(),
+                inner,
+                max_size=5,
+            )
+        ),
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_any_bytes_are_a_config_or_a_config_error(text: bytes) -> None:
+    try:
+        config.loads(text)
+    except ConfigError as error:
+        message = str(error)
+    else:
+        message = ""
+    assert "\n" not in message
+
+
+# Secrets
+
+
+def test_no_secret_is_in_a_repr_or_an_error() -> None:
+    secret = "canary-7f3a"
+    stdio = StdioServer(command="x", args=(f"postgres://u:{secret}@h/d",), env={"KEY": secret})
+    http = HttpServer(url=f"https://u:{secret}@h/mcp?key={secret}", headers={"A": secret})
+    read = Config(None, {"a": stdio, "b": http})
+
+    assert secret not in f"{stdio} {http!r} {read} {read!r}"
+    assert repr(stdio) == "StdioServer('x', 1 args, env ['KEY'])"
+    assert repr(http) == "HttpServer('https://…@h/mcp', http, headers ['A'])"
+
+    broken = CLAUDE_DESKTOP.replace(b'"}', b'"')
+    with pytest.raises(ConfigError) as caught:
+        config.loads(broken)
+    chain: BaseException | None = caught.value
+    while chain is not None:
+        assert secret not in repr(chain.__dict__) + str(chain)
+        chain = chain.__cause__
+
+
+# Variables
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${KEY}", "k"),
+        ("a-${KEY}-${KEY}", "a-k-k"),
+        ("${env:KEY}", "k"),
+        ("${NONE:-d}", "d"),
+        ("${NONE:-}", ""),
+        ("${EMPTY:-d}", "d"),
+        ("${EMPTY}", ""),
+        ("${NESTED}", "${KEY}"),
+        ("$KEY $$ ${", "$KEY $$ ${"),
+    ],
+)
+def test_variables_are_filled_in_everywhere(text: str, expected: str) -> None:
+    environ = {"KEY": "k", "EMPTY": "", "NESTED": "${KEY}"}
+    stdio = StdioServer(command=text, args=("a", text), env={"A": text}, cwd=text)
+    http = HttpServer(url=f"https://h/{text}", headers={"A": text})
+
+    assert config.resolve(stdio, environ) == StdioServer(
+        command=expected, args=("a", expected), env={"A": expected}, cwd=expected
+    )
+    assert config.resolve(http, environ) == HttpServer(
+        url=f"https://h/{expected}", headers={"A": expected}
+    )
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        (
+            StdioServer(command="x", env={"TOKEN": "${KEY}"}),
+            "env.TOKEN uses ${KEY}, and the environment variable KEY is not set: set it, "
+            "or write ${KEY:-default}",
+        ),
+        (
+            HttpServer(url="https://h", headers={"A": "Bearer ${input:key}"}),
+            "headers.A uses ${input:key}, which cannot be filled in: only environment variables "
+            "can, as ${NAME} or ${NAME:-default}",
+        ),
+        (HttpServer(url="${URL}"), "url must start with https:// or http://"),
+        (
+            HttpServer(url="https://h", headers={"A": "${LINES}"}),
+            "headers.A has a line break or another control character",
+        ),
+    ],
+)
+def test_what_cannot_be_filled_in_costs_one_server(server: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.resolve(server, {"URL": "file:///etc/passwd", "LINES": "a\r\nb"})
+
+    assert str(caught.value) == message
+
+
+def test_loading_fills_nothing_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "canary")
+    server = config.loads(one_server(command="${KEY}")).servers["time"]
+
+    assert server == StdioServer(command="${KEY}")
+
+
+# Tools
+
+
+@pytest.mark.parametrize(
+    ("tools", "admitted"),
+    [
+        (ToolFilter(), ["git_log", "git_push", "Git_x"]),
+        (ToolFilter(allow=()), []),
+        (ToolFilter(allow=("git_*",)), ["git_log", "git_push"]),
+        (ToolFilter(allow=("git_*",), deny=("*_push",)), ["git_log"]),
+        (ToolFilter(deny=("git_log",)), ["git_push", "Git_x"]),
+    ],
+)
+def test_deny_is_stronger_than_allow(tools: ToolFilter, admitted: list[str]) -> None:
+    assert [name for name in ("git_log", "git_push", "Git_x") if tools.admits(name)] == admitted
+
+
+# Editing
+
+FULL = StdioServer(
+    command="uvx",
+    args=("a", "é"),
+    env={"K": "v"},
+    timeout=5.5,
+    connect_timeout=1.0,
+    tools=ToolFilter(allow=("x",)),
+    sharing="per_call",
+    enabled=False,
+)
+
+
+def test_a_new_file_is_its_owners_only(home: Path) -> None:
+    path = home / "new" / "mcp.json"
+    config.add_server(path, "time", FULL)
+    config.add_server(path, "web", HttpServer(url="https://h", type="sse", headers={"A": "b"}))
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert config.load(path) == Config(
+        path, {"time": FULL, "web": HttpServer(url="https://h", type="sse", headers={"A": "b"})}
+    )
+    assert names(path.parent) == ["mcp.json"]
+
+
+def test_an_edit_keeps_mode_comments_order_and_unknown_keys(home: Path) -> None:
+    path = write(home / "mcp.json", b'{\n\t"servers": { // mine\n\t\t"a": {"command": "x"}\n\t},\n'
+                 b'\t"other": 1\n}\n')  # fmt: skip
+    path.chmod(0o640)
+    config.add_server(path, "b", StdioServer(command="y"))
+
+    assert path.read_text() == (
+        '{\n\t"servers": { // mine\n\t\t"a": {"command": "x"},\n\t\t"b": {\n\t\t\t"command": "y"'
+        '\n\t\t}\n\t},\n\t"other": 1\n}\n'
+    )
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+    config.remove_server(path, "b")
+    config.remove_server(path, "a")
+    assert path.read_text() == '{\n\t"servers": {},\n\t"other": 1\n}\n'
+
+
+def test_a_link_stays_a_link(home: Path) -> None:
+    real = write(home / "dotfiles" / "mcp.json", b"{}")
+    link = home / "mcp.json"
+    link.symlink_to(real)
+    config.add_server(link, "a", StdioServer(command="x"))
+
+    assert link.is_symlink()
+    assert config.load(real).servers == {"a": StdioServer(command="x")}
+
+
+@pytest.mark.parametrize(
+    ("content", "edit", "message"),
+    [
+        (
+            CLAUDE_DESKTOP,
+            lambda path: config.add_server(path, "time", FULL),
+            r"already has a server 'time': remove it first",
+        ),
+        (CLAUDE_DESKTOP, lambda path: config.remove_server(path, "x"), r"has no server 'x'"),
+        (b"{", lambda path: config.add_server(path, "a", FULL), r"line 1 column 2: Expecting"),
+        (
+            CLAUDE_DESKTOP,
+            lambda path: config.add_server(path, "a:b", FULL),
+            r"must be a name without colon",
+        ),
+        (
+            CLAUDE_DESKTOP,
+            lambda path: config.add_server(path, "a", StdioServer(command="")),
+            r"command must not be empty",
+        ),
+    ],
+)
+def test_an_edit_that_cannot_be_made_changes_nothing(
+    home: Path, content: bytes, edit: Any, message: str
+) -> None:
+    path = write(home / "mcp.json", content)
+    with pytest.raises(ConfigError, match=message):
+        edit(path)
+
+    assert path.read_bytes() == content
+    assert names(home) == ["mcp.json", "work"]
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(home / "mcp.json", CLAUDE_DESKTOP)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match=r"mcp.json cannot be written: No space left on device"):
+        config.add_server(path, "a", StdioServer(command="x"))
+
+    assert path.read_bytes() == CLAUDE_DESKTOP
+    assert names(home) == ["mcp.json", "work"]
+
+
+def test_two_processes_at_once_lose_nothing(home: Path) -> None:
+    path = home / "mcp.json"
+    code = (
+        "import sys; from pathlib import Path; from interlock import config\n"
+        "for i in range(10):\n"
+        "    config.add_server(Path(sys.argv[1]), f'{sys.argv[2]}{i}',"
+        " config.StdioServer(command='x'))"
+    )
+    children = [
+        subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in ("a", "b")
+    ]
+    assert [child.wait(timeout=60) for child in children] == [0, 0]
+
+    assert set(config.load(path).servers) == {f"{n}{i}" for n in ("a", "b") for i in range(10)}
+
+
+def test_a_lock_that_is_never_released_is_an_error(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "LOCK_SECONDS", 0.0)
+    path = write(home / "mcp.json", b"{}")
+    with config._locked(home), pytest.raises(ConfigError, match=r"another process keeps .* locked"):
+        config.add_server(path, "a", StdioServer(command="x"))
+
+
+NAMES = st.text(min_size=1, max_size=64).filter(
+    lambda n: n.isprintable() and n == n.strip() and ":" not in n
+)
+TEXTS = st.text(min_size=1).filter(lambda text: text.strip() and "\0" not in text)
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.dictionaries(
+        NAMES,
+        st.builds(
+            StdioServer,
+            command=TEXTS,
+            args=st.lists(TEXTS, max_size=3).map(tuple),
+            env=st.dictionaries(st.from_regex("[A-Z_]{1,9}", fullmatch=True), TEXTS, max_size=3),
+            cwd=st.none() | TEXTS,
+            timeout=st.floats(0.001, 86_400),
+            connect_timeout=st.floats(0.001, 86_400),
+            concurrency=st.integers(1, 10_000),
+            namespace=st.none() | NAMES,
+            enabled=st.booleans(),
+        ),
+        max_size=4,
+    )
+)
+def test_what_is_added_is_what_is_read_and_removing_it_leaves_nothing(
+    home: Path, servers: dict[str, StdioServer]
+) -> None:
+    path = write(home / "mcp.json", b'{"mcpServers": {}}\n')
+    for name, server in servers.items():
+        config.add_server(path, name, server)
+    assert config.load(path) == Config(path, dict(servers))
+
+    for name in servers:
+        config.remove_server(path, name)
+    assert path.read_bytes() == b'{"mcpServers": {}}\n'
+
+
+# Trust
+
+
+@pytest.fixture
+def project(home: Path) -> Path:
+    return write(home / "work" / ".mcp.json", CLAUDE_DESKTOP)
+
+
+def test_a_file_that_came_with_the_folder_is_not_found(project: Path) -> None:
+    assert config.find() is None
+    assert config.project_file() == project
+    assert not config.is_trusted(project)
+    with pytest.raises(ConfigError, match="is not trusted: interlock servers trust"):
+        config.load_trusted(project)
+
+
+def test_a_folder_without_such_a_file_has_nothing_to_trust(home: Path) -> None:
+    assert config.project_file() is None
+    assert config.untrusted_warning() is None
+    assert not config.is_trusted(home / "work" / ".mcp.json")
+
+
+def test_an_untrusted_file_is_mentioned_without_its_words(project: Path) -> None:
+    assert config.untrusted_warning() == (
+        "found .mcp.json (1 server) in this folder, ignored until you trust it: "
+        "interlock servers trust"
+    )
+    project.write_bytes(b'{"mcpServers": \x1b[2J')
+    assert config.untrusted_warning() == (
+        "found .mcp.json (which has errors) in this folder, ignored until you trust it: "
+        "interlock servers trust"
+    )
+
+
+def test_trust_holds_for_the_exact_content_only(project: Path) -> None:
+    config.trust(project, config.fingerprint(project))
+
+    assert config.is_trusted(project)
+    assert config.untrusted_warning() is None
+    assert set(config.load_trusted(project).servers) == {"time"}
+    assert config.find() is None
+
+    project.write_bytes(CLAUDE_DESKTOP + b"\n")
+    assert not config.is_trusted(project)
+    with pytest.raises(ConfigError, match="is not trusted"):
+        config.load_trusted(project)
+
+    project.write_bytes(CLAUDE_DESKTOP)
+    assert config.is_trusted(project)
+
+
+def test_trust_does_not_move_with_a_copy(home: Path, project: Path) -> None:
+    config.trust(project, config.fingerprint(project))
+    other = write(home / "other" / ".mcp.json", CLAUDE_DESKTOP)
+
+    assert not config.is_trusted(other)
+
+
+def test_what_was_not_shown_is_not_trusted(project: Path) -> None:
+    seen = config.fingerprint(project)
+    project.write_bytes(CLAUDE_DESKTOP.replace(b"uvx", b"evil"))
+
+    with pytest.raises(ConfigError, match="has changed since it was shown: look at it again"):
+        config.trust(project, seen)
+    assert not config.is_trusted(project)
+
+
+def test_a_wrong_file_cannot_be_trusted(project: Path) -> None:
+    project.write_bytes(b"{")
+
+    with pytest.raises(ConfigError, match="line 1 column 2"):
+        config.trust(project, config.fingerprint(project))
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"\xff", b'{"x": 1}'])
+def test_a_damaged_note_of_trust_is_no_trust(home: Path, project: Path, damage: bytes) -> None:
+    config.trust(project, config.fingerprint(project))
+    (store,) = (home / "data").rglob("trusted.json")
+    assert stat.S_IMODE(store.stat().st_mode) == 0o600
+    assert msgspec.json.decode(store.read_bytes()) == {str(project): config.fingerprint(project)}
+
+    store.write_bytes(damage)
+    assert not config.is_trusted(project)
+    config.trust(project, config.fingerprint(project))
+    assert config.is_trusted(project)
+
+
+def test_trust_that_cannot_be_noted_is_an_error(home: Path, project: Path) -> None:
+    (home / "data").write_bytes(b"in the way")
+
+    with pytest.raises(ConfigError, match=r"trusted\.json cannot be written: Not a directory"):
+        config.trust(project, config.fingerprint(project))
