@@ -294,6 +294,21 @@ async def test_a_cancelled_read_leaves_a_working_store(store: Store):
     assert await store.messages(made.id) == list(PAIR)
 
 
+async def test_opening_can_be_cancelled_at_any_moment(place: str):
+    async def open_and_close() -> None:
+        async with Store.open(place):
+            pass
+
+    for step in range(20):
+        task = asyncio.create_task(open_and_close())
+        await asyncio.wait([task], timeout=step / 1_000)
+        task.cancel()
+        await asyncio.wait([task])
+
+    async with Store.open(place) as store:
+        assert await store.list() == []
+
+
 async def test_closing_waits_for_what_was_cancelled_twice(place: str):
     async with Store.open(place) as store:
         made = await store.create()

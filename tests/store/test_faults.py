@@ -489,6 +489,18 @@ async def test_contents_are_not_in_errors(place: str, change):
     assert "\n" not in str(failure.value)
 
 
+async def test_contents_are_not_in_logs(place: str, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("DEBUG")
+    id = await fill(place)
+    async with Store.open(place) as store:
+        await store.append(id, UserMessage("s3cret"))
+        await store.update(id, title="s3cret")
+        assert (await store.messages(id))[1].content == "s3cret"
+        assert (await store.list())[0].title == "s3cret"
+
+    assert "s3cret" not in caplog.text
+
+
 # What is installed
 
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from time import monotonic
@@ -158,6 +159,8 @@ async def _keep_a_log(connection: AsyncConnection) -> None:
 
 
 def _sqlite_engine(path: Path, writable: bool) -> AsyncEngine:
+    # Its debug lines repeat every parameter, and so everything that is said.
+    logging.getLogger("aiosqlite").setLevel(logging.INFO)
     query = {"uri": "true", "mode": "rw" if writable else "ro"}
     if not writable and not path.with_name(path.name + "-wal").exists():
         # Without a log nobody is writing, and a log cannot be made in a read-only folder.
