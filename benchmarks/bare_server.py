@@ -28,8 +28,10 @@ class Call(Struct):
     arguments: Arguments = Arguments()
 
 
-DISCOVER = b'{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private","resultType":"complete"}'
-TOOLS = b'{"tools":[{"name":"add","description":"Add.","inputSchema":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"},"size":{"type":"integer"}}}}],"ttlMs":0,"cacheScope":"private","resultType":"complete"}'
+HINTS = b'"ttlMs":0,"cacheScope":"private","resultType":"complete"}'
+DISCOVER = b'{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},' + HINTS
+SCHEMA = b'{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}}}'
+TOOLS = b'{"tools":[{"name":"add","description":"Add.","inputSchema":%b}],%b' % (SCHEMA, HINTS)
 
 
 def answer(request: Request, call: msgspec.json.Decoder[Call]) -> bytes:

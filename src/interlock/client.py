@@ -211,6 +211,10 @@ class Client:
         if self._open_connection is not None:
             await self._open_connection.close()
 
+    def abort(self, reason: str) -> None:
+        """End the connection now; open calls fail, and `on_loss` is told. `close` still waits."""
+        self._connection.abort(ConnectionClosed(reason))
+
     async def _connection_to_server(self) -> Connection:
         if self._open_connection is not None:
             await self._open_connection.close()
@@ -554,7 +558,8 @@ class Client:
         connection.flush()
 
     def _lose(self, error: InterlockError) -> None:
-        if self._on_loss is not None:
+        # Before the handshake is done, `open` raises what there is to tell.
+        if self._on_loss is not None and self.revision:
             self._on_loss(error)
 
     async def _listen_for_changes(self, subscriptions: Subscriptions) -> None:

@@ -24,6 +24,7 @@ from interlock.protocol import (
     Event,
     Failure,
     Notification,
+    Overrun,
     Progress,
     Protocol,
     Request,
@@ -213,6 +214,8 @@ class Connection:
             running = self._handlers.pop(event.id, None)
             if running is not None:
                 running.cancel()
+        elif isinstance(event, Overrun):
+            self.abort(event.error)
         else:
             _call(self._on_notification, event)
 
@@ -254,6 +257,10 @@ class Connection:
         """Fail everything that waits; called by the transport."""
         self._end(error)
         self._on_loss(error)
+
+    def abort(self, error: InterlockError) -> None:
+        """End the connection now, for a reason that everybody who waits is told."""
+        self.transport.abort(error)
 
     async def close(self) -> None:
         """End the connection and what runs on it. Any task may call it, several times."""

@@ -23,7 +23,6 @@ from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.connection import ProgressHandler
 from interlock.envelope import encode
 from interlock.errors import (
-    ConnectionClosed,
     InterlockError,
     InvalidArguments,
     RemoteError,
@@ -126,7 +125,7 @@ class Member:
         self._not_before = 0.0
         self._starting: asyncio.Task[Client] | None = None
         self._refreshing: asyncio.Task[None] | None = None
-        self._discarded: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(getattr(server, "concurrency", 16))
 
     @property
@@ -229,7 +228,11 @@ class Member:
     # Failing
 
     def _lost(self, error: InterlockError) -> None:
-        self._client = None
+        client, self._client = self._client, None
+        if client is not None:
+            closing = asyncio.create_task(client.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
         self._not_before = monotonic()
         self._become("down", str(error))
 
@@ -334,8 +337,8 @@ class Member:
                 )
             except RequestTimeout:
                 self._hangs += 1
-                if self._hangs >= MAX_HANGS:
-                    self._discard(client)
+                if self._hangs >= MAX_HANGS and client is self._client:
+                    client.abort(f"no answer to {MAX_HANGS} calls in a row")
                 raise
         self._hangs = 0
         return result
@@ -349,14 +352,6 @@ class Member:
         if errors:
             raise InvalidArguments(f"{entry.address}: {'; '.join(errors)}")
 
-    def _discard(self, client: Client) -> None:
-        """Let go of a server that hangs; the next call starts a new one."""
-        if client is self._client:
-            self._lost(ConnectionClosed(f"no answer to {MAX_HANGS} calls in a row"))
-            closing = asyncio.create_task(client.close())
-            self._discarded.add(closing)
-            closing.add_done_callback(self._discarded.discard)
-
     # Closing
 
     async def close(self) -> None:
@@ -368,8 +363,8 @@ class Member:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
-        if self._discarded:
-            await asyncio.wait(self._discarded)
+        if self._closing:
+            await asyncio.wait(self._closing)
         if self._state != "disabled":
             self._state, self._reason = "down", "the toolbox is closed"
 

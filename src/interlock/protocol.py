@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from copy import copy
 from typing import Any
 
@@ -34,6 +34,10 @@ from interlock.types import CancelledParams, ErrorObject, ProgressParams, Reques
 
 # Requests of the peer that may run at once; the next one is refused.
 MAX_RUNNING = 1_000
+
+# More unreadable messages than this within a minute are an `Overrun`.
+MAX_GARBAGE = 100
+GARBAGE_WINDOW = 60.0  # seconds
 
 _EMPTY = Raw(b"{}")
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
@@ -88,7 +92,13 @@ class Notification(Struct, frozen=True, gc=False):
     params: Raw
 
 
-Event = Answer | Failure | Progress | Request | Cancellation | Notification
+class Overrun(Struct, frozen=True):
+    """The peer sends little but garbage; the connection had better end for this reason."""
+
+    error: RemoteProtocolError
+
+
+Event = Answer | Failure | Progress | Request | Cancellation | Notification | Overrun
 
 
 class _Pending(Struct, gc=False):
@@ -136,6 +146,7 @@ class Protocol:
         self._pending: dict[RequestId, _Pending] = {}
         self._running: dict[RequestId, _Batch | None] = {}
         self._outbox: list[bytes] = []
+        self._garbage: deque[float] = deque(maxlen=MAX_GARBAGE + 1)
 
     # Sending
 
@@ -257,14 +268,14 @@ class Protocol:
         try:
             message = envelope.decode(frame)
         except ParseError as error:
-            return self._receive_garbage(envelope.id_of(frame), error)
+            return self._receive_garbage(envelope.id_of(frame), error, now)
         return self._receive_message(message, None, now)
 
     def _receive_batch(self, frame: bytes, now: float) -> list[Event]:
         try:
             messages = envelope.decode_batch(frame)
         except ParseError as error:
-            return self._receive_garbage(None, error)
+            return self._receive_garbage(None, error, now)
         batch = _Batch(open=len(messages))
         events: list[Event] = []
         for message in messages:
@@ -287,11 +298,11 @@ class Protocol:
         if id is UNSET:
             return self._receive_notification(method, params, now)
         if id is None:
-            return self._receive_garbage(None, ParseError('"id" is null', INVALID_REQUEST))
+            return self._receive_garbage(None, ParseError('"id" is null', INVALID_REQUEST), now)
         if id in self._running:
             # An answer with this id would be taken for the answer to the first request.
             error = ParseError(f"id {id!r} belongs to a request that still runs", INVALID_REQUEST)
-            return self._receive_garbage(None, error)
+            return self._receive_garbage(None, error, now)
         self._running[id] = batch
         if len(self._running) > MAX_RUNNING:
             self.dropped["too many requests"] += 1
@@ -353,8 +364,12 @@ class Protocol:
             self._add_to_batch(batch, None)
         return [Cancellation(told.request_id, told.reason or "")]
 
-    def _receive_garbage(self, id: RequestId | None, error: ParseError) -> list[Event]:
+    def _receive_garbage(self, id: RequestId | None, error: ParseError, now: float) -> list[Event]:
         self.dropped["garbage"] += 1
+        self._garbage.append(now)
+        if len(self._garbage) > MAX_GARBAGE and now - self._garbage[0] < GARBAGE_WINDOW:
+            limit = f"{MAX_GARBAGE} unreadable messages within {GARBAGE_WINDOW:g} s"
+            return [Overrun(RemoteProtocolError(f"over {limit}, the last one: {error}"))]
         if id is not None and self._pending.pop(id, None) is not None:
             return [Failure(id, error)]
         if self.answers_garbage:

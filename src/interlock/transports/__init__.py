@@ -36,6 +36,13 @@ class Transport(Protocol):
         """Send frames in this order. Never blocks; after the end they are dropped."""
         ...
 
+    def abort(self, error: InterlockError) -> None:
+        """End now: tell the receiver of the loss, and let the peer go in the background.
+
+        `close` waits until it has gone.
+        """
+        ...
+
     async def close(self) -> None:
         """Let the peer go and everything with it. Any task may call it, several times."""
         ...

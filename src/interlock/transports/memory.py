@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from interlock.errors import ConnectionClosed
+from interlock.errors import ConnectionClosed, InterlockError
 from interlock.transports import Receiver
 
 
@@ -41,6 +41,15 @@ class MemoryTransport:
         """Hand the frames to the other end."""
         if not self._closed:
             asyncio.get_running_loop().call_soon(self._other._deliver, frames)
+
+    def abort(self, error: InterlockError) -> None:
+        """End the connection; both ends learn of it."""
+        if self._closed:
+            return
+        self._closed = True
+        asyncio.get_running_loop().call_soon(self._other._end)
+        if self._receiver is not None:
+            self._receiver.connection_lost(error)
 
     async def close(self) -> None:
         """End the connection; the other end learns of it."""

@@ -163,6 +163,10 @@ class StdioTransport:
 
     # Closing
 
+    def abort(self, error: InterlockError) -> None:
+        """End the server in the background; the receiver is told now."""
+        self._lose(error)
+
     async def close(self) -> None:
         """End the server: see `Process.end` for the steps. At most 5 seconds."""
         self._receiver = None
