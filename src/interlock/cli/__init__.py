@@ -1,0 +1,113 @@
+"""The `interlock` command: arguments -> one library call -> text. One file a command group.
+
+Data goes to stdout, talk to stderr. Exit codes: 0, 1 for what went wrong, 2 for wrong usage,
+128 + n when signal n ended us (130 is Ctrl-C). A traceback means a bug in interlock.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from interlock import __version__
+from interlock.cli.terminal import complain
+from interlock.errors import InterlockError
+
+_COMMANDS = ("chat", "tools")
+_BROKEN_PIPE = 128 + signal.SIGPIPE
+_HUNG_UP = 128 + signal.SIGHUP
+
+
+class _Commands(click.Group):
+    """Commands that are imported when they are used: `--version` needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"interlock.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], _COMMANDS, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"no such command {args[0]!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="interlock %(version)s")
+def interlock() -> None:
+    """Connect any model to any tool.
+
+    \b
+    Example:
+      interlock servers add time mcp-server-time
+      interlock chat "What time is it in Asia/Tokyo?"
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # What the terminal's encoding lacks is shown as an escape, and never ends the program.
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # TextIO has none
+    sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
+    try:
+        code = interlock.main(prog_name="interlock", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except click.UsageError as error:
+        complain(_usage(error))
+        return 2
+    except click.ClickException as error:
+        complain(error.format_message())
+        return 1
+    except InterlockError as error:
+        complain(str(error))
+        return 1
+    except (KeyboardInterrupt, click.Abort):
+        return 128 + signal.SIGINT
+    except OSError as error:
+        return _no_output(error)
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: click.UsageError) -> str:
+    message = error.format_message().rstrip(".")
+    command = error.ctx.command_path if error.ctx else "interlock"
+    return f"{message}: see `{command} --help`"
+
+
+def _no_output(error: OSError) -> int:
+    """Leave when nobody reads us any more, or the disk is full; any other error is a bug."""
+    if error.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC):
+        raise error
+    # What is still buffered has nowhere to go, and Python would try once more.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    if error.errno == errno.EPIPE:
+        return _BROKEN_PIPE
+    if error.errno == errno.EIO:  # the terminal has gone
+        return _HUNG_UP
+    complain(f"output cannot be written: {error.strerror}")
+    return 1

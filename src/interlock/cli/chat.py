@@ -1,0 +1,94 @@
+"""`interlock chat`: one question, or a conversation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from interlock.cli import sources
+from interlock.cli.running import run
+from interlock.cli.terminal import is_terminal, say
+
+if TYPE_CHECKING:
+    from interlock.config import ServerConfig
+
+
+@click.command()
+@click.argument("prompt", required=False)
+@click.option(
+    "--model",
+    metavar="PROVIDER:NAME",
+    help="anthropic:…, openai:…, deepseek:…, ollama:… or local; else INTERLOCK_MODEL, "
+    "else the first that is there.",
+)
+@sources.config_option
+@click.option(
+    "--conversation", metavar="ID", help="Continue this one; the beginning of its id will do."
+)
+@click.option("--no-tools", is_flag=True, help="Start no servers.")
+def chat(
+    prompt: str | None,
+    model: str | None,
+    config: Path | None,
+    conversation: str | None,
+    no_tools: bool,
+) -> None:
+    """Talk to a model that uses your tools.
+
+    With PROMPT, or with text piped in, answers once: the answer goes to stdout, everything else
+    to stderr. Without, opens a conversation; /help tells what it understands.
+
+    \b
+    Example:
+      interlock chat "What time is it in Asia/Tokyo?"
+      git diff | interlock chat --no-tools --model local
+      interlock chat --conversation k3f
+    """
+    if prompt is None and not is_terminal(sys.stdin):
+        prompt = _piped()
+    if prompt is not None and not prompt.strip():
+        raise click.UsageError("nothing to answer: give a PROMPT, or pipe text in")
+    servers = None if no_tools else sources.load(config).servers
+    if prompt is None:
+        from interlock.cli.repl import converse
+
+        run(converse(servers, model=model, conversation=conversation))
+    else:
+        run(_answer(prompt, servers, model=model, conversation=conversation))
+
+
+def _piped() -> str:
+    if sys.stdin is None:
+        return ""
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the text piped in is not UTF-8 (at byte {error.start})") from None
+
+
+async def _answer(
+    prompt: str,
+    servers: Mapping[str, ServerConfig] | None,
+    *,
+    model: str | None,
+    conversation: str | None,
+) -> None:
+    from interlock.cli.screen import Screen
+    from interlock.cli.session import open_session
+
+    screen = Screen()
+    with screen.turn():
+        async with open_session(servers, model=model, conversation=conversation) as session:
+            if session.toolbox is not None:
+                sources.warn_of_failed(session.toolbox)
+            async with aclosing(session.ask(prompt)) as events:
+                async for event in events:
+                    screen.show(event)
+    kept = session.kept.conversation
+    if kept is not None and is_terminal(sys.stderr):
+        say(f"continue with: interlock chat --conversation {kept.id}")

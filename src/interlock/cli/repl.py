@@ -1,0 +1,216 @@
+"""The conversation of `interlock chat` on a terminal.
+
+Ctrl-C stops an answer, or clears the line; Ctrl-D leaves. What is typed is kept in a history
+file that only its owner can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from interlock import __version__
+from interlock.cli import sources
+from interlock.cli.running import on_interrupt
+from interlock.cli.screen import Screen
+from interlock.cli.session import Session, open_session
+from interlock.cli.terminal import complain, safe_line, say, warn
+from interlock.cli.tools import rows
+from interlock.config import ServerConfig
+from interlock.errors import InterlockError, MissingExtra
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import History
+    from prompt_toolkit.key_binding import KeyBindings
+
+COMMANDS = {
+    "/tools": "list the tools",
+    "/model": "show the model; /model PROVIDER:NAME goes on with another one",
+    "/new": "begin another conversation",
+    "/help": "show this",
+    "/quit": "leave; so does Ctrl-D",
+}
+KEYS = """\
+Enter sends; Alt-Enter, or a \\ at the end, begins another line.
+Ctrl-C stops an answer, or clears the line.
+A line that begins with a space is sent as it is, even if a / comes next."""
+
+
+async def converse(
+    servers: Mapping[str, ServerConfig] | None, *, model: str | None, conversation: str | None
+) -> None:
+    """Talk until the person leaves.
+
+    Raises:
+        MissingExtra: The line editor is not installed.
+        InterlockError: As `open_session`.
+    """
+    lines = _lines()
+    screen = Screen()
+    with screen.turn():
+        async with open_session(servers, model=model, conversation=conversation) as session:
+            screen.rest()
+            if session.toolbox is not None:
+                sources.warn_of_failed(session.toolbox)
+            say(_greeting(session))
+            await _Conversation(session, screen).run(lines)
+
+
+class _Conversation:
+    def __init__(self, session: Session, screen: Screen) -> None:
+        self._session = session
+        self._screen = screen
+
+    async def run(self, lines: PromptSession[str]) -> None:
+        while True:
+            try:
+                # Ctrl-C is a key here; as a signal it is not the line editor's to take.
+                text = await lines.prompt_async(handle_sigint=False)
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+            if text.strip() == "/quit":
+                return
+            try:
+                await self._obey(text)
+            except InterlockError as error:
+                complain(str(error))
+
+    async def _obey(self, text: str) -> None:
+        command, _, rest = text.strip().partition(" ")
+        if not command:
+            return
+        if not text.startswith("/"):
+            await self._ask(text.strip())
+        elif command == "/tools":
+            self._list_tools()
+        elif command == "/model":
+            await self._model(rest.strip())
+        elif command == "/new":
+            self._session.begin_anew()
+            say("a new conversation")
+        elif command == "/help":
+            say("\n".join(f"{name:8} {text}" for name, text in COMMANDS.items()))
+            say(KEYS)
+        else:
+            say(
+                f"no command {safe_line(command, 40)}: /help lists them; a space before it sends it"
+            )
+
+    async def _ask(self, text: str) -> None:
+        turn = asyncio.create_task(self._show_turn(text))
+        with on_interrupt(turn.cancel):
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled() or _is_ending():
+                    raise
+                say("stopped")
+
+    async def _show_turn(self, text: str) -> None:
+        with self._screen.turn():
+            async with aclosing(self._session.ask(text)) as events:
+                async for event in events:
+                    self._screen.show(event)
+
+    def _list_tools(self) -> None:
+        toolbox = self._session.toolbox
+        if toolbox is None or not toolbox.tools:
+            say("no tools")
+            return
+        listed = rows(toolbox)
+        width = max(len(address) for address, _, _ in listed)
+        for address, _, description in listed:
+            say(f"{safe_line(address):{width}}  {safe_line(description, 100)}")
+        sources.warn_of_failed(toolbox)
+
+    async def _model(self, name: str) -> None:
+        if name:
+            await self._session.change_model(name)
+        say(f"model {safe_line(self._session.model.name)}")
+
+
+def _is_ending() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _greeting(session: Session) -> str:
+    parts = [f"interlock {__version__}", safe_line(session.model.name)]
+    if session.toolbox is not None:
+        parts.append(f"{len(session.toolbox.tools)} tools")
+    if (kept := session.kept.conversation) is not None:
+        parts.append(f"{len(session.messages)} messages of {safe_line(kept.title, 40)!r}")
+    return " · ".join([*parts, "/help"])
+
+
+# The line editor
+
+
+def _lines() -> PromptSession[str]:
+    try:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.output import create_output
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a conversation on the terminal", "chat") from error
+    completer = WordCompleter(list(COMMANDS), meta_dict=COMMANDS, sentence=True)
+    return PromptSession(
+        "› ",
+        multiline=True,
+        prompt_continuation="  ",
+        key_bindings=_keys(),
+        history=_history(),
+        completer=completer,
+        complete_while_typing=False,
+        # An answer may go to a file while the person types.
+        output=create_output(always_prefer_tty=True),
+    )
+
+
+def _keys() -> KeyBindings:
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _send(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.newline(copy_margin=False)
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.newline(copy_margin=False)
+
+    return keys
+
+
+def _history() -> History:
+    from platformdirs import user_data_path
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    class Quiet(FileHistory):
+        """A full disk costs the history of a line, not the conversation."""
+
+        def store_string(self, string: str) -> None:
+            with contextlib.suppress(OSError):
+                super().store_string(string)
+
+    path = user_data_path("interlock") / "history"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        warn(f"what you type is not kept: {path}: {error.strerror}")
+        return InMemoryHistory()
+    return Quiet(str(path))

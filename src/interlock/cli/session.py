@@ -1,0 +1,194 @@
+"""What `chat` works on: a model, tools, and a conversation that is kept as things happen.
+
+Rules:
+
+1. Servers, model and database are got ready at the same time.
+2. Trouble with the database is told once and never stops an answer; messages that could not be
+   kept are tried again with the next ones. Only a conversation that was asked for by its id must
+   be there.
+3. What the person said stays in the conversation when the model fails or is stopped: the next
+   message follows it, and every provider accepts that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, TypeAlias
+
+from interlock import store
+from interlock.agent import Agent, AgentEvent
+from interlock.cli.terminal import warn
+from interlock.config import ServerConfig
+from interlock.errors import MissingExtra, StoreError
+from interlock.messages import Message, UserMessage
+from interlock.models import Model, choose
+from interlock.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from interlock.store import Conversation, Store
+
+LONGEST_TITLE = 80  # characters
+
+_Opened: TypeAlias = "tuple[Kept, list[Message]]"
+
+
+class Kept:
+    """A conversation's place in the store, if there is a store.
+
+    Attributes:
+        conversation: None until the first message has been kept.
+    """
+
+    def __init__(self, store: Store | None, conversation: Conversation | None = None) -> None:
+        self.conversation = conversation
+        self._store = store
+        self._unsaved: list[Message] = []
+        self._told = ""
+
+    async def begin(self, title: str, model: str) -> None:
+        """Make a place for a new conversation; does nothing when there is one."""
+        if self._store is None or self.conversation is not None:
+            return
+        try:
+            self.conversation = await self._store.create(title, model)
+        except StoreError as error:
+            self._tell(error)
+
+    async def record(self, messages: Sequence[Message]) -> None:
+        """Keep messages, and those that could not be kept before."""
+        if self._store is None or self.conversation is None:
+            return
+        self._unsaved += messages
+        try:
+            await self._store.append(self.conversation.id, *self._unsaved)
+        except StoreError as error:
+            self._tell(error)
+        else:
+            self._unsaved.clear()
+
+    async def note_model(self, model: str) -> None:
+        """Keep which model the conversation goes on with."""
+        if self._store is None or self.conversation is None or self.conversation.model == model:
+            return
+        try:
+            await self._store.update(self.conversation.id, model=model)
+        except StoreError as error:
+            self._tell(error)
+
+    def renewed(self) -> Kept:
+        """Return the place for another conversation in the same store."""
+        return Kept(self._store)
+
+    def _tell(self, error: StoreError) -> None:
+        if str(error) != self._told:
+            self._told = str(error)
+            warn(f"conversation not kept: {error}")
+
+
+class Session:
+    """An open chat. `messages` is valid for every provider whenever no answer is under way."""
+
+    def __init__(
+        self, model: Model, toolbox: Toolbox | None, kept: Kept, messages: list[Message]
+    ) -> None:
+        self.model = model
+        self.toolbox = toolbox
+        self.kept = kept
+        self.messages = messages
+
+    async def ask(self, text: str) -> AsyncGenerator[AgentEvent, None]:
+        """Say something to the model and tell what happens."""
+        message = UserMessage(text)
+        await self.kept.begin(_title(text), self.model.name)
+        self.messages.append(message)
+        await self.kept.record([message])
+        agent = Agent(self.model, self.toolbox, record=self.kept.record)
+        async with aclosing(agent.stream(self.messages)) as events:
+            async for event in events:
+                yield event
+
+    async def change_model(self, name: str) -> None:
+        """Go on with another model.
+
+        Raises:
+            ModelUnavailable: There is no such model; the old one stays.
+            MissingExtra: It needs a package that is not installed; the old one stays.
+        """
+        new = await choose.choose(name)
+        old, self.model = self.model, new
+        await old.close()
+        await self.kept.note_model(new.name)
+
+    def begin_anew(self) -> None:
+        """Leave the conversation and begin another one."""
+        self.kept = self.kept.renewed()
+        self.messages = []
+
+
+@asynccontextmanager
+async def open_session(
+    servers: Mapping[str, ServerConfig] | None, *, model: str | None, conversation: str | None
+) -> AsyncIterator[Session]:
+    """Open a chat; everything is closed on the way out.
+
+    Args:
+        servers: By name; None for no tools at all.
+        model: As for `choose`; None takes the conversation's own first.
+        conversation: The id, or the beginning of it, of one to continue.
+
+    Raises:
+        InterlockError: There is no model, or the conversation cannot be continued.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeping = group.create_task(_open_kept(stack, conversation))
+                choosing = group.create_task(_choose(model, keeping))
+                toolbox = None
+                if servers is not None:
+                    toolbox = Toolbox(servers)
+                    stack.push_async_callback(toolbox.close)
+                    await toolbox.open()
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        kept, messages = keeping.result()
+        session = Session(choosing.result(), toolbox, kept, messages)
+        stack.push_async_callback(lambda: session.model.close())
+        await kept.note_model(session.model.name)
+        yield session
+
+
+async def _open_kept(stack: AsyncExitStack, id: str | None) -> _Opened:
+    try:
+        # The import takes half a second that the servers use for their start.
+        kind = await asyncio.to_thread(lambda: store.Store)
+        opened = await stack.enter_async_context(kind.open())
+    except (MissingExtra, StoreError) as error:
+        if id is not None:
+            raise
+        warn(f"conversation not kept: {error}")
+        return Kept(None), []
+    if id is None:
+        return Kept(opened), []
+    conversation = await opened.resolve(id)
+    return Kept(opened, conversation), await opened.resume(conversation.id)
+
+
+async def _choose(name: str | None, keeping: asyncio.Task[_Opened]) -> Model:
+    if name is None:
+        kept, _ = await asyncio.shield(keeping)
+        name = kept.conversation.model if kept.conversation else None
+    model = await choose.choose(name or None)
+    for provider in choose.PROVIDERS:
+        if model.name.startswith(f"{provider.name}:") and find_spec(provider.package):
+            # A second or so; later it would stand between the question and the answer.
+            await asyncio.to_thread(import_module, provider.package)
+    return model
+
+
+def _title(text: str) -> str:
+    return " ".join(text.split())[:LONGEST_TITLE]

@@ -1,0 +1,79 @@
+"""Which servers a command works with, and what is odd about them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from interlock.cli.terminal import warn
+
+if TYPE_CHECKING:
+    from interlock.config import Config
+    from interlock.toolbox import Toolbox
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def config_option(command: _F) -> _F:
+    """Give a command `--config`."""
+    return click.option(
+        "--config",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="The mcpServers file; else INTERLOCK_MCP_CONFIG, else mcp.json in your config folder.",
+    )(command)
+
+
+def json_option(command: _F) -> _F:
+    """Give a command `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def load(path: Path | None) -> Config:
+    """Read the servers' file; warn of what is unknown or ignored in it.
+
+    Unless a file is named, the servers of a trusted `.mcp.json` in the working folder join in.
+
+    Raises:
+        ConfigError: The file is missing or wrong.
+    """
+    from interlock import config
+
+    found = config.load(config.find(path))
+    project = None
+    if path is None and not os.environ.get(config.VARIABLE):
+        project = config.project_file()
+    if project is not None:
+        if ignored := config.untrusted_warning():
+            warn(ignored)
+        else:
+            found = _joined(found, config.load_trusted(project))
+    for warning in found.warnings:
+        warn(warning)
+    return found
+
+
+def _joined(own: Config, project: Config) -> Config:
+    hidden = [
+        f"server {name!r} of {project.path} is not used: {own.path} has one of this name"
+        for name in project.servers
+        if name in own.servers
+    ]
+    return msgspec.structs.replace(
+        own,
+        path=own.path or project.path,
+        servers={**project.servers, **own.servers},
+        warnings=(*own.warnings, *project.warnings, *hidden),
+    )
+
+
+def warn_of_failed(toolbox: Toolbox) -> None:
+    """Say which servers are not there, and why."""
+    for status in toolbox.status.values():
+        if status.state in ("failed", "down"):
+            warn(f"server {status.name!r} {status.state}: {status.reason}")
