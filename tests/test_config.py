@@ -104,6 +104,12 @@ def test_a_file_that_is_named_must_exist(home: Path, monkeypatch: pytest.MonkeyP
     )
 
 
+@pytest.mark.parametrize("path", ["~no-such-user/mcp.json", "a\0b"])
+def test_a_path_that_cannot_exist_is_an_error(path: str) -> None:
+    with pytest.raises(ConfigError, match="the file named by --config does not exist"):
+        config.find(path)
+
+
 # Reading
 
 
@@ -587,7 +593,7 @@ def test_two_processes_at_once_lose_nothing(home: Path) -> None:
     path = home / "mcp.json"
     code = (
         "import sys; from pathlib import Path; from interlock import config\n"
-        "for i in range(10):\n"
+        "for i in range(25):\n"
         "    config.add_server(Path(sys.argv[1]), f'{sys.argv[2]}{i}',"
         " config.StdioServer(command='x'))"
     )
@@ -596,7 +602,7 @@ def test_two_processes_at_once_lose_nothing(home: Path) -> None:
     ]
     assert [child.wait(timeout=60) for child in children] == [0, 0]
 
-    assert set(config.load(path).servers) == {f"{n}{i}" for n in ("a", "b") for i in range(10)}
+    assert set(config.load(path).servers) == {f"{n}{i}" for n in ("a", "b") for i in range(25)}
 
 
 def test_a_lock_that_is_never_released_is_an_error(

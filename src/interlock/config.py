@@ -129,7 +129,7 @@ def find(explicit: Path | str | None = None) -> Path | None:
     if named := os.environ.get(VARIABLE):
         return _named(Path(named), f"the file named by {VARIABLE}")
     path = default_path()
-    return path if path.exists() else None
+    return path if _exists(path) else None
 
 
 def default_path() -> Path:
@@ -168,10 +168,22 @@ def loads(text: bytes, path: Path | None = None) -> Config:
 
 
 def _named(path: Path, role: str) -> Path:
-    path = path.expanduser()
-    if not path.exists():
+    try:
+        path = path.expanduser()
+    except RuntimeError as error:  # ~nobody
+        raise ConfigError(f"{role} does not exist: {path}: {error}") from None
+    if not _exists(path):
         raise ConfigError(f"{role} does not exist: {path}")
     return path
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:
+        return True  # reading it will say what is wrong
+    except (OSError, ValueError):
+        return False
 
 
 def _read(path: Path) -> bytes:
