@@ -114,7 +114,7 @@ class _Pending(Struct, gc=False):
 class _Batch(Struct):
     """The answers to a batch, sent together when the last one is there."""
 
-    open: int
+    open: int = 1  # its requests without answer, and one for as long as it is being read
     replies: list[bytes] = []
 
 
@@ -276,17 +276,14 @@ class Protocol:
             messages = envelope.decode_batch(frame)
         except ParseError as error:
             return self._receive_garbage(None, error, now)
-        batch = _Batch(open=len(messages))
+        batch = _Batch()
         events: list[Event] = []
         for message in messages:
             if isinstance(message, ParseError):
-                self.dropped["garbage"] += 1
-                self._add_to_batch(batch, envelope.error(None, message.code, str(message)))
+                events += self._receive_garbage(None, message, now, batch)
             else:
-                happened = self._receive_message(message, batch, now)
-                if not (happened and isinstance(happened[0], Request)):
-                    self._add_to_batch(batch, None)
-                events += happened
+                events += self._receive_message(message, batch, now)
+        self._add_to_batch(batch, None)
         return events
 
     def _receive_message(self, message: Envelope, batch: _Batch | None, now: float) -> list[Event]:
@@ -298,12 +295,15 @@ class Protocol:
         if id is UNSET:
             return self._receive_notification(method, params, now)
         if id is None:
-            return self._receive_garbage(None, ParseError('"id" is null', INVALID_REQUEST), now)
+            error = ParseError('"id" is null', INVALID_REQUEST)
+            return self._receive_garbage(None, error, now, batch)
         if id in self._running:
             # An answer with this id would be taken for the answer to the first request.
             error = ParseError(f"id {id!r} belongs to a request that still runs", INVALID_REQUEST)
-            return self._receive_garbage(None, error, now)
+            return self._receive_garbage(None, error, now, batch)
         self._running[id] = batch
+        if batch is not None:
+            batch.open += 1
         if len(self._running) > MAX_RUNNING:
             self.dropped["too many requests"] += 1
             self.reply_error(id, INTERNAL_ERROR, f"over {MAX_RUNNING} requests at once; try later")
@@ -364,7 +364,9 @@ class Protocol:
             self._add_to_batch(batch, None)
         return [Cancellation(told.request_id, told.reason or "")]
 
-    def _receive_garbage(self, id: RequestId | None, error: ParseError, now: float) -> list[Event]:
+    def _receive_garbage(
+        self, id: RequestId | None, error: ParseError, now: float, batch: _Batch | None = None
+    ) -> list[Event]:
         self.dropped["garbage"] += 1
         self._garbage.append(now)
         if len(self._garbage) > MAX_GARBAGE and now - self._garbage[0] < GARBAGE_WINDOW:
@@ -373,7 +375,8 @@ class Protocol:
         if id is not None and self._pending.pop(id, None) is not None:
             return [Failure(id, error)]
         if self.answers_garbage:
-            self._outbox.append(envelope.error(None, error.code, str(error)))
+            replies = self._outbox if batch is None else batch.replies
+            replies.append(envelope.error(None, error.code, str(error)))
         return []
 
     # Time
@@ -428,4 +431,4 @@ class Protocol:
         return len(self._running)
 
 
-_UNKNOWN = _Batch(open=0)
+_UNKNOWN = _Batch()
