@@ -4,21 +4,21 @@ It is a default that lets a newcomer see everything work, and tests meet a real 
 clever. So it is not asked for more than it can do:
 
 1. Which tool: `ranking` weighs every tool by the words of the request and by the values in it.
-2. Which arguments: `filling` takes them from the request.
-3. What is left open by these (a close race, a missing text) is decided by the model, which can
-   only write what a grammar made from the tools allows.
-4. A tool's result is shown as it is; the model may put a sentence before it, if that sentence
-   holds nothing that is not in the result or the request.
-5. Without a tool, the model answers in its own words.
+   In a close race the model decides; a grammar lets it write nothing but the tools' names.
+2. Which arguments: `filling` takes them from the request. What is missing is asked for.
+3. A tool's result is shown as it is, never in the model's words.
+4. Without a tool, the model answers in its own words.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -27,14 +27,18 @@ from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage,
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
 from interlock.models.local.answers import told
 from interlock.models.local.engine import Engine, Text
-from interlock.models.local.prompts import chat_prompt
+from interlock.models.local.filling import fill
+from interlock.models.local.prompts import chat_prompt, choice_grammar, choice_prompt, own_name
 from interlock.models.local.ranking import Candidate, Catalogue
+from interlock.models.local.spans import find_spans
 from interlock.models.local.weights import weights_file
 
 __all__ = ["LocalModel"]
 
 MAX_TOKENS = 256
-SURE = 0.9  # score from which a tool is meant
+SURE = 0.85  # score from which a tool is meant
+CLOSE = 0.1  # scores nearer than this say nothing about which one is meant
+_FOLLOWS = re.compile(r"(?:and|or|now|then|what about|how about|same)\b.{1,60}$", re.IGNORECASE)
 
 
 class LocalModel:
@@ -61,26 +65,27 @@ class LocalModel:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
-    ) -> AsyncIterator[ModelEvent]:
-        """Choose a tool, tell a tool's result, or answer in words. See `Model.stream`."""
-        request = _last_request(messages)
-        results = _last_results(messages)
-        if results:
-            text = told(results)
-            yield TextDelta(text)
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """Call a tool, tell its result, or answer in words. See `Model.stream`.
+
+        One tool at most is called for one thing a person says: when results are the newest
+        messages, they are the answer.
+        """
+        if self._closed:
+            raise ModelUnavailable(f"{self.name} has been closed")
+        if results := _last_results(messages):
+            yield TextDelta(text := told(results))
             yield Reply(AssistantMessage(text))
             return
-        choice = self._choose(request, tools)
-        if choice is not None:
-            call = ToolCall(
-                f"call_{uuid.uuid4().hex[:12]}",
-                choice.entry.definition.name,
-                choice.filling.arguments,
-            )
+        call, question = await self._decide(messages, tools)
+        if call is not None:
             yield Reply(AssistantMessage(tool_calls=(call,)), stop_reason="tool_calls")
-            return
-        async for event in self._talk(messages, tools):
-            yield event
+        elif question:
+            yield TextDelta(question)
+            yield Reply(AssistantMessage(question))
+        else:
+            async for event in self._talk(messages, tools):
+                yield event
 
     async def close(self) -> None:
         """Free the memory, after the answer that is being written. Closing twice is fine."""
@@ -92,38 +97,79 @@ class LocalModel:
 
     # Choosing
 
-    def _choose(self, request: str, tools: Sequence[ToolDefinition]) -> Candidate | None:
+    async def _decide(
+        self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
+    ) -> tuple[ToolCall | None, str]:
+        """A tool to call, or what to ask the person for, or neither."""
+        request = _last_request(messages)
         if [entry.definition for entry in self._catalogue.entries] != list(tools):
             self._catalogue = Catalogue(tools)
-        candidates = self._catalogue.rank(request)
-        return candidates[0] if candidates and candidates[0].score >= SURE else None
+        ranked = self._catalogue.rank(request)
+        likely = [candidate for candidate in ranked if candidate.score >= SURE]
+        ready = [candidate for candidate in likely if candidate.callable]
+        if ready:
+            best = await self._closest(request, ready)
+            return _call(best.entry.definition.name, best.filling.arguments), ""
+        if likely:
+            needs = " and ".join(parameter.name for parameter in likely[0].filling.missing)
+            return None, f"For {own_name(likely[0])} I also need: {needs}."
+        return self._again(messages, request), ""
+
+    async def _closest(self, request: str, ready: list[Candidate]) -> Candidate:
+        """The best one; the model decides when the next ones are hardly worse."""
+        close = [candidate for candidate in ready if candidate.score > ready[0].score - CLOSE][:4]
+        if len(close) == 1:
+            return close[0]
+        async with self._turn:
+            engine = await self._loaded()
+            written = await _in_thread(
+                lambda go_on: engine.write(
+                    choice_prompt(request, close),
+                    max_tokens=40,
+                    grammar=choice_grammar(close),
+                    on_text=lambda _: go_on(),
+                )
+            )
+        return next((c for c in close if own_name(c) == written.text.strip()), close[0])
+
+    def _again(self, messages: Sequence[Message], request: str) -> ToolCall | None:
+        """The call before with a new value: "and in Paris?" after the time in Tokyo."""
+        calls = [c for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
+        if not calls or not _FOLLOWS.match(request):
+            return None
+        for entry in self._catalogue.entries:
+            if entry.definition.name == calls[-1].name:
+                filling = fill(request, find_spans(request), list(entry.parameters))
+                kept = {p.name for p in (*filling.missing, *filling.assumed)}
+                new = {k: v for k, v in filling.arguments.items() if k not in kept}
+                if filling.value and new:
+                    return _call(entry.definition.name, {**calls[-1].input, **new})
+        return None
 
     # Talking
 
     async def _talk(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
-    ) -> AsyncIterator[ModelEvent]:
+    ) -> AsyncGenerator[ModelEvent, None]:
         prompt = chat_prompt(messages, tools)
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
-        stopped = threading.Event()
 
-        def receive(piece: str) -> bool:
-            loop.call_soon_threadsafe(pieces.put_nowait, piece)
-            return not stopped.is_set()
+        def write(go_on: Callable[[], bool]) -> Text:
+            def receive(piece: str) -> bool:
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+                return go_on()
+
+            try:
+                return engine.write(
+                    prompt, max_tokens=MAX_TOKENS, stop=("\nQ:", "\n\n"), on_text=receive
+                )
+            finally:
+                loop.call_soon_threadsafe(pieces.put_nowait, None)
 
         async with self._turn:
             engine = await self._loaded()
-            work = asyncio.create_task(
-                asyncio.to_thread(
-                    engine.write,
-                    prompt,
-                    max_tokens=MAX_TOKENS,
-                    stop=("\nQ:", "\n\n"),
-                    on_text=receive,
-                )
-            )
-            work.add_done_callback(lambda _: pieces.put_nowait(None))
+            writing = asyncio.create_task(_in_thread(write))
             text = ""
             try:
                 while (piece := await pieces.get()) is not None:
@@ -131,22 +177,44 @@ class LocalModel:
                     text += piece
                     if piece:
                         yield TextDelta(piece)
+                written = await writing
             finally:
-                stopped.set()
-                written: Text = await asyncio.shield(work)
+                writing.cancel()
+                await asyncio.wait([writing])
+        if not text:
+            text = "I have no answer to that."
+            yield TextDelta(text)
         yield Reply(
-            AssistantMessage(text.rstrip()),
+            AssistantMessage(text),
             Usage(written.input_tokens, written.output_tokens),
             "end" if written.complete else "length",
         )
 
     async def _loaded(self) -> Engine:
-        if self._closed:
-            raise ModelUnavailable(f"{self.name} has been closed")
         if self._engine is None:
             weights = await asyncio.to_thread(weights_file, self._cache)
             self._engine = await asyncio.to_thread(Engine, weights)
         return self._engine
+
+
+async def _in_thread(write: Callable[[Callable[[], bool]], Text]) -> Text:
+    """Run `write` in a thread. Cancelled, it is told to stop, and waited for.
+
+    Args:
+        write: Is given a function that says whether to go on.
+    """
+    stopped = threading.Event()
+    work = asyncio.ensure_future(asyncio.to_thread(write, lambda: not stopped.is_set()))
+    try:
+        return await asyncio.shield(work)
+    finally:
+        stopped.set()
+        if not work.done():
+            await asyncio.wait([work])
+
+
+def _call(name: str, arguments: dict[str, Any]) -> ToolCall:
+    return ToolCall(f"call_{uuid.uuid4().hex[:12]}", name, arguments)
 
 
 def _last_request(messages: Sequence[Message]) -> str:

@@ -20,13 +20,21 @@ def told(results: Sequence[ToolMessage]) -> str:
 
 
 def _told(result: ToolMessage) -> str:
-    tool = result.name.rpartition("__")[2] or "the tool"
-    content = result.content.strip()
+    content = _shortened(_plain(result.content.strip()))
+    title = _title(result.name)
     if result.is_error:
-        return f"{tool} did not work: {_shortened(content) or 'it gave no reason'}"
+        return f"{title} did not work: {content or 'no reason was given.'}"
     if not content:
-        return f"{tool} is done. It returned nothing."
-    return f"{tool} says:\n\n{_shortened(_plain(content))}"
+        return f"{title}: done, and nothing was returned."
+    return f"{title}:\n\n{content}" if "\n" in content else f"{title}: {content}"
+
+
+def _title(name: str) -> str:
+    """ "time__get_current_time" as "Current time"."""
+    words = name.rpartition("__")[2].replace("-", "_").split("_")
+    if len(words) > 1 and words[0] in ("get", "show", "list", "read", "fetch"):
+        words = words[1:]
+    return " ".join(words).strip().capitalize() or "The tool"
 
 
 def _plain(content: str) -> str:
@@ -35,9 +43,11 @@ def _plain(content: str) -> str:
         value = json.loads(content)
     except ValueError:
         return content
+    if isinstance(value, dict) and list(value) == ["result"]:
+        value = value["result"]  # how the Python SDK wraps a plain value
     if isinstance(value, dict) and 0 < len(value) <= _FIELDS:
         return "\n".join(f"- {name}: {_scalar(field)}" for name, field in value.items())
-    return content if isinstance(value, dict | list) else _scalar(value)
+    return content if isinstance(value, dict) else _scalar(value)
 
 
 def _scalar(value: Any) -> str:

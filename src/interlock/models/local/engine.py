@@ -51,7 +51,9 @@ class Engine:
         params.ui = False
         params.offline = True
         params.api_keys = [secrets.token_hex(16)]
-        threads = max(1, min(4, len(os.sched_getaffinity(0))))
+        # llama.cpp's threads wait for each other all the time: one of them on a core that is
+        # busy otherwise makes all of them many times slower. So one core is left to the others.
+        threads = max(1, min(4, len(os.sched_getaffinity(0)) - 1))
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
             params.hostnames = [str(Path(folder, "llama.sock"))]

@@ -42,12 +42,15 @@ class Filling(Struct, frozen=True):
     Attributes:
         arguments: Values by parameter.
         spans: What of the request they use up.
+        value: How much the used values speak for the tool: the more unusual their kind and
+            the better it is the parameter's own, the more. From 0.
         missing: Required parameters that nothing in the request fits.
         assumed: Required parameters that took a default because nothing was said.
     """
 
     arguments: dict[str, Any]
     spans: tuple[Span, ...]
+    value: float
     missing: tuple[Parameter, ...]
     assumed: tuple[Parameter, ...]
 
@@ -82,6 +85,20 @@ FITS: dict[str, dict[str, float]] = {
 }
 FROM = bag("source from src origin old base start first since lower begin")
 TO = bag("target to destination dest dst new end until upper into")
+# A value of such a kind, where the tool asks for just this, is hardly there by accident.
+TELLING = {
+    "zone": 1.0,
+    "url": 1.0,
+    "email": 1.0,
+    "sql": 1.0,
+    "expression": 1.0,
+    "clock": 1.0,
+    "date": 0.7,
+    "path": 0.4,
+    "number": 0.4,
+    "list": 1.0,
+    "object": 1.0,
+}
 CERTAIN = 0.85  # an optional parameter is only filled when the request speaks of it
 
 
@@ -107,8 +124,9 @@ def _parameter(name: str, schema: dict[str, Any], required: bool) -> Parameter:
     description = str(schema.get("description", ""))
     words = frozenset(stems(name))
     choices = _choices(schema, description)
-    item = schema.get("items")
     kind = _kind(schema, words, description, bool(choices))
+    item = schema.get("items")
+    flat = kind == "list" and isinstance(item, dict) and item.get("type") != "array"
     return Parameter(
         name,
         kind,
@@ -118,7 +136,7 @@ def _parameter(name: str, schema: dict[str, Any], required: bool) -> Parameter:
         choices,
         schema.get("default", _advised(description)),
         schema.get("type") == "integer",
-        _parameter(name, item, True) if kind == "list" and isinstance(item, dict) else None,
+        _parameter(name, item, True) if flat and isinstance(item, dict) else None,
     )
 
 
@@ -227,6 +245,7 @@ def fill(
             offers.append((suits, -number, -place, parameter, span))
     arguments: dict[str, Any] = {}
     used: list[Span] = []
+    value = 0.0
     for parameter in wanted:
         _fill_alone(request, spans, parameter, arguments, used)
     for suits, _, _, parameter, span in sorted(offers, key=lambda offer: offer[:3], reverse=True):
@@ -235,24 +254,43 @@ def fill(
             continue
         arguments[parameter.name] = span.value
         used.append(span)
-    return _finish(arguments, used, wanted)
+        value += TELLING.get(parameter.kind, 0.0) * (span.kind == parameter.kind)
+    return _finish(arguments, used, wanted, value)
 
 
-def _finish(arguments: dict[str, Any], used: list[Span], wanted: list[Parameter]) -> Filling:
+def _finish(
+    arguments: dict[str, Any], used: list[Span], wanted: list[Parameter], value: float
+) -> Filling:
     missing, assumed = [], []
     for parameter in wanted:
         if parameter.name in arguments or not parameter.required:
             continue
-        value = "." if parameter.kind == "path" else parameter.default
-        if parameter.kind == "choice" and value is None:
-            value = parameter.choices[0]
-        if value is None:
+        default = _default(parameter)
+        if default is None:
             missing.append(parameter)
         else:
             assumed.append(parameter)
-            arguments[parameter.name] = value
+            arguments[parameter.name] = default
     ordered = {p.name: arguments[p.name] for p in wanted if p.name in arguments}
-    return Filling(ordered, tuple(used), tuple(missing), tuple(assumed))
+    value += sum(
+        TELLING["number"] for span in used if span.kind in ("choice", "assignment", "quoted")
+    )
+    value += sum(TELLING["list"] for span in used if span.kind == "json")
+    value += sum(
+        TELLING.get(p.item.kind, 0.0)
+        for p in wanted
+        if p.name in arguments and p.item and p.kind == "list"
+    )
+    return Filling(ordered, tuple(used), value, tuple(missing), tuple(assumed))
+
+
+def _default(parameter: Parameter) -> Any:
+    """What a required parameter is when the person does not say; None when nobody can tell."""
+    if parameter.default is not None:
+        return parameter.default
+    if parameter.kind == "choice":
+        return parameter.choices[0]
+    return {"path": ".", "boolean": False}.get(parameter.kind)
 
 
 def _fill_alone(
@@ -271,13 +309,39 @@ def _fill_alone(
         used.append(Span("assignment", *assigned.span(), assigned.group()))
     elif parameter.kind == "choice":
         for choice in parameter.choices:
-            match = re.search(rf"(?<!\w){re.escape(str(choice))}(?!\w)", request, re.IGNORECASE)
-            if match and not _overlaps(Span("choice", *match.span(), choice), used):
+            span = _said(choice, request)
+            if span is not None and not _overlaps(span, used):
                 arguments[parameter.name] = choice
-                used.append(Span("choice", *match.span(), choice))
+                used.append(span)
                 return
+    elif parameter.kind in ("list", "object") and (
+        literal := _literal(parameter.kind, spans, used)
+    ):
+        arguments[parameter.name] = literal.value
+        used.append(literal)
     elif parameter.kind == "list" and parameter.item is not None:
         _fill_list(spans, parameter, parameter.item, arguments, used)
+
+
+def _said(choice: Any, request: str) -> Span | None:
+    """Where the request has `choice` as a word of its own."""
+    lowered, word = request.lower(), str(choice).lower()
+    start = lowered.find(word) if word else -1
+    while start >= 0:
+        end = start + len(word)
+        if not (lowered[:start][-1:].isalnum() or lowered[end : end + 1].isalnum()):
+            return Span("choice", start, end, choice)
+        start = lowered.find(word, start + 1)
+    return None
+
+
+def _literal(kind: str, spans: list[Span], used: list[Span]) -> Span | None:
+    """The first list or object that is written as JSON."""
+    type = list if kind == "list" else dict
+    return next(
+        (s for s in spans if isinstance(s.value, type) and not _overlaps(s, used)),
+        None,
+    )
 
 
 def _fill_list(

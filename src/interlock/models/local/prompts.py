@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ToolDefinition
+from interlock.models.local.ranking import Candidate
 
-__all__ = ["chat_prompt"]
+__all__ = ["chat_prompt", "choice_grammar", "choice_prompt", "own_name"]
 
-_TURNS = 6  # how many of the newest messages are shown to the model
-_LETTERS = 600  # and how much of each
+# No token is shorter than a byte, so this bounds the tokens too: with the examples and the
+# longest answer it stays within the context.
+_BYTES = 2_800
 
 _CHAT = """\
 These are questions to a friendly assistant, with its short and correct answers.
@@ -40,20 +42,69 @@ A: {abilities}
 """
 
 
+_CHOICE = """\
+Choose the tool for each request.
+
+Tools:
+play_song: Play a song by its title
+set_alarm: Set an alarm for a time of day
+get_stock_price: Get the latest price of a share
+Request: Wake me at half past six
+Tool: set_alarm
+Request: What does a share of the railway cost?
+Tool: get_stock_price
+
+Tools:
+translate: Translate a text into another language
+resize_image: Change the width and height of an image
+add_contact: Add a person to the address book
+Request: Make photo.png 800 pixels wide
+Tool: resize_image
+
+Tools:
+"""
+
+
 def chat_prompt(messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> str:
     """The page of questions that ends where the answer to the newest one begins."""
-    page = _CHAT.format(abilities=abilities(tools))
-    said = [m for m in messages if isinstance(m, UserMessage | AssistantMessage) and m.content]
-    for message in said[-_TURNS:]:
-        text = " ".join(message.content.split())[:_LETTERS]
-        page += f"Q: {text}\n" if isinstance(message, UserMessage) else f"A: {text}\n\n"
-    return page + "A:"
+    room = _BYTES
+    lines: list[str] = []
+    for message in reversed(messages):
+        if not isinstance(message, UserMessage | AssistantMessage) or not message.content:
+            continue
+        text = cut(" ".join(message.content.split()), room // 2)
+        lines.append(f"Q: {text}\n" if isinstance(message, UserMessage) else f"A: {text}\n\n")
+        room -= len(lines[-1].encode())
+        if room < 200:
+            break
+    return _CHAT.format(abilities=abilities(tools)) + "".join(reversed(lines)) + "A:"
+
+
+def choice_prompt(request: str, candidates: Sequence[Candidate]) -> str:
+    """A page of chosen tools that ends where the choice between `candidates` begins."""
+    tools = "".join(f"{own_name(c)}: {cut(c.entry.summary, 120)}\n" for c in candidates)
+    return f"{_CHOICE}{tools}Request: {cut(' '.join(request.split()), 400)}\nTool:"
+
+
+def choice_grammar(candidates: Sequence[Candidate]) -> str:
+    """GBNF for the name of one of `candidates`. Wire names need no escapes."""
+    return "root ::= " + " | ".join(f'" {own_name(c)}"' for c in candidates)
+
+
+def own_name(candidate: Candidate) -> str:
+    """The tool's name without the server's."""
+    return candidate.entry.definition.name.rpartition("__")[2]
+
+
+def cut(text: str, size: int) -> str:
+    """The beginning of `text`, at most `size` bytes of UTF-8."""
+    return text.encode()[:size].decode(errors="ignore")
 
 
 def abilities(tools: Sequence[ToolDefinition]) -> str:
     """One sentence about the servers whose tools can be used."""
     servers = dict.fromkeys(tool.name.rpartition("__")[0] for tool in tools)
-    names = ", ".join(name for name in servers if name)
+    names = cut(", ".join(name for name in servers if name), 200)
     if not names:
         return "I can answer simple questions and chat with you."
     return f"I can answer simple questions, and I can use these tools for you: {names}."

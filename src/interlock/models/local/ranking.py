@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -12,7 +13,7 @@ from msgspec import Struct
 from interlock.models import ToolDefinition
 from interlock.models.local.filling import Filling, Parameter, fill, parameters
 from interlock.models.local.spans import Span, find_spans
-from interlock.models.local.words import COMMON, bag, similarity, stems
+from interlock.models.local.words import CHANGING, COMMON, bag, similarity, stems
 
 __all__ = ["Candidate", "Catalogue"]
 
@@ -36,6 +37,11 @@ class Candidate(Struct, frozen=True):
     filling: Filling
     score: float
 
+    @property
+    def callable(self) -> bool:
+        """Whether every required argument is there."""
+        return not self.filling.missing
+
 
 class Weights(Struct, frozen=True):
     """What counts how much. Fitted on requests for other servers than the benchmark's."""
@@ -50,18 +56,31 @@ class Weights(Struct, frozen=True):
     coverage: float = 1.0  # how much of the request speaks of the tool
     precision: float = 0.6  # how much of the tool's name or summary the request speaks of
     verb: float = 0.25  # the request begins with what the tool does
-    value: float = 0.15  # a value of the request that the tool takes
+    value: float = 0.4  # a value of the request that the tool takes
     unused: float = 0.25  # a value of the request that the tool cannot take
     guessed: float = 0.3  # an argument that is only a word left over
-    assumed: float = 0.15
+    assumed: float = 0.4
     missing: float = 1.0
     missing_text: float = 0.5
-    common: float = 0.3  # rarity of words such as "show"
+    knowledge: float = 0.4  # asks what, why or who about the world
+    changing: float = 0.3  # asks to see something, of a tool that changes something
+    common: float = 0.2  # rarity of words such as "show"
 
 
 WEIGHTS = Weights()
+LONGEST = 2_000  # characters of a request that are looked at
+_KNOWLEDGE = re.compile(
+    r"(?:what (?:is|are|was) an?\b|why\b|who(?:se|m)?\b|how (?:do|does|did|to|can|come)\b|explain\b"
+    r"|define\b|.*\bmean(?:s|ing)?\b|in (?:one|a few|two) (?:sentence|word)s?\b)",
+    re.IGNORECASE,
+)
+_LOOK = re.compile(
+    r"(?:please |can you |could you )*(?:show|list|get|display|view|see|tell|read|print|compare"
+    r"|what|which|how|is|are|does|do|who|where|when)\b",
+    re.IGNORECASE,
+)
 # Values that are hardly there by accident.
-DEFINITE = bag("zone clock date url email path number expression sql choice assignment quoted")
+DEFINITE = bag("zone clock date url email path number expression sql quoted")
 
 
 class Catalogue:
@@ -73,6 +92,7 @@ class Catalogue:
 
     def rank(self, request: str) -> list[Candidate]:
         """Every tool with its score, best first. Equal scores keep the order of the tools."""
+        request = request[:LONGEST]
         spans = find_spans(request)
         candidates = [self._weigh(request, spans, entry) for entry in self.entries]
         return sorted(candidates, key=lambda candidate: -candidate.score)
@@ -80,27 +100,42 @@ class Catalogue:
     def _weigh(self, request: str, spans: list[Span], entry: Entry) -> Candidate:
         filling = fill(request, spans, list(entry.parameters), entry.vocabulary)
         words = stems(_without(request, filling.spans))
-        score = self._about(words, entry) + _values(spans, filling)
+        score = self._about(words, filling, entry) + _values(spans, filling)
+        if _KNOWLEDGE.match(request) and not filling.value:
+            score -= WEIGHTS.knowledge
+        if _LOOK.match(request) and CHANGING & {*entry.name[:1], *entry.summary_words[:1]}:
+            score -= WEIGHTS.changing
         return Candidate(entry, filling, score)
 
-    def _about(self, words: list[str], entry: Entry) -> float:
-        """How much the words of the request and those of the tool have in common."""
-        coverage = self._share(words, lambda word: _found(word, entry.fields))
+    def _about(self, words: list[str], filling: Filling, entry: Entry) -> float:
+        """How much the request and the tool have in common."""
+        # A value of the tool's own kind is as good as a word.
+        value = min(1.0, filling.value)
+        total = sum(map(self._rare, words)) + value
+        covered = sum(self._rare(word) * _found(word, entry.fields) for word in words) + value
         precision = max(
-            self._share(tool_words, lambda word: _nearest(word, words)) * weight
-            for tool_words, weight in ((entry.name, 1.0), (entry.summary_words, 0.9))
+            self._share(own, words) * weight
+            for own, weight in ((entry.name, 1.0), (entry.summary_words, 0.9))
         )
-        begins = words[:1]
         verb = max(
-            (similarity(w, t[0]) for w in begins for t in (entry.name, entry.summary_words) if t),
+            (
+                similarity(words[0], own[0]) * max(0.5, self._rare(words[0]))
+                for own in (entry.name, entry.summary_words)
+                if own and words
+            ),
             default=0.0,
         )
-        return WEIGHTS.coverage * coverage + WEIGHTS.precision * precision + WEIGHTS.verb * verb
+        return (
+            WEIGHTS.coverage * (covered / total if total else 0.0)
+            + WEIGHTS.precision * precision
+            + WEIGHTS.verb * verb
+        )
 
-    def _share(self, words: Sequence[str], found: Callable[[str], float]) -> float:
-        """The part of `words`, by what each one tells, that is `found` (0 to 1)."""
-        total = sum(self._rare(word) for word in words)
-        return sum(self._rare(word) * found(word) for word in words) / total if total else 0.0
+    def _share(self, own: Sequence[str], words: Sequence[str]) -> float:
+        """The part of a tool's `own` words, by what each one tells, that the request has."""
+        # The least total keeps a name like "show" from being all that can be asked for.
+        total = max(0.6, sum(map(self._rare, own)))
+        return sum(self._rare(word) * _nearest(word, words) for word in own) / total
 
     def _rare(self, word: str) -> float:
         """How much a word tells: 1 for one that no or one tool has, less for common ones."""
@@ -115,8 +150,11 @@ class Catalogue:
 def _entry(tool: ToolDefinition) -> Entry:
     server, _, name = tool.name.rpartition("__")
     summary, _, rest = tool.description.strip().partition("\n")
-    schema = msgspec.json.decode(tool.input_schema)
-    wanted = tuple(parameters(schema if isinstance(schema, dict) else {}))
+    try:
+        schema = msgspec.json.decode(tool.input_schema, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        schema = {}
+    wanted = tuple(parameters(schema))
     own = [word for word in stems(name) if word not in stems(server)]
     places = [
         (WEIGHTS.server, stems(server)),
@@ -149,13 +187,12 @@ def _nearest(word: str, others: Sequence[str]) -> float:
 
 def _values(spans: Sequence[Span], filling: Filling) -> float:
     """How well the values in the request are the ones that the tool asks for."""
-    definite = [span for span in spans if span.kind not in ("object", "name", "identifier")]
-    used = sum(1 for span in filling.spans if span.kind in DEFINITE)
+    definite = [span for span in spans if span.kind in DEFINITE]
     unused = sum(1 for span in definite if not _covered(span, filling.spans))
     guessed = sum(1 for span in filling.spans if span.kind == "word")
     text = sum(1 for parameter in filling.missing if parameter.kind == "text")
     return (
-        WEIGHTS.value * min(2, used)
+        WEIGHTS.value * min(1.5, filling.value)
         - WEIGHTS.unused * unused
         - WEIGHTS.guessed * guessed
         - WEIGHTS.assumed * len(filling.assumed)

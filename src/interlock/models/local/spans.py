@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import zoneinfo
 from typing import Any
@@ -25,12 +26,13 @@ class Span(Struct, frozen=True):
 
 
 _NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
-NUMBERS = dict(zip(re.findall(r"\w+", _NUMBER_WORDS), range(13), strict=True))
+NUMBERS: dict[str, int] = dict(zip(re.findall(r"\w+", _NUMBER_WORDS), range(13), strict=True))
 _OPERAND = r"(?:\d+(?:\.\d+)?|\b[a-z]{2,7}\([^()]*\)|\b[a-zA-Z]\b|\((?:[^()]|\([^()]*\))*\))"
 _OPERATOR = r"\s*(?:\*\*|==|[-+*/^%=])\s*"
 
 # In order: an earlier kind keeps its characters, and a later one has what is left.
 PATTERNS = {
+    "json": re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\{[^{}]*\}"),
     "quoted": re.compile(
         r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)",
     ),
@@ -107,6 +109,8 @@ def _value(kind: str, match: re.Match[str]) -> Any:
         return _zones()[text.lower().replace(" ", "_")]
     if kind == "quoted":
         return next(group for group in match.groups() if group is not None)
+    if kind == "json":
+        return _json(text)
     if kind == "number":
         return as_number(text)
     if kind == "clock":
@@ -123,6 +127,13 @@ def as_number(text: str) -> int | float:
         return NUMBERS[word]
     number = float(text.replace(",", ""))
     return int(number) if number.is_integer() and "." not in text else number
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def _clock(text: str) -> str:

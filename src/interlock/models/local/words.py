@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-__all__ = ["COMMON", "GENERIC", "bag", "similarity", "stems"]
+__all__ = ["CHANGING", "COMMON", "GENERIC", "bag", "similarity", "stems"]
 
 
 def bag(text: str) -> frozenset[str]:
@@ -20,7 +20,7 @@ _IDLE = bag(
     not no nor but if then than so too very just please i me my mine we us our you your he she they
     them their his her what which who whom whose when where why how there here hi hello hey let s t
     re ve ll d m right now yet up out about into any some all each other using use used given via
-    e g eg ie etc per"""
+    e g eg ie etc per many much"""
 )
 # Words of parameter names that say what form a value has, not what it is.
 GENERIC = bag("name id type value text string path title code key")
@@ -82,8 +82,17 @@ _GROUPS: dict[str, set[int]] = {}
 for _number, _row in enumerate(_ALIKE):
     for _each in _row.split():
         _GROUPS.setdefault(_stem(_each), set()).add(_number)
+CHANGING = frozenset(
+    map(
+        _stem,
+        bag(
+            "create make add delete remove drop erase write save store record put change switch "
+            "modify update set edit send move rename commit kill close reset undo revert"
+        ),
+    )
+)
 # What any tool may do says little about which one is meant.
-COMMON = frozenset(map(_stem, bag("show get view display print see fetch list read tell give")))
+COMMON = frozenset(map(_stem, bag("say show get view display print see fetch list read tell give")))
 
 
 _NONE: set[int] = set()
