@@ -145,7 +145,7 @@ def id_of(frame: bytes) -> RequestId | None:
     return id
 
 
-_ID = rb'"id"\s*:\s*(\d{1,18}|"[\w.:-]{1,64}")\s*'
+_ID = rb'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:-]{1,64}")\s*'
 _LEADING_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
 _TRAILING_ID = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
 # Ids of the peer's requests are its own, and say nothing about ours.
