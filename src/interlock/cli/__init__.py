@@ -20,7 +20,7 @@ from interlock import __version__
 from interlock.cli.terminal import complain
 from interlock.errors import InterlockError
 
-_COMMANDS = ("chat", "tools")
+_COMMANDS = ("chat", "tools", "call", "servers", "conversations", "doctor")
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 _HUNG_UP = 128 + signal.SIGHUP
 

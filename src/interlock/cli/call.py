@@ -1,0 +1,206 @@
+"""`interlock call`: one tool, from the command line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from interlock.cli import sources
+from interlock.cli.running import run
+from interlock.cli.terminal import emit, emit_json
+from interlock.errors import InvalidArguments, UnknownTool
+
+if TYPE_CHECKING:
+    from interlock.config import Config, ServerConfig
+    from interlock.types import CallToolResult, Content
+
+
+@click.command()
+@click.argument("address", metavar="SERVER:TOOL")
+@click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option("--arguments", metavar="JSON", help="All arguments at once, as a JSON object.")
+@sources.config_option
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long to wait without progress; else the server's own limit.",
+)
+@sources.json_option
+def call(
+    address: str,
+    pairs: tuple[str, ...],
+    arguments: str | None,
+    config: Path | None,
+    timeout: float | None,
+    as_json: bool,
+) -> int:
+    """Call a tool and print its result. Exits with 1 when the tool reports an error.
+
+    A VALUE is text where the tool's schema takes text; anything else is read as JSON: numbers,
+    true, null, ["lists"], {"objects": 1}. Only the tool's own server is started.
+
+    \b
+    Example:
+      interlock call time:get_current_time timezone=Asia/Tokyo
+      interlock call git:git_log --arguments '{"repo_path": ".", "max_count": 3}' --json
+    """
+    server, colon, tool = address.partition(":")
+    if not (server and colon and tool):
+        raise click.UsageError(f"{address!r} is not a tool's address: write SERVER:TOOL")
+    given = _given(pairs)
+    rest = _object(arguments)
+    if twice := sorted(given.keys() & rest.keys()):
+        raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
+    servers = _only(sources.load(config), server)
+    return run(_call(servers, address, given, rest, timeout, as_json))
+
+
+async def _call(
+    servers: dict[str, ServerConfig],
+    address: str,
+    given: dict[str, str],
+    rest: dict[str, Any],
+    timeout: float | None,
+    as_json: bool,
+) -> int:
+    from interlock.toolbox import Toolbox
+
+    async with Toolbox(servers) as toolbox:
+        entry = toolbox.find(address)
+        arguments = typed(given, entry.tool.input_schema) | rest
+        result = await toolbox.call(address, arguments, timeout=timeout)
+    if as_json:
+        emit_json(_fields(result))
+    else:
+        emit(told(result))
+    return int(result.is_error)
+
+
+def _only(config: Config, name: str) -> dict[str, ServerConfig]:
+    """Return the one server that is called `name` in addresses."""
+    by_name = {server.namespace or key: key for key, server in config.servers.items()}
+    if name not in by_name:
+        near = difflib.get_close_matches(name, by_name, 1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(by_name) or 'none'}"
+        raise UnknownTool(f"no server {name!r} in {config.path or 'any configuration'}: {hint}")
+    return {by_name[name]: config.servers[by_name[name]]}
+
+
+# Arguments
+
+
+def _given(pairs: Iterable[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise click.UsageError(f"{pair!r} is not KEY=VALUE")
+        if key in given:
+            raise click.UsageError(f"{key} is given twice")
+        given[key] = value
+    return given
+
+
+def _object(arguments: str | None) -> dict[str, Any]:
+    if arguments is None:
+        return {}
+    try:
+        return msgspec.json.decode(arguments, type=dict[str, Any])
+    except msgspec.ValidationError:
+        raise click.UsageError("--arguments is not a JSON object") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise click.UsageError(f"--arguments is not JSON: {error}") from None
+
+
+def typed(given: dict[str, str], schema: dict[str, Any]) -> dict[str, Any]:
+    """Make JSON values of what was typed: text where the schema takes text, else JSON.
+
+    Where the schema does not say, what reads as JSON is JSON.
+
+    Raises:
+        InvalidArguments: A value is not JSON and must not be text.
+    """
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, dict) else {}
+    return {
+        key: _value(key, text, _types(known.get(key), schema, 0)) for key, text in given.items()
+    }
+
+
+def _value(key: str, text: str, types: set[str]) -> Any:
+    if "string" in types:
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        if not types:
+            return text
+        raise InvalidArguments(
+            f"{key}={text!r}: must be JSON for {' or '.join(sorted(types))}"
+        ) from None
+
+
+_KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_DEEPEST = 8  # references and alternatives inside each other
+
+
+def _types(part: Any, schema: dict[str, Any], depth: int) -> set[str]:
+    """Return which JSON types a part of the schema allows; none when it does not say."""
+    if not isinstance(part, dict) or depth > _DEEPEST:
+        return set()
+    if "type" in part:
+        named = part["type"]
+        return {each for each in (named if isinstance(named, list) else [named]) if each}
+    if "const" in part or isinstance(part.get("enum"), list):
+        values = [part["const"]] if "const" in part else part["enum"]
+        return {_KINDS.get(type(value), "object or array") for value in values}
+    match str(part.get("$ref", "")).split("/"):
+        case ["#", ("$defs" | "definitions") as section, name]:
+            definitions = schema.get(section)
+            target = definitions.get(name) if isinstance(definitions, dict) else None
+            return _types(target, schema, depth + 1)
+    alternatives = [
+        each
+        for keyword in ("anyOf", "oneOf", "allOf")
+        if isinstance(part.get(keyword), list)
+        for each in part[keyword]
+    ]
+    return set().union(*(_types(each, schema, depth + 1) for each in alternatives))
+
+
+# Results
+
+
+def told(result: CallToolResult) -> str:
+    """Write a result for a person: all of its text, and what else there is."""
+    if not result.content and result.structured is not None:
+        return msgspec.json.format(msgspec.json.encode(result.structured), indent=2).decode()
+    return "\n".join(_described(block) for block in result.content)
+
+
+def _described(block: Content) -> str:
+    from interlock import types
+
+    match block:
+        case types.TextContent():
+            return block.text
+        case types.ImageContent() | types.AudioContent():
+            return f"[{block.mime_type}, {len(block.data) * 3 // 4} bytes: --json has them]"
+        case types.EmbeddedResource():
+            return block.resource.text or f"[resource {block.resource.uri}: --json has it]"
+        case types.ResourceLink():
+            return f"[resource {block.uri}]"
+        case types.UnknownContent():
+            return f"[content of the unknown type {block.fields.get('type')!r}: --json has it]"
+    return "[content for a model: --json has it]"
+
+
+def _fields(result: CallToolResult) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(result)
+    return fields

@@ -1,0 +1,187 @@
+"""`interlock conversations`: what was said, in this and other programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from interlock.cli import sources
+from interlock.cli.running import run
+from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, safe_line, say
+from interlock.messages import AssistantMessage, Message, ToolMessage
+
+if TYPE_CHECKING:
+    from interlock.store import Conversation, Store
+
+_T = TypeVar("_T")
+_id = click.argument("id", metavar="ID")
+
+
+@click.group()
+def conversations() -> None:
+    """List, show, delete and export conversations.
+
+    They are kept in the file or PostgreSQL database that INTERLOCK_DATABASE names, else in your
+    data folder. The beginning of an ID will do wherever it means one conversation only.
+
+    \b
+    Example:
+      interlock conversations list
+      interlock conversations show k3f
+    """
+
+
+@conversations.command("list")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="At most.")
+@sources.json_option
+def list_(limit: int, as_json: bool) -> None:
+    """List conversations, the last used first.
+
+    \b
+    Example:
+      interlock conversations list --limit 10
+    """
+    found = _with_store(lambda store: store.list(limit))
+    if as_json:
+        emit_json(found)
+        return
+    emit_table(
+        (
+            each.id,
+            f"{each.updated.astimezone():%Y-%m-%d %H:%M}",
+            f"{each.message_count:4} messages",
+            each.model,
+            each.title,
+        )
+        for each in found
+    )
+    if not found:
+        say("no conversations yet: `interlock chat` begins one")
+
+
+@conversations.command()
+@_id
+def show(id: str) -> None:
+    """Print a conversation; tools' results are marked [TOOL].
+
+    \b
+    Example:
+      interlock conversations show k3f
+    """
+    _, messages = _with_store(lambda store: _read(store, id))
+    for message in messages:
+        emit(_transcript(message))
+
+
+@conversations.command()
+@_id
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(id: str, yes: bool) -> None:
+    """Delete a conversation for good.
+
+    \b
+    Example:
+      interlock conversations delete k3f
+    """
+    found = _with_store(lambda store: store.resolve(id))
+    if not yes:
+        if not is_terminal(sys.stdin):
+            raise click.UsageError("nobody to ask: add --yes to delete it")
+        title = safe_line(found.title, 60)
+        click.confirm(f"Delete {found.id}, {title!r}?", abort=True, err=True)
+    _with_store(lambda store: store.delete(found.id))
+    say(f"deleted {found.id}")
+
+
+@conversations.command()
+@_id
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "markdown"]),
+    default="json",
+    show_default=True,
+    help="How to write it.",
+)
+def export(id: str, form: str) -> None:
+    """Print a whole conversation for other programs.
+
+    \b
+    Example:
+      interlock conversations export k3f > conversation.json
+      interlock conversations export k3f --format markdown
+    """
+    conversation, messages = _with_store(lambda store: _read(store, id))
+    if form == "json":
+        emit_json({**msgspec.to_builtins(conversation), "messages": messages})
+        return
+    emit(f"# {conversation.title or conversation.id}\n")
+    for message in messages:
+        emit(_markdown(message))
+
+
+# Reading
+
+
+def _with_store(work: Callable[[Store], Awaitable[_T]]) -> _T:
+    async def opened() -> _T:
+        from interlock.store import Store
+
+        async with Store.open() as store:
+            return await work(store)
+
+    return run(opened())
+
+
+async def _read(store: Store, id: str) -> tuple[Conversation, list[Message]]:
+    conversation = await store.resolve(id)
+    return conversation, await store.messages(conversation.id)
+
+
+# Writing
+
+
+def _transcript(message: Message) -> str:
+    match message:
+        case ToolMessage():
+            failed = " failed" if message.is_error else ""
+            return f"[TOOL] {message.name}{failed}: {message.content}"
+        case AssistantMessage():
+            lines = [f"[ASSISTANT] {message.content}"] if message.content else []
+            lines += [f"[CALL] {call.name} {_json(call.input)}" for call in message.tool_calls]
+            return "\n".join(lines or ["[ASSISTANT]"])
+    return f"[{_role(message).upper()}] {message.content}"
+
+
+def _markdown(message: Message) -> str:
+    match message:
+        case ToolMessage():
+            failed = ", failed" if message.is_error else ""
+            return f"## tool `{message.name}`{failed}\n\n{_fenced(message.content)}\n"
+        case AssistantMessage():
+            parts = [message.content] if message.content else []
+            parts += [
+                f"Calls `{call.name}`:\n\n{_fenced(_json(call.input), 'json')}"
+                for call in message.tool_calls
+            ]
+            return "## assistant\n\n" + "\n\n".join(parts) + "\n"
+    return f"## {_role(message)}\n\n{message.content}\n"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _role(message: Message) -> str:
+    return str(message.__struct_config__.tag)

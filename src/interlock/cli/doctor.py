@@ -1,0 +1,208 @@
+"""`interlock doctor`: is everything in order, and if not, what to do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+from interlock import __version__
+from interlock.cli import sources
+from interlock.cli.running import run
+from interlock.cli.servers import is_broken, status_rows, statuses, warn_of_missing
+from interlock.cli.terminal import emit_json, emit_table, warn
+from interlock.errors import InterlockError, MissingExtra
+
+if TYPE_CHECKING:
+    from interlock.member import ServerStatus
+
+_PACKAGES = (
+    "msgspec",
+    "aiohttp",
+    "jsonschema-rs",
+    "sqlalchemy",
+    "prompt-toolkit",
+    "anthropic",
+    "openai",
+    "xllamacpp",
+)
+
+
+class Child(Struct, frozen=True):
+    """A server's process, of any interlock of this user."""
+
+    id: int
+    command: str
+    parent: int  # the interlock that started it
+    orphan: bool  # its interlock has gone
+
+
+class Report(Struct):
+    """What the doctor found; `problems` has a line for each thing that is broken."""
+
+    versions: dict[str, str]
+    config: str = ""  # "" when there is none
+    servers: list[Any] = []
+    children: list[Child] = []
+    keys: dict[str, bool] = {}  # variable -> is it set
+    model: str = ""
+    database: str = ""
+    problems: list[str] = []
+
+
+@click.command()
+@sources.config_option
+@sources.json_option
+def doctor(config: Path | None, as_json: bool) -> int:
+    """Check versions, configuration, servers, processes, keys, model and database.
+
+    Starts the servers to see how they are. Shows which keys are set, never their values. Exits
+    with 1 if something is broken.
+
+    \b
+    Example:
+      interlock doctor
+      interlock doctor --json
+    """
+    report = Report(versions=_versions(), children=children(), keys=_keys())
+    found = run(_look(report, config))
+    if as_json:
+        emit_json(report)
+    else:
+        _print(report, found)
+        warn_of_missing([status for status in found if not is_broken(status)])
+        for problem in report.problems:
+            warn(problem)
+    return int(bool(report.problems))
+
+
+def _print(report: Report, found: list[ServerStatus]) -> None:
+    rows: list[tuple[str, str]] = [*report.versions.items()]
+    rows.append(("config", report.config or "none"))
+    rows += [
+        (f"server {name}", "  ".join(filter(None, rest))) for name, *rest in status_rows(found)
+    ]
+    rows += [
+        (f"process {child.id}", f"{child.command}, of {child.parent}") for child in report.children
+    ]
+    rows += [(name, "set" if there else "not set") for name, there in report.keys.items()]
+    rows += [("model", report.model or "none"), ("database", report.database)]
+    emit_table(rows)
+
+
+async def _look(report: Report, path: Path | None) -> list[ServerStatus]:
+    found = await _servers(report, path)
+    await _model(report)
+    await _database(report)
+    report.problems += [
+        f"process {child.id} ({child.command}) has lost its interlock: end it with kill {child.id}"
+        for child in report.children
+        if child.orphan
+    ]
+    return found
+
+
+async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
+    try:
+        config = sources.load(path)
+        report.config = str(config.path or "")
+        found = await statuses(config.servers)
+    except InterlockError as error:
+        report.problems.append(str(error))
+        return []
+    report.servers = list(found)
+    report.problems += [
+        f"server {status.name!r} {status.state}: {status.reason}"
+        for status in found
+        if is_broken(status)
+    ]
+    return found
+
+
+async def _model(report: Report) -> None:
+    from interlock.models.choose import choose
+
+    try:
+        model = await choose()
+    except InterlockError as error:
+        report.problems.append(str(error))
+        return
+    report.model = model.name
+    await model.close()
+
+
+async def _database(report: Report) -> None:
+    from interlock import store
+    from interlock.store import places
+
+    try:
+        found = places.find(None)
+        if isinstance(found, Path) and not found.exists():
+            report.database = f"{found} (made by the first conversation)"
+            return
+        report.database = str(found) if isinstance(found, Path) else places.public_name(found)
+        async with store.Store.open():
+            pass
+    except MissingExtra as error:
+        report.database += f" ({error})"
+    except InterlockError as error:
+        report.problems.append(str(error))
+
+
+def _versions() -> dict[str, str]:
+    versions = {
+        "interlock": __version__,
+        "python": f"{platform.python_version()} ({sys.executable})",
+    }
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
+
+
+def _keys() -> dict[str, bool]:
+    from interlock.models.choose import PROVIDERS
+
+    return {provider.key: bool(os.environ.get(provider.key)) for provider in PROVIDERS}
+
+
+# Processes
+
+
+def children() -> list[Child]:
+    """List the servers of every interlock that we may look at. Needs /proc."""
+    from interlock.transports.guardian import MARK_VARIABLE
+    from interlock.transports.process import marked
+
+    found = (_child(id, MARK_VARIABLE) for id in marked(f"{MARK_VARIABLE}=", exactly=False))
+    return [child for child in found if child is not None and child.id != os.getpid()]
+
+
+def _child(id: int, variable: str) -> Child | None:
+    try:
+        environment = Path(f"/proc/{id}/environ").read_bytes().split(b"\0")
+        command = Path(f"/proc/{id}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+    except OSError:  # gone meanwhile
+        return None
+    mark = next((each for each in environment if each.startswith(f"{variable}=".encode())), b"")
+    parent, _, rest = mark.decode(errors="replace").partition("=")[2].partition("-")
+    if not parent.isdecimal():
+        return None
+    orphan = _start_of(int(parent)) != rest.partition("-")[0]
+    return Child(id, command.decode(errors="replace")[:200], int(parent), orphan)
+
+
+def _start_of(id: int) -> str | None:
+    """Return when a process was started, as its mark has it; None when it has gone."""
+    try:
+        return Path(f"/proc/{id}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
