@@ -37,7 +37,9 @@ from interlock.types import CallToolResult, Tool
 
 MAX_TOOLS = 1_000
 MAX_DESCRIPTION = 8 * 1024  # characters
+DEFAULT_CONCURRENCY = 16  # calls at once of a server in this program
 LIST_TTL = 300.0  # seconds, when the server does not say
+MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
 MAX_HANGS = 3  # calls in a row without answer; then the server is started anew
 
 # Restarts: at once, then after 0.5 s, 1 s, 2 s ... 30 s; at most 5 a minute.
@@ -117,6 +119,7 @@ class Member:
         self._reason = ""
         self._missing: tuple[str, ...] = ()
         self._listed_until = 0.0
+        self._changes = 0  # how often the server has said that its tools changed
         self._start_seconds = 0.0
         self._validators: dict[str, schema.Validator] = {}
         self._starts: deque[float] = deque()
@@ -126,7 +129,9 @@ class Member:
         self._starting: asyncio.Task[Client] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(getattr(server, "concurrency", 16))
+        self._settings = server if isinstance(server, StdioServer | HttpServer) else None
+        at_once = self._settings.concurrency if self._settings else DEFAULT_CONCURRENCY
+        self._slots = asyncio.Semaphore(at_once)
 
     @property
     def status(self) -> ServerStatus:
@@ -148,7 +153,7 @@ class Member:
 
     async def start(self) -> None:
         """Start it and list its tools; what goes wrong is in `status`."""
-        if not getattr(self._server, "enabled", True):
+        if self._settings is not None and not self._settings.enabled:
             self._state, self._reason = "disabled", "disabled in the configuration"
             return
         try:
@@ -255,6 +260,7 @@ class Member:
     def _list_changed(self, kind: str) -> None:
         if kind == "tools":
             self._listed_until = 0.0
+            self._changes += 1
             if self._refreshing is None:
                 self._refreshing = asyncio.create_task(self.refresh())
                 self._refreshing.add_done_callback(self._refreshed)
@@ -264,18 +270,21 @@ class Member:
 
     async def refresh(self) -> None:
         """Ask for the tools again if the list is not fresh. A server that is down is left so."""
-        client = self._client
-        if client is None or monotonic() < self._listed_until:
-            return
-        try:
-            listing = await _list_tools(client)
-        except InterlockError as error:
-            # The last good list stays; the next call shows whether the server is well.
-            _log.warning("server %r: tools not refreshed: %s", self.name, error)
-            return
-        if client is self._client:
-            self._take(listing)
-            self._on_change()
+        for _ in range(MAX_REFRESHES):
+            client, changes = self._client, self._changes
+            if client is None or monotonic() < self._listed_until:
+                return
+            try:
+                listing = await _list_tools(client)
+            except InterlockError as error:
+                # The last good list stays; the next call shows whether the server is well.
+                _log.warning("server %r: tools not refreshed: %s", self.name, error)
+                return
+            if client is self._client:
+                self._take(listing)
+                self._on_change()
+            if changes != self._changes:  # told of a change while the list was on its way
+                self._listed_until = 0.0
 
     def _take(self, listing: Listing[Tool]) -> None:
         self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
@@ -296,11 +305,11 @@ class Member:
         self._missing = tuple(missing)
 
     def _entry(self, tool: Tool) -> Entry:
-        allowed = getattr(self._server, "tools", None)
-        if allowed is not None and not allowed.admits(tool.name):
+        if self._settings is not None and not self._settings.tools.admits(tool.name):
             raise InvalidArguments("not allowed by the configuration")
         encoded = encode(tool.input_schema)
         schema.check_tool_input(encoded)
+        self._validators[tool.name] = schema.compile(encoded)
         if len(tool.description) > MAX_DESCRIPTION:
             tool = replace(tool, description=tool.description[:MAX_DESCRIPTION] + " [cut]")
         return Entry(
@@ -344,11 +353,8 @@ class Member:
         return result
 
     def _check_arguments(self, entry: Entry, arguments: Mapping[str, Any]) -> None:
-        name = entry.tool.name
-        validator = self._validators.get(name)
-        if validator is None:
-            validator = self._validators[name] = schema.compile(entry.input_schema)
-        errors = validator.errors(arguments)
+        validator = self._validators.get(entry.tool.name)
+        errors = validator.errors(arguments) if validator else []
         if errors:
             raise InvalidArguments(f"{entry.address}: {'; '.join(errors)}")
 

@@ -13,7 +13,7 @@ from typing import Any, Self, Unpack
 
 from interlock import config
 from interlock.client import ClientOptions
-from interlock.config import ServerConfig
+from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.connection import ProgressHandler
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
 from interlock.member import Entry, InProcessServer, Member, ServerStatus
@@ -46,7 +46,9 @@ class Toolbox:
         self._tools: list[Entry] | None = None  # None when it must be put together again
         self._by_name: dict[str, Entry] = {}
         for key, server in servers.items():
-            name = getattr(server, "namespace", None) or key
+            name = key
+            if isinstance(server, StdioServer | HttpServer):
+                name = server.namespace or key
             if name in self._members:
                 raise ConfigError(f"two servers are called {name!r}; give one another namespace")
             self._members[name] = Member(
