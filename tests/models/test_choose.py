@@ -52,11 +52,11 @@ async def lists() -> AsyncIterator[Lists]:
     """A function that starts a server which answers `GET /v1/models`, and returns its URL."""
     runners = []
 
-    async def start(body: bytes | object, status: int = 200) -> str:
+    async def start(body: bytes | object, status: int = 200, location: str = "") -> str:
         async def answer(request: web.Request) -> web.Response:
             asked.append(dict(request.headers))
             encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
-            return web.Response(body=encoded, status=status, headers={"location": "/v1/models"})
+            return web.Response(body=encoded, status=status, headers={"location": location})
 
         app = web.Application()
         app.router.add_get("/v1/models", answer)
@@ -271,11 +271,10 @@ async def test_a_key_goes_before_a_local_server(
         (b'{"data": [{"name": "x"}]}', 200),
         (b'{"data": [{"id": 5}]}', 200),
         (b"\xff\xfe", 200),
-        (b"[" * 100_000, 200),
+        (b'{"x": ' + b"[" * 100_000, 200),
         (b'{"data": [{"id": "' + b"x" * 2_000_000 + b'"}]}', 200),
         (listing(), 200),
         (listing("text-embedding-nomic"), 200),
-        (listing("x"), 302),
         (listing("x"), 401),
         (listing("x"), 500),
     ],
@@ -284,6 +283,16 @@ async def test_what_lists_no_models_is_no_model_server(
     lists: Lists, monkeypatch: pytest.MonkeyPatch, body: object, status: int
 ) -> None:
     monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(body, status),))
+
+    assert (await choose()).name == "local:stand-in"
+
+
+@pytest.mark.usefixtures("embedded")
+async def test_a_local_server_that_sends_us_elsewhere_is_not_followed(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = f"{await lists(listing('x'))}/models"
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(b"", 302, elsewhere),))
 
     assert (await choose()).name == "local:stand-in"
 
@@ -305,7 +314,9 @@ async def test_a_server_that_does_not_answer_in_time_is_passed_over(
     server.close()
 
 
-async def test_a_local_server_that_was_found_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_local_server_that_was_found_answers_and_gets_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     server = wire.server()
     server.script = [wire.says("Noon.")]
     server.models = ["qwen3"]
@@ -313,12 +324,14 @@ async def test_a_local_server_that_was_found_answers(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (f"{server.root}/v1",))
 
     model = await choose()
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
     reply = await complete(model, [UserMessage("What time is it?")])
     await model.close()
     await server.stop()
 
     assert reply.message.content == "Noon."
     assert (server.asked[0].body["model"], server.problems) == ("qwen3", [])
+    assert "canary" not in str(server.asked[0].headers)
 
 
 async def test_when_nothing_is_there_the_ways_out_are_told() -> None:

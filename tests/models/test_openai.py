@@ -166,6 +166,17 @@ async def test_what_the_api_refuses_in_a_tool_is_made_acceptable(
     assert len(function["description"]) == 1024
 
 
+async def test_a_tool_without_parameters_is_offered_with_none(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.says("Yes.")]
+
+    await complete(model, ASK, [ToolDefinition("t", "", b'{"type":"object"}')])
+
+    parameters = server.asked[0].body["tools"][0]["function"]["parameters"]
+    assert parameters == {"type": "object", "properties": {}}
+
+
 # Calls, as servers send them
 
 
@@ -483,14 +494,18 @@ async def test_a_model_that_takes_tools_only_without_reasoning_is_asked_so(
     assert efforts == [None, "none", "none", None]
 
 
-async def test_a_model_that_insists_on_reasoning_is_told_so_once(
+async def test_a_model_that_insists_on_reasoning_with_tools_is_told(
     server: WireServer, model: OpenAIModel
 ) -> None:
     refusal = wire.error(400, "'none' is not supported", param="reasoning_effort")
-    server.script = [refusal, refusal]
+    server.script = [refusal, refusal, refusal]
 
-    with pytest.raises(ModelRefused, match="not supported"):
-        await complete(model, ASK, [TIME])
+    for _ in range(2):
+        with pytest.raises(ModelRefused, match="not supported"):
+            await complete(model, ASK, [TIME])
+
+    efforts = [asked.body.get("reasoning_effort") for asked in server.asked]
+    assert efforts == [None, "none", "none"]
 
 
 # Failing

@@ -133,7 +133,6 @@ class OpenAIModel:
 
     def _connect(self, address: str, key: str) -> _Connection:
         try:
-            import httpx2
             import openai
         except ImportError as error:
             raise MissingExtra("OpenAI and compatible models", "openai") from error
@@ -146,7 +145,7 @@ class OpenAIModel:
             key=key,
             variable=_KEYS[self._provider],
         )
-        failures = (openai.OpenAIError, httpx2.HTTPError, ValueError)
+        failures = (openai.OpenAIError, ValueError)
         return _Connection(client, endpoint, failures, openai.BadRequestError)
 
     async def _ask(
