@@ -155,7 +155,9 @@ class _Link:
             message = json.loads(frame)
             self._server.take(message)
             if "method" not in message:
-                self._asked.pop(message["id"]).set_result(message)
+                asked = self._asked.pop(message["id"], None)
+                if asked is not None:
+                    asked.set_result(message)
             elif "id" in message:
                 self._start(self._answer(message))
 

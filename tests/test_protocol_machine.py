@@ -1,0 +1,308 @@
+"""R-01, by machine: whatever a peer does, each request ends exactly once and nothing raises."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+
+from interlock.client import Client
+from interlock.errors import ConnectionClosed, InterlockError
+from interlock.protocol import Answer, Event, Failure, Protocol, Request
+
+from .scripted_server import LEGACY, MODERN, ScriptedServer, text
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+METHODS = st.sampled_from(
+    ["ping", "initialize", "tools/call", "notifications/progress", "notifications/cancelled"]
+)
+MESSAGES = st.fixed_dictionaries(
+    {"jsonrpc": st.sampled_from(["2.0", "2.0", "2.0", "1.0"])},
+    optional={
+        "id": st.integers(-1, 12) | st.integers(1, 12).map(str) | JSON,
+        "method": METHODS | JSON,
+        "params": st.fixed_dictionaries(
+            {}, optional={"progressToken": st.integers(0, 12), "progress": JSON, "requestId": JSON}
+        )
+        | JSON,
+        "result": JSON,
+        "error": st.fixed_dictionaries({"code": st.integers() | JSON, "message": JSON}) | JSON,
+    },
+)
+BROKEN = [
+    b"",
+    b"hello",
+    b"[",
+    b"[]",
+    b"\xff",
+    b'{"jsonrpc":"2.0","id":%d,"result":NaN}',
+    b"[" * 200,
+]
+
+
+def encode(message: Any) -> bytes:
+    return json.dumps(message).encode()
+
+
+class OneConnection(RuleBasedStateMachine):
+    """A protocol and a peer without manners."""
+
+    ids = Bundle("ids")
+    taken = Bundle("taken")
+
+    @initialize(batches=st.booleans(), answers=st.booleans())
+    def open(self, batches: bool, answers: bool) -> None:
+        self.protocol = Protocol(batches=batches, answers_garbage=answers)
+        self.now = 0.0
+        self.asked: set[int] = set()
+        self.ended: Counter[int] = Counter()
+        self.running: set[int | str] = set()
+        self.given: Counter[int | str] = Counter()  # requests of the peer, by id
+        self.answered: Counter[int | str] = Counter()
+        self.closed = False
+
+    # We
+
+    @rule(
+        target=ids,
+        method=METHODS,
+        timeout=st.none() | st.floats(0, 9),
+        hard_timeout=st.none() | st.floats(0, 9),
+        progress=st.booleans(),
+    )
+    def ask(
+        self, method: str, timeout: float | None, hard_timeout: float | None, progress: bool
+    ) -> int:
+        try:
+            id = self.protocol.request(
+                method, now=self.now, timeout=timeout, hard_timeout=hard_timeout, progress=progress
+            )
+        except ConnectionClosed:
+            assert self.closed
+            return 0
+        assert id not in self.asked
+        self.asked.add(id)
+        return id
+
+    @rule(id=ids)
+    def cancel(self, id: int) -> None:
+        if self.protocol.cancel(id):
+            self.ended[id] += 1
+
+    @rule(seconds=st.floats(0, 5))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.take(list(self.protocol.expire(now=self.now)))
+        deadline = self.protocol.deadline()
+        assert deadline is None or deadline > self.now
+
+    @rule(id=consumes(taken), fails=st.booleans())
+    def reply(self, id: int | str, fails: bool) -> None:
+        if fails:
+            self.protocol.reply_error(id, -32603, "no")
+        else:
+            self.protocol.reply(id, b"{}")
+        self.running.discard(id)
+
+    @rule(chance=st.integers(0, 9))
+    def close(self, chance: int) -> None:
+        if chance == 0:  # now and then, or there would be little else to see
+            self.take(list(self.protocol.close()))
+            self.closed = True
+            self.running.clear()
+
+    # The peer
+
+    @rule(id=ids, result=JSON)
+    def answer(self, id: int, result: Any) -> None:
+        was_open = id in self.asked and not self.ended[id]
+        self.receive(encode({"jsonrpc": "2.0", "id": id, "result": result}))
+        assert not was_open or self.ended[id] == 1
+
+    @rule(id=ids, result=JSON)
+    def answer_with_another_type_of_id(self, id: int, result: Any) -> None:
+        was_open = id in self.asked and not self.ended[id]
+        for wrong in (str(id), float(id), None):
+            self.receive(encode({"jsonrpc": "2.0", "id": wrong, "result": result}))
+        assert not was_open or not self.ended[id]
+
+    @rule(id=ids, error=JSON)
+    def fail(self, id: int, error: Any) -> None:
+        self.receive(encode({"jsonrpc": "2.0", "id": id, "error": error}))
+
+    @rule(id=ids, progress=st.floats(-9, 9))
+    def progress(self, id: int, progress: float) -> None:
+        params = {"progressToken": id, "progress": progress}
+        self.receive(
+            encode({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        )
+
+    @rule(target=taken, id=st.integers(0, 5) | st.sampled_from("ab"))
+    def be_asked(self, id: int | str) -> int | str:
+        self.receive(encode({"jsonrpc": "2.0", "id": id, "method": "ping"}))
+        return id
+
+    @rule(id=taken)
+    def take_back(self, id: int | str) -> None:
+        params = {"requestId": id}
+        self.receive(
+            encode({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        )
+
+    @rule(message=MESSAGES)
+    def say_anything(self, message: Any) -> None:
+        self.receive(encode(message))
+
+    @rule(messages=st.lists(MESSAGES | st.just(1), max_size=5))
+    def say_a_batch(self, messages: list[Any]) -> None:
+        self.receive(encode(messages))
+
+    @rule(broken=st.sampled_from(BROKEN) | st.binary(max_size=20), id=ids)
+    def say_garbage(self, broken: bytes, id: int) -> None:
+        self.receive(broken % id if b"%d" in broken else broken)
+
+    # What must hold
+
+    def receive(self, frame: bytes) -> None:
+        self.take(self.protocol.receive(frame, now=self.now))
+
+    def take(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Answer | Failure):
+                assert not self.closed
+                assert isinstance(event.id, int)
+                self.ended[event.id] += 1
+            elif isinstance(event, Request):
+                self.given[event.id] += 1
+
+    @invariant()
+    def each_request_ends_once(self) -> None:
+        assert all(count == 1 for count in self.ended.values())
+        assert set(self.ended) <= self.asked
+        assert self.protocol.pending == len(self.asked) - len(self.ended)
+
+    @invariant()
+    def nothing_is_late_for_nobody(self) -> None:
+        if self.protocol.pending == 0:
+            assert self.protocol.deadline() is None
+        if self.closed:
+            assert self.protocol.pending == self.protocol.running == 0
+
+    @invariant()
+    def each_request_of_the_peer_is_answered_at_most_once(self) -> None:
+        for frame in self.protocol.frames_to_send():
+            assert not self.closed
+            sent = json.loads(frame)
+            for each in sent if isinstance(sent, list) else [sent]:
+                if "method" not in each and "id" in each:
+                    self.answered[each["id"]] += 1
+        # A refused request (too many, id in use) is never given; here there are never too many.
+        assert all(self.answered[id] <= self.given[id] for id in self.answered)
+
+    def teardown(self) -> None:
+        if hasattr(self, "protocol"):
+            self.take(list(self.protocol.close()))
+            assert set(self.ended) == self.asked
+            assert (self.protocol.pending, self.protocol.deadline()) == (0, None)
+
+
+class OneClient(RuleBasedStateMachine):
+    """A client whose server answers in any order, twice, not at all, or goes away."""
+
+    calls = Bundle("calls")
+
+    @initialize(revision=st.sampled_from([LEGACY, MODERN]))
+    def open(self, revision: str) -> None:
+        self.runner = asyncio.Runner()
+        self.unheard: list[Any] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.runner.run(self.connect(revision))
+
+    async def connect(self, revision: str) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: self.unheard.append(context))
+        self.server = ScriptedServer(revision, {"tools/call": lambda _: None})
+        self.client = Client(self.server.connect, revision=revision)
+        await self.client.open()
+
+    def run(self, turns: int = 10) -> None:
+        async def turn() -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+        self.runner.run(turn())
+
+    def ids(self) -> list[int]:
+        return [each["id"] for each in self.server.received if each.get("method") == "tools/call"]
+
+    def say(self, message: Any) -> None:
+        async def say() -> None:
+            self.server.send(message)
+
+        self.runner.run(say())
+
+    @rule(target=calls, turns=st.integers(0, 3))
+    def call(self, turns: int) -> int:
+        async def start() -> None:
+            self.tasks.append(asyncio.create_task(self.client.call_tool("x", {})))
+
+        self.runner.run(start())
+        self.run(turns)
+        return len(self.tasks) - 1
+
+    @rule(call=calls, turns=st.integers(0, 3))
+    def cancel(self, call: int, turns: int) -> None:
+        self.tasks[call].cancel()
+        self.run(turns)
+
+    @rule(data=st.data(), turns=st.integers(0, 3))
+    def answer(self, data: st.DataObject, turns: int) -> None:
+        result = {"resultType": "complete", **text("well")}
+        id = data.draw(st.sampled_from(self.ids() or [99]))
+        self.say({"jsonrpc": "2.0", "id": id, "result": result})
+        self.run(turns)
+
+    @rule(data=st.data(), message=MESSAGES)
+    def say_anything(self, data: st.DataObject, message: Any) -> None:
+        self.say(message)
+        self.say(data.draw(st.sampled_from(BROKEN[:5])))
+
+    @rule(how=st.sampled_from(["closed here", "closed there"]), chance=st.integers(0, 4))
+    def end(self, how: str, chance: int) -> None:
+        if chance == 0:
+            self.runner.run(self.client.close() if how == "closed here" else self.server.end())
+
+    @rule()
+    def breathe(self) -> None:
+        self.run()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "runner"):
+            return
+        try:
+            self.runner.run(self.client.close())
+            self.run()
+            for task in self.tasks:
+                assert task.done()
+                if not task.cancelled() and task.exception() is not None:
+                    assert isinstance(task.exception(), InterlockError)
+            assert not self.unheard
+        finally:
+            self.runner.close()
+
+
+TestOneConnection = OneConnection.TestCase
+TestOneConnection.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestOneClient = OneClient.TestCase
+TestOneClient.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
