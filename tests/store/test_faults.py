@@ -6,7 +6,6 @@ import ast
 import asyncio
 import ctypes
 import os
-import re
 import sqlite3
 import stat
 import subprocess
@@ -409,7 +408,7 @@ async def test_a_server_that_cannot_be_reached_is_named_without_the_password(url
 
 async def test_a_database_that_does_not_exist_is_named(postgres: str):
     with pytest.raises(StoreError, match='database "nowhere" does not exist'):
-        await fill(re.sub(r"/test\d+", "/nowhere", postgres))
+        await fill(postgres.replace("/postgres?", "/nowhere?"))
 
 
 async def test_a_broken_connection_is_replaced(postgres: str):
@@ -429,10 +428,12 @@ async def test_a_broken_connection_is_replaced(postgres: str):
 
 async def test_a_server_without_rights_for_us_says_so(postgres: str, change):
     await fill(postgres)
+    schema = postgres.rpartition("=")[2]
     await change(
         postgres,
         "CREATE ROLE reader LOGIN",
-        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader",
+        f"GRANT USAGE ON SCHEMA {schema} TO reader",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO reader",
     )
 
     async with Store.open(postgres.replace("interlock@", "reader@")) as store:

@@ -40,6 +40,7 @@ class Conversation(Struct, frozen=True):
 # `Store.list` hides the builtin in the annotations that follow it.
 _Conversations: TypeAlias = list[Conversation]
 _Messages: TypeAlias = list[Message]
+_Rows: TypeAlias = list[dict[str, str | None]]
 
 
 class Store:
@@ -161,15 +162,18 @@ class Store:
     async def append(self, id: str, *messages: Message) -> None:
         """Add messages at the end, all or none, next to each other; durable when it returns.
 
+        A cancelled call ends when it is certain which of the two it was.
+
         Raises:
-            StoreError: Also when a tool call's input is not JSON.
+            UnknownConversation: It has been deleted, or never was.
+            StoreError: A tool call's input is not JSON, or the database fails.
         """
         rows = [row(message) for message in messages]
         if rows:
             await self._database.write(lambda connection: _append(connection, id, rows))
 
     async def messages(self, id: str) -> _Messages:
-        """Return the messages exactly as they were added."""
+        """Return the messages exactly as they were added, valid for a provider or not."""
         return await self._database.read(lambda connection: _messages(connection, id))
 
     async def resume(self, id: str) -> _Messages:
@@ -177,6 +181,8 @@ class Store:
 
         Tool calls that a crash or an interrupt left without an answer are answered as
         interrupted; those at the end are kept, so that everybody sees what the model was told.
+        Nobody else should be at work on the conversation: a result that comes after this is kept
+        too, but not told to the model any more.
         """
         messages = await self.messages(id)
         if not open_calls(messages):
@@ -228,8 +234,6 @@ async def _messages(connection: AsyncConnection, id: str) -> _Messages:
             raise _unknown(id)
     return [message_of(row._asdict()) for row in rows]
 
-
-_Rows: TypeAlias = list[dict[str, str | None]]
 
 _listed = select(
     tables.conversations,
