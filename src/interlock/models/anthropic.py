@@ -144,7 +144,9 @@ class AnthropicModel:
             variable="ANTHROPIC_API_KEY" if key else "ANTHROPIC_AUTH_TOKEN",
         )
         failures = (anthropic.AnthropicError, httpx2.HTTPError, ValueError)
-        return _Connection(client, endpoint, failures, anthropic.BadRequestError)
+        return _Connection(
+            client, client.messages.create, endpoint, failures, anthropic.BadRequestError
+        )
 
     async def _ask(
         self,
@@ -153,7 +155,7 @@ class AnthropicModel:
         tools: Sequence[ToolDefinition],
     ) -> Any:
         request = self._request(messages, tools, kept=True)
-        create: Callable[..., Any] = connection.client.messages.create
+        create = connection.create
         try:
             return await create(**request, stream=True)
         except connection.bad_request as error:
@@ -194,6 +196,7 @@ async def _refuse_long_waits(response: httpx2.Response) -> None:
 
 class _Connection(NamedTuple):
     client: AsyncAnthropic
+    create: Callable[..., Any]  # looked up with the client, since that imports the rest
     endpoint: Endpoint
     failures: tuple[type[Exception], ...]  # of the package, and of reading what it returned
     bad_request: type[Exception]

@@ -146,7 +146,9 @@ class OpenAIModel:
             variable=_KEYS[self._provider],
         )
         failures = (openai.OpenAIError, ValueError)
-        return _Connection(client, endpoint, failures, openai.BadRequestError)
+        return _Connection(
+            client, client.chat.completions.create, endpoint, failures, openai.BadRequestError
+        )
 
     async def _ask(
         self,
@@ -155,7 +157,7 @@ class OpenAIModel:
         tools: Sequence[ToolDefinition],
     ) -> Any:
         request = self._request(messages, tools)
-        create: Callable[..., Any] = connection.client.chat.completions.create
+        create = connection.create
         try:
             return await create(**request)
         except connection.bad_request as error:
@@ -202,6 +204,7 @@ def ollama_url() -> str:
 
 class _Connection(NamedTuple):
     client: AsyncOpenAI
+    create: Callable[..., Any]  # looked up with the client, since that imports the rest
     endpoint: Endpoint
     failures: tuple[type[Exception], ...]  # of the package, and of reading what it returned
     bad_request: type[Exception]
