@@ -91,7 +91,7 @@ class StdioTransport:
 
     def _read(self) -> None:
         data = self._read_pipe(self._process_now.stdout)
-        if data is None:
+        if data is None or (data and self._receiver is None):
             return
         if not data:
             # Closed stdout. Most often the exit is a moment away and tells us more.
@@ -181,11 +181,11 @@ class StdioTransport:
         process = self._process_now
         self._unsent.clear()
         self._loop.remove_writer(process.stdin)
-        self._loop.remove_reader(process.stdout)
         try:
-            # stderr is read to the end: a full pipe would keep the server from leaving.
+            # Both pipes are read to the end: a full one would keep the server from leaving.
             await process.end()
         finally:
+            self._loop.remove_reader(process.stdout)
             self._loop.remove_reader(process.stderr)
 
     def _on_exit(self) -> None:

@@ -1,0 +1,84 @@
+"""Size: R-03, a message over the limit costs little; R-04, one below it always passes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from interlock.client import Client
+from interlock.errors import MessageTooLarge
+from interlock.transports import MAX_FRAME_BYTES, process
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+Evil = Callable[..., Client]
+KIB, MIB = 1024, 1024 * 1024
+SERVERS = Path(__file__).parents[1] / "servers"
+
+
+@pytest.mark.parametrize("line", ["ended", "endless"])
+def test_a_line_of_100_mb_is_refused_within_a_second_and_little_memory(line: str):
+    host = [sys.executable, SERVERS / "host.py", line]
+    server = [sys.executable, "-I", "-S", SERVERS / "evil.py"]
+    cost = json.loads(subprocess.run([*host, *server], stdout=subprocess.PIPE, check=True).stdout)
+
+    assert cost["error"] == "MessageTooLarge"
+    assert cost["seconds"] < 1.0
+    assert cost["grown"] < 3 * MAX_FRAME_BYTES
+
+
+async def test_a_message_over_the_limit_fails_every_call_with_size_and_limit(evil: Evil):
+    client = evil(max_frame_bytes=MIB)
+    async with client:
+        waiting = asyncio.create_task(client.call_tool("mute"))
+        with pytest.raises(MessageTooLarge, match=r"over 1\.0 MiB; the limit is 1 MiB"):
+            await client.call_tool("frame", {"size": MIB + 1})
+        with pytest.raises(MessageTooLarge):
+            await waiting
+        with pytest.raises(MessageTooLarge):
+            await client.call_tool("echo", {"text": "after it"})
+
+
+async def test_every_size_up_to_the_limit_passes(evil: Evil):
+    sizes = [63 * KIB, 64 * KIB - 1, 64 * KIB, 65 * KIB, MIB - 1, MIB, MIB + 1, 15 * MIB]
+    async with evil() as client:
+        for size in [*sizes, MAX_FRAME_BYTES]:
+            result = await client.call_tool("frame", {"size": size})
+            assert size - 200 < len(result.text) < size
+        for size in sizes:
+            text = "x" * size
+            assert (await client.call_tool("echo", {"text": text})).text == text
+
+
+async def test_both_directions_move_at_once(evil: Evil):
+    """R-14: a server that writes 8 MB before it reads our 8 MB would wait for us for ever."""
+    notification = '{"jsonrpc":"2.0","method":"notifications/x"}\n'
+    text = "x" * 8_000_000
+    async with evil() as client:
+        writes_first = asyncio.create_task(
+            client.call_tool("say", {"lines": [[[notification, 180_000]]]}, timeout=1)
+        )
+        assert (await client.call_tool("echo", {"text": text})).text == text
+        writes_first.cancel()
+
+
+async def test_a_server_that_still_writes_when_it_is_closed_may_finish(
+    evil: Evil, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(process, "EOF_PATIENCE", 10.0)
+    client = evil()
+    await client.open()
+    writing = asyncio.create_task(client.call_tool("frame", {"size": 15 * MIB}))
+    await asyncio.sleep(0)
+    started = monotonic()
+    await client.close()
+
+    assert monotonic() - started < 5  # it went by itself, when all it wrote had been read
+    assert isinstance((await asyncio.gather(writing, return_exceptions=True))[0], Exception)

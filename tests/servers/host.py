@@ -1,0 +1,66 @@
+"""A program that uses a server, to be measured, run in odd surroundings, or killed.
+
+    python host.py ended SERVER [ARGUMENT ...]      give up on a line of 100 MB; report the cost
+    python host.py endless SERVER [ARGUMENT ...]    the same for a line that does not end
+    python host.py hold SERVER [ARGUMENT ...]       report the server's processes; wait for ever
+    python host.py echo SERVER [ARGUMENT ...]       report whether a text comes back unchanged
+
+The report is one line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+from time import monotonic
+
+from interlock.client import Client
+from interlock.errors import InterlockError
+
+TEXT = "gr\u00fc\u00df \u20ac \U0001f600 \u2028 \x85"
+
+
+async def ended(client: Client, *, end: str = "\n") -> None:
+    """Report how a line of 100 MB fails: error, seconds, bytes of memory."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = monotonic()
+    try:
+        await client.call_tool("say", {"lines": [[["x", 100_000_000]]], "end": end})
+    except InterlockError as error:
+        seconds = monotonic() - started
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        report({"error": type(error).__name__, "seconds": seconds, "grown": grown * 1024})
+
+
+async def endless(client: Client) -> None:
+    """The same without a newline."""
+    await ended(client, end="")
+
+
+async def hold(client: Client) -> None:
+    """Report the server's surroundings, and keep it until we are killed."""
+    print((await client.call_tool("surroundings")).text, flush=True)
+    await asyncio.Event().wait()
+
+
+async def echo(client: Client) -> None:
+    """Report whether a text with all kinds of characters comes back unchanged."""
+    report({"same": (await client.call_tool("echo", {"text": TEXT})).text == TEXT})
+
+
+def report(facts: dict[str, object]) -> None:
+    """Print them."""
+    print(json.dumps(facts), flush=True)
+
+
+async def main() -> None:
+    """Do what the first argument says with the server that the others start."""
+    async with Client.stdio(*sys.argv[2:]) as client:
+        tasks = {"ended": ended, "endless": endless, "hold": hold, "echo": echo}
+        await tasks[sys.argv[1]](client)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
