@@ -30,7 +30,9 @@ def wire_name(server: str, name: str) -> str:
     plain = f"{server}__{name}"
     if len(plain) <= MAX_WIRE_NAME and _PLAIN.fullmatch(server) and _PLAIN.fullmatch(name):
         return plain
-    digest = hashlib.sha256(f"{server}\0{name}".encode()).hexdigest()[:_HASH_DIGITS]
+    # The length says where the server's name ends, whatever the two consist of.
+    whole = f"{len(server)}:{server}{name}".encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(whole).hexdigest()[:_HASH_DIGITS]
     room = MAX_WIRE_NAME - _HASH_DIGITS - 4
     short_server = _clean(server)[: room // 2]
     short_name = _clean(name)[: room - len(short_server)]
