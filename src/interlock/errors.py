@@ -42,6 +42,17 @@ from typing import Any
 class InterlockError(Exception):
     """Anything this package raises on purpose. Its text is one line, fit to be shown."""
 
+    # What `__init__` was given is not what `args` holds, so copying must not call it again.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copy, (type(self), self.args, vars(self))
+
+
+def _copy(kind: type[InterlockError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(state)
+    return error
+
 
 # Protocol
 

@@ -1,0 +1,149 @@
+"""The tree of errors: whose fault, which builtin, which words, which code on the wire."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import pytest
+
+from interlock import errors
+from interlock.errors import (
+    CapabilityError,
+    ConfigError,
+    ConnectionClosed,
+    InterlockError,
+    InvalidArguments,
+    LocalProtocolError,
+    MessageTooLarge,
+    MissingExtra,
+    ParseError,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+    SchemaError,
+    ServerExited,
+    ServerUnavailable,
+    SpawnError,
+    StepLimit,
+    ToolError,
+    UnknownConversation,
+    UnknownTool,
+    to_wire,
+)
+
+ALL = [
+    each
+    for each in vars(errors).values()
+    if isinstance(each, type) and issubclass(each, InterlockError)
+]
+SPECIAL: dict[type, InterlockError] = {
+    ParseError: ParseError("bad", -32600),
+    RemoteError: RemoteError(-32602, "no", {"uri": "x"}),
+    ServerExited: ServerExited("ended", 3, "last words"),
+    ServerUnavailable: ServerUnavailable("time", "down"),
+    StepLimit: StepLimit(10),
+    MissingExtra: MissingExtra("chat", "chat"),
+}
+
+
+def make(kind: type[InterlockError]) -> InterlockError:
+    return SPECIAL.get(kind) or kind("one line")
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_the_tree_in_the_docstring_is_the_tree(kind: type[InterlockError]):
+    tree = errors.__doc__ or ""
+    line = next(line for line in tree.splitlines() if re.search(rf"\b{kind.__name__}\b", line))
+    indent = len(re.match(r"[ │├└─]*", line)[0])
+    above = tree[: tree.index(line)].splitlines()
+    parents = [
+        re.search(r"[A-Za-z]\w+", each)[0]
+        for each in reversed(above)
+        if each.startswith("    ") and len(re.match(r"[ │├└─]*", each)[0]) < indent
+    ]
+
+    assert kind.__doc__
+    assert kind is InterlockError or parents[0] in [base.__name__ for base in kind.__bases__]
+
+
+@pytest.mark.parametrize(
+    ("kind", "builtin"),
+    [
+        (RequestTimeout, TimeoutError),
+        (ConnectionClosed, ConnectionError),
+        (ServerExited, ConnectionError),
+        (SpawnError, OSError),
+        (ConfigError, ValueError),
+        (SchemaError, ValueError),
+        (InvalidArguments, ValueError),
+        (UnknownTool, LookupError),
+        (UnknownConversation, LookupError),
+        (MissingExtra, ImportError),
+    ],
+)
+def test_errors_are_the_builtins_that_people_already_catch(
+    kind: type[InterlockError], builtin: type[Exception]
+):
+    assert issubclass(kind, builtin)
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_an_error_is_one_line(kind: type[InterlockError]):
+    text = str(make(kind))
+
+    assert text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_an_error_survives_being_copied_and_sent_to_another_process(kind: type[InterlockError]):
+    error = make(kind)
+
+    for other in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert type(other) is kind
+        assert str(other) == str(error)
+        assert vars(other) == vars(error)
+
+
+def test_errors_tell_their_details():
+    assert str(RemoteError(-32602, "no such tool")) == "no such tool (-32602)"
+    assert (
+        str(ServerUnavailable("time", "it is off")) == "server 'time' is not available: it is off"
+    )
+    assert str(StepLimit(10)) == "the model was still calling tools after 10 rounds"
+    assert "pip install 'interlock[chat]'" in str(MissingExtra("the chat", "chat"))
+    assert str(SpawnError("no program 'x'")) == "no program 'x'"
+    assert str(SpawnError()) == ""
+
+
+# To the wire
+
+
+@pytest.mark.parametrize(
+    ("error", "wire"),
+    [
+        (RemoteError(-32002, "no", {"uri": "x"}), (-32002, "no", {"uri": "x"})),
+        (ParseError("bad", -32700), (-32700, "bad", None)),
+        (ParseError("bad", -32600), (-32600, "bad", None)),
+        (InvalidArguments("a is missing"), (-32602, "a is missing", None)),
+        (UnknownTool("no tool 'x'"), (-32602, "no tool 'x'", None)),
+        (RemoteProtocolError("malformed"), (-32602, "malformed", None)),
+        (MessageTooLarge("too large"), (-32602, "too large", None)),
+        (CapabilityError("no roots here"), (-32601, "no roots here", None)),
+        (ToolError("no"), (-32603, "no", None)),
+        (LocalProtocolError("does not fit"), (-32603, "does not fit", None)),
+        (RequestTimeout("too slow"), (-32603, "too slow", None)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_errors_raised_on_purpose_have_a_code(error: InterlockError, wire: object):
+    assert to_wire(error) == wire
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("secret"), ValueError("secret"), SystemExit("secret"), MemoryError()]
+)
+def test_other_errors_tell_the_peer_nothing(error: BaseException):
+    assert to_wire(error) == (-32603, "internal error", None)
