@@ -26,6 +26,7 @@ class Cache:
         """Keep a value for `ttl` seconds; 0 or less keeps nothing. The oldest makes room."""
         if ttl <= 0:
             return
+        self._entries.pop((method, key), None)
         if len(self._entries) >= MAX_ENTRIES:
             del self._entries[next(iter(self._entries))]
         self._entries[method, key] = (monotonic() + min(ttl, MAX_TTL), value)

@@ -1,0 +1,95 @@
+"""Answers that are kept for as long as the server allows."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock import cache
+from interlock.cache import MAX_ENTRIES, MAX_TTL, Cache
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(cache, "monotonic", clock)
+    return clock
+
+
+def test_a_value_is_kept_until_its_time_is_over(clock: Clock):
+    kept = Cache()
+    kept.keep("value", 5.0, "tools/list")
+
+    clock.now += 4.9
+    assert kept.get("tools/list") == "value"
+    clock.now += 0.1
+    assert kept.get("tools/list") is None
+
+
+@pytest.mark.parametrize("ttl", [0.0, -1.0])
+def test_without_a_time_nothing_is_kept(clock: Clock, ttl: float):
+    kept = Cache()
+    kept.keep("value", ttl, "tools/list")
+
+    assert kept.get("tools/list") is None
+
+
+def test_no_server_can_make_a_value_stay_for_more_than_a_day(clock: Clock):
+    kept = Cache()
+    kept.keep("value", 1e300, "tools/list")
+
+    clock.now += MAX_TTL - 1
+    assert kept.get("tools/list") == "value"
+    clock.now += 1
+    assert kept.get("tools/list") is None
+
+
+def test_values_are_kept_by_method_and_key(clock: Clock):
+    kept = Cache()
+    kept.keep("a", 5.0, "resources/read", "file:a")
+    kept.keep("b", 5.0, "resources/read", "file:b")
+    kept.keep("list", 5.0, "resources/list")
+
+    assert kept.get("resources/read", "file:a") == "a"
+    assert kept.get("resources/read", "file:b") == "b"
+    assert kept.get("resources/read") is None
+    assert kept.get("resources/list", "file:a") is None
+
+
+def test_one_entry_is_forgotten_or_all_of_a_method(clock: Clock):
+    kept = Cache()
+    for method, key in (("read", "a"), ("read", "b"), ("list", "")):
+        kept.keep(key or "list", 5.0, method, key)
+
+    kept.forget("read", "a")
+    assert (kept.get("read", "a"), kept.get("read", "b")) == (None, "b")
+    kept.forget("read")
+    assert (kept.get("read", "b"), kept.get("list")) == (None, "list")
+    kept.forget("read", "never there")
+
+
+def test_the_oldest_makes_room(clock: Clock):
+    kept = Cache()
+    for number in range(MAX_ENTRIES + 1):
+        kept.keep(number, 5.0, "read", str(number))
+
+    assert kept.get("read", "0") is None
+    assert kept.get("read", "1") == 1
+    assert kept.get("read", str(MAX_ENTRIES)) == MAX_ENTRIES
+
+
+def test_a_value_that_is_renewed_pushes_nobody_out(clock: Clock):
+    kept = Cache()
+    for number in range(MAX_ENTRIES):
+        kept.keep(number, 5.0, "read", str(number))
+
+    kept.keep("new", 5.0, "read", "7")
+
+    assert kept.get("read", "7") == "new"
+    assert kept.get("read", "0") == 0

@@ -1,0 +1,150 @@
+"""Results from bytes: new content survives, malformed answers are the peer's fault."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from interlock.decoding import decode, decode_call, decode_prompt, decoder
+from interlock.errors import RemoteProtocolError
+from interlock.types import (
+    AudioContent,
+    CallToolResult,
+    CompleteResult,
+    GetPromptResult,
+    InitializeResult,
+    ListPage,
+    ReadResourceResult,
+    TextContent,
+    UnknownContent,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "text", "role", "content", "uri", "data", "mimeType"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+
+
+def raw(value: object) -> Raw:
+    return Raw(json.dumps(value).encode())
+
+
+def test_a_result_is_decoded_as_its_type():
+    result = decode(CompleteResult, raw({"completion": {"values": ["a"]}}), "completion")
+
+    assert result.completion.values == ["a"]
+    assert decoder(CompleteResult, "completion")(raw({"completion": {}})).completion.values == []
+
+
+@pytest.mark.parametrize("text", [b"[]", b"null", b"1", b'{"completion":[]}', b"{", b"[" * 5_000])
+def test_what_does_not_fit_names_what_it_was(text: bytes):
+    with pytest.raises(RemoteProtocolError, match=r"^malformed completion/complete result: "):
+        decode(CompleteResult, Raw(text), "completion/complete result")
+
+
+def test_new_content_stands_among_the_old_in_its_place():
+    new = {"type": "video", "url": "x"}
+    blocks = [{"type": "text", "text": "1"}, new, {"type": "audio", "data": "", "mimeType": "a/b"}]
+
+    result = decode_call(raw({"content": blocks, "isError": True, "_meta": {"k": 1}}))
+
+    assert result.content == [
+        TextContent(text="1"),
+        UnknownContent(fields=new),
+        AudioContent(data="", mime_type="a/b"),
+    ]
+    assert (result.is_error, result.meta) == (True, {"k": 1})
+
+
+def test_new_content_leaves_the_rest_of_a_result_as_it_is():
+    members = {"structuredContent": None, "resultType": "complete", "future": 1}
+
+    result = decode_call(raw({"content": [{"type": "new"}], **members}))
+
+    assert result.structured_content is None
+    assert decode_call(raw({**members, "content": []})).structured_content is None
+
+
+def test_new_content_stands_in_prompts_too():
+    new = {"type": "video", "url": "x"}
+    messages = [
+        {"role": "user", "content": {"type": "text", "text": "1"}},
+        {"role": "assistant", "content": new},
+    ]
+
+    result = decode_prompt(raw({"messages": messages, "description": "d"}))
+
+    assert [each.role for each in result.messages] == ["user", "assistant"]
+    assert [each.content for each in result.messages] == [
+        TextContent(text="1"),
+        UnknownContent(fields=new),
+    ]
+    assert result.description == "d"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        [],
+        None,
+        {"content": {}},
+        {"content": None},
+        {"content": ["text"]},
+        {"content": [{"type": "text"}]},
+        {"content": [{"type": "new"}, {"type": "text", "text": 1}]},
+        {"content": [{"type": "new"}], "isError": "no"},
+        {"content": [], "_meta": []},
+    ],
+)
+def test_a_malformed_call_result_is_refused(result: object):
+    with pytest.raises(RemoteProtocolError, match="malformed tools/call result"):
+        decode_call(raw(result))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        [],
+        {"messages": {}},
+        {"messages": [1]},
+        {"messages": [{}]},
+        {"messages": [{"role": "user"}]},
+        {"messages": [{"role": "system", "content": {"type": "text", "text": "x"}}]},
+        {"messages": [{"role": "system", "content": {"type": "new"}}]},
+        {"messages": [{"role": "user", "content": {"type": "new"}}], "description": 1},
+        {"messages": [{"role": "user", "content": {"type": "text"}}]},
+    ],
+)
+def test_a_malformed_prompt_is_refused(result: object):
+    with pytest.raises(RemoteProtocolError, match="malformed prompts/get result"):
+        decode_prompt(raw(result))
+
+
+@given(
+    st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(["content", "messages", "isError", "_meta", "resultType"], JSON)
+    )
+    | JSON
+)
+def test_no_result_raises_anything_but_a_protocol_error(result: Any):
+    def attempt(decode: Any) -> None:
+        try:
+            decode(raw(result))
+        except RemoteProtocolError as error:
+            assert "\n" not in str(error)  # noqa: PT017 - success is as good
+
+    for each in (CallToolResult, GetPromptResult, ReadResourceResult, InitializeResult, ListPage):
+        attempt(decoder(each, "result"))
+    attempt(decode_call)
+    attempt(decode_prompt)

@@ -1,0 +1,220 @@
+"""Lists: page by page, item by item, with bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from interlock import listing
+from interlock.errors import RemoteError, RemoteProtocolError
+from interlock.listing import Listing, collect
+
+from .scripted_server import tool
+
+Json = dict[str, Any]
+
+
+def run(coroutine: Any) -> Any:
+    """Run what never really waits, without an event loop."""
+    with pytest.raises(StopIteration) as stopped:
+        coroutine.send(None)
+    return stopped.value.value
+
+
+def pages(*given: Json, asked: list[Json] | None = None) -> Callable[[bytes], Awaitable[Raw]]:
+    """Make a server of these pages; the last one comes again and again."""
+    left = list(given)
+
+    async def ask(params: bytes) -> Raw:
+        if asked is not None:
+            asked.append(json.loads(params))
+        return Raw(json.dumps(left.pop(0) if len(left) > 1 else left[0]).encode())
+
+    return ask
+
+
+def tools(*given: Json, asked: list[Json] | None = None) -> Listing[Any]:
+    """List the tools of these pages."""
+    listed: Listing[Any] = run(collect(listing.TOOLS, pages(*given, asked=asked)))
+    return listed
+
+
+def names(listed: Listing[Any]) -> list[str]:
+    return [each.name for each in listed]
+
+
+def test_all_pages_are_asked_for_in_order():
+    asked: list[Json] = []
+    listed = tools(
+        {"tools": [tool("a"), tool("b")], "nextCursor": "2"},
+        {"tools": [], "nextCursor": ""},
+        {"tools": [tool("c")]},
+        asked=asked,
+    )
+
+    assert names(listed) == ["a", "b", "c"]
+    assert asked == [{}, {"cursor": "2"}, {"cursor": ""}]
+    assert (listed.skipped, listed.truncated) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "member", "item"),
+    [
+        (listing.TOOLS, "tools", tool("x")),
+        (listing.RESOURCES, "resources", {"uri": "a:b", "name": "b"}),
+        (listing.TEMPLATES, "resourceTemplates", {"uriTemplate": "a:{b}", "name": "b"}),
+        (listing.PROMPTS, "prompts", {"name": "x", "arguments": [{"name": "a", "required": True}]}),
+    ],
+    ids=lambda value: getattr(value, "noun", ""),
+)
+def test_each_kind_has_a_member_of_its_own(kind: Any, member: str, item: Json):
+    (listed,) = run(collect(kind, pages({member: [item]})))
+    assert isinstance(listed, kind.type)
+
+    with pytest.raises(RemoteProtocolError, match=f"gave no list of {kind.noun}s"):
+        run(collect(kind, pages({"others": [item]})))
+
+
+def test_a_malformed_item_costs_itself_only():
+    bad: list[Any] = [{"name": "no schema"}, {"inputSchema": {}}, 1, None, {"name": 7}, []]
+
+    listed = tools({"tools": [tool("first"), *bad, tool("last")]})
+
+    assert names(listed) == ["first", "last"]
+    assert len(listed.skipped) == len(bad)
+    assert listed.skipped[0].startswith("tool 'no schema' is malformed: ")
+    assert listed.skipped[1].startswith("tool number 3 is malformed: ")
+
+
+def test_the_first_of_two_items_with_one_name_counts():
+    listed = tools(
+        {"tools": [tool("a", description="first"), tool("a")], "nextCursor": "2"},
+        {"tools": [tool("a"), tool("b")]},
+    )
+
+    assert names(listed) == ["a", "b"]
+    assert listed[0].description == "first"
+    assert listed.skipped == ["tool 'a' is there twice; the first one counts"] * 2
+
+
+# Bounds
+
+
+def test_a_cursor_that_comes_back_ends_the_list():
+    listed = tools(
+        {"tools": [tool("a")], "nextCursor": "x"},
+        {"tools": [tool("b")], "nextCursor": "y"},
+        {"tools": [tool("c")], "nextCursor": "x"},
+    )
+
+    assert names(listed) == ["a", "b", "c"]
+    assert listed.truncated == "tools/list: the server gave cursor 'x' twice"
+
+
+def test_pages_without_end_are_cut(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listing, "MAX_PAGES", 5)
+    asked: list[Json] = []
+    endless = [{"tools": [tool(f"t{n}")], "nextCursor": str(n)} for n in range(9)]
+
+    listed = tools(*endless, asked=asked)
+
+    assert names(listed) == ["t0", "t1", "t2", "t3", "t4"]
+    assert listed.truncated == "tools/list: cut after 5 pages"
+    assert len(asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cut"), [([3, 3], True), ([6], True), ([5, 1], True), ([5], False), ([2, 3], False)]
+)
+def test_items_without_end_are_cut(monkeypatch: pytest.MonkeyPatch, sizes: list[int], cut: bool):
+    monkeypatch.setattr(listing, "MAX_ITEMS", 5)
+    made: list[Json] = []
+    for page, size in enumerate(sizes):
+        made.append({"tools": [tool(f"{page}.{n}") for n in range(size)], "nextCursor": str(page)})
+    del made[-1]["nextCursor"]
+
+    listed = tools(*made)
+
+    assert len(listed) == 5
+    assert listed.truncated == ("tools/list: cut after 5 items" if cut else "")
+
+
+# Time to live
+
+
+@pytest.mark.parametrize(
+    ("ttls", "seconds"),
+    [([5_000], 5.0), ([5_000, 3_000], 3.0), ([5_000, None], 0.0), ([-1], 0.0), ([None], 0.0)],
+)
+def test_a_list_is_fresh_for_as_long_as_its_shortest_page(ttls: list[int | None], seconds: float):
+    made: list[Json] = []
+    for page, ttl in enumerate(ttls):
+        made.append(
+            {"tools": [], "nextCursor": str(page)} | ({} if ttl is None else {"ttlMs": ttl})
+        )
+    del made[-1]["nextCursor"]
+
+    assert tools(*made).ttl == seconds
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"tools": {}},
+        {"tools": None},
+        {},
+        {"tools": [], "nextCursor": 1},
+        {"tools": [], "ttlMs": "1"},
+        {"tools": [], "resultType": "input_required"},
+    ],
+)
+def test_a_malformed_page_is_refused_whole(page: Json):
+    with pytest.raises(RemoteProtocolError, match="tools/list"):
+        tools(page)
+
+
+def test_an_error_on_a_later_page_is_raised():
+    answers = [Raw(b'{"tools":[],"nextCursor":"2"}')]
+
+    async def ask(_: bytes) -> Raw:
+        if not answers:
+            raise RemoteError(-32602, "invalid cursor")
+        return answers.pop()
+
+    with pytest.raises(RemoteError, match="invalid cursor"):
+        run_to_error(collect(listing.TOOLS, ask))
+
+
+def run_to_error(coroutine: Any) -> None:
+    coroutine.send(None)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "name": st.sampled_from(["a", "b"]) | st.none() | st.integers(),
+                "inputSchema": st.just({}) | st.none() | st.booleans(),
+                "annotations": st.none() | st.just({"readOnlyHint": 1}),
+                "_meta": st.none() | st.just(7),
+            },
+        )
+        | st.integers(),
+        max_size=8,
+    )
+)
+def test_every_item_is_listed_or_named(items: list[Any]):
+    listed = tools({"tools": items})
+
+    assert len(listed) + len(listed.skipped) == len(items)
+    assert len({each.name for each in listed}) == len(listed)
