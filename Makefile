@@ -51,10 +51,11 @@ format: .venv/.stamp-dev
 conformance: build/conformance/.stamp
 	@$(bin)/python tests/conformance/stdio_client.py build/conformance/schemas
 
-bench: .venv/.stamp-dev
-	@for script in benchmarks/*.py; do \
+# Scripts that others start are called *_server.py.
+bench: .venv/.stamp-bench
+	@for script in $(filter-out %_server.py,$(wildcard benchmarks/*.py)); do \
 	    echo "$$script"; \
-	    PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python "$$script" || exit 1; \
+	    PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python "$$script" </dev/null || exit 1; \
 	done
 
 # Newest versions that pyproject.toml and requirements/*.in allow, with the hashes
@@ -69,8 +70,10 @@ requirements: .venv/.stamp-dev
 	    --constraint requirements/dev.txt --output-file requirements/run.txt
 	$(compile) pyproject.toml \
 	    --constraint requirements/dev.txt --output-file requirements/base.txt
-	$(compile) --upgrade requirements/conformance.in \
-	    --constraint requirements/dev.txt --output-file requirements/conformance.txt
+	for name in bench conformance; do \
+	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
+	        --output-file requirements/$$name.txt || exit 1; \
+	done
 
 clean:
 	rm -rf .venv build
@@ -101,8 +104,8 @@ $(bin)/pip:
 	@$(pip) install --require-hashes -r $<
 	@touch $@
 
-.venv/.stamp-conformance: requirements/conformance.txt .venv/.stamp-dev
-	@echo "installing requirements/conformance.txt into .venv (once)" >&2
+.venv/.stamp-bench .venv/.stamp-conformance: .venv/.stamp-%: requirements/%.txt .venv/.stamp-dev
+	@echo "installing $< into .venv (once)" >&2
 	@$(pip) install --require-hashes -r $<
 	@touch $@
 
