@@ -93,7 +93,7 @@ async def test_titles_hold_what_a_database_can(store: Store):
     assert (await store.resolve(made.id)).title == "c�d"
 
 
-async def test_a_deleted_conversation_takes_its_messages_along(empty: Store):
+async def test_a_deleted_conversation_takes_its_messages_along(empty: Store, place: str, dump):
     gone, kept = await empty.create(), await empty.create()
     for each in (gone, kept):
         await empty.append(each.id, UserMessage("hello"))
@@ -102,6 +102,8 @@ async def test_a_deleted_conversation_takes_its_messages_along(empty: Store):
 
     assert [each.id for each in await empty.list()] == [kept.id]
     assert await empty.messages(kept.id) == [UserMessage("hello")]
+    _, *rows = (await dump(place))["messages"]
+    assert [row[0] for row in rows] == [kept.id]
 
 
 @pytest.mark.parametrize("id", ["nobody", "", "a\0b", "\ud800", "%", "' OR 1=1 --"])

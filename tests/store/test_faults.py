@@ -135,6 +135,28 @@ async def test_a_file_locked_at_the_start_is_an_error(sqlite: str, monkeypatch: 
             await fill(sqlite)
 
 
+async def test_a_file_without_a_log_gets_one_when_its_writer_has_left(sqlite: str):
+    await fill(sqlite)
+    with closing(sqlite3.connect(sqlite, isolation_level=None)) as other:
+        assert other.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.create_task(fill(sqlite))
+        await asyncio.wait([opening], timeout=0.1)
+        assert not opening.done()
+        other.execute("ROLLBACK")
+        await opening
+
+    with closing(sqlite3.connect(sqlite)) as other:
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+async def test_a_commit_is_on_the_disk_and_not_only_on_its_way(sqlite: str):
+    full = 2
+    async with Store.open(sqlite) as store:
+        pragma = text("PRAGMA synchronous")
+        assert await store._database.read(lambda connection: connection.scalar(pragma)) == full
+
+
 async def test_a_row_locked_on_a_server_is_an_error(postgres: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(database, "LOCK_TIMEOUT", 1)
     async with Store.open(postgres) as store:
