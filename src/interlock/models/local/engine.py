@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import secrets
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +54,7 @@ class Engine:
         params.api_keys = [secrets.token_hex(16)]
         # llama.cpp's threads wait for each other all the time: one of them on a core that is
         # busy otherwise makes all of them many times slower. So one core is left to the others.
-        threads = max(1, min(4, len(os.sched_getaffinity(0)) - 1))
+        threads = max(1, min(4, _cores() - 1))
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
             params.hostnames = [str(Path(folder, "llama.sock"))]
@@ -68,8 +69,6 @@ class Engine:
         *,
         max_tokens: int,
         stop: tuple[str, ...] = (),
-        grammar: str = "",
-        temperature: float = 0.0,
         on_text: Callable[[str], bool] = lambda _: True,
     ) -> Text:
         """Continue `prompt`.
@@ -78,8 +77,6 @@ class Engine:
             prompt: Text; what it has in common with the prompt before is not computed again.
             max_tokens: Where to stop at the latest.
             stop: Texts that end the answer and are not part of it.
-            grammar: GBNF that the answer must follow.
-            temperature: 0 always takes the likeliest token.
             on_text: Is given every piece as it comes, and says whether to go on.
 
         Raises:
@@ -104,20 +101,21 @@ class Engine:
             "prompt": prompt,
             "max_tokens": max_tokens,
             "stop": list(stop),
-            "temperature": temperature,
+            "temperature": 0.0,
             "repeat_penalty": 1.15,
             "seed": 1,
             "stream": True,
             "stream_options": {"include_usage": True},
             "cache_prompt": True,
         }
-        if grammar:
-            request["grammar"] = grammar
-            request["repeat_penalty"] = 1.0
-        outcome = self._server.handle_completions(request, receive)
-        error = state.get("error") or (outcome.get("error") if isinstance(outcome, dict) else None)
-        if error:
-            raise ModelInterrupted(f"llama.cpp: {error.get('message', error)}")
+        try:
+            outcome = self._server.handle_completions(request, receive)
+        except RuntimeError as error:
+            raise ModelInterrupted(f"llama.cpp: {error}") from error
+        if isinstance(outcome, dict):
+            state.update(outcome)
+        if refusal := state.get("error"):
+            raise ModelInterrupted(f"llama.cpp: {refusal.get('message', refusal)}")
         usage = state.get("usage", {})
         return Text(
             "".join(pieces),
@@ -129,3 +127,10 @@ class Engine:
     def close(self) -> None:
         """Free the memory. Closing twice is fine; nothing may be asked afterwards."""
         self._server = None
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

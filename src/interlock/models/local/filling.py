@@ -45,7 +45,9 @@ class Filling(Struct, frozen=True):
         value: How much the used values speak for the tool: the more unusual their kind and
             the better it is the parameter's own, the more. From 0.
         missing: Required parameters that nothing in the request fits.
-        assumed: Required parameters that took a default because nothing was said.
+        assumed: Required parameters of which nothing is said, that were given a value all the
+            same: "." for a path, the first of several choices.
+        guesses: How many texts are only a word that was left over.
     """
 
     arguments: dict[str, Any]
@@ -53,6 +55,7 @@ class Filling(Struct, frozen=True):
     value: float
     missing: tuple[Parameter, ...]
     assumed: tuple[Parameter, ...]
+    guesses: int
 
 
 # Which spans may become a parameter of some kind, and how gladly.
@@ -99,6 +102,7 @@ TELLING = {
     "list": 1.0,
     "object": 1.0,
 }
+GUESS = 0.34  # a text that suits less is a guess
 CERTAIN = 0.85  # an optional parameter is only filled when the request speaks of it
 
 
@@ -245,21 +249,26 @@ def fill(
             offers.append((suits, -number, -place, parameter, span))
     arguments: dict[str, Any] = {}
     used: list[Span] = []
-    value = 0.0
+    value, guesses = 0.0, 0
     for parameter in wanted:
         _fill_alone(request, spans, parameter, arguments, used)
     for suits, _, _, parameter, span in sorted(offers, key=lambda offer: offer[:3], reverse=True):
         enough = 0.0 if parameter.required else CERTAIN
         if suits <= enough or parameter.name in arguments or _overlaps(span, used):
             continue
-        arguments[parameter.name] = span.value
+        arguments[parameter.name] = _given(parameter, span, request)
         used.append(span)
+        guesses += parameter.kind == "text" and suits < GUESS
         value += TELLING.get(parameter.kind, 0.0) * (span.kind == parameter.kind)
-    return _finish(arguments, used, wanted, value)
+    return _finish(arguments, used, wanted, value, guesses)
 
 
 def _finish(
-    arguments: dict[str, Any], used: list[Span], wanted: list[Parameter], value: float
+    arguments: dict[str, Any],
+    used: list[Span],
+    wanted: list[Parameter],
+    value: float,
+    guesses: int,
 ) -> Filling:
     missing, assumed = [], []
     for parameter in wanted:
@@ -269,7 +278,8 @@ def _finish(
         if default is None:
             missing.append(parameter)
         else:
-            assumed.append(parameter)
+            if parameter.default is None:
+                assumed.append(parameter)
             arguments[parameter.name] = default
     ordered = {p.name: arguments[p.name] for p in wanted if p.name in arguments}
     value += sum(
@@ -281,7 +291,14 @@ def _finish(
         for p in wanted
         if p.name in arguments and p.item and p.kind == "list"
     )
-    return Filling(ordered, tuple(used), value, tuple(missing), tuple(assumed))
+    return Filling(ordered, tuple(used), value, tuple(missing), tuple(assumed), guesses)
+
+
+def _given(parameter: Parameter, span: Span, request: str) -> Any:
+    """The value of `span` for `parameter`: a text is given what the person wrote."""
+    if parameter.kind == "text" and span.kind != "quoted":
+        return request[span.start : span.end]
+    return span.value if parameter.kind == "number" else str(span.value)
 
 
 def _default(parameter: Parameter) -> Any:
@@ -390,6 +407,8 @@ def _suits(request: str, span: Span, parameter: Parameter, spans: list[Span]) ->
     if parameter.kind == "path" and len([s for s in spans if s.kind == "path"]) > 1:
         # Of several paths the absolute one is the place, the others are in it.
         cue += 0.2 if _absolute(span) else 0.0
+    if not parameter.required and not cue and parameter.kind in ("number", "path", "text"):
+        return 0.0  # such values are everywhere, so the request has to speak of the parameter
     return fits + cue
 
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ToolDefinition
-from interlock.models.local.ranking import Candidate
 
-__all__ = ["chat_prompt", "choice_grammar", "choice_prompt", "own_name"]
+__all__ = ["chat_prompt"]
 
 # No token is shorter than a byte, so this bounds the tokens too: with the examples and the
 # longest answer it stays within the context.
@@ -42,29 +41,6 @@ A: {abilities}
 """
 
 
-_CHOICE = """\
-Choose the tool for each request.
-
-Tools:
-play_song: Play a song by its title
-set_alarm: Set an alarm for a time of day
-get_stock_price: Get the latest price of a share
-Request: Wake me at half past six
-Tool: set_alarm
-Request: What does a share of the railway cost?
-Tool: get_stock_price
-
-Tools:
-translate: Translate a text into another language
-resize_image: Change the width and height of an image
-add_contact: Add a person to the address book
-Request: Make photo.png 800 pixels wide
-Tool: resize_image
-
-Tools:
-"""
-
-
 def chat_prompt(messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> str:
     """The page of questions that ends where the answer to the newest one begins."""
     room = _BYTES
@@ -78,22 +54,6 @@ def chat_prompt(messages: Sequence[Message], tools: Sequence[ToolDefinition]) ->
         if room < 200:
             break
     return _CHAT.format(abilities=abilities(tools)) + "".join(reversed(lines)) + "A:"
-
-
-def choice_prompt(request: str, candidates: Sequence[Candidate]) -> str:
-    """A page of chosen tools that ends where the choice between `candidates` begins."""
-    tools = "".join(f"{own_name(c)}: {cut(c.entry.summary, 120)}\n" for c in candidates)
-    return f"{_CHOICE}{tools}Request: {cut(' '.join(request.split()), 400)}\nTool:"
-
-
-def choice_grammar(candidates: Sequence[Candidate]) -> str:
-    """GBNF for the name of one of `candidates`. Wire names need no escapes."""
-    return "root ::= " + " | ".join(f'" {own_name(c)}"' for c in candidates)
-
-
-def own_name(candidate: Candidate) -> str:
-    """The tool's name without the server's."""
-    return candidate.entry.definition.name.rpartition("__")[2]
 
 
 def cut(text: str, size: int) -> str:

@@ -22,6 +22,7 @@ class Entry(Struct, frozen=True):
     """A tool, taken apart once."""
 
     definition: ToolDefinition
+    title: str  # its own name, without the server's
     summary: str  # first line of the description
     parameters: tuple[Parameter, ...]
     name: tuple[str, ...]  # stems of its own name, without the server's
@@ -36,11 +37,7 @@ class Candidate(Struct, frozen=True):
     entry: Entry
     filling: Filling
     score: float
-
-    @property
-    def callable(self) -> bool:
-        """Whether every required argument is there."""
-        return not self.filling.missing
+    wanted: float  # the score if nothing were missing
 
 
 class Weights(Struct, frozen=True):
@@ -62,7 +59,7 @@ class Weights(Struct, frozen=True):
     assumed: float = 0.4
     missing: float = 1.0
     missing_text: float = 0.5
-    knowledge: float = 0.4  # asks what, why or who about the world
+    knowledge: float = 0.5  # asks what, why or who about the world
     changing: float = 0.3  # asks to see something, of a tool that changes something
     common: float = 0.2  # rarity of words such as "show"
 
@@ -105,13 +102,14 @@ class Catalogue:
             score -= WEIGHTS.knowledge
         if _LOOK.match(request) and CHANGING & {*entry.name[:1], *entry.summary_words[:1]}:
             score -= WEIGHTS.changing
-        return Candidate(entry, filling, score)
+        return Candidate(entry, filling, score - _lack(filling), score)
 
     def _about(self, words: list[str], filling: Filling, entry: Entry) -> float:
         """How much the request and the tool have in common."""
         # A value of the tool's own kind is as good as a word.
         value = min(1.0, filling.value)
-        total = sum(map(self._rare, words)) + value
+        # The least total keeps a lone path or number from being a request.
+        total = max(0.8, sum(map(self._rare, words)) + value)
         covered = sum(self._rare(word) * _found(word, entry.fields) for word in words) + value
         precision = max(
             self._share(own, words) * weight
@@ -126,9 +124,7 @@ class Catalogue:
             default=0.0,
         )
         return (
-            WEIGHTS.coverage * (covered / total if total else 0.0)
-            + WEIGHTS.precision * precision
-            + WEIGHTS.verb * verb
+            WEIGHTS.coverage * covered / total + WEIGHTS.precision * precision + WEIGHTS.verb * verb
         )
 
     def _share(self, own: Sequence[str], words: Sequence[str]) -> float:
@@ -168,6 +164,7 @@ def _entry(tool: ToolDefinition) -> Entry:
         fields.update((word, max(weight, fields.get(word, 0.0))) for word in words)
     return Entry(
         tool,
+        name,
         summary,
         wanted,
         tuple(dict.fromkeys(own or stems(server))),
@@ -189,16 +186,17 @@ def _values(spans: Sequence[Span], filling: Filling) -> float:
     """How well the values in the request are the ones that the tool asks for."""
     definite = [span for span in spans if span.kind in DEFINITE]
     unused = sum(1 for span in definite if not _covered(span, filling.spans))
-    guessed = sum(1 for span in filling.spans if span.kind == "word")
-    text = sum(1 for parameter in filling.missing if parameter.kind == "text")
     return (
         WEIGHTS.value * min(1.5, filling.value)
         - WEIGHTS.unused * unused
-        - WEIGHTS.guessed * guessed
+        - WEIGHTS.guessed * filling.guesses
         - WEIGHTS.assumed * len(filling.assumed)
-        - WEIGHTS.missing_text * text
-        - WEIGHTS.missing * (len(filling.missing) - text)
     )
+
+
+def _lack(filling: Filling) -> float:
+    text = sum(1 for parameter in filling.missing if parameter.kind == "text")
+    return WEIGHTS.missing_text * text + WEIGHTS.missing * (len(filling.missing) - text)
 
 
 def _covered(span: Span, used: Sequence[Span]) -> bool:

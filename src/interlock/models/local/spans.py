@@ -28,7 +28,8 @@ class Span(Struct, frozen=True):
 _NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
 NUMBERS: dict[str, int] = dict(zip(re.findall(r"\w+", _NUMBER_WORDS), range(13), strict=True))
 _OPERAND = r"(?:\d+(?:\.\d+)?|\b[a-z]{2,7}\([^()]*\)|\b[a-zA-Z]\b|\((?:[^()]|\([^()]*\))*\))"
-_OPERATOR = r"\s*(?:\*\*|==|[-+*/^%=])\s*"
+_SPOKEN = {"plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
+_OPERATOR = rf"(?:\s*(?:\*\*|==|[-+*/^%=])\s*|\s+(?:{'|'.join(_SPOKEN)})\s+)"
 
 # In order: an earlier kind keeps its characters, and a later one has what is left.
 PATTERNS = {
@@ -115,6 +116,8 @@ def _value(kind: str, match: re.Match[str]) -> Any:
         return as_number(text)
     if kind == "clock":
         return _clock(text)
+    if kind == "expression":
+        return re.sub("|".join(_SPOKEN), lambda spoken: _SPOKEN[spoken.group()], text)
     if kind == "sql":
         return text.rstrip(" ?!.")
     return text
