@@ -502,7 +502,7 @@ def test_sql_is_never_put_together_from_strings():
 async def test_contents_are_not_in_errors(place: str, change):
     async with Store.open(place) as store:
         made = await store.create()
-        await change(place, "DROP TABLE messages")
+        await change(place, "ALTER TABLE messages RENAME COLUMN tool_calls TO calls")
 
         secret = UserMessage("s3" + "cret")  # not as it stands in a traceback's source line
         with pytest.raises(StoreError) as failure:
