@@ -21,7 +21,6 @@ from interlock.cli.terminal import complain
 from interlock.errors import InterlockError
 
 _COMMANDS = ("chat", "tools", "call", "servers", "conversations", "doctor")
-_BROKEN_PIPE = 128 + signal.SIGPIPE
 _HUNG_UP = 128 + signal.SIGHUP
 
 
@@ -105,9 +104,8 @@ def _no_output(error: OSError) -> int:
     # What is still buffered has nowhere to go, and Python would try once more.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
-    if error.errno == errno.EPIPE:
-        return _BROKEN_PIPE
     if error.errno == errno.EIO:  # the terminal has gone
         return _HUNG_UP
-    complain(f"output cannot be written: {error.strerror}")
+    if error.errno == errno.ENOSPC:
+        complain(f"output cannot be written: {error.strerror}")
     return 1

@@ -142,7 +142,7 @@ def _value(key: str, text: str, types: set[str]) -> Any:
         if not types:
             return text
         raise InvalidArguments(
-            f"{key}={text!r}: must be JSON for {' or '.join(sorted(types))}"
+            f"{key}={text!r} is not JSON, and the tool takes {' or '.join(sorted(types))} here"
         ) from None
 
 
@@ -181,7 +181,7 @@ def told(result: CallToolResult) -> str:
     """Write a result for a person: all of its text, and what else there is."""
     if not result.content and result.structured is not None:
         return msgspec.json.format(msgspec.json.encode(result.structured), indent=2).decode()
-    return "\n".join(_described(block) for block in result.content)
+    return "\n".join(filter(None, map(_described, result.content)))
 
 
 def _described(block: Content) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from interlock import __version__
 from interlock.cli import sources
 from interlock.cli.running import run
-from interlock.cli.servers import is_broken, status_rows, statuses, warn_of_missing
+from interlock.cli.servers import is_broken, status_rows, statuses
 from interlock.cli.terminal import emit_json, emit_table, warn
 from interlock.errors import InterlockError, MissingExtra
 
@@ -76,7 +76,6 @@ def doctor(config: Path | None, as_json: bool) -> int:
         emit_json(report)
     else:
         _print(report, found)
-        warn_of_missing([status for status in found if not is_broken(status)])
         for problem in report.problems:
             warn(problem)
     return int(bool(report.problems))
@@ -86,7 +85,7 @@ def _print(report: Report, found: list[ServerStatus]) -> None:
     rows: list[tuple[str, str]] = [*report.versions.items()]
     rows.append(("config", report.config or "none"))
     rows += [
-        (f"server {name}", "  ".join(filter(None, rest))) for name, *rest in status_rows(found)
+        (f"server {name}", ", ".join(filter(None, rest))) for name, *rest in status_rows(found)
     ]
     rows += [
         (f"process {child.id}", f"{child.command}, of {child.parent}") for child in report.children

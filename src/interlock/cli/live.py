@@ -161,6 +161,8 @@ class LiveTalk:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
+        for line in self._running.values():
+            self._console.print(Text.assemble(("✗ ", "red"), line, ("  stopped", "dim")))
         self._running.clear()
         self._thought = ""
 

@@ -112,6 +112,7 @@ class _Conversation:
                 if not turn.cancelled() or _is_ending():
                     raise
                 say("stopped")
+        say("")
 
     async def _show_turn(self, text: str) -> None:
         with self._screen.turn():

@@ -6,7 +6,6 @@ they would otherwise. A second signal does not wait for that; the servers' guard
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,17 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
 
     Raises:
         SystemExit: A signal ended it; the code is 128 + its number.
+        ConfigError: The log cannot be written where INTERLOCK_LOG says.
     """
+    import asyncio  # a third of a start that `--help` can do without
+
+    from interlock.cli.log import open_log
+
+    try:
+        open_log()
+    except BaseException:
+        work.close()
+        raise
     received: list[int] = []
     with asyncio.Runner() as runner:
         try:
@@ -47,6 +56,8 @@ def on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
 
 
 async def _until_signal(work: Coroutine[Any, Any, _T], received: list[int]) -> _T:
+    import asyncio
+
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
 

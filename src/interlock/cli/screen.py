@@ -53,7 +53,7 @@ class Talk(Protocol):
         ...
 
     def pause(self) -> None:
-        """Leave the screen to others."""
+        """Leave the screen to others; calls that still run are not waited for any more."""
         ...
 
 

@@ -276,4 +276,4 @@ def warn_of_missing(found: list[ServerStatus]) -> None:
         if each.reason:
             warn(f"server {each.name!r} {each.state}: {each.reason}")
         for line in each.missing:
-            warn(f"server {each.name!r}: {line}")
+            say(f"missing: server {each.name!r}: {safe_line(line)}")

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-import click
 import msgspec
 
 # Controls (ESC and C1 among them), and what is invisible or turns the direction of writing:
@@ -66,13 +65,13 @@ def _escape(match: re.Match[str]) -> str:
 
 def emit(text: str = "") -> None:
     """Print data on stdout: as it is, or safe for the eyes of a person."""
-    click.echo(safe(text) if is_terminal(sys.stdout) else text)
+    print(safe(text) if is_terminal(sys.stdout) else text)
 
 
 def emit_json(value: object) -> None:
     """Print any value as JSON that can be read on a terminal as well; nothing in it changes."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    click.echo(_UNSAFE_IN_JSON.sub(_escape_in_json, text))
+    print(_UNSAFE_IN_JSON.sub(_escape_in_json, text))
 
 
 def _escape_in_json(match: re.Match[str]) -> str:
@@ -88,7 +87,7 @@ def emit_table(rows: Iterable[Sequence[str]]) -> None:
     for line in lines:
         padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         text = "  ".join(padded).rstrip()
-        click.echo(text if edge is None or len(text) <= edge else text[: edge - 1] + "…")
+        print(text if edge is None or len(text) <= edge else text[: edge - 1] + "…")
 
 
 # Talk
@@ -97,7 +96,7 @@ def emit_table(rows: Iterable[Sequence[str]]) -> None:
 def say(text: str) -> None:
     """Tell the person something, on stderr."""
     if sys.stderr is not None:
-        click.echo(safe(text), err=True)
+        print(safe(text), file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:

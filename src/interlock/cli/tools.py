@@ -10,7 +10,7 @@ import msgspec
 
 from interlock.cli import sources
 from interlock.cli.running import run
-from interlock.cli.terminal import emit_json, emit_table, say, warn
+from interlock.cli.terminal import emit_json, emit_table, safe_line, say
 
 if TYPE_CHECKING:
     from interlock.member import ServerStatus
@@ -47,7 +47,7 @@ async def _tools(servers: dict[str, Any], as_json: bool) -> int:
         sources.warn_of_failed(toolbox)
         for status in toolbox.status.values():
             for line in status.missing:
-                warn(f"server {status.name!r}: {line}")
+                say(f"missing: server {status.name!r}: {safe_line(line)}")
         return int(all_failed(toolbox.status.values()))
 
 

@@ -1,0 +1,50 @@
+"""Where the library's log goes.
+
+What a person must know is told by the commands. The log has the rest, tool calls with their
+times for one, and goes to the file named by INTERLOCK_LOG. Without one, only errors are shown:
+they are bugs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from interlock.cli.terminal import safe, safe_line
+from interlock.errors import ConfigError
+
+VARIABLE = "INTERLOCK_LOG"
+
+
+def open_log() -> None:
+    """Send the log where it belongs.
+
+    Raises:
+        ConfigError: INTERLOCK_LOG names a file that cannot be written.
+    """
+    handler: logging.Handler
+    if path := os.environ.get(VARIABLE):
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise ConfigError(f"{VARIABLE}: {path} cannot be written: {error.strerror}") from None
+        level = logging.INFO
+    else:
+        handler, level = logging.StreamHandler(sys.stderr), logging.ERROR
+    handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    log = logging.getLogger("interlock")
+    log.handlers[:] = [handler]
+    log.setLevel(level)
+    log.propagate = False
+
+
+class _Plain(logging.Formatter):
+    """One line a record, whatever servers put into their words; tracebacks stay as they are."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's
+        return safe_line(super().formatMessage(record))
+
+    def formatException(self, ei: object) -> str:  # noqa: N802 - logging's
+        return safe(super().formatException(ei))  # type: ignore[arg-type]  # logging's own triple

@@ -1,0 +1,149 @@
+"""The command line in this process, in a home of its own, and as a real program."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from interlock import cli
+from interlock.models.choose import PROVIDERS
+
+ECHO = ["-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")]
+
+
+class Ran(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person's folders, empty, and no variable that would choose something."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    for name in ("CONFIG", "DATA", "CACHE", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(folder / name.lower()))
+    monkeypatch.setenv("HOME", str(folder))
+    for name in list(os.environ):
+        if name.startswith("INTERLOCK_") or name in {each.key for each in PROVIDERS}:
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def interlock(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Ran]]:
+    """Run a command here."""
+    log = logging.getLogger("interlock")
+    before = (log.handlers[:], log.level, log.propagate)
+
+    def run(*arguments: object, stdin: bytes | None = b"") -> Ran:
+        monkeypatch.setattr(sys, "argv", ["interlock", *map(str, arguments)])
+        piped = None if stdin is None else TextIOWrapper(BytesIO(stdin))
+        monkeypatch.setattr(sys, "stdin", piped)
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        assert isinstance(left.value.code, int)
+        return Ran(left.value.code, *capsys.readouterr())
+
+    yield run
+    for handler in log.handlers:
+        handler.close()
+    log.handlers[:], level, log.propagate = before
+    log.setLevel(level)
+
+
+@pytest.fixture
+def servers(home: Path) -> Callable[..., Path]:
+    """Write the person's own mcpServers file: {"e": echo server} and what is given."""
+
+    def write(**more: Any) -> Path:
+        path = home / "config" / "interlock" / "mcp.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        entries = {"e": {"command": sys.executable, "args": ECHO}} | more
+        path.write_text(json.dumps({"mcpServers": entries}))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[..., str]:
+    """Write a script for a model, and name the model."""
+
+    def write(*replies: Any) -> str:
+        path = tmp_path / "script.json"
+        path.write_text(json.dumps([_reply(each) for each in replies]))
+        return f"scripted:{path}"
+
+    return write
+
+
+def _reply(reply: Any) -> dict[str, Any]:
+    """A text, or calls as {tool: arguments}."""
+    if isinstance(reply, str):
+        return {"content": reply}
+    calls = [
+        {"id": f"c{number}", "name": f"e__{name}", "input": arguments}
+        for number, (name, arguments) in enumerate(reply.items())
+    ]
+    return {"tool_calls": calls}
+
+
+@pytest.fixture
+def without(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Make an environment in which packages are not installed."""
+
+    def make(*packages: str) -> dict[str, str]:
+        folder = tmp_path / "absent"
+        folder.mkdir()
+        for name in packages:
+            text = f"raise ModuleNotFoundError('No module named {name}', name={name!r})"
+            (folder / f"{name}.py").write_text(text)
+        return {**os.environ, "PYTHONPATH": str(folder)}
+
+    return make
+
+
+@pytest.fixture
+def program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start the real program."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+        pipes = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **options,
+        }
+        program = Path(sys.executable).with_name("interlock")
+        started.append(subprocess.Popen([program, *map(str, arguments)], text=True, **pipes))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.poll() is None:
+            each.kill()
+        each.wait()
+        for pipe in (each.stdin, each.stdout, each.stderr):
+            if pipe is not None:
+                pipe.close()

@@ -1,0 +1,155 @@
+"""`interlock conversations`: read, delete and hand on what was said."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from interlock.cli import conversations as module
+from interlock.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from interlock.store import Store
+
+CALL = ToolCall("c1", "e__say", {"text": "x"})
+MESSAGES = (
+    UserMessage("Say x."),
+    AssistantMessage("I will.", (CALL,)),
+    ToolMessage("c1", "x", "e__say"),
+    AssistantMessage("Said ``` it."),
+)
+
+
+def stored(work: Callable[[Store], Awaitable[object]]) -> object:
+    async def run() -> object:
+        async with Store.open() as store:
+            return await work(store)
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def id() -> str:
+    async def fill(store: Store) -> str:
+        conversation = await store.create("Say x.", "scripted:x")
+        await store.append(conversation.id, *MESSAGES)
+        return conversation.id
+
+    found = stored(fill)
+    assert isinstance(found, str)
+    return found
+
+
+def test_list_has_a_line_for_each(interlock, id: str):
+    line = interlock("conversations", "list").out
+    (one,) = interlock("conversations", "list", "--json").json
+
+    assert line.startswith(id)
+    assert "4 messages  scripted:x  Say x." in line
+    assert (one["id"], one["message_count"]) == (id, 4)
+
+
+def test_list_of_nothing_says_how_to_begin(interlock):
+    ran = interlock("conversations", "list")
+
+    assert (ran.code, ran.out) == (0, "")
+    assert "`interlock chat` begins one" in ran.err
+    assert interlock("conversations", "list", "--json").json == []
+
+
+def test_show_marks_calls_and_tools(interlock, id: str):
+    assert interlock("conversations", "show", id[:6]).out.splitlines() == [
+        "[USER] Say x.",
+        "[ASSISTANT] I will.",
+        '[CALL] e__say {"text":"x"}',
+        "[TOOL] e__say: x",
+        "[ASSISTANT] Said ``` it.",
+    ]
+
+
+def test_show_marks_what_failed(interlock):
+    async def fill(store: Store) -> str:
+        conversation = await store.create()
+        failed = ToolMessage("c1", "no", "e__say", is_error=True)
+        await store.append(conversation.id, AssistantMessage("", (CALL,)), failed)
+        return conversation.id
+
+    assert "[TOOL] e__say failed: no\n" in interlock("conversations", "show", stored(fill)).out
+
+
+def test_export_as_json_has_everything(interlock, id: str):
+    exported = interlock("conversations", "export", id).json
+
+    assert exported["title"] == "Say x."
+    assert [message["role"] for message in exported["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert exported["messages"][1]["tool_calls"][0]["input"] == {"text": "x"}
+
+
+def test_export_as_markdown_can_be_read(interlock, id: str):
+    text = interlock("conversations", "export", id, "--format", "markdown").out
+
+    assert text.startswith("# Say x.\n")
+    assert 'Calls `e__say`:\n\n```json\n{"text":"x"}\n```' in text
+    assert "## tool `e__say`\n\n```\nx\n```" in text
+
+
+def test_delete_deletes_when_told_so(interlock, id: str):
+    assert interlock("conversations", "delete", id, "--yes").code == 0
+    assert interlock("conversations", "list").out == ""
+
+
+def test_delete_asks_a_person(interlock, id: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "is_terminal", lambda _: True)
+
+    assert interlock("conversations", "delete", id, stdin=b"n\n").code == 130
+    assert id in interlock("conversations", "list").out
+    assert interlock("conversations", "delete", id, stdin=b"y\n").code == 0
+    assert interlock("conversations", "list").out == ""
+
+
+def test_delete_needs_somebody_to_ask(interlock, id: str):
+    assert interlock("conversations", "delete", id).code == 2
+    assert id in interlock("conversations", "list").out
+
+
+@pytest.mark.parametrize("command", ["show", "delete", "export"])
+def test_an_unknown_id_is_an_error(interlock, command: str):
+    ran = interlock("conversations", command, "nix")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert "no conversation 'nix'" in ran.err
+
+
+def test_a_database_that_is_none_is_an_error(interlock, home: Path, monkeypatch):
+    (home / "file.db").write_text("not a database" * 100)
+    monkeypatch.setenv("INTERLOCK_DATABASE", str(home / "file.db"))
+    ran = interlock("conversations", "list")
+
+    assert ran.code == 1
+    assert str(home / "file.db") in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_without_the_package_for_it_the_way_out_is_told(program, without):
+    ran = program("conversations", "list", env=without("sqlalchemy"))
+
+    assert ran.communicate(timeout=20)[1] == (
+        "error: keeping conversations needs an extra: pip install 'interlock[chat]'\n"
+    )
+
+
+def test_exported_json_is_the_same_whoever_reads_it(interlock, home: Path):
+    async def fill(store: Store) -> str:
+        conversation = await store.create("\x1b[2J")
+        await store.append(conversation.id, UserMessage("\u202e\x9b"))
+        return conversation.id
+
+    out = interlock("conversations", "export", stored(fill)).out
+
+    assert "\u202e" not in out
+    assert json.loads(out)["messages"][0]["content"] == "\u202e\x9b"

@@ -1,0 +1,93 @@
+"""`interlock doctor`: what is there, what is broken, and what to do."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from interlock.cli.doctor import children
+
+BROKEN = {"command": "no-such-program"}
+
+
+def test_when_all_is_well_it_tells_what_there_is(interlock, servers, script, monkeypatch):
+    path = servers()
+    monkeypatch.setenv("INTERLOCK_MODEL", model := script())
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-s3cr3t")
+    ran = interlock("doctor")
+
+    assert (ran.code, ran.err) == (0, "")
+    assert f"config             {path}\n" in ran.out
+    assert "server e           ok, 2026-07-28, " in ran.out
+    assert "OPENAI_API_KEY     set\n" in ran.out
+    assert "ANTHROPIC_API_KEY  not set\n" in ran.out
+    assert f"model              {model}\n" in ran.out
+    assert "conversations.db (made by the first conversation)" in ran.out
+    assert "s3cr3t" not in ran.out
+
+
+def test_json_has_the_same(interlock, servers, script, monkeypatch):
+    servers()
+    monkeypatch.setenv("INTERLOCK_MODEL", script())
+    report = interlock("doctor", "--json").json
+
+    assert report["servers"][0]["state"] == "ok"
+    assert report["problems"] == []
+    assert report["keys"]["ANTHROPIC_API_KEY"] is False
+    assert report["versions"]["python"].startswith("3.")
+
+
+def test_everything_broken_is_named_at_once(interlock, servers, home: Path, monkeypatch):
+    servers(broken=BROKEN)
+    monkeypatch.setenv("INTERLOCK_MODEL", "nobody:x")
+    (home / "file.db").write_text("not a database" * 100)
+    monkeypatch.setenv("INTERLOCK_DATABASE", str(home / "file.db"))
+    ran = interlock("doctor")
+
+    assert ran.code == 1
+    assert "warning: server 'broken' failed: cannot start 'no-such-program'" in ran.err
+    assert "warning: unknown model provider 'nobody'" in ran.err
+    assert f"warning: {home / 'file.db'}" in ran.err
+    assert "server e" in ran.out
+
+
+def test_a_wrong_configuration_does_not_hide_the_rest(interlock, servers, script, monkeypatch):
+    servers().write_text("{")
+    monkeypatch.setenv("INTERLOCK_MODEL", model := script())
+    ran = interlock("doctor")
+
+    assert ran.code == 1
+    assert "mcp.json, line 1" in ran.err
+    assert model in ran.out
+
+
+@pytest.fixture
+def orphan():
+    """A process with the mark of an interlock that is long gone."""
+    environment = {**os.environ, "INTERLOCK_CHILD": f"{os.getpid()}-1-1"}
+    started = subprocess.Popen(["sleep", "60"], env=environment)
+    yield started.pid
+    started.kill()
+    started.wait()
+
+
+def test_a_process_that_lost_its_interlock_is_found(interlock, script, monkeypatch, orphan: int):
+    monkeypatch.setenv("INTERLOCK_MODEL", script())
+    ran = interlock("doctor")
+
+    assert ran.code == 1
+    assert (
+        f"process {orphan} (sleep 60) has lost its interlock: end it with kill {orphan}" in ran.err
+    )
+
+
+def test_a_server_of_another_program_that_runs_is_no_orphan(program, servers, script):
+    servers()
+    chat = program("chat", "x", "--model", script({"wait": {}}))
+    line = chat.stderr.readline()  # the call has begun
+    mine = [child for child in children() if child.parent == chat.pid]
+
+    assert line.startswith("[TOOL] e:wait")
+    assert [(child.orphan, sys.executable in child.command) for child in mine] == [(False, True)]

@@ -1,0 +1,169 @@
+"""The command as a whole: help, versions, exit codes, and output that nobody reads."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from interlock import __version__, cli
+from interlock.cli import interlock as group
+from interlock.errors import InterlockError
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command by its words, groups included."""
+    waiting: list[tuple[str, click.Command]] = [("", group)]
+    while waiting:
+        words, command = waiting.pop(0)
+        yield words, command
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found is not None
+                waiting.append((f"{words} {name}".strip(), found))
+
+
+@pytest.mark.parametrize("words", [words for words, _ in commands()])
+def test_every_command_has_help_with_an_example(interlock, words: str):
+    ran = interlock(*words.split(), "--help")
+
+    assert ran.code == 0
+    assert "Example:\n    interlock " in ran.out
+    assert ran.err == ""
+
+
+def test_version(interlock):
+    assert interlock("--version") == (0, f"interlock {__version__}\n", "")
+
+
+def test_version_and_help_load_nothing_heavy():
+    code = (
+        "import sys, interlock.cli\n"
+        "sys.argv[1:] = [sys.argv[1]]\n"
+        "try: interlock.cli.main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    for option in ("--version", "--help"):
+        ran = subprocess.run(
+            [sys.executable, "-c", code, option], capture_output=True, text=True, check=True
+        )
+        loaded = set(ran.stderr.split())
+
+        assert not loaded & {"asyncio", "rich", "aiohttp", "sqlalchemy", "prompt_toolkit"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["cal"], "no such command 'cal'; did you mean call?: see `interlock --help`"),
+        (["x\x1b[2J"], "no such command 'x\\x1b[2J': see `interlock --help`"),
+        (["chat", "--modle", "x"], "--modle"),
+        (["servers", "ad"], "'ad'"),
+        (["call"], "SERVER:TOOL"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(interlock, arguments: list[str], message: str):
+    ran = interlock(*arguments)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: ")
+    assert message in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_our_errors_are_one_line_and_code_1(interlock):
+    ran = interlock("tools", "--config", "missing.json")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "error: the file named by --config does not exist: missing.json\n"
+
+
+def test_an_error_in_words_of_others_cannot_write_to_the_screen(
+    interlock, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(_: object) -> None:
+        raise InterlockError("said\n\x1b[2J")
+
+    monkeypatch.setattr("interlock.cli.sources.load", fail)
+
+    assert interlock("tools").err == "error: said \\x1b[2J\n"
+
+
+def test_a_bug_has_a_traceback(interlock, monkeypatch: pytest.MonkeyPatch):
+    def fail(_: object) -> None:
+        raise KeyError("bug")
+
+    monkeypatch.setattr("interlock.cli.sources.load", fail)
+    monkeypatch.setattr(sys, "argv", ["interlock", "tools"])
+
+    with pytest.raises(KeyError):
+        cli.main()
+
+
+def test_a_reader_that_leaves_is_no_error(program, servers):
+    servers()
+    read, write = os.pipe()
+    os.close(read)
+    ran = program("tools", stdout=write)
+    os.close(write)
+
+    assert ran.wait(20) == 1
+    assert ran.stderr.read() == ""
+
+
+def test_a_full_disk_is_an_error(program, servers):
+    servers()
+    with Path("/dev/full").open("w") as full:
+        ran = program("tools", stdout=full)
+
+    assert ran.wait(20) == 1
+    assert ran.stderr.read() == "error: output cannot be written: No space left on device\n"
+
+
+def test_closed_streams_are_no_bug(program, servers):
+    servers()
+    shell = f'exec "{Path(sys.executable).with_name("interlock")}" tools <&- >&- 2>&-'
+    ran = subprocess.run(["sh", "-c", shell], check=False, timeout=20)
+
+    assert ran.returncode == 0
+
+
+def test_the_log_goes_to_the_file_that_is_named(interlock, servers, home: Path, monkeypatch):
+    servers()
+    monkeypatch.setenv("INTERLOCK_LOG", str(home / "log"))
+    interlock("call", "e:say", "text=a secret")
+    text = (home / "log").read_text()
+
+    assert "tool e:say: ok in " in text
+    assert "secret" not in text
+    assert (home / "log").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_cannot_be_written_is_an_error(interlock, monkeypatch):
+    monkeypatch.setenv("INTERLOCK_LOG", "/nowhere/log")
+
+    assert interlock("tools").err == (
+        "error: INTERLOCK_LOG: /nowhere/log cannot be written: No such file or directory\n"
+    )
+
+
+def test_a_shell_can_complete_commands(program):
+    environment = {**os.environ, "_INTERLOCK_COMPLETE": "bash_complete"}
+    environment |= {"COMP_WORDS": "interlock serv", "COMP_CWORD": "1"}
+    ran = program(env=environment)
+
+    assert ran.communicate(timeout=20)[0] == "plain,servers\n"
+
+
+def test_json_is_printed_wherever_a_table_is(interlock, servers):
+    servers()
+    for words in ("tools", "servers list", "servers check", "conversations list", "doctor"):
+        ran = interlock(*words.split(), "--json")
+
+        assert json.loads(ran.out) is not None, words

@@ -1,0 +1,119 @@
+"""Nothing foreign reaches a terminal as it is (R-91)."""
+
+import json
+import sys
+import unicodedata
+
+import pytest
+
+from interlock.cli import terminal
+from interlock.cli.terminal import emit, emit_json, emit_table, safe, safe_line
+
+ATTACKS = {
+    "colour": ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+    "clear the screen": ("a\x1b[2J\x1b[Hb", "a\\x1b[2J\\x1b[Hb"),
+    "title by OSC": ("\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
+    "link that hides": ("\x1b]8;;http://evil\x1b\\good\x1b]8;;\x1b\\", None),
+    "C1 introducer": ("\x9b31mred", "\\x9b31mred"),
+    "overwrite by return": ("delete all\rlist all  ", "delete all\\x0dlist all  "),
+    "backspace": ("rm\b\bls", "rm\\x08\\x08ls"),
+    "null and bell": ("a\0b\a", "a\\x00b\\x07"),
+    "delete": ("a\x7fb", "a\\x7fb"),
+    "right to left override": ("\u202egnp.exe", "\\u202egnp.exe"),
+    "isolates": ("\u2066a\u2069", "\\u2066a\\u2069"),
+    "zero width": ("pay\u200bpal", "pay\\u200bpal"),
+    "joiner between letters": ("pay\u200dpal", "pay\\u200dpal"),
+    "byte order mark": ("\ufeffa", "\\ufeffa"),
+    "soft hyphen": ("pay\u00adpal", "pay\\xadpal"),
+    "tags": ("a\U000e0041\U000e007f", "a\\U000e0041\\U000e007f"),
+    "selectors that carry data": ("a\ufe00\U000e0100", "a\\ufe00\\U000e0100"),
+    "fillers": ("a\u3164\uffa0\u115f", "a\\u3164\\uffa0\\u115f"),
+    "line separators": ("a\u2028b\u2029c\x85d", "a\\u2028b\\u2029c\\x85d"),
+    "lone surrogate": ("a\ud800b", "a\\ud800b"),
+    "our own placeholder": ("a\ue000b", "a\\ue000b"),
+}
+
+
+@pytest.mark.parametrize(("attack", "shown"), ATTACKS.values(), ids=ATTACKS)
+def test_what_a_terminal_would_act_on_is_made_visible(attack: str, shown: str | None):
+    assert shown is None or safe(attack) == shown
+    assert not set(safe(attack)) & set(map(chr, [*range(32), *range(127, 160)]))
+
+
+def test_every_character_without_a_shape_is_covered():
+    hidden = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    # These are drawn: signs of Arabic, Syriac, Kaithi and Egyptian numbers and quadrats.
+    drawn = [*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD]
+    drawn += range(0x13430, 0x13440)
+    passed = [
+        f"{code:04x}"
+        for code in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(code)) in hidden
+        and code not in drawn
+        and chr(code) not in "\n\t"
+        and safe(f"a{chr(code)}a") == f"a{chr(code)}a"
+    ]
+
+    assert passed == []
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "a\nb\tc", "Zürich 東京 שלום", "⚠\ufe0f 1\ufe0f⃣", "👍🏽", "<b>&amp;"]
+)
+def test_plain_text_of_every_language_stays(text: str):
+    assert safe(text) == text
+
+
+def test_joiners_that_shape_a_script_leave_the_text_readable():
+    assert safe("می\u200cخواهم") == "میخواهم"
+    assert safe("👩\u200d🚀") == "👩🚀"
+
+
+def test_a_line_is_one_line_and_short():
+    assert safe_line("a\r\n  b\tc\n") == "a b c"
+    assert safe_line("x" * 50, 10) == "x" * 9 + "…"
+    assert len(safe_line("\x1b" * 1_000_000, 10)) == 10
+
+
+def test_windows_line_ends_are_line_ends():
+    assert safe("a\r\nb") == "a\nb"
+
+
+def test_what_is_piped_stays_as_it_is(capsys: pytest.CaptureFixture[str]):
+    emit("\x1b[31m\u202e")
+
+    assert capsys.readouterr().out == "\x1b[31m\u202e\n"
+
+
+def test_what_a_person_sees_is_safe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(terminal, "is_terminal", lambda _: True)
+    emit("\x1b[31m\u202e")
+
+    assert capsys.readouterr().out == "\\x1b[31m\\u202e\n"
+
+
+def test_json_is_safe_and_means_the_same(capsys: pytest.CaptureFixture[str]):
+    value = {"a\u202e": ["\x1b\x9b\U000e0041 é"]}
+    emit_json(value)
+    out = capsys.readouterr().out
+
+    assert json.loads(out) == value
+    assert out.isprintable() or {c for c in out if not c.isprintable()} == {"\n"}
+    assert "é" in out
+
+
+def test_a_table_has_columns_and_one_line_a_row(capsys: pytest.CaptureFixture[str]):
+    emit_table([("a", "one\ntwo"), ("long", "\x1b[2J")])
+
+    assert capsys.readouterr().out == "a     one two\nlong  \\x1b[2J\n"
+
+
+def test_a_table_ends_at_the_edge_of_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(terminal, "is_terminal", lambda _: True)
+    emit_table([("a", "x" * 200)])
+
+    assert capsys.readouterr().out == "a  " + "x" * 76 + "…\n"

@@ -1,0 +1,128 @@
+"""`interlock tools`: everything by its address, and a reason for what is missing."""
+
+import json
+import sys
+from pathlib import Path
+
+from interlock import config
+
+BROKEN = {"command": "no-such-program"}
+
+
+def addresses(out: str) -> list[str]:
+    return [line.split()[0] for line in out.splitlines()]
+
+
+def test_every_tool_has_a_line_with_address_state_and_description(interlock, servers):
+    servers()
+    ran = interlock("tools")
+
+    assert ran.code == 0
+    assert "e:echo     ok  Give the arguments back.\n" in ran.out
+    assert addresses(ran.out) == ["e:echo", "e:say", "e:fail", "e:picture", "e:wait", "e:exit"]
+    assert ran.err == ""
+
+
+def test_a_broken_server_is_told_and_the_others_are_listed(interlock, servers):
+    servers(broken=BROKEN)
+    ran = interlock("tools")
+
+    assert ran.code == 0
+    assert "e:say" in ran.out
+    assert "broken" not in ran.out
+    assert ran.err.startswith("warning: server 'broken' failed: cannot start 'no-such-program'")
+
+
+def test_it_fails_when_every_server_does(interlock, servers):
+    servers(e=BROKEN, off={**BROKEN, "enabled": False})
+
+    assert interlock("tools").code == 1
+
+
+def test_a_tool_that_is_not_offered_has_a_reason(interlock, servers):
+    path = servers()
+    entry = json.loads(path.read_text())["mcpServers"]["e"]
+    servers(e={**entry, "tools": {"deny": ["exit"]}})
+    ran = interlock("tools")
+
+    assert "e:exit" not in addresses(ran.out)
+    assert ran.err == "missing: server 'e': tool 'exit': not allowed by the configuration\n"
+
+
+def test_no_configuration_is_no_error(interlock):
+    assert interlock("tools") == (
+        0,
+        "",
+        "no servers: add one with `interlock servers add NAME COMMAND`\n",
+    )
+
+
+def test_json_has_servers_with_reasons_and_tools_with_schemas(interlock, servers):
+    servers(broken=BROKEN)
+    ran = interlock("tools", "--json")
+    echo, broken = ran.json["servers"]
+    say = ran.json["tools"][1]
+
+    assert (echo["state"], echo["revision"], echo["tools"]) == ("ok", "2026-07-28", 6)
+    assert broken["state"] == "failed"
+    assert "no-such-program" in broken["reason"]
+    assert (say["address"], say["wire_name"]) == ("e:say", "e__say")
+    assert say["inputSchema"]["properties"] == {"text": {"type": "string"}}
+
+
+def test_unknown_keys_are_warned_about(interlock, servers):
+    path = servers()
+    path.write_text(path.read_text().replace('"command"', '"colour": 1, "command"'))
+
+    assert "colour" in interlock("tools").err
+
+
+def test_a_wrong_file_is_refused_with_its_line(interlock, servers):
+    path = servers()
+    path.write_text('{\n  "mcpServers": {"a": {"command": 5}}\n}')
+    ran = interlock("tools")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert f"{path}, line 2" in ran.err
+    assert ran.err.count("\n") == 1
+
+
+# The .mcp.json of a folder (R-30)
+
+
+def project(home: Path, name: str = "p") -> Path:
+    echo = Path(__file__).parents[1] / "servers" / "echo.py"
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(echo)]}
+    path = home / ".mcp.json"
+    path.write_text(json.dumps({"mcpServers": {name: entry}}))
+    return path
+
+
+def test_a_folders_servers_do_nothing_until_they_are_trusted(interlock, home, servers):
+    servers()
+    path = project(home)
+    before = interlock("tools")
+    config.trust(path, config.fingerprint(path))
+    after = interlock("tools")
+
+    assert "p:say" not in before.out
+    assert "ignored until you trust it: interlock servers trust" in before.err
+    assert {"e:say", "p:say"} <= set(addresses(after.out))
+    assert after.err == ""
+
+
+def test_a_folders_server_does_not_take_the_place_of_ones_own(interlock, home, servers):
+    servers()
+    path = project(home, "e")
+    config.trust(path, config.fingerprint(path))
+    ran = interlock("tools")
+
+    assert len(addresses(ran.out)) == 6
+    assert "server 'e' of" in ran.err
+
+
+def test_a_folders_servers_are_left_alone_when_a_file_is_named(interlock, home, servers):
+    path = servers()
+    project(home)
+
+    assert interlock("tools", "--config", path).err == ""
