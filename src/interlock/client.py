@@ -296,7 +296,7 @@ class Client:
         given: Any = UNSET if arguments is None else arguments
         params = CallToolParams(name=name, arguments=given)
         members = encode(meta)[1:-1] if meta else b""
-        result = await self._ask(
+        result, _ = await self._ask(
             "tools/call", params, decode_call, timeout=timeout, progress=progress, members=members
         )
         if name in self._output_schemas and not result.is_error:
@@ -336,13 +336,13 @@ class Client:
         kept = self._cache.get("resources/read", uri)
         if isinstance(kept, ReadResourceResult):
             return kept
-        result = await self._ask(
+        result, was_asked = await self._ask(
             "resources/read",
             ReadResourceParams(uri=uri),
             decoder(ReadResourceResult, "resources/read result"),
             timeout=timeout,
         )
-        if result.contents:
+        if result.contents and not was_asked:  # what answers gave is for this reader only
             self._cache.keep(result, result.ttl_ms / 1000, "resources/read", uri)
         return result
 
@@ -379,7 +379,8 @@ class Client:
         """
         given = UNSET if arguments is None else dict(arguments)
         params = GetPromptParams(name=name, arguments=given)
-        return await self._ask("prompts/get", params, decode_prompt, timeout=timeout)
+        result, _ = await self._ask("prompts/get", params, decode_prompt, timeout=timeout)
+        return result
 
     async def complete(
         self,
@@ -437,7 +438,9 @@ class Client:
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Raw:
         """Send any request, such as one of an extension, and return its result encoded."""
-        return await self._request(method, encode(params or {}), timeout=timeout)
+        others = dict(params or {})
+        members = encode(others.pop("_meta", {}))[1:-1]
+        return await self._request(method, encode(others), timeout=timeout, members=members)
 
     # Requests
 
@@ -447,13 +450,16 @@ class Client:
             raise ConnectionClosed("the client is not open: use it in 'async with'")
         return self._open_connection
 
-    async def _request(self, method: str, params: bytes, *, timeout: float | None = None) -> Raw:
+    async def _request(
+        self, method: str, params: bytes, *, timeout: float | None = None, members: bytes = b""
+    ) -> Raw:
         self._check_method(method)
         return await self._connection.request(
             method,
             params,
             timeout=self._timeout if timeout is None else timeout,
             hard_timeout=self._hard_timeout,
+            meta=members,
         )
 
     def _check_method(self, method: str) -> None:
@@ -470,11 +476,15 @@ class Client:
         timeout: float | None = None,
         progress: ProgressHandler | None = None,
         members: bytes = b"",
-    ) -> _R:
-        """Send a request that may come back with questions; answer them and send it again."""
+    ) -> tuple[_R, bool]:
+        """Send a request that may come back with questions; answer them and send it again.
+
+        Returns:
+            The result, and whether there were questions.
+        """
         connection = self._connection
         timeout = self._timeout if timeout is None else timeout
-        for _ in range(MAX_ROUNDS + 1):
+        for asked in range(MAX_ROUNDS + 1):
             raw = await connection.request(
                 method,
                 encode(params),
@@ -485,7 +495,7 @@ class Client:
             )
             result = decode(raw)
             if result.result_type == "complete":
-                return result
+                return result, asked > 0
             if result.result_type != "input_required":
                 raise RemoteProtocolError(
                     f"{method} was answered with unknown resultType {result.result_type!r}"

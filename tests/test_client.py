@@ -1,0 +1,935 @@
+"""What a client sends and makes of the answers, in both eras, over a transport in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from interlock import cache
+from interlock.client import MAX_ROUNDS, Client
+from interlock.errors import (
+    CapabilityError,
+    ConnectionClosed,
+    LocalProtocolError,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+from interlock.protocol import Progress
+from interlock.types import (
+    ElicitParams,
+    ElicitResult,
+    LogMessage,
+    PromptReference,
+    ResourceTemplateReference,
+    TextContent,
+    UnknownContent,
+)
+
+from .scripted_server import (
+    LEGACY,
+    MODERN,
+    SUBSCRIPTION_KEY,
+    Answer,
+    Json,
+    ScriptedServer,
+    text,
+    tool,
+)
+
+both_eras = pytest.mark.parametrize("revision", [LEGACY, MODERN])
+
+PREFIX = "io.modelcontextprotocol/"
+
+
+def client_of(server: ScriptedServer, **options: Any) -> Client:
+    return Client(server.connect, **{"revision": server.revision, **options})
+
+
+def without_meta(params: Json) -> Json:
+    return {key: value for key, value in params.items() if key != "_meta"}
+
+
+async def settle() -> None:
+    """Let everything that has been sent arrive and be answered."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+# Opening and closing
+
+
+@both_eras
+async def test_an_open_client_knows_its_server(revision: str):
+    server = ScriptedServer(revision, capabilities={"tools": {"listChanged": True}})
+
+    async with client_of(server) as client:
+        assert client.revision == revision
+        assert (client.server_info.name, client.server_info.version) == ("scripted", "1")
+        assert client.capabilities.tools == {"listChanged": True}
+        assert client.capabilities.prompts is None
+        assert client.instructions == "Be kind."
+
+
+async def test_a_client_that_is_not_open_says_so():
+    client = client_of(ScriptedServer())
+
+    assert (client.revision, client.instructions) == ("", None)
+    with pytest.raises(ConnectionClosed, match="use it in 'async with'"):
+        await client.call_tool("x")
+    await client.close()
+
+
+@pytest.mark.parametrize("revision", ["2025-01-01", "", "AUTO"])
+def test_a_revision_that_nobody_knows_is_refused_at_once(revision: str):
+    with pytest.raises(
+        LocalProtocolError, match=f"revision '{revision}' is not auto, legacy or of"
+    ):
+        Client(ScriptedServer().connect, revision=revision)
+
+
+async def test_closing_ends_open_calls_and_may_be_repeated():
+    server = ScriptedServer(answers={"tools/call": lambda _: None})
+    client = client_of(server)
+    await client.open()
+    calls = [asyncio.create_task(client.call_tool("x")) for _ in range(3)]
+    await server.heard("tools/call", times=3)
+
+    await asyncio.gather(client.close(), client.close())
+    await client.close()
+
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(outcome, ConnectionClosed)
+    with pytest.raises(ConnectionClosed):
+        await client.call_tool("x")
+
+
+async def test_a_server_that_goes_away_ends_open_calls_and_is_reported_once():
+    losses: list[Exception] = []
+    server = ScriptedServer(answers={"tools/call": lambda _: None})
+    async with client_of(server, on_loss=losses.append) as client:
+        call = asyncio.create_task(client.call_tool("x"))
+        await server.heard("tools/call")
+        await server.end()
+
+        with pytest.raises(ConnectionClosed, match="the other end"):
+            await call
+        with pytest.raises(ConnectionClosed, match="the other end"):
+            await client.call_tool("x")
+    assert [str(loss) for loss in losses] == ["the other end closed the connection"]
+
+
+async def test_closing_is_no_loss():
+    losses: list[Exception] = []
+    async with client_of(ScriptedServer(), on_loss=losses.append):
+        pass
+    await settle()
+
+    assert losses == []
+
+
+@both_eras
+async def test_one_client_is_opened_called_and_closed_by_different_tasks(revision: str):
+    server = ScriptedServer(revision, {"tools/call": lambda params: text(params["name"])})
+    client = client_of(server)
+    await asyncio.create_task(client.open())
+
+    results = await asyncio.gather(
+        *(asyncio.create_task(client.call_tool(str(number))) for number in range(50))
+    )
+
+    assert [result.text for result in results] == [str(number) for number in range(50)]
+    await asyncio.create_task(client.close())
+
+
+async def test_answers_find_their_calls_in_any_order():
+    asked: dict[str, asyncio.Event] = {name: asyncio.Event() for name in "abc"}
+
+    async def answer(params: Json) -> Json:
+        await asked[params["name"]].wait()
+        return text(params["name"])
+
+    server = ScriptedServer(answers={"tools/call": answer})
+    async with client_of(server) as client:
+        calls = {name: asyncio.create_task(client.call_tool(name)) for name in asked}
+        for name in ("c", "a", "b"):
+            asked[name].set()
+            assert (await calls[name]).text == name
+
+
+# What goes over the wire
+
+REF = PromptReference(name="p")
+TEMPLATE = ResourceTemplateReference(uri="memo://{id}")
+COMPLETION = {"completion": {"values": ["a", "b"], "total": 2}}
+Call = Callable[[Client], Awaitable[Any]]
+CALLS: list[tuple[str, Call, Json, Json]] = [
+    ("tools/list", lambda c: c.list_tools(), {}, {"tools": []}),
+    ("tools/call", lambda c: c.call_tool("x"), {"name": "x"}, text("")),
+    ("tools/call", lambda c: c.call_tool("x", {}), {"name": "x", "arguments": {}}, text("")),
+    (
+        "tools/call",
+        lambda c: c.call_tool("x", {"a": None, "b": [1.5]}),
+        {"name": "x", "arguments": {"a": None, "b": [1.5]}},
+        text(""),
+    ),
+    (
+        "tools/call",
+        lambda c: c.call_tool("x", Raw(b'{"a":1}')),
+        {"name": "x", "arguments": {"a": 1}},
+        text(""),
+    ),
+    ("resources/list", lambda c: c.list_resources(), {}, {"resources": []}),
+    (
+        "resources/templates/list",
+        lambda c: c.list_resource_templates(),
+        {},
+        {"resourceTemplates": []},
+    ),
+    ("resources/read", lambda c: c.read_resource("a:b"), {"uri": "a:b"}, {"contents": []}),
+    ("prompts/list", lambda c: c.list_prompts(), {}, {"prompts": []}),
+    ("prompts/get", lambda c: c.get_prompt("p"), {"name": "p"}, {"messages": []}),
+    (
+        "prompts/get",
+        lambda c: c.get_prompt("p", {"a": "1"}),
+        {"name": "p", "arguments": {"a": "1"}},
+        {"messages": []},
+    ),
+    (
+        "completion/complete",
+        lambda c: c.complete(REF, "a", "x", context={"b": "y"}),
+        {
+            "ref": {"type": "ref/prompt", "name": "p"},
+            "argument": {"name": "a", "value": "x"},
+            "context": {"arguments": {"b": "y"}},
+        },
+        COMPLETION,
+    ),
+    (
+        "completion/complete",
+        lambda c: c.complete(TEMPLATE, "id", ""),
+        {
+            "ref": {"type": "ref/resource", "uri": "memo://{id}"},
+            "argument": {"name": "id", "value": ""},
+        },
+        COMPLETION,
+    ),
+    ("x/y", lambda c: c.request("x/y", {"a": 1}), {"a": 1}, {}),
+]
+
+
+@both_eras
+@pytest.mark.parametrize(("method", "call", "params", "result"), CALLS)
+async def test_params_are_those_of_the_specification(
+    revision: str, method: str, call: Call, params: Json, result: Json
+):
+    server = ScriptedServer(revision, {method: result})
+    async with client_of(server) as client:
+        await call(client)
+
+    (sent,) = server.sent(method)
+    assert without_meta(sent) == params
+    assert ("_meta" in sent) == (revision == MODERN)
+
+
+async def test_a_modern_request_carries_revision_client_and_capabilities():
+    async def elicit(_: ElicitParams) -> ElicitResult:
+        return ElicitResult(action="decline")
+
+    server = ScriptedServer(MODERN, {"tools/call": text("")})
+    async with client_of(server, elicitation=elicit, roots=[]) as client:
+        await client.call_tool("x")
+
+    for method in ("server/discover", "tools/call"):
+        (sent,) = server.sent(method)
+        meta = sent["_meta"]
+        assert set(meta) == {
+            PREFIX + key for key in ("protocolVersion", "clientInfo", "clientCapabilities")
+        }
+        assert meta[PREFIX + "protocolVersion"] == MODERN
+        assert meta[PREFIX + "clientInfo"]["name"] == "interlock"
+        assert meta[PREFIX + "clientCapabilities"] == {
+            "roots": {},
+            "elicitation": {"form": {}, "url": {}},
+        }
+
+
+async def test_a_legacy_server_is_told_capabilities_once():
+    server = ScriptedServer("2025-06-18", {"tools/call": text("")})
+    async with client_of(server, roots=[]) as client:
+        await client.call_tool("x")
+
+    (sent,) = server.sent("initialize")
+    assert sent["protocolVersion"] == "2025-06-18"
+    assert sent["capabilities"] == {"roots": {"listChanged": True}}
+    assert sent["clientInfo"]["name"] == "interlock"
+    assert server.sent("notifications/initialized") == [{}]
+    methods = [each["method"] for each in server.received]
+    assert methods == ["initialize", "notifications/initialized", "tools/call"]
+
+
+@both_eras
+async def test_metadata_of_a_call_joins_that_of_the_connection(revision: str):
+    server = ScriptedServer(revision, {"tools/call": text(""), "x/y": {}})
+    async with client_of(server) as client:
+        await client.call_tool("x", meta={"traceparent": "00-1"}, progress=lambda _: None)
+        await client.request("x/y", {"_meta": {"traceparent": "00-2"}, "a": 1})
+
+    (call,), (other,) = server.sent("tools/call"), server.sent("x/y")
+    assert call["_meta"]["traceparent"] == "00-1"
+    assert "progressToken" in call["_meta"]
+    assert other["_meta"]["traceparent"] == "00-2"
+    for each in (call, other):
+        assert (PREFIX + "protocolVersion" in each["_meta"]) == (revision == MODERN)
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
+async def test_revisions_without_completion_context_are_not_sent_any(revision: str):
+    server = ScriptedServer(revision, {"completion/complete": COMPLETION})
+    async with client_of(server) as client:
+        completion = await client.complete(REF, "a", "x", context={"b": "y"})
+
+    assert (completion.values, completion.total, completion.has_more) == (["a", "b"], 2, False)
+    assert "context" not in server.sent("completion/complete")[0]
+
+
+@pytest.mark.parametrize(
+    ("revision", "method"), [(LEGACY, "ping"), (MODERN, "server/discover"), ("2024-11-05", "ping")]
+)
+async def test_ping_is_what_the_revision_has_for_it(revision: str, method: str):
+    server = ScriptedServer(revision)
+    async with client_of(server) as client:
+        before = len(server.sent(method))
+        await client.ping()
+        assert len(server.sent(method)) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("revision", "method"),
+    [(MODERN, "ping"), (MODERN, "logging/setLevel"), (LEGACY, "subscriptions/listen")],
+)
+async def test_a_method_that_the_revision_lacks_is_not_sent(revision: str, method: str):
+    server = ScriptedServer(revision)
+    async with client_of(server) as client:
+        with pytest.raises(LocalProtocolError, match=f"revision {revision} has no '{method}'"):
+            await client.request(method)
+    assert server.sent(method) == []
+
+
+@both_eras
+async def test_arguments_that_are_no_json_are_refused_before_anything_is_sent(revision: str):
+    server = ScriptedServer(revision)
+    async with client_of(server) as client:
+        for arguments in ({"a": object()}, {"a": {1, 2j}}):
+            with pytest.raises(TypeError):
+                await client.call_tool("x", arguments)
+        assert server.sent("tools/call") == []
+
+
+# Results and errors
+
+
+async def test_what_the_server_refuses_is_raised_with_its_code_and_details():
+    def refuse(_: Json) -> Json:
+        raise RemoteError(-32602, "no resource", {"uri": "a:b"})
+
+    async with client_of(ScriptedServer(answers={"resources/read": refuse})) as client:
+        with pytest.raises(RemoteError) as caught:
+            await client.read_resource("a:b")
+
+    error = caught.value
+    assert (error.code, error.message, error.data) == (-32602, "no resource", {"uri": "a:b"})
+
+
+async def test_a_tool_that_fails_has_a_result_all_the_same():
+    async with client_of(
+        ScriptedServer(answers={"tools/call": text("no", isError=True)})
+    ) as client:
+        result = await client.call_tool("x")
+
+    assert (result.is_error, result.text) == (True, "no")
+
+
+@both_eras
+async def test_content_of_unknown_types_survives(revision: str):
+    new = {"type": "hologram", "data": {"x": [1]}}
+    answers: dict[str, Answer] = {
+        "tools/call": {"content": [new, {"type": "text", "text": "old"}]},
+        "prompts/get": {"messages": [{"role": "user", "content": new}]},
+    }
+    async with client_of(ScriptedServer(revision, answers)) as client:
+        result = await client.call_tool("x")
+        prompt = await client.get_prompt("p")
+
+    assert result.content == [UnknownContent(fields=new), TextContent(text="old")]
+    assert prompt.messages[0].content == UnknownContent(fields=new)
+
+
+async def test_a_malformed_result_fails_its_own_call_only():
+    results = [{"content": "no list"}, {"content": [{"type": "text"}]}, text("good")]
+    server = ScriptedServer(answers={"tools/call": lambda _: results.pop(0)})
+    async with client_of(server) as client:
+        first, second, third = await asyncio.gather(
+            *(client.call_tool("x") for _ in range(3)), return_exceptions=True
+        )
+
+    assert isinstance(first, RemoteProtocolError)
+    assert isinstance(second, RemoteProtocolError)
+    assert not isinstance(third, BaseException)
+    assert third.text == "good"
+
+
+async def test_garbage_between_messages_costs_nothing():
+    server = ScriptedServer(answers={"tools/call": lambda _: None})
+    async with client_of(server) as client:
+        call = asyncio.create_task(client.call_tool("x"))
+        await server.heard("tools/call")
+        id = server.received[-1]["id"]
+        server.send(b"\xff", b"no json", b"[]", b"null", b'{"jsonrpc":"2.0","result":{}}')
+        server.send({"jsonrpc": "2.0", "id": str(id), "result": text("wrong id")})
+        server.send({"jsonrpc": "2.0", "id": id, "result": text("right")})
+
+        assert (await call).text == "right"
+
+
+async def test_a_silent_server_ends_in_a_timeout_and_is_told():
+    server = ScriptedServer(answers={"tools/call": lambda _: None})
+    async with client_of(server) as client:
+        with pytest.raises(RequestTimeout, match=r"no answer to tools/call within 0\.01 s"):
+            await client.call_tool("x", timeout=0.01)
+        told = await server.heard("notifications/cancelled")
+
+    assert told == {"requestId": server.received[-2]["id"], "reason": "timeout"}
+
+
+async def test_progress_without_end_ends_at_the_hard_limit():
+    server = ScriptedServer(answers={"tools/call": lambda _: None})
+    steps = iter(range(1_000_000))
+
+    def go_on(_: Progress) -> None:
+        server.notify(
+            "notifications/progress", progressToken=token, progress=next(steps), message="more"
+        )
+
+    async with client_of(server, hard_timeout=0.05, timeout=0.04) as client:
+        call = asyncio.create_task(client.call_tool("x", progress=go_on))
+        token = (await server.heard("tools/call"))["_meta"]["progressToken"]
+        go_on(Progress(token, 0))
+
+        with pytest.raises(RequestTimeout, match="within the hard limit"):
+            await call
+    assert next(steps) > 1
+
+
+# Progress, cancellation, logging
+
+
+@both_eras
+async def test_progress_is_told_to_the_one_who_asked(revision: str):
+    async def work(params: Json) -> Json:
+        token = params["_meta"]["progressToken"]
+        for step in (1, 2, 2, 1, 3):
+            server.notify(
+                "notifications/progress", progressToken=token, progress=step, total=3, message="m"
+            )
+        return text(params["name"])
+
+    server = ScriptedServer(revision, {"tools/call": work})
+    told: dict[str, list[Progress]] = {"a": [], "b": []}
+    async with client_of(server) as client:
+        await asyncio.gather(*(client.call_tool(name, progress=told[name].append) for name in told))
+
+    for steps in told.values():
+        assert [step.progress for step in steps] == [1, 2, 3]
+        assert (steps[0].total, steps[0].message) == (3, "m")
+        assert len({step.id for step in steps}) == 1
+
+
+@both_eras
+async def test_cancelling_a_call_tells_the_server_to_stop(revision: str):
+    server = ScriptedServer(revision, {"tools/call": lambda _: None})
+    async with client_of(server) as client:
+        call = asyncio.create_task(client.call_tool("x"))
+        await server.heard("tools/call")
+        id = server.received[-1]["id"]
+        call.cancel()
+
+        assert await server.heard("notifications/cancelled") == {"requestId": id}
+        server.send({"jsonrpc": "2.0", "id": id, "result": text("too late")})
+        await settle()
+    assert call.cancelled()
+
+
+async def test_a_call_that_was_answered_is_not_cancelled():
+    server = ScriptedServer(answers={"tools/call": text("")})
+    async with client_of(server) as client:
+        await client.call_tool("x")
+        await settle()
+
+    assert server.sent("notifications/cancelled") == []
+
+
+async def test_a_legacy_server_is_told_the_log_level_once():
+    logs: list[LogMessage] = []
+    answers: dict[str, Answer] = {"logging/setLevel": {}, "tools/call": text("")}
+    server = ScriptedServer(LEGACY, answers)
+    async with client_of(server, on_log=logs.append) as client:
+        await client.set_log_level("warning")
+        server.notify("notifications/message", level="error", data={"a": 1}, logger="db")
+        await client.call_tool("x")
+
+    assert server.sent("logging/setLevel") == [{"level": "warning"}]
+    assert logs == [LogMessage(level="error", data={"a": 1}, logger="db")]
+
+
+async def test_a_modern_server_is_told_the_log_level_with_each_request():
+    server = ScriptedServer(MODERN, {"tools/call": text("")})
+    async with client_of(server) as client:
+        await client.call_tool("x")
+        await client.set_log_level("debug")
+        await client.call_tool("x")
+
+    before, after = (each["_meta"] for each in server.sent("tools/call"))
+    assert after == {**before, PREFIX + "logLevel": "debug"}
+
+
+# Lists and their cache
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(cache, "monotonic", clock)
+    return clock
+
+
+@both_eras
+async def test_a_list_is_put_together_from_its_pages(revision: str):
+    def page(params: Json) -> Json:
+        if "cursor" not in params:
+            return {"tools": [tool("a"), {"name": "broken"}], "nextCursor": "2"}
+        return {"tools": [tool("b")]}
+
+    server = ScriptedServer(revision, {"tools/list": page})
+    async with client_of(server) as client:
+        tools = await client.list_tools()
+
+    assert [each.name for each in tools] == ["a", "b"]
+    assert len(tools.skipped) == 1
+    assert [without_meta(each) for each in server.sent("tools/list")] == [{}, {"cursor": "2"}]
+
+
+LISTS: list[tuple[str, str, Call, Json]] = [
+    ("tools/list", "tools", lambda c: c.list_tools(), {"tools": []}),
+    ("prompts/list", "prompts", lambda c: c.list_prompts(), {"prompts": []}),
+    ("resources/list", "resources", lambda c: c.list_resources(), {"resources": []}),
+    (
+        "resources/templates/list",
+        "resources",
+        lambda c: c.list_resource_templates(),
+        {"resourceTemplates": []},
+    ),
+    (
+        "resources/read",
+        "resources",
+        lambda c: c.read_resource("a:b"),
+        {"contents": [{"uri": "a:b", "text": "x"}]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "kind", "ask", "result"), LISTS)
+async def test_answers_are_kept_for_their_time_or_until_they_change(
+    clock: Clock, method: str, kind: str, ask: Call, result: Json
+):
+    changed: list[str] = []
+    server = ScriptedServer(MODERN, {method: {**result, "ttlMs": 5_000, "cacheScope": "private"}})
+    async with client_of(server, on_list_changed=changed.append) as client:
+        first = await ask(client)
+        assert await ask(client) is first
+        assert len(server.sent(method)) == 1
+        clock.now += 5
+        await ask(client)
+        assert len(server.sent(method)) == 2
+
+        server.notify(f"notifications/{kind}/list_changed")
+        await settle()
+        await ask(client)
+        assert len(server.sent(method)) == 3
+    assert changed == [kind]
+
+
+async def test_without_a_time_every_list_is_asked_for():
+    server = ScriptedServer(answers={"tools/list": {"tools": []}})
+    async with client_of(server) as client:
+        await client.list_tools()
+        await client.list_tools()
+
+    assert len(server.sent("tools/list")) == 2
+
+
+async def test_a_resource_that_changed_is_read_again(clock: Clock):
+    updated: list[str] = []
+    answers: dict[str, Answer] = {
+        "resources/read": lambda params: {
+            "contents": [{"uri": params["uri"], "text": "x"}],
+            "ttlMs": 5_000,
+            "cacheScope": "private",
+        }
+    }
+    server = ScriptedServer(MODERN, answers)
+    async with client_of(server, on_resource_updated=updated.append) as client:
+        for uri in ("a:1", "a:2", "a:1", "a:2"):
+            assert (await client.read_resource(uri)).contents[0].uri == uri
+        server.notify("notifications/resources/updated", uri="a:1")
+        await settle()
+        await client.read_resource("a:1")
+        await client.read_resource("a:2")
+
+    assert [each["uri"] for each in server.sent("resources/read")] == ["a:1", "a:2", "a:1"]
+    assert updated == ["a:1"]
+
+
+# Output schemas
+
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+async def call_checked(schema: Json, result: Json) -> Any:
+    answers: dict[str, Answer] = {
+        "tools/list": {"tools": [tool("x", outputSchema=schema)]},
+        "tools/call": result,
+    }
+    async with client_of(ScriptedServer(answers=answers)) as client:
+        await client.list_tools()
+        return await client.call_tool("x")
+
+
+async def test_a_structure_that_fits_its_schema_is_passed_on():
+    result = await call_checked(NUMBER, text("", structuredContent={"n": 1, "more": True}))
+
+    assert result.structured == {"n": 1, "more": True}
+
+
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        (text("1"), "has an outputSchema but gave no structure"),
+        (text("", structuredContent={"n": "1"}), "does not fit its outputSchema: n"),
+        (text("", structuredContent=None), "does not fit its outputSchema"),
+    ],
+)
+async def test_a_structure_that_does_not_fit_is_the_server_s_fault(result: Json, problem: str):
+    with pytest.raises(RemoteProtocolError, match=problem):
+        await call_checked(NUMBER, result)
+
+
+async def test_a_failed_call_needs_no_structure():
+    assert (await call_checked(NUMBER, text("no", isError=True))).is_error
+
+
+@pytest.mark.parametrize(
+    "schema", [{"$ref": "http://127.0.0.1:9/x"}, {"type": "nonsense"}, {"minimum": "x"}]
+)
+async def test_a_schema_that_cannot_be_used_checks_nothing(schema: Json):
+    assert (await call_checked(schema, text("fine"))).text == "fine"
+
+
+# Questions inside results
+
+
+def asking(*rounds: Json | None) -> tuple[dict[str, Answer], list[Json]]:
+    """Make answers that ask `rounds`, one after the other, before the call succeeds."""
+    left = list(rounds)
+    retries: list[Json] = []
+
+    def answer(params: Json) -> Json:
+        retries.append(without_meta(params))
+        question = left.pop(0) if left else None
+        if question is None:
+            return {**text("done"), "messages": [], "contents": [{"uri": "a:b", "text": "x"}]}
+        return {"resultType": "input_required", **question}
+
+    return dict.fromkeys(("tools/call", "prompts/get", "resources/read"), answer), retries
+
+
+def elicitation(message: str) -> Json:
+    params = {"mode": "form", "message": message, "requestedSchema": {"type": "object"}}
+    return {"method": "elicitation/create", "params": params}
+
+
+async def accept(asked: ElicitParams) -> ElicitResult:
+    return ElicitResult(action="accept", content={"to": asked.message})
+
+
+@pytest.mark.parametrize(
+    ("call", "params"),
+    [
+        (lambda c: c.call_tool("x", {"a": 1}), {"name": "x", "arguments": {"a": 1}}),
+        (lambda c: c.get_prompt("p", {"a": "1"}), {"name": "p", "arguments": {"a": "1"}}),
+        (lambda c: c.read_resource("a:b"), {"uri": "a:b"}),
+    ],
+    ids=["tool", "prompt", "resource"],
+)
+async def test_questions_are_answered_and_the_request_is_sent_again(call: Call, params: Json):
+    answers, retries = asking(
+        {"inputRequests": {"k": elicitation("one")}, "requestState": "state-1"},
+        {"inputRequests": {"k": elicitation("two"), "r": {"method": "roots/list"}}},
+    )
+    server = ScriptedServer(MODERN, answers)
+    async with client_of(server, elicitation=accept, roots=["file:///r"]) as client:
+        await call(client)
+
+    def answer(message: str) -> Json:
+        return {"action": "accept", "content": {"to": message}}
+
+    assert retries == [
+        params,
+        {**params, "inputResponses": {"k": answer("one")}, "requestState": "state-1"},
+        {**params, "inputResponses": {"k": answer("two"), "r": {"roots": [{"uri": "file:///r"}]}}},
+    ]
+    ids = [each["id"] for each in server.received]
+    assert len(set(ids)) == len(ids)
+
+
+async def test_a_state_without_questions_is_sent_back_at_once():
+    answers, retries = asking({"requestState": ""}, {"requestState": "b"})
+    async with client_of(ScriptedServer(MODERN, answers)) as client:
+        assert (await client.call_tool("x")).text == "done"
+
+    assert retries[1:] == [{"name": "x", "requestState": ""}, {"name": "x", "requestState": "b"}]
+
+
+async def test_what_the_person_declines_is_told_to_the_server():
+    async def decline(_: ElicitParams) -> ElicitResult:
+        return ElicitResult(action="decline")
+
+    answers, retries = asking({"inputRequests": {"k": elicitation("may I?")}})
+    async with client_of(ScriptedServer(MODERN, answers), elicitation=decline) as client:
+        await client.call_tool("x")
+
+    assert retries[1]["inputResponses"] == {"k": {"action": "decline"}}
+
+
+async def test_a_question_that_cannot_be_answered_is_raised_and_nothing_is_sent_again():
+    answers, retries = asking({"inputRequests": {"k": elicitation("one")}})
+    async with client_of(ScriptedServer(MODERN, answers)) as client:
+        with pytest.raises(CapabilityError, match="does not answer 'elicitation/create'"):
+            await client.call_tool("x")
+
+    assert len(retries) == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        ({}, "input_required without inputRequests and requestState"),
+        ({"inputRequests": {}}, "input_required without"),
+        ({"inputRequests": {"k": {}}}, "malformed tools/call result"),
+        ({"inputRequests": []}, "malformed tools/call result"),
+        ({"inputRequests": {"k": {"method": "elicitation/create"}}}, "malformed elicitation"),
+        ({"resultType": "task", "taskId": "1"}, "unknown resultType 'task'"),
+        ({"resultType": ""}, "unknown resultType ''"),
+    ],
+)
+async def test_malformed_questions_are_the_server_s_fault(result: Json, problem: str):
+    answers, retries = asking(result)
+    async with client_of(ScriptedServer(MODERN, answers), elicitation=accept) as client:
+        with pytest.raises(RemoteProtocolError, match=problem):
+            await client.call_tool("x")
+
+    assert len(retries) == 1
+
+
+async def test_a_server_may_ask_ten_times():
+    answers, retries = asking(*[{"requestState": str(n)} for n in range(MAX_ROUNDS)])
+    async with client_of(ScriptedServer(MODERN, answers)) as client:
+        assert (await client.call_tool("x")).text == "done"
+    assert len(retries) == MAX_ROUNDS + 1
+
+
+async def test_a_server_that_never_stops_asking_is_stopped():
+    answers, retries = asking(*[{"requestState": str(n)} for n in range(99)])
+    async with client_of(ScriptedServer(MODERN, answers)) as client:
+        with pytest.raises(RemoteProtocolError, match="still asks for input after 10 rounds"):
+            await client.call_tool("x")
+    assert len(retries) == MAX_ROUNDS + 1
+
+
+async def test_what_was_read_after_a_question_is_not_kept(clock: Clock):
+    asks = [{"resultType": "input_required", "requestState": "s"}, None] * 2
+    contents = {"contents": [{"uri": "a:b", "text": "x"}], "ttlMs": 5_000, "cacheScope": "private"}
+    server = ScriptedServer(MODERN, {"resources/read": lambda _: asks.pop(0) or contents})
+    async with client_of(server) as client:
+        await client.read_resource("a:b")
+        await client.read_resource("a:b")
+
+    assert len(server.sent("resources/read")) == 4
+
+
+async def test_a_call_that_is_cancelled_withdraws_its_question():
+    asked, withdrawn = asyncio.Event(), asyncio.Event()
+
+    async def wait_for_the_person(_: ElicitParams) -> ElicitResult:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            withdrawn.set()
+        return ElicitResult(action="cancel")
+
+    answers, retries = asking({"inputRequests": {"k": elicitation("one")}})
+    server = ScriptedServer(MODERN, answers)
+    async with client_of(server, elicitation=wait_for_the_person) as client:
+        call = asyncio.create_task(client.call_tool("x"))
+        await asked.wait()
+        call.cancel()
+        await asyncio.wait({call})
+
+        assert withdrawn.is_set()
+        assert len(retries) == 1
+
+
+# Subscriptions
+
+
+async def test_a_legacy_server_is_asked_to_tell_of_a_resource():
+    updated: list[str] = []
+    answers: dict[str, Answer] = {"resources/subscribe": {}, "resources/unsubscribe": {}}
+    server = ScriptedServer(LEGACY, answers)
+    async with client_of(server, on_resource_updated=updated.append) as client:
+        await client.subscribe("a:b")
+        server.notify("notifications/resources/updated", uri="a:b")
+        await client.unsubscribe("a:b")
+
+    assert server.sent("resources/subscribe") == [{"uri": "a:b"}]
+    assert server.sent("resources/unsubscribe") == [{"uri": "a:b"}]
+    assert updated == ["a:b"]
+
+
+async def test_a_modern_server_is_asked_for_a_stream():
+    updated: list[str] = []
+    server = ScriptedServer(MODERN, {"subscriptions/listen": lambda _: None})
+    async with client_of(server, on_resource_updated=updated.append) as client:
+        subscribing = asyncio.create_task(client.subscribe("a:b"))
+        sent = await server.heard("subscriptions/listen")
+        id = server.received[-1]["id"]
+        await settle()
+        assert not subscribing.done()  # not before the server has said that it holds
+
+        meta = {SUBSCRIPTION_KEY: id}
+        server.notify("notifications/subscriptions/acknowledged", notifications={}, _meta=meta)
+        await subscribing
+        server.notify("notifications/resources/updated", uri="a:b", _meta=meta)
+        await client.unsubscribe("a:b")
+        assert await server.heard("notifications/cancelled") == {"requestId": id}
+
+    assert without_meta(sent) == {"notifications": {"resourceSubscriptions": ["a:b"]}}
+    assert updated == ["a:b"]
+
+
+async def test_a_modern_client_that_wants_news_listens_for_what_is_offered():
+    capabilities = {"tools": {"listChanged": True}, "prompts": {}, "resources": {"subscribe": True}}
+    server = ScriptedServer(
+        MODERN, {"subscriptions/listen": lambda _: None}, capabilities=capabilities
+    )
+    async with client_of(server, on_list_changed=lambda _: None):
+        sent = await server.heard("subscriptions/listen")
+        assert without_meta(sent) == {"notifications": {"toolsListChanged": True}}
+
+
+@pytest.mark.parametrize(
+    ("revision", "capabilities", "wants"),
+    [
+        (LEGACY, {"tools": {"listChanged": True}}, True),
+        (MODERN, {"tools": {"listChanged": True}}, False),
+        (MODERN, {"tools": {"listChanged": False}, "prompts": {}}, True),
+    ],
+)
+async def test_nobody_listens_where_there_is_nothing_to_hear(
+    revision: str, capabilities: Json, wants: bool
+):
+    server = ScriptedServer(revision, capabilities=capabilities)
+    options = {"on_list_changed": lambda _: None} if wants else {}
+    async with client_of(server, **options) as client:
+        await settle()
+        await client.ping()
+
+    assert server.sent("subscriptions/listen") == []
+
+
+async def test_a_server_that_refuses_to_tell_of_changes_can_still_be_used():
+    capabilities = {"tools": {"listChanged": True}}
+    server = ScriptedServer(MODERN, {"tools/call": text("fine")}, capabilities=capabilities)
+    async with client_of(server, on_list_changed=lambda _: None) as client:
+        await server.heard("subscriptions/listen")
+        await settle()
+        assert (await client.call_tool("x")).text == "fine"
+
+
+# What the server says by itself
+
+
+@both_eras
+async def test_malformed_and_unknown_notifications_harm_nobody(revision: str):
+    logs: list[LogMessage] = []
+    server = ScriptedServer(revision, {"tools/call": text("fine")})
+    async with client_of(server, on_log=logs.append, on_list_changed=lambda _: None) as client:
+        server.notify("notifications/message", level="loud", data=1)
+        server.notify("notifications/message")
+        server.notify("notifications/resources/updated", uri=1)
+        server.notify("notifications/subscriptions/acknowledged", _meta=7)
+        server.notify("notifications/subscriptions/acknowledged", _meta={SUBSCRIPTION_KEY: [1]})
+        server.notify("notifications/tools/list_changed", more=[None])
+        server.notify("notifications/progress", progressToken=1)
+        server.notify("notifications/elicitation/complete", elicitationId="1")
+        server.notify("no/such/thing")
+        server.notify("notifications/message", level="info", data=None)
+
+        assert (await client.call_tool("x")).text == "fine"
+    assert logs == [LogMessage(level="info")]
+
+
+async def test_a_user_s_function_that_fails_harms_nobody():
+    def fail(_: object) -> None:
+        raise RuntimeError("a bug of the user")
+
+    reported: list[Any] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    server = ScriptedServer(answers={"tools/call": lambda _: None})
+    options = {"on_log": fail, "on_list_changed": fail, "on_resource_updated": fail}
+    async with client_of(server, **options) as client:
+        call = asyncio.create_task(client.call_tool("x", progress=fail))
+        token = (await server.heard("tools/call"))["_meta"]["progressToken"]
+        server.notify("notifications/message", level="info", data=1)
+        server.notify("notifications/tools/list_changed")
+        server.notify("notifications/resources/updated", uri="a:b")
+        server.notify("notifications/progress", progressToken=token, progress=1)
+        server.send({"jsonrpc": "2.0", "id": server.received[-1]["id"], "result": text("fine")})
+        assert (await call).text == "fine"
+    loop.set_exception_handler(before)
+
+    assert [str(error) for error in reported] == ["a bug of the user"] * 4
+
+
+# Raw requests
+
+
+async def test_the_result_of_any_request_comes_back_encoded():
+    server = ScriptedServer(answers={"x/y": {"a": [1]}})
+    async with client_of(server) as client:
+        assert msgspec.json.decode(await client.request("x/y")) == {"a": [1]}
