@@ -18,6 +18,7 @@ import re
 import threading
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ __all__ = ["LocalModel"]
 
 MAX_TOKENS = 128
 SURE = 0.8  # score from which a tool is meant
+FAR = 0.3  # scores this far apart leave no doubt
 CLEAR = 1.25  # ... even though a required argument is missing
 _FOLLOWS = re.compile(r"(?:and|or|now|then|what about|how about|same)\b.{1,60}$", re.IGNORECASE)
 
@@ -85,8 +87,9 @@ class LocalModel:
             yield TextDelta(decision)
             yield Reply(AssistantMessage(decision))
         else:
-            async for event in self._talk(messages, tools):
-                yield event
+            async with aclosing(self._talk(messages, tools)) as answer:
+                async for event in answer:
+                    yield event
 
     async def close(self) -> None:
         """Free the memory, after the answer that is being written. Closing twice is fine."""
@@ -106,15 +109,16 @@ class LocalModel:
             self._catalogue = Catalogue(tools)
         request = _last_request(messages)
         ranked = self._catalogue.rank(request)
-        for candidate in ranked:
-            if candidate.score >= SURE and not candidate.filling.missing:
-                return _call(candidate.entry.definition.name, candidate.filling.arguments)
+        ready = next((c for c in ranked if c.score >= SURE and not c.filling.missing), None)
+        wanted = max(ranked, key=lambda c: c.wanted, default=None)
+        missed = wanted if wanted and wanted.filling.missing and wanted.wanted >= CLEAR else None
+        if ready and not (missed and missed.wanted > ready.score + FAR):
+            return _call(ready.entry.definition.name, ready.filling.arguments)
         if call := self._again(messages, request):
             return call
-        best = max(ranked, key=lambda candidate: candidate.wanted, default=None)
-        if best is not None and best.wanted >= CLEAR:
-            needs = " and ".join(parameter.name for parameter in best.filling.missing)
-            return f"For {best.entry.title} I also need: {needs}."
+        if missed:
+            needs = " and ".join(parameter.name for parameter in missed.filling.missing)
+            return f"For {missed.entry.title} I also need: {needs}."
         return None
 
     def _again(self, messages: Sequence[Message], request: str) -> ToolCall | None:

@@ -26,7 +26,8 @@ def _told(result: ToolMessage) -> str:
         return f"{title} did not work: {content or 'no reason was given.'}"
     if not content:
         return f"{title}: done, and nothing was returned."
-    return f"{title}:\n\n{content}" if "\n" in content else f"{title}: {content}"
+    block = "\n" in content or content.startswith("- ")
+    return f"{title}:\n\n{content}" if block else f"{title}: {content}"
 
 
 def _title(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.models.local.spans import Span, as_number
-from interlock.models.local.words import GENERIC, bag, stems
+from interlock.models.local.words import ACTIONS, GENERIC, bag, stems
 
 __all__ = ["Filling", "Parameter", "fill", "parameters"]
 
@@ -425,7 +425,7 @@ def _words(request: str, parameter: Parameter, vocabulary: frozenset[str]) -> li
             value = _CALLED.match(request, match.end())
             if value is not None and stems(value.group(1)):
                 found.append(Span("following", *value.span(1), value.group(1)))
-        elif own and not own & vocabulary and parameter.required and match.start() > 0:
+        elif own and not own & (vocabulary | ACTIONS) and parameter.required and match.start() > 0:
             found.append(Span("word", *match.span(), match.group()))
     return found
 

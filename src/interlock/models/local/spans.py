@@ -53,7 +53,9 @@ PATTERNS = {
         r"|\b(?:0?[1-9]|1[0-2])\s?[ap]\.?m\b\.?|\b(?:noon|midnight)\b",
         re.IGNORECASE,
     ),
-    "assignment": re.compile(r"\b[a-z_]\w*\s*=\s*-?\d+(?:\.\d+)?(?=\s*(?:,|;|and\b|$|[.?!]))"),
+    "assignment": re.compile(
+        r"(?<![-+*/^(])(?<![-+*/^(] )\b[a-z_]\w*\s*=\s*-?\d+(?:\.\d+)?(?=\s*(?:,|;|and\b|$|[.?!]))"
+    ),
     "expression": re.compile(
         rf"(?<![\w/~.])-?(?:\d+(?=[a-z(]))?{_OPERAND}(?:{_OPERATOR}-?(?:\d+(?=[a-z(]))?{_OPERAND})+(?![\w/])"
     ),
@@ -64,7 +66,7 @@ PATTERNS = {
         r"|(?<!\S)[\w*-]*\*\.\w+",
     ),
     "identifier": re.compile(
-        r"\b(?=\w*[A-Za-z])(?=\w*\d)\w+(?:[-.:]\w+)*|\b\w+(?:[-_.]\w+)*[-.]\d\w*|\b\w+(?:[-_]\w+)+"
+        r"\b(?=\w*[A-Za-z])(?=\w*\d)\w+(?:[-.:]\w+)*|\b(?=[\w.-]*[A-Za-z_])\w+(?:[-_.]\w+)*[-.]\d\w*|\b\w+(?:[-_]\w+)+"
     ),
     "number": re.compile(
         r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])|\b(?:" + "|".join(NUMBERS) + r")\b",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-__all__ = ["CHANGING", "COMMON", "GENERIC", "bag", "similarity", "stems"]
+__all__ = ["ACTIONS", "CHANGING", "COMMON", "GENERIC", "bag", "similarity", "stems"]
 
 
 def bag(text: str) -> frozenset[str]:
@@ -91,6 +91,7 @@ CHANGING = frozenset(
         ),
     )
 )
+ACTIONS = frozenset(_GROUPS)
 # What any tool may do says little about which one is meant.
 COMMON = frozenset(map(_stem, bag("say show get view display print see fetch list read tell give")))
 

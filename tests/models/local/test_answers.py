@@ -1,0 +1,57 @@
+import json
+
+from interlock.messages import ToolMessage
+from interlock.models.local.answers import told
+
+
+def test_a_flat_object_is_told_field_by_field() -> None:
+    result = ToolMessage(
+        "1", '{"timezone": "Asia/Tokyo", "is_dst": false}', "time__get_current_time"
+    )
+
+    assert told([result]) == "Current time:\n\n- timezone: Asia/Tokyo\n- is_dst: false"
+
+
+def test_text_is_told_as_it_is() -> None:
+    assert told([ToolMessage("1", "On branch main\nnothing to commit", "git__git_status")]) == (
+        "Git status:\n\nOn branch main\nnothing to commit"
+    )
+
+
+def test_a_single_value_stays_on_one_line() -> None:
+    assert told([ToolMessage("1", '{"result": true}', "math__is_prime")]) == "Is prime: true"
+    assert told([ToolMessage("1", "42", "answer")]) == "Answer: 42"
+
+
+def test_every_value_of_a_deep_result_is_there() -> None:
+    result = json.dumps({"pages": [{"title": "Ünder"}, {"title": "Two"}], "total": 2}, indent=1)
+
+    answer = told([ToolMessage("1", result, "list_pages")])
+
+    assert "Ünder" in answer
+    assert "Two" in answer
+    assert "- total: 2" in answer
+
+
+def test_an_error_is_told_plainly() -> None:
+    result = ToolMessage("1", "no such folder: /x", "git__git_status", is_error=True)
+
+    assert told([result]) == "Git status did not work: no such folder: /x"
+    assert "no reason" in told([ToolMessage("1", "", "git__git_status", is_error=True)])
+
+
+def test_nothing_is_told_as_nothing() -> None:
+    assert told([ToolMessage("1", " \n", "lights__turn_on")]) == (
+        "Turn on: done, and nothing was returned."
+    )
+
+
+def test_several_results_are_told_one_after_another() -> None:
+    assert told([ToolMessage("1", "a", "x"), ToolMessage("2", "b", "")]) == "X: a\n\nThe tool: b"
+
+
+def test_an_oversized_result_is_cut_and_says_so() -> None:
+    answer = told([ToolMessage("1", "x" * 10_000, "read_file")])
+
+    assert len(answer) < 8_200
+    assert answer.endswith("… 2000 more characters")

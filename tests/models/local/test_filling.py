@@ -1,0 +1,144 @@
+import json
+from typing import Any
+
+import pytest
+
+from interlock.models.local.filling import Filling, fill, parameters
+from interlock.models.local.spans import find_spans
+
+STRING = {"type": "string"}
+
+
+def filled(request: str, required: list[str] | None = None, **properties: Any) -> Filling:
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties) if required is None else required,
+    }
+    return fill(request, find_spans(request), parameters(schema))
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"type": "integer"}, "number"),
+        ({"type": ["number", "null"]}, "number"),
+        ({"anyOf": [{"type": "null"}, {"type": "boolean"}]}, "boolean"),
+        ({"type": "array", "items": STRING}, "list"),
+        ({"type": "string", "format": "uri"}, "url"),
+        ({"type": "string", "description": "IANA timezone name"}, "zone"),
+        ({"type": "string", "description": "The path to the folder"}, "path"),
+        ({"type": "string", "description": "Date as YYYY-MM-DD"}, "date"),
+        ({"type": "string", "enum": ["open", "closed"]}, "choice"),
+        ({"type": "string", "description": "Either 'red' or 'blue'"}, "choice"),
+        ({"type": "string", "description": "A colour (e.g., 'red', 'blue')"}, "text"),
+        ({}, "text"),
+    ],
+)
+def test_a_parameter_has_the_kind_that_its_schema_tells(schema: dict[str, Any], kind: str) -> None:
+    assert [p.kind for p in parameters({"properties": {"thing": schema}})] == [kind]
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": True}}])
+def test_odd_schemas_have_no_parameters(schema: dict[str, Any]) -> None:
+    assert parameters(schema) == []
+
+
+@pytest.mark.parametrize("properties", [{"a": {"items": {"items": {}}}}, {"a": {"type": 7}}])
+def test_odd_properties_do_no_harm(properties: dict[str, Any]) -> None:
+    assert len(parameters({"properties": properties, "required": "a"})) == 1
+
+
+def test_from_and_to_tell_which_of_two_values_is_which() -> None:
+    arguments = filled(
+        "To Paris, at 18:45, from Tokyo",
+        target_timezone=STRING,
+        time=STRING,
+        source_timezone=STRING,
+    ).arguments
+
+    assert arguments == {
+        "target_timezone": "Europe/Paris",
+        "time": "18:45",
+        "source_timezone": "Asia/Tokyo",
+    }
+
+
+def test_values_without_such_words_are_taken_in_order() -> None:
+    arguments = filled("/tmp/a and /tmp/b", first_path=STRING, second_path=STRING).arguments
+
+    assert arguments == {"first_path": "/tmp/a", "second_path": "/tmp/b"}
+
+
+def test_the_word_after_a_parameters_name_is_its_value() -> None:
+    assert filled("describe the table customers", table_name=STRING).arguments == {
+        "table_name": "customers"
+    }
+    assert filled("a branch called fix", branch_name=STRING).arguments == {"branch_name": "fix"}
+
+
+def test_named_numbers_are_given_by_name() -> None:
+    number = {"type": "number"}
+
+    arguments = filled("with c = 2, b = -3 and a = 1.5", a=number, b=number, c=number).arguments
+
+    assert arguments == {"a": 1.5, "b": -3, "c": 2}
+
+
+def test_a_list_takes_all_values_of_its_kind() -> None:
+    numbers = {"type": "array", "items": {"type": "integer"}}
+    files = {"type": "array", "items": STRING}
+
+    assert filled("the sum of 4, 8 and 15", numbers=numbers).arguments == {"numbers": [4, 8, 15]}
+    assert filled("add a.py and b.py in /srv/app", repo_path=STRING, files=files).arguments == {
+        "repo_path": "/srv/app",
+        "files": ["a.py", "b.py"],
+    }
+
+
+def test_a_choice_is_taken_when_its_word_is_said() -> None:
+    state = {"type": "string", "enum": ["open", "closed"]}
+
+    assert filled("list the CLOSED issues", state=state).arguments == {"state": "closed"}
+    assert filled("list the issues that reopened", [], state=state).arguments == {}
+
+
+def test_an_optional_number_is_only_given_when_the_request_speaks_of_it() -> None:
+    count, lines = {"type": "integer"}, {"type": "integer"}
+
+    filling = filled("the last 5 commits", [], max_count=count, context_lines=lines)
+
+    assert filling.arguments == {"max_count": 5}
+
+
+def test_a_text_is_given_as_it_was_written() -> None:
+    assert filled("write 255 down", number=STRING).arguments == {"number": "255"}
+
+
+def test_an_integer_is_never_given_a_fraction() -> None:
+    filling = filled("is 2.5 prime?", n={"type": "integer"})
+
+    assert filling.arguments == {}
+    assert [parameter.name for parameter in filling.missing] == ["n"]
+
+
+def test_a_default_that_the_description_advises_is_used() -> None:
+    zone = {"type": "string", "description": "Time zone. Use 'Etc/UTC' if none is given."}
+
+    filling = filled("what time is it?", timezone=zone)
+
+    assert filling.arguments == {"timezone": "Etc/UTC"}
+    assert filling.assumed == ()
+
+
+def test_a_path_that_is_not_said_is_the_current_folder() -> None:
+    filling = filled("show the status", repo_path=STRING)
+
+    assert filling.arguments == {"repo_path": "."}
+    assert [parameter.name for parameter in filling.assumed] == ["repo_path"]
+
+
+def test_arguments_keep_the_order_of_the_schema() -> None:
+    arguments = filled("/tmp/x has 3", n={"type": "integer"}, path=STRING).arguments
+
+    assert json.dumps(arguments) == '{"n": 3, "path": "/tmp/x"}'

@@ -1,0 +1,92 @@
+import json
+from typing import Any
+
+import pytest
+
+from interlock.models import ToolDefinition
+from interlock.models.local import CLEAR, SURE
+from interlock.models.local.ranking import Catalogue
+
+
+def tool(name: str, description: str, **properties: Any) -> ToolDefinition:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return ToolDefinition(name, description, json.dumps(schema).encode())
+
+
+STRING = {"type": "string"}
+TOOLS = [
+    tool("disk__read_file", "Read a file.", path=STRING),
+    tool("disk__delete_file", "Delete a file.", path=STRING),
+    tool("disk__usage", "Show how much space is used and free."),
+    tool("web__fetch", "Get a page from the internet.", url=STRING),
+    tool("lights__turn_on", "Turn on the light in a room.", room=STRING),
+    tool("lights__turn_off", "Turn off the light in a room.", room=STRING),
+    tool("sums__is_even", "Return whether a number is even.", n={"type": "integer"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ("Read the file /etc/hosts", "disk__read_file"),
+        ("Erase the file /tmp/x", "disk__delete_file"),
+        ("How much free space do I have?", "disk__usage"),
+        ("What does https://example.org say?", "web__fetch"),
+        ("Please turn on the light in the kitchen", "lights__turn_on"),
+        ("Turn the light in the kitchen off", "lights__turn_off"),
+        ("Is 12 even?", "sums__is_even"),
+    ],
+)
+def test_the_tool_that_is_meant_comes_first(request_: str, expected: str) -> None:
+    best = Catalogue(TOOLS).rank(request_)[0]
+
+    assert best.entry.definition.name == expected
+    assert best.score >= SURE
+
+
+@pytest.mark.parametrize(
+    "request_",
+    ["", "Hello!", "Tell me a joke.", "Why is the sky blue?", "What is an even number?", "🙂" * 50],
+)
+def test_small_talk_and_general_questions_mean_no_tool(request_: str) -> None:
+    assert all(candidate.score < SURE for candidate in Catalogue(TOOLS).rank(request_))
+
+
+def test_a_question_is_not_taken_for_an_order_to_change_something() -> None:
+    best = Catalogue(TOOLS).rank("Which file is in /tmp/x?")[0]
+
+    assert best.entry.definition.name == "disk__read_file"
+
+
+def test_a_tool_with_a_missing_argument_ranks_below_its_wish() -> None:
+    best = max(Catalogue(TOOLS).rank("Is it even?"), key=lambda candidate: candidate.wanted)
+
+    assert best.entry.title == "is_even"
+    assert [parameter.name for parameter in best.filling.missing] == ["n"]
+    assert best.score < best.wanted >= CLEAR
+
+
+@pytest.mark.parametrize("schema", [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"properties":7}'])
+def test_a_tool_with_a_broken_schema_is_one_without_parameters(schema: bytes) -> None:
+    odd = ToolDefinition("odd", "Ring the bell.", schema)
+
+    best = Catalogue([odd]).rank("Ring the bell")[0]
+
+    assert best.filling.arguments == {}
+    assert best.score >= SURE
+
+
+def test_names_without_a_server_and_empty_descriptions_are_fine() -> None:
+    bare = ToolDefinition("ring_bell", "", b'{"type":"object"}')
+
+    assert Catalogue([bare, *TOOLS]).rank("ring the bell")[0].entry.title == "ring_bell"
+
+
+def test_only_the_beginning_of_a_very_long_request_is_looked_at() -> None:
+    request = "Is 12 even? " + "lorem ipsum 3, " * 100_000
+
+    assert len(Catalogue(TOOLS).rank(request)) == len(TOOLS)
+
+
+def test_no_tools_are_ranked_as_none() -> None:
+    assert Catalogue([]).rank("Is 12 even?") == []

