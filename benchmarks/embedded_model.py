@@ -7,8 +7,9 @@ request counts as right when the tool and all its arguments are: the ones listed
 one of the accepted values, and no others are given, unless with the schema's own default. A
 request that needs no tool counts as right when none is called.
 
-The cases were written down and halved before anything was tuned: the figure to quote is the one of
-the held-out half.
+Plain requests name what they want as the tool does; loose ones are what a person may say who does
+not know the tools. All were written down and halved before anything was tuned on them: the figures
+to quote are those of the held-out halves.
 """
 
 from __future__ import annotations
@@ -92,16 +93,17 @@ async def run(cases: list[dict[str, Any]], quiet: bool) -> None:
             print(f"{'right' if right else 'WRONG'} {whole:5.2f} s  {case['request']}\n    {did}")
     await model.close()
     print()
-    for half in ("tuning", "held-out"):
-        for needs, label in (
-            (True, "right tool and arguments"),
-            (False, "no tool needed, none used"),
-        ):
-            chosen = [
-                r for c, r, *_ in rows if c["half"] == half and (c["tool"] is not None) is needs
-            ]
-            if chosen:
-                print(f"{half:9} {label:26} {sum(chosen)} of {len(chosen)}")
+    for wording in ("plain", "loose"):
+        for half in ("tuning", "held-out"):
+            for needs, what in ((True, "right tool and arguments"), (False, "rightly no tool")):
+                chosen = [
+                    right
+                    for case, right, *_ in rows
+                    if (case["wording"], case["half"]) == (wording, half)
+                    and (case["tool"] is not None) is needs
+                ]
+                if chosen:
+                    print(f"{wording}, {half:9} {what:25} {sum(chosen)} of {len(chosen)}")
     for label, times in (
         ("until decided", [r[2] for r in rows]),
         ("whole answer", [r[3] for r in rows]),
