@@ -256,7 +256,7 @@ class Connection:
     def connection_lost(self, error: InterlockError) -> None:
         """Fail everything that waits; called by the transport."""
         self._end(error)
-        self._on_loss(error)
+        _call(self._on_loss, error)
 
     def abort(self, error: InterlockError) -> None:
         """End the connection now, for a reason that everybody who waits is told."""
@@ -272,7 +272,8 @@ class Connection:
         for failure in self.protocol.close(error):
             self._fail(failure)
         for task in list(self._handlers.values()):
-            task.cancel()
+            if task is not asyncio.current_task():  # a handler may close its own connection
+                task.cancel()
         self._arm()
 
 

@@ -1,0 +1,353 @@
+"""Two connections back to back: what waits, what runs, and what is left when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from interlock import connection
+from interlock.connection import Connection
+from interlock.errors import ConnectionClosed, InterlockError, RemoteError, RequestTimeout
+from interlock.protocol import MAX_GARBAGE, Notification, Progress, Protocol, Request
+from interlock.transports.memory import MemoryTransport
+
+NO_LIMIT: dict[str, Any] = {"timeout": None, "hard_timeout": None}
+
+
+class Side:
+    """One of the two, and what it was told."""
+
+    def __init__(self, transport: MemoryTransport) -> None:
+        self.notifications: list[Notification] = []
+        self.losses: list[InterlockError] = []
+        self.requests: asyncio.Queue[Request] = asyncio.Queue()
+        self.answer: Callable[[Request], Any] = self.never
+        self.stopped: list[object] = []
+        self.connection = Connection(
+            Protocol(),
+            transport,
+            on_request=self.on_request,
+            on_notification=self.notifications.append,
+            on_loss=self.losses.append,
+        )
+
+    async def on_request(self, request: Request) -> None:
+        self.requests.put_nowait(request)
+        try:
+            result = await self.answer(request)
+        except asyncio.CancelledError:
+            self.stopped.append(request.id)
+            raise
+        self.connection.protocol.reply(request.id, result)
+        self.connection.flush()
+
+    async def never(self, _: Request) -> bytes:
+        return await asyncio.get_running_loop().create_future()
+
+    async def echo(self, request: Request) -> bytes:
+        return bytes(request.params)
+
+    async def ask(self, params: bytes = b'{"a":1}', **options: Any) -> Raw:
+        return await self.connection.request("x", params, **{**NO_LIMIT, **options})
+
+
+@asynccontextmanager
+async def two() -> AsyncIterator[tuple[Side, Side]]:
+    """Open both ends; close them afterwards."""
+    sides = [Side(transport) for transport in MemoryTransport.pair()]
+    for side in sides:
+        await side.connection.open()
+    yield sides[0], sides[1]
+    for side in sides:
+        await side.connection.close()
+    await asyncio.sleep(0)
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+# Requests
+
+
+async def test_both_sides_may_ask():
+    async with two() as (one, other):
+        one.answer, other.answer = one.echo, other.echo
+
+        answers = await asyncio.gather(one.ask(b'{"n":1}'), other.ask(b'{"n":2}'))
+
+    assert [bytes(each) for each in answers] == [b'{"n":1}', b'{"n":2}']
+
+
+async def test_what_one_turn_sends_goes_out_in_order():
+    async with two() as (one, other):
+        for number in range(5):
+            one.connection.notify("n", b'{"n":%d}' % number)
+        await settle()
+
+        assert [bytes(each.params) for each in other.notifications] == [
+            b'{"n":%d}' % number for number in range(5)
+        ]
+
+
+async def test_the_future_of_a_request_gets_its_result():
+    async with two() as (one, other):
+        other.answer = other.echo
+        id, future = one.connection.start("x", b'{"a":1}', **NO_LIMIT)
+        assert bytes(await future) == b'{"a":1}'
+        one.connection.forget(id)
+        await settle()
+
+        assert other.notifications == []  # there was nothing left to cancel
+
+
+async def test_a_cancelled_request_stops_the_handler_of_the_other_side():
+    async with two() as (one, other):
+        asking = asyncio.create_task(one.ask())
+        request = await other.requests.get()
+        asking.cancel()
+        await settle()
+
+        assert asking.cancelled()
+        assert other.stopped == [request.id]
+        assert other.connection.protocol.running == 0
+        assert one.connection.protocol.pending == 0
+
+
+async def test_a_request_that_is_forgotten_is_cancelled():
+    async with two() as (one, other):
+        id, future = one.connection.start("x", b"{}", **NO_LIMIT)
+        await other.requests.get()
+        one.connection.forget(id)
+        one.connection.forget(id)
+        await settle()
+
+        assert other.stopped == [id]
+        assert not future.done()
+
+
+async def test_an_id_may_be_used_again_as_soon_as_it_was_answered():
+    async with two() as (one, other):
+        blocked = asyncio.Event()
+
+        async def answer_early(request: Request) -> bytes:
+            other.connection.protocol.reply(request.id, b'{"n":1}')
+            other.connection.flush()
+            await blocked.wait()  # the first handler still runs when the second begins
+            return b'{"n":2}'
+
+        other.answer = answer_early
+        raw = b'{"jsonrpc":"2.0","id":"same","method":"x"}'
+        one.connection.transport.send([raw])
+        await other.requests.get()
+        one.connection.transport.send([raw])
+        await other.requests.get()
+        blocked.set()
+        await settle()
+
+        assert other.connection.protocol.dropped["reply to nothing"] == 2
+        assert other.connection._handlers == {}
+
+
+# Time
+
+
+async def test_requests_without_answer_end_at_their_deadlines():
+    async with two() as (one, other):
+        outcomes = await asyncio.gather(
+            one.ask(timeout=0.02),
+            one.ask(timeout=0.01),
+            one.ask(hard_timeout=0.015),
+            return_exceptions=True,
+        )
+        await settle()
+
+        assert [type(each) for each in outcomes] == [RequestTimeout] * 3
+        assert sorted(map(str, other.stopped)) == ["1", "2", "3"]
+
+
+async def test_one_timer_serves_all_and_none_is_left(monkeypatch: pytest.MonkeyPatch):
+    async with two() as (one, other):
+        other.answer = other.echo
+        armed: list[float] = []
+        loop = asyncio.get_running_loop()
+        call_later = loop.call_later
+
+        def count(delay: float, *rest: Any, **options: Any) -> asyncio.TimerHandle:
+            armed.append(delay)
+            return call_later(delay, *rest, **options)
+
+        monkeypatch.setattr(loop, "call_later", count)
+        await asyncio.gather(*(one.ask(timeout=60.0) for _ in range(100)))
+        assert len(armed) == 1
+        await one.connection.close()
+        assert one.connection._timer is None
+
+
+async def test_progress_keeps_a_request_alive(monkeypatch: pytest.MonkeyPatch):
+    now = 1_000.0
+    monkeypatch.setattr(connection, "monotonic", lambda: now)
+    async with two() as (one, other):
+        steps: list[Progress] = []
+        asking = asyncio.create_task(one.ask(timeout=5.0, progress=steps.append))
+        request = await other.requests.get()
+        for step in range(1, 4):
+            now += 4.0
+            params = b'{"progressToken":%d,"progress":%d}' % (request.id, step)
+            other.connection.notify("notifications/progress", params)
+            await settle()
+            one.connection._expire()
+            await settle()
+            assert not asking.done()
+        now += 5.0
+        one.connection._expire()
+        with pytest.raises(RequestTimeout):
+            await asking
+        assert [step.progress for step in steps] == [1, 2, 3]
+
+
+# Failing
+
+
+async def test_an_error_is_raised_where_it_is_waited_for():
+    async with two() as (one, other):
+
+        async def refuse(request: Request) -> bytes:
+            other.connection.protocol.reply_error(request.id, -32601, "no")
+            return b"{}"
+
+        other.answer = refuse
+        with pytest.raises(RemoteError, match="no"):
+            await one.ask()
+
+
+async def test_garbage_without_end_ends_the_connection():
+    async with two() as (one, other):
+        asking = asyncio.create_task(one.ask())
+        await other.requests.get()
+        other.connection.transport.send([b"hello"] * (MAX_GARBAGE + 50))
+
+        with pytest.raises(InterlockError, match="unreadable messages"):
+            await asking
+        assert len(one.losses) == 1
+        await settle()
+        assert len(other.losses) == 1
+
+
+async def test_a_loss_handler_that_fails_harms_nobody():
+    reported: list[Any] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+
+    def fail(_: InterlockError) -> None:
+        raise RuntimeError("a bug of the user")
+
+    async with two() as (one, _):
+        one.connection._on_loss = fail
+        one.connection.abort(ConnectionClosed("enough"))
+    loop.set_exception_handler(before)
+
+    assert [str(error) for error in reported] == ["a bug of the user"]
+
+
+# Closing
+
+
+@pytest.mark.parametrize("who", ["we", "they", "abort"])
+async def test_the_end_fails_what_waits_and_stops_what_runs(who: str):
+    async with two() as (one, other):
+        ours = [asyncio.create_task(one.ask()) for _ in range(3)]
+        theirs = asyncio.create_task(other.ask())
+        await one.requests.get()
+        for _ in ours:
+            await other.requests.get()
+        if who == "abort":
+            one.connection.abort(ConnectionClosed("enough"))
+        else:
+            await (one if who == "we" else other).connection.close()
+
+        for outcome in await asyncio.gather(*ours, theirs, return_exceptions=True):
+            assert isinstance(outcome, ConnectionClosed)
+        await settle()
+        assert len(one.stopped) == 1
+        assert len(other.stopped) == 3
+        assert (len(one.losses), len(other.losses)) == {
+            "we": (0, 1),
+            "they": (1, 0),
+            "abort": (1, 1),
+        }[who]
+
+
+async def test_each_waiter_raises_an_error_of_its_own():
+    async with two() as (one, other):
+        asking = [asyncio.create_task(one.ask()) for _ in range(2)]
+        await other.requests.get()
+        one.connection.abort(ConnectionClosed("enough"))
+        first, second = await asyncio.gather(*asking, return_exceptions=True)
+
+    assert str(first) == str(second) == "enough"
+    assert first is not second
+
+
+async def test_what_was_sent_before_closing_arrives():
+    async with two() as (one, other):
+        one.connection.notify("first")
+        one.connection.notify("last")
+        await one.connection.close()
+        await settle()
+
+        assert [each.method for each in other.notifications] == ["first", "last"]
+        assert len(other.losses) == 1
+
+
+async def test_after_the_end_nothing_can_be_asked():
+    async with two() as (one, _):
+        await one.connection.close()
+        await one.connection.close()
+
+        with pytest.raises(ConnectionClosed):
+            await one.ask()
+        one.connection.notify("n")
+        await settle()
+
+
+async def test_a_handler_may_close_its_own_connection():
+    async with two() as (one, other):
+        done = asyncio.Event()
+
+        async def close(_: Request) -> bytes:
+            await other.connection.close()
+            await asyncio.sleep(0)
+            done.set()
+            return b"{}"
+
+        other.answer = close
+        with pytest.raises(ConnectionClosed):
+            await one.ask()
+        await done.wait()
+        assert other.stopped == []
+
+
+async def test_any_task_may_call_cancel_and_close():
+    chance = random.Random(1)  # the same in every run
+    for _ in range(100):
+        async with two() as (one, other):
+            other.answer = other.echo if chance.random() < 0.5 else other.never
+            asking = [asyncio.create_task(one.ask()) for _ in range(5)]
+            for _ in range(chance.randrange(8)):
+                if chance.random() < 0.5:
+                    chance.choice(asking).cancel()
+                await asyncio.sleep(0)
+            await asyncio.create_task(chance.choice([one, other]).connection.close())
+
+            for outcome in await asyncio.gather(*asking, return_exceptions=True):
+                assert isinstance(outcome, Raw | ConnectionClosed | asyncio.CancelledError)
+            assert one.connection.protocol.pending == 0
