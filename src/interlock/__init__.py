@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from interlock.agent import Agent
     from interlock.client import Client
     from interlock.config import HttpServer, StdioServer
+    from interlock.context import Context
     from interlock.errors import InterlockError, ToolError
+    from interlock.server import Server
     from interlock.toolbox import Toolbox
 
 __version__ = "0.1.0"
@@ -17,8 +19,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "Client",
+    "Context",
     "HttpServer",
     "InterlockError",
+    "Server",
     "StdioServer",
     "ToolError",
     "Toolbox",
@@ -27,8 +31,10 @@ __all__ = [
 _HOMES = {
     "Agent": "agent",
     "Client": "client",
+    "Context": "context",
     "HttpServer": "config",
     "InterlockError": "errors",
+    "Server": "server",
     "StdioServer": "config",
     "ToolError": "errors",
     "Toolbox": "toolbox",

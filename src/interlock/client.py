@@ -35,7 +35,7 @@ from interlock.handshake import Agreement, Handshake, meta
 from interlock.listing import Kind, Listing
 from interlock.protocol import Notification, Protocol, Request
 from interlock.subscriptions import Subscriptions
-from interlock.transports import MAX_FRAME_BYTES, Transport
+from interlock.transports import MAX_FRAME_BYTES, InProcessServer, Transport
 from interlock.transports.stdio import StdioTransport
 from interlock.types import (
     CallToolParams,
@@ -130,6 +130,7 @@ class Client:
         self._on_resource_updated = options.get("on_resource_updated")
         self._on_loss = options.get("on_loss")
         self._open_connection: Connection | None = None
+        self._closed = False
         self._subscriptions: Subscriptions | None = None
         self._listening: asyncio.Task[None] | None = None
         self._agreement = Agreement()
@@ -165,6 +166,11 @@ class Client:
 
         return cls(connect, **options)
 
+    @classmethod
+    def memory(cls, server: InProcessServer, **options: Unpack[ClientOptions]) -> Client:
+        """A server in this program: no process, no network. `options`: see `ClientOptions`."""
+        return cls(server.connect, **options)
+
     # Opening and closing
 
     async def __aenter__(self) -> Self:
@@ -183,6 +189,7 @@ class Client:
             RequestTimeout: No answer within `connect_timeout`.
             RevisionError: It speaks no revision that we speak.
         """
+        self._closed = False
         handshake = Handshake(
             self._wanted, self._asks, _own_info(), self._connect_timeout, self._connection_to_server
         )
@@ -204,6 +211,7 @@ class Client:
 
     async def close(self) -> None:
         """Let the server go. Open calls fail with `ConnectionClosed`. Closing twice is fine."""
+        self._closed = True
         if self._listening is not None:
             self._listening.cancel()
         if self._subscriptions is not None:
@@ -218,6 +226,8 @@ class Client:
     async def _connection_to_server(self) -> Connection:
         if self._open_connection is not None:
             await self._open_connection.close()
+        if self._closed:  # while it was being opened, by another task
+            raise ConnectionClosed("the client was closed")
         self._open_connection = connection = Connection(
             Protocol(),
             self._connect(),
@@ -554,6 +564,9 @@ class Client:
     async def _answer(self, request: Request) -> None:
         """Answer a request of an older server: ping, roots, sampling, elicitation."""
         connection = self._connection
+        if revisions.is_modern(self.revision):
+            connection.protocol.ignore(request.id)  # such a client never writes a response
+            return
         try:
             if request.method == "ping":
                 answer = b"{}"

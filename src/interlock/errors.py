@@ -14,8 +14,11 @@ The class says whose fault it is, and where a builtin fits it is that builtin to
     ├── SpawnError                  a server program cannot be started (OSError)
     ├── RevisionError               no protocol revision in common
     ├── CapabilityError             the peer does not offer this feature
+    │   └── MissingCapability       ... and a handler needs it
+    ├── InputRequired               a handler needs answers of the client first
     ├── ConfigError                 a configuration file is wrong    (ValueError)
     ├── SchemaError                 a JSON Schema we refuse to use   (ValueError)
+    ├── SignatureError              a function that cannot be a tool (TypeError)
     ├── InvalidArguments            arguments do not fit the tool    (ValueError)
     ├── UnknownTool                 no tool has this name            (LookupError)
     ├── ServerUnavailable           the tool's server is down, disabled or unknown
@@ -142,9 +145,41 @@ def to_wire(error: BaseException) -> tuple[int, str, Any]:
         return error.code, str(error), None
     if isinstance(error, InvalidArguments | UnknownTool | RemoteProtocolError):
         return -32602, str(error), None
+    if isinstance(error, MissingCapability):
+        return -32021, str(error), {"requiredCapabilities": error.required}
     if isinstance(error, CapabilityError):
         return -32601, str(error), None
     return -32603, str(error) if isinstance(error, InterlockError) else "internal error", None
+
+
+class MissingCapability(CapabilityError):
+    """A handler needs a capability that the client did not declare.
+
+    Attributes:
+        capability: A path such as "elicitation.url".
+    """
+
+    def __init__(self, capability: str) -> None:
+        super().__init__(f"the client did not declare the capability {capability!r}")
+        self.capability = capability
+
+    @property
+    def required(self) -> dict[str, Any]:
+        """The capability as an object: {"elicitation": {"url": {}}}."""
+        name, _, detail = self.capability.partition(".")
+        return {name: {detail: {}} if detail else {}}
+
+
+class InputRequired(InterlockError):
+    """A modern client must answer questions, and send its request again with the answers.
+
+    Attributes:
+        questions: Method and encoded params of each, by key.
+    """
+
+    def __init__(self, questions: dict[str, tuple[str, bytes]]) -> None:
+        super().__init__(f"the client must answer first: {', '.join(questions)}")
+        self.questions = questions
 
 
 # Configuration and tools
@@ -156,6 +191,10 @@ class ConfigError(InterlockError, ValueError):
 
 class SchemaError(InterlockError, ValueError):
     """A JSON Schema that is invalid, too large, or refers to the outside."""
+
+
+class SignatureError(InterlockError, TypeError):
+    """A function whose signature has no JSON Schema, so it cannot be offered."""
 
 
 class InvalidArguments(InterlockError, ValueError):

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Any, Literal, Protocol, Unpack
+from typing import Any, Literal, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from interlock.errors import (
 )
 from interlock.listing import Listing
 from interlock.revisions import METHOD_NOT_FOUND
-from interlock.transports import Transport
+from interlock.transports import InProcessServer
 from interlock.types import CallToolResult, Tool
 
 MAX_TOOLS = 1_000
@@ -50,14 +50,6 @@ STARTS_WINDOW = 60.0
 
 State = Literal["starting", "ok", "down", "failed", "disabled"]
 _log = logging.getLogger("interlock.toolbox")
-
-
-class InProcessServer(Protocol):
-    """A server in this program, as a member of a toolbox."""
-
-    def connect(self) -> Transport:
-        """Make the client's end of a new connection to it."""
-        ...
 
 
 class Entry(Struct, frozen=True):

@@ -16,7 +16,8 @@ from interlock.client import ClientOptions
 from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.connection import ProgressHandler
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
-from interlock.member import Entry, InProcessServer, Member, ServerStatus
+from interlock.member import Entry, Member, ServerStatus
+from interlock.transports import InProcessServer
 from interlock.types import CallToolResult
 
 _log = logging.getLogger("interlock.toolbox")

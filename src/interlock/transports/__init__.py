@@ -46,3 +46,11 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Let the peer go and everything with it. Any task may call it, several times."""
         ...
+
+
+class InProcessServer(Protocol):
+    """A server in this program, such as `interlock.Server`."""
+
+    def connect(self) -> Transport:
+        """Make the client's end of a new connection to it."""
+        ...

@@ -1,0 +1,330 @@
+"""What a handler on a server may know of the request, and do for it.
+
+One `Context` a request, whatever the era. Its link to the client differs: a modern client is
+asked by ending the request with questions and running the handler again with the answers; a
+legacy client is sent a request. A handler sees the same `elicit`, `sample` and `roots`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock import revisions
+from interlock.envelope import encode
+from interlock.errors import CapabilityError, InputRequired, InvalidArguments, MissingCapability
+from interlock.types import (
+    ClientCapabilities,
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    Implementation,
+    JsonObject,
+    ListRootsResult,
+    LogLevel,
+    ProgressToken,
+    RequestId,
+    Root,
+    SamplingMessage,
+    TextContent,
+)
+
+LEVELS: tuple[LogLevel, ...] = (
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
+)  # fmt: skip
+ASK_TIMEOUT = 600.0  # seconds; people take their time
+
+
+class Principal(Struct, frozen=True):
+    """Who asks, as far as that was proven. `id` is unique among all principals."""
+
+    id: str
+    scopes: frozenset[str] = frozenset()
+    claims: JsonObject = {}
+
+
+class Link(Protocol):
+    """The way from one request back to its client. Used from the event loop only."""
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Send a notification that belongs to the request."""
+        ...
+
+    async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
+        """Send a request of our own and wait for its result; legacy clients only.
+
+        Raises:
+            RemoteError: The client refused.
+            RequestTimeout: No answer in time.
+            CapabilityError: There is no way to ask on this connection.
+        """
+        ...
+
+
+class Question(Struct, frozen=True):
+    """Something to ask the client; made by `elicitation`, `sampling` and `roots_list`."""
+
+    method: str
+    params: Struct | JsonObject
+    answer: type[Any]
+
+
+def elicitation(message: str, requested_schema: JsonObject) -> Question:
+    """Ask the person to fill in a form. `requested_schema` is flat: see the specification."""
+    params = ElicitParams(message=message, requested_schema=requested_schema)
+    return Question("elicitation/create", params, ElicitResult)
+
+
+def url_elicitation(message: str, url: str) -> Question:
+    """Ask the person to go to a page, for what must not pass through the client."""
+    return Question(
+        "elicitation/create", ElicitParams(message=message, mode="url", url=url), ElicitResult
+    )
+
+
+def sampling(messages: str | Sequence[SamplingMessage], max_tokens: int, **more: Any) -> Question:
+    """Ask the client's model. `more` are further members of `CreateMessageParams`."""
+    if isinstance(messages, str):
+        messages = [SamplingMessage(role="user", content=TextContent(text=messages))]
+    params = CreateMessageParams(messages=list(messages), max_tokens=max_tokens, **more)
+    return Question("sampling/createMessage", params, CreateMessageResult)
+
+
+def roots_list() -> Question:
+    """Ask for the client's roots."""
+    return Question("roots/list", {}, ListRootsResult)
+
+
+class Session(Struct):
+    """What a legacy client has said for all its requests."""
+
+    revision: str = ""  # "" until `initialize`
+    client_capabilities: ClientCapabilities = ClientCapabilities()
+    client_info: Implementation | None = None
+    log_level: LogLevel | None = "info"  # until it says otherwise
+    subscriptions: set[str] = set()  # URIs
+
+
+class Context:
+    """The request that a handler works on. Made by the server, given to who asks for it.
+
+    Attributes:
+        revision: Protocol revision of this request.
+        request_id: JSON-RPC id.
+        client_info: Name and version of the client, for display only; None if not told.
+        client_capabilities: What it can be asked.
+        principal: Who asks; None when nobody has checked.
+        meta: `_meta` of the request, such as `traceparent`.
+        link: The way back to the client; used by the server.
+        session: What a legacy client has told once for all its requests.
+    """
+
+    def __init__(
+        self,
+        *,
+        revision: str,
+        request_id: RequestId,
+        link: Link,
+        client_capabilities: ClientCapabilities,
+        client_info: Implementation | None = None,
+        principal: Principal | None = None,
+        meta: JsonObject | None = None,
+        progress_token: ProgressToken | None = None,
+        log_level: LogLevel | None = None,
+        session: Session | None = None,
+    ) -> None:
+        self.revision = revision
+        self.request_id = request_id
+        self.client_info = client_info
+        self.client_capabilities = client_capabilities
+        self.principal = principal
+        self.meta: JsonObject = meta or {}
+        self.link = link
+        self._loop = asyncio.get_running_loop()
+        self._progress_token = progress_token
+        self._told = float("-inf")
+        self._log_level = log_level
+        self.answers: dict[str, Raw] = {}  # to questions of earlier rounds, by key
+        self.session = session
+        self._asked = 0
+        self.finished = False
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the request carried its own metadata."""
+        return revisions.is_modern(self.revision)
+
+    # Telling
+
+    def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Tell how far the work is; nothing is sent if the client did not ask for it.
+
+        Args:
+            progress: Must grow; what does not is not sent.
+            total: If known, in the same unit.
+            message: For people; clients before 2025-03-26 do not get it.
+        """
+        if self._progress_token is None or progress <= self._told:
+            return
+        self._told = progress
+        params: dict[str, Any] = {"progressToken": self._progress_token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None and revisions.at_least(self.revision, "2025-03-26"):
+            params["message"] = message
+        self._notify("notifications/progress", params)
+
+    def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
+        """Send a log message, if the client wants messages of this level. No secrets.
+
+        Args:
+            level: debug, info, notice, warning, error, critical, alert or emergency.
+            data: Any JSON value.
+            logger: Name of what logs.
+        """
+        if level not in LEVELS:
+            raise InvalidArguments(f"log level {level!r} is not one of {', '.join(LEVELS)}")
+        wanted = self._log_level
+        if wanted is None or LEVELS.index(level) < LEVELS.index(wanted):
+            return
+        params = {"level": level, "data": data}
+        if logger is not None:
+            params["logger"] = logger
+        self._notify("notifications/message", params)
+
+    def _notify(self, method: str, params: dict[str, Any]) -> None:
+        encoded = encode(params)
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False  # a plain function, in its thread
+        if here:
+            self._send(method, encoded)
+        else:
+            self._loop.call_soon_threadsafe(self._send, method, encoded)
+
+    def _send(self, method: str, params: bytes) -> None:
+        if not self.finished:  # nothing may follow the answer
+            self.link.notify(method, params)
+
+    # Asking
+
+    def can(self, capability: str) -> bool:
+        """Whether the client can be asked: "sampling", "elicitation.url", "roots" and so on."""
+        name, _, detail = capability.partition(".")
+        declared: JsonObject | None = getattr(self.client_capabilities, name, None)
+        if declared is None:
+            return False
+        # Before there was a choice, elicitation meant forms.
+        return not detail or detail in declared or (detail == "form" and not declared)
+
+    async def elicit(
+        self, message: str, requested_schema: JsonObject, *, key: str | None = None
+    ) -> ElicitResult:
+        """Ask the person to fill in a form. Check `action` before `content`.
+
+        A modern client answers by a new request, so the handler runs again from its top: what
+        it does before the question is done again. See `ask` for `key` and errors.
+        """
+        answer: ElicitResult = await self._ask_one(elicitation(message, requested_schema), key)
+        return answer
+
+    async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> ElicitResult:
+        """Ask the person to go to a page; as `elicit`."""
+        answer: ElicitResult = await self._ask_one(url_elicitation(message, url), key)
+        return answer
+
+    async def sample(
+        self,
+        messages: str | Sequence[SamplingMessage],
+        max_tokens: int,
+        *,
+        key: str | None = None,
+        **more: Any,
+    ) -> CreateMessageResult:
+        """Ask the client's model; as `elicit`. `more`: see `CreateMessageParams`."""
+        question = sampling(messages, max_tokens, **more)
+        answer: CreateMessageResult = await self._ask_one(question, key)
+        return answer
+
+    async def roots(self, *, key: str | None = None) -> list[Root]:
+        """Ask for the client's roots; as `elicit`."""
+        answer: ListRootsResult = await self._ask_one(roots_list(), key)
+        return answer.roots
+
+    async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        """Ask several things at once.
+
+        Args:
+            questions: By key. A key stands for the same question in every round.
+
+        Returns:
+            The answers by key: `ElicitResult`, `CreateMessageResult`, `ListRootsResult`.
+
+        Raises:
+            MissingCapability: The client did not declare that it can be asked this.
+            RemoteError: The client refused.
+        """
+        for question in questions.values():
+            self._check(question)
+        if self.is_modern:
+            missing = {key: each for key, each in questions.items() if key not in self.answers}
+            if missing:
+                raise InputRequired(
+                    {key: (q.method, encode(q.params)) for key, q in missing.items()}
+                )
+            return {key: self._recorded(key, each) for key, each in questions.items()}
+        answers = await asyncio.gather(*map(self._ask_legacy, questions.values()))
+        return dict(zip(questions, answers, strict=True))
+
+    async def _ask_one(self, question: Question, key: str | None) -> Any:
+        self._asked += 1  # a handler asks in the same order in every round
+        name = key or f"question-{self._asked}"
+        return (await self.ask({name: question}))[name]
+
+    def _recorded(self, key: str, question: Question) -> Any:
+        try:
+            return msgspec.json.decode(self.answers[key], type=question.answer)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidArguments(f"inputResponses.{key} is not an answer: {error}") from None
+
+    async def _ask_legacy(self, question: Question) -> Any:
+        raw = await self.link.ask(question.method, encode(question.params), timeout=ASK_TIMEOUT)
+        try:
+            return msgspec.json.decode(raw, type=question.answer)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise CapabilityError(f"malformed answer to {question.method}: {error}") from None
+
+    def _check(self, question: Question) -> None:
+        needed = {
+            "elicitation/create": "elicitation",
+            "sampling/createMessage": "sampling",
+            "roots/list": "roots",
+        }[question.method]
+        if isinstance(question.params, ElicitParams) and question.params.mode == "url":
+            needed = "elicitation.url"
+        known = revisions.has_method(revisions.SERVER_METHODS, question.method, self.revision)
+        if not known or not self.can(needed):
+            raise MissingCapability(needed)
+
+
+__all__ = [
+    "ASK_TIMEOUT",
+    "LEVELS",
+    "Context",
+    "Link",
+    "Principal",
+    "Question",
+    "Session",
+    "elicitation",
+    "roots_list",
+    "sampling",
+    "url_elicitation",
+]

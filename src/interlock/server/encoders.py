@@ -1,0 +1,186 @@
+"""Results -> bytes for the client's revision: what it does not know is dropped or rewritten.
+
+What is new to a revision is in two tables; a modern client gets everything, and what only it
+knows (`resultType`, caching hints, who the server is) is added for it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
+
+from interlock.envelope import encode, with_meta
+from interlock.revisions import SERVER_INFO_KEY, at_least, is_modern
+from interlock.types import (
+    AudioContent,
+    CallToolResult,
+    Content,
+    GetPromptResult,
+    Implementation,
+    JsonObject,
+    ReadResourceResult,
+    ResourceLink,
+    TextContent,
+    UnknownContent,
+)
+
+# First revision of members of tools, resources, templates, prompts and their arguments.
+_ITEM_MEMBERS = {
+    "title": "2025-06-18",
+    "_meta": "2025-06-18",
+    "outputSchema": "2025-06-18",
+    "icons": "2025-11-25",
+    "execution": "2025-11-25",
+}
+_TOOL_ANNOTATIONS = "2025-03-26"
+_AUDIO = "2025-03-26"
+_LINKS = "2025-06-18"
+_STRUCTURED = "2025-06-18"
+_OBJECT_ONLY_UNTIL = "2025-11-25"
+
+
+class Encoder:
+    """Encodes a server's results. One a server; what does not change is encoded once."""
+
+    def __init__(self, info: Implementation) -> None:
+        self._meta = encode({SERVER_INFO_KEY: info})[1:-1]
+        self._server_info = msgspec.to_builtins(info)
+        self._complete = b'{"resultType":"complete","_meta":{%b}' % self._meta
+
+    # Any result
+
+    def result(self, body: bytes, revision: str, meta: JsonObject | None = None) -> bytes:
+        """Finish an encoded result that has no `_meta` of its own."""
+        if not is_modern(revision):
+            known = meta and at_least(revision, _ITEM_MEMBERS["_meta"])
+            return with_meta(body, encode(meta)[1:-1]) if known else body
+        if meta:
+            body = with_meta(body, encode({SERVER_INFO_KEY: self._server_info, **meta})[1:-1])
+            return b'{"resultType":"complete",%b' % body[1:]
+        return self._complete + (b"," + body[1:] if len(body) > 2 else b"}")
+
+    def input_required(self, questions: dict[str, tuple[str, bytes]], state: str) -> bytes:
+        """Encode questions to a modern client."""
+        asked = {
+            key: {"method": method, "params": Raw(params)}
+            for key, (method, params) in questions.items()
+        }
+        body = {"resultType": "input_required", "inputRequests": asked, "requestState": state}
+        return with_meta(encode(body), self._meta)
+
+    # Calls, prompts, resources
+
+    def call(self, result: CallToolResult, revision: str) -> bytes:
+        """Encode a tool's result; `content` is there even when empty."""
+        meta = result.meta
+        if meta is not None:
+            result = replace(result, meta=None)
+        if not is_modern(revision):
+            result = _for_legacy(result, revision)
+        body = encode(result)
+        if not result.content:
+            body = b'{"content":[]' + (b"," + body[1:] if len(body) > 2 else b"}")
+        return self.result(body, revision, meta)
+
+    def prompt(self, result: GetPromptResult, revision: str) -> bytes:
+        """Encode a prompt."""
+        if not is_modern(revision):
+            messages = [
+                replace(each, content=_content_for([each.content], revision)[0])
+                for each in result.messages
+            ]
+            result = replace(result, messages=messages)
+        body = encode(replace(result, meta=None))
+        if not result.messages:
+            body = b'{"messages":[]' + (b"," + body[1:] if len(body) > 2 else b"}")
+        return self.result(body, revision, result.meta)
+
+    def read(self, result: ReadResourceResult, revision: str) -> bytes:
+        """Encode the contents of a resource."""
+        body: dict[str, Any] = {"contents": result.contents}
+        if is_modern(revision):
+            body |= {"ttlMs": result.ttl_ms, "cacheScope": result.cache_scope}
+        return self.result(encode(body), revision, result.meta)
+
+    # Lists
+
+    def listing(
+        self,
+        member: str,
+        items: Iterable[Struct],
+        revision: str,
+        *,
+        next_cursor: str | None,
+        ttl_ms: int,
+        cache_scope: str,
+    ) -> bytes:
+        """Encode one page of a list."""
+        body: dict[str, Any] = {member: [item_for(item, revision) for item in items]}
+        if next_cursor is not None:
+            body["nextCursor"] = next_cursor
+        if is_modern(revision):
+            body |= {"ttlMs": ttl_ms, "cacheScope": cache_scope}
+        return self.result(encode(body), revision)
+
+
+def item_for(item: Struct, revision: str) -> JsonObject:
+    """Write an item of a list for a revision."""
+    fields: JsonObject = msgspec.to_builtins(item)
+    if is_modern(revision):
+        return fields
+    for member, first in _ITEM_MEMBERS.items():
+        if member in fields and not at_least(revision, first):
+            del fields[member]
+    if "inputSchema" in fields and not at_least(revision, _TOOL_ANNOTATIONS):
+        fields.pop("annotations", None)
+    output = fields.get("outputSchema")
+    if output is not None and output.get("type") != "object":
+        fields["outputSchema"] = _wrapped_schema(output)
+    for argument in fields.get("arguments") or ():
+        if not at_least(revision, _ITEM_MEMBERS["title"]):
+            argument.pop("title", None)
+    return fields
+
+
+def _wrapped_schema(schema: JsonObject) -> JsonObject:
+    """Older revisions know objects only: put the value into a member "result"."""
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    outer = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    return {**outer, "$defs": schema["$defs"]} if "$defs" in schema else outer
+
+
+def _for_legacy(result: CallToolResult, revision: str) -> CallToolResult:
+    structured = result.structured_content
+    if structured is not UNSET:
+        if not at_least(revision, _STRUCTURED):
+            structured = UNSET
+        elif not _is_object(structured):
+            structured = {"result": structured}
+    content = _content_for(result.content, revision)
+    return replace(result, content=content, structured_content=structured)
+
+
+def _is_object(value: Any) -> bool:
+    if isinstance(value, Raw):
+        return bytes(value).startswith(b"{")
+    return isinstance(value, dict)
+
+
+def _content_for(content: list[Content], revision: str) -> list[Content]:
+    if at_least(revision, _LINKS):
+        return content
+    return [_block_for(block, revision) for block in content]
+
+
+def _block_for(block: Content, revision: str) -> Content:
+    if isinstance(block, ResourceLink):
+        return TextContent(text=f"{block.name or 'resource'}: {block.uri}")
+    if isinstance(block, AudioContent) and not at_least(revision, _AUDIO):
+        return TextContent(text=f"[audio, {block.mime_type}]")
+    if isinstance(block, UnknownContent):
+        return TextContent(text="[content of an unknown type]")
+    return replace(block, meta=None) if getattr(block, "meta", None) is not None else block

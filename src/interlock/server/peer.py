@@ -1,0 +1,97 @@
+"""One client on a connection of its own: stdio, or memory. Both eras, told by each message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from msgspec import Raw
+
+from interlock.connection import Connection
+from interlock.context import ASK_TIMEOUT, Context, Session
+from interlock.errors import InterlockError, to_wire
+from interlock.protocol import Notification, Protocol, Request
+from interlock.revisions import BATCHES
+from interlock.server import Server, eras
+from interlock.server.listeners import for_session
+from interlock.transports import Transport
+
+_log = logging.getLogger("interlock.server")
+
+
+class Peer:
+    """A server's side of one connection. Also the `Link` of its requests.
+
+    `initialize` opens a legacy session for the connection; a message with modern metadata is
+    served on its own, also in between.
+    """
+
+    def __init__(self, server: Server, transport: Transport) -> None:
+        self._server = server
+        self._protocol = Protocol(answers_garbage=True)
+        self._connection = Connection(
+            self._protocol,
+            transport,
+            on_request=self._serve,
+            on_notification=self._notice,
+            on_loss=self._lose,
+        )
+        self._session = Session()
+        self._listener = for_session(self._session.subscriptions, self.notify)
+        self._ended = asyncio.get_running_loop().create_future()
+
+    async def serve(self) -> None:
+        """Answer until the client has gone."""
+        async with self._server.running():
+            await self._connection.open()
+            try:
+                await self._ended
+            finally:
+                self._server.listeners.remove(self._listener)
+                await self._connection.close()
+
+    def _lose(self, _error: InterlockError) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    # Requests
+
+    async def _serve(self, request: Request) -> None:
+        protocol = self._protocol
+        context: Context | None = None
+        try:
+            context = self._context(request)
+            result = await self._server.answer(request, context)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if not isinstance(error, InterlockError):
+                _log.exception("answering %s failed", request.method)
+            protocol.reply_error(request.id, *to_wire(error))
+        else:
+            protocol.reply(request.id, result)
+        finally:
+            if context is not None:
+                context.finished = True
+        self._connection.flush()
+
+    def _context(self, request: Request) -> Context:
+        meta = eras.meta_of(request)
+        if request.method != "initialize" and eras.is_modern(meta):
+            return eras.modern_context(request, meta, self)
+        return eras.legacy_context(request, meta, self, self._session)
+
+    def _notice(self, notification: Notification) -> None:
+        if notification.method == "notifications/initialized" and self._session.revision:
+            self._protocol.batches = self._session.revision in BATCHES
+            self._server.listeners.add(self._listener)
+
+    # Link
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Send a notification."""
+        self._connection.notify(method, params)
+
+    async def ask(self, method: str, params: bytes, *, timeout: float = ASK_TIMEOUT) -> Raw:
+        """Ask a legacy client."""
+        return await self._connection.request(method, params, timeout=timeout, hard_timeout=timeout)

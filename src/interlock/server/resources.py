@@ -1,0 +1,164 @@
+"""Functions as resources and prompts, and proposals for their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from interlock.context import Context
+from interlock.envelope import encode
+from interlock.errors import InvalidArguments, SignatureError
+from interlock.server.templates import Template
+from interlock.server.tools import Workers
+from interlock.server.values import prompt_result, resource_result
+from interlock.signature import Signature, describe, summary
+from interlock.types import (
+    Annotations,
+    GetPromptResult,
+    Icon,
+    JsonObject,
+    Prompt,
+    PromptArgument,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
+
+
+class ItemOptions(Struct, frozen=True, kw_only=True):
+    """What `Server.resource` and `Server.prompt` accept besides the function."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    icons: list[Icon] | None = None
+    annotations: Annotations | None = None
+    ttl_ms: int = 0
+    cache_scope: str = "private"
+    meta: JsonObject | None = None
+
+
+class _Function:
+    """A described function and how to call it with strings."""
+
+    def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
+        self.signature: Signature = describe(function, Context, strict=False)
+        self._function = function
+        self._workers = workers
+
+    async def __call__(self, values: dict[str, str], context: Context) -> Any:
+        arguments = self.signature.decode(Raw(encode(values)))
+        if self.signature.context is not None:
+            arguments[self.signature.context] = context
+        if self.signature.is_async:
+            running: Awaitable[Any] = self._function(**arguments)
+            return await running
+        return await self._workers.run(self._function, arguments)
+
+
+class ServedResource:
+    """A resource, or a family of them when `uri` has variables."""
+
+    def __init__(
+        self, uri: str, function: Callable[..., Any], options: ItemOptions, workers: Workers
+    ) -> None:
+        self.template = Template(uri)
+        self._options = options
+        self._call = _Function(function, workers)
+        variables = self.template.variables
+        if set(variables) != set(self._call.signature.parameters):
+            takes = ", ".join(self._call.signature.parameters) or "nothing"
+            has = ", ".join(variables) or "no variables"
+            raise SignatureError(f"resource {uri!r} has {has}, but its function takes {takes}")
+        common: dict[str, Any] = {
+            "name": options.name or getattr(function, "__name__", uri),
+            "title": options.title,
+            "description": options.description or summary(function) or None,
+            "mime_type": options.mime_type,
+            "icons": options.icons,
+            "annotations": options.annotations,
+            "meta": options.meta,
+        }
+        self.definition: Resource | ResourceTemplate = (
+            ResourceTemplate(uri_template=uri, **common)
+            if variables
+            else Resource(uri=uri, **common)
+        )
+
+    async def read(self, uri: str, values: dict[str, str], context: Context) -> ReadResourceResult:
+        """Run the function for `uri`, whose variables are `values`."""
+        result = resource_result(await self._call(values, context), uri, self._options.mime_type)
+        if result.ttl_ms == 0 and self._options.ttl_ms:
+            from msgspec.structs import replace
+
+            result = replace(
+                result, ttl_ms=self._options.ttl_ms, cache_scope=self._options.cache_scope
+            )
+        return result
+
+
+class ServedPrompt:
+    """A prompt: a function of strings that gives messages."""
+
+    def __init__(
+        self, function: Callable[..., Any], options: ItemOptions, workers: Workers
+    ) -> None:
+        self._call = _Function(function, workers)
+        signature = self._call.signature
+        properties = signature.input_schema["properties"]
+        required = signature.input_schema.get("required", [])
+        arguments = [
+            PromptArgument(
+                name=name,
+                description=properties[name].get("description"),
+                required=name in required,
+            )
+            for name in signature.parameters
+        ]
+        self.definition = Prompt(
+            name=options.name or function.__name__,
+            title=options.title,
+            description=options.description or summary(function) or None,
+            arguments=arguments or None,
+            icons=options.icons,
+            meta=options.meta,
+        )
+
+    async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult:
+        """Make the messages.
+
+        Raises:
+            InvalidArguments: One is missing or unknown.
+        """
+        name = self.definition.name
+        try:
+            value = await self._call(arguments, context)
+        except InvalidArguments as error:
+            raise InvalidArguments(f"prompt {name!r}: {error}") from None
+        return prompt_result(value, self.definition.description)
+
+
+class ServedCompletion:
+    """Proposals for one argument: a function of what was typed, and of what stands before."""
+
+    def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
+        import inspect
+
+        count = len(inspect.signature(function).parameters)
+        if count not in (1, 2):
+            name = getattr(function, "__name__", function)
+            raise SignatureError(f"completion {name} takes (value) or (value, arguments)")
+        self._takes_arguments = count == 2
+        self._is_async = inspect.iscoroutinefunction(function)
+        self._function = function
+        self._workers = workers
+
+    async def complete(self, value: str, arguments: dict[str, str]) -> Any:
+        """Ask for proposals."""
+        given: tuple[Any, ...] = (value, arguments) if self._takes_arguments else (value,)
+        if self._is_async:
+            return await self._function(*given)
+        return await self._workers.run(lambda: self._function(*given), {})

@@ -1,0 +1,72 @@
+"""URI templates, as far as resources need them: literals and `{name}`, matched in linear time."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+from interlock.errors import SignatureError
+
+MAX_URI = 64 * 1024
+_PART = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class Template:
+    """`notes://{folder}/{name}`; `{+path}` also takes slashes.
+
+    Two variables need a literal between them, so that a URI can be read in one way only.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._literals: list[str] = []
+        self._variables: list[tuple[str, bool]] = []
+        end = 0
+        for match in _PART.finditer(text):
+            self._add_literal(text[end : match.start()])
+            self._variables.append((match[2], bool(match[1])))
+            end = match.end()
+        self._literals.append(text[end:])
+        if any("{" in literal or "}" in literal for literal in self._literals):
+            raise SignatureError(
+                f"URI template {text!r}: only {{name}} and {{+name}} are supported"
+            )
+
+    def _add_literal(self, literal: str) -> None:
+        if self._variables and not literal:
+            raise SignatureError(
+                f"URI template {self.text!r}: two variables need text between them"
+            )
+        self._literals.append(literal)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the variables, in order."""
+        return tuple(name for name, _ in self._variables)
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """Read the variables from a URI, percent-decoded; None when it is not of this kind."""
+        if len(uri) > MAX_URI or not uri.startswith(self._literals[0]):
+            return None
+        values: dict[str, str] = {}
+        place = len(self._literals[0])
+        for (name, takes_slashes), literal in zip(self._variables, self._literals[1:], strict=True):
+            is_last = len(values) + 1 == len(self._variables)
+            if is_last and not uri.endswith(literal):
+                return None
+            end = len(uri) - len(literal) if is_last else uri.find(literal, place)
+            if end <= place:  # nothing for the variable, or no such literal
+                return None
+            value = uri[place:end]
+            if "/" in value and not takes_slashes:
+                return None
+            values[name] = unquote(value)
+            place = end + len(literal)
+        return values if place == len(uri) else None
+
+    def fill(self, values: dict[str, str]) -> str:
+        """Make the URI for these values, percent-encoded."""
+        parts = [self._literals[0]]
+        for (name, takes_slashes), literal in zip(self._variables, self._literals[1:], strict=True):
+            parts += [quote(values[name], safe="/" if takes_slashes else ""), literal]
+        return "".join(parts)

@@ -1,0 +1,244 @@
+"""A function as a tool: described once, then called with checked arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock import schema
+from interlock.context import Context
+from interlock.envelope import encode
+from interlock.errors import (
+    InputRequired,
+    InvalidArguments,
+    LocalProtocolError,
+    MissingCapability,
+    RequestTimeout,
+    SignatureError,
+    ToolError,
+)
+from interlock.server.values import tool_result
+from interlock.signature import describe, summary
+from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
+
+WORKERS = 16  # plain functions that run at once
+MAX_QUEUED = 256  # ... and that wait for a worker; the next one is told to come later
+
+_EMPTY = Raw(b"{}")
+_log = logging.getLogger("interlock.server")
+
+
+class ToolOptions(Struct, frozen=True, kw_only=True):
+    """What `Server.tool` accepts besides the function."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    annotations: ToolAnnotations | None = None
+    icons: list[Icon] | None = None
+    input_schema: Mapping[str, Any] | None = None
+    output_schema: Mapping[str, Any] | None = None
+    timeout: float | None = None
+    concurrency: int | None = None
+    meta: JsonObject | None = None
+    task: bool = False
+
+
+class Workers:
+    """Threads for plain functions, with a bound on what waits for one."""
+
+    def __init__(self, count: int = WORKERS, max_queued: int = MAX_QUEUED) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="interlock-tool")
+        self._limit = count + max_queued
+        self._open = 0
+
+    async def run(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """Call a plain function in a worker.
+
+        Raises:
+            ToolError: Too many calls wait already.
+        """
+        if self._open >= self._limit:
+            raise ToolError(f"busy: {self._open} calls run or wait already; try again later")
+        self._open += 1
+        here = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._pool, lambda: here.run(function, **arguments))
+        # A thread cannot be stopped: its place is free when it ends, not when we stop waiting.
+        running.add_done_callback(self._ended)
+        return await running
+
+    def _ended(self, running: asyncio.Future[Any]) -> None:
+        self._open -= 1
+        if not running.cancelled():
+            running.exception()  # told already, or nobody waits any more
+
+    def close(self) -> None:
+        """Take no more calls; those that run are left to end."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class ServedTool:
+    """One tool of a server.
+
+    Args:
+        function: Plain (runs in a worker) or async (runs in place).
+        options: See `ToolOptions`.
+        workers: For plain functions.
+
+    Raises:
+        SignatureError: It cannot be described; names the parameter.
+        SchemaError: An explicit schema is not usable.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], options: ToolOptions, workers: Workers
+    ) -> None:
+        name = options.name or getattr(function, "__name__", "")
+        if not name or name == "<lambda>":
+            raise SignatureError(f"{function!r} has no name; give it one: tool(name=...)")
+        self.timeout = options.timeout
+        self.is_task = options.task
+        self._function = function
+        self._workers = workers
+        self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
+        self._explicit = options.input_schema is not None
+        if options.input_schema is not None:
+            self._prepare_explicit(function, options.input_schema)
+        else:
+            signature = describe(function, Context)
+            self._decode, self._context = signature.decode, signature.context
+            self._is_async, input_schema = signature.is_async, signature.input_schema
+            self._inferred_output = signature.output_schema
+            self._input_schema: JsonObject = input_schema
+        output = (
+            options.output_schema if options.output_schema is not None else self._inferred_output
+        )
+        self._output = None if output is None else schema.compile(encode(output), member="member")
+        self.definition = Tool(
+            name=name,
+            title=options.title,
+            description=summary(function) if options.description is None else options.description,
+            input_schema=dict(self._input_schema),
+            output_schema=None if output is None else dict(output),
+            annotations=options.annotations,
+            icons=options.icons,
+            meta=options.meta,
+        )
+
+    def _prepare_explicit(self, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+        """Use a schema word for word; the function takes the arguments by name, or all of them."""
+        encoded = encode(given)
+        schema.check_tool_input(encoded)
+        validator = schema.compile(encoded)
+
+        def decode(raw: Raw) -> dict[str, Any]:
+            arguments = msgspec.json.decode(raw)
+            problems = validator.errors(arguments)
+            if problems:
+                raise InvalidArguments("; ".join(problems))
+            return dict(arguments)
+
+        self._decode = decode
+        self._input_schema = dict(given)
+        self._inferred_output = None
+        self._context, self._is_async = explicit_call(function)
+
+    async def call(self, arguments: Raw | None, context: Context) -> CallToolResult:
+        """Check the arguments and run the function; what goes wrong in it is a result, too.
+
+        Raises:
+            InputRequired, MissingCapability: The client has to do something first.
+        """
+        try:
+            return await self._run(_EMPTY if arguments is None else arguments, context)
+        except (InputRequired, MissingCapability):
+            raise
+        except (ToolError, InvalidArguments, RequestTimeout) as error:
+            return _failure(str(error))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # Also SystemExit and the like: no tool may end the server.
+            return _failure(self._reference(error))
+
+    async def _run(self, raw: Raw, context: Context) -> CallToolResult:
+        arguments = self._decode(raw)
+        if self._context is not None:
+            arguments[self._context] = context
+        if self._slots is None and self.timeout is None:
+            value = await self._invoke(arguments)
+        else:
+            value = await self._invoke_limited(arguments)
+        result = tool_result(value, structured=self._output is not None)
+        if self._output is not None and not result.is_error:
+            self._check(result)
+        return result
+
+    async def _invoke(self, arguments: dict[str, Any]) -> Any:
+        if self._is_async:
+            return await self._function(**arguments)
+        return await self._workers.run(self._function, arguments)
+
+    async def _invoke_limited(self, arguments: dict[str, Any]) -> Any:
+        async with self._slots or _NO_LIMIT:
+            try:
+                async with asyncio.timeout(self.timeout) as limit:
+                    return await self._invoke(arguments)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise RequestTimeout(
+                    f"{self.definition.name} did not end within {self.timeout:g} s"
+                ) from None
+
+    def _check(self, result: CallToolResult) -> None:
+        structured = result.structured_content
+        value = msgspec.json.decode(structured) if isinstance(structured, Raw) else structured
+        problems = self._output.errors(value) if self._output else []
+        if problems:
+            raise LocalProtocolError(f"the result does not fit: {'; '.join(problems)}")
+
+    def _reference(self, error: BaseException) -> str:
+        """Log what happened, and give the client a number to ask for it by."""
+        number = secrets.token_hex(4)
+        name = self.definition.name
+        _log.error("tool %s failed, reference %s", name, number, exc_info=error)
+        kind = "gave a result that its schema forbids" if _is_ours(error) else "failed"
+        return f"tool {name} {kind}; the server's log has the details under {number}"
+
+
+class _NoLimit:
+    async def __aenter__(self) -> None: ...
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+_NO_LIMIT = _NoLimit()
+
+
+def _is_ours(error: BaseException) -> bool:
+    return isinstance(error, LocalProtocolError)
+
+
+def _failure(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+def explicit_call(function: Callable[..., Any]) -> tuple[str | None, bool]:
+    """Find the context's parameter of a function whose schema was given, and if it is async."""
+    import inspect
+
+    context = None
+    for parameter in inspect.signature(function).parameters.values():
+        hint = parameter.annotation
+        if hint is Context or (isinstance(hint, str) and hint.split(" |")[0] == "Context"):
+            context = parameter.name
+    return context, inspect.iscoroutinefunction(function)

@@ -1,0 +1,161 @@
+"""Our own stdin and stdout as a connection: the server's end of stdio.
+
+stdout carries nothing but protocol. Before anything else runs, file descriptor 1 is moved away
+and points to stderr from then on, so that a `print`, a C library's output or a child process
+writes to the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections import deque
+
+from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge
+from interlock.transports import MAX_FRAME_BYTES, Receiver
+from interlock.transports.lines import LineSplitter
+
+_READ_BYTES = 128 * 1024
+
+
+def take_standard_streams() -> tuple[int, int]:
+    """Take stdin and stdout for the protocol; returns (read, write) descriptors.
+
+    Afterwards descriptor 0 is empty and descriptor 1 is stderr.
+    """
+    sys.stdout.flush()
+    source, target = os.dup(0), os.dup(1)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    return source, target
+
+
+class PipeTransport:
+    """A pair of descriptors, one to read lines from and one to write them to.
+
+    Args:
+        source: Descriptor to read from. What cannot be waited for, such as a file, is read in
+            a thread.
+        target: Descriptor to write to.
+        max_frame_bytes: Longest message accepted.
+    """
+
+    def __init__(self, source: int, target: int, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._source = source
+        self._target = target
+        self._lines = LineSplitter(max_frame_bytes)
+        self._unsent: deque[memoryview] = deque()
+        self._receiver: Receiver | None = None
+        self._in_thread = False
+
+    async def open(self, receiver: Receiver) -> None:
+        """Begin to read."""
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(self._target, False)
+        try:
+            self._loop.add_reader(self._source, self._read)
+            os.set_blocking(self._source, False)
+        except (OSError, NotImplementedError):  # a file: always ready, so not to be waited for
+            self._in_thread = True
+            threading.Thread(target=self._read_in_thread, daemon=True).start()
+
+    # Receiving
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._source, _READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        self._take(data)
+
+    def _read_in_thread(self) -> None:
+        data = b"-"
+        while data:
+            try:
+                data = os.read(self._source, _READ_BYTES)
+            except OSError:
+                data = b""
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                self._loop.call_soon_threadsafe(self._take, data)
+
+    def _take(self, data: bytes) -> None:
+        if self._receiver is None:
+            return
+        if not data:
+            self.abort(ConnectionClosed("the client closed the connection"))
+            return
+        try:
+            frames = self._lines.feed(data)
+        except MessageTooLarge as error:
+            self.abort(error)
+            return
+        if frames:
+            self._receiver.frames_received(frames)
+
+    # Sending
+
+    def send(self, frames: list[bytes]) -> None:
+        """Write frames, as far as the pipe takes them now; the rest as it empties."""
+        if self._receiver is None:
+            return
+        waiting = bool(self._unsent)
+        self._unsent.append(memoryview(b"\n".join([*frames, b""])))
+        if not waiting and self._write():
+            self._loop.add_writer(self._target, self._write_more)
+
+    def _write(self) -> bool:
+        """Write what the pipe takes; True when something is left."""
+        while self._unsent:
+            data = self._unsent[0]
+            try:
+                written = os.write(self._target, data)
+            except (BlockingIOError, InterruptedError):
+                return True
+            except OSError:
+                self._unsent.clear()
+                self._loop.call_soon(self.abort, ConnectionClosed("the client reads no more"))
+                return False
+            if written < len(data):
+                self._unsent[0] = data[written:]
+            else:
+                self._unsent.popleft()
+        return False
+
+    def _write_more(self) -> None:
+        if not self._write():
+            self._loop.remove_writer(self._target)
+
+    # Closing
+
+    def abort(self, error: InterlockError) -> None:
+        """Stop reading and writing; the receiver is told why."""
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            self._stop()
+            receiver.connection_lost(error)
+
+    async def close(self) -> None:
+        """Stop reading and writing. The descriptors stay open: they are the caller's."""
+        if self._receiver is not None:
+            self._receiver = None
+            self._stop()
+
+    def _stop(self) -> None:
+        if not self._in_thread:
+            self._loop.remove_reader(self._source)
+        self._loop.remove_writer(self._target)
+        # What is left is written if the client takes it now; nobody waits for it.
+        self._write_rest()
+
+    def _write_rest(self) -> None:
+        for data in self._unsent:
+            with contextlib.suppress(OSError):
+                os.write(self._target, data)
+        self._unsent.clear()
