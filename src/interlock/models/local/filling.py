@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.models.local.spans import Span, as_number
-from interlock.models.local.words import ACTIONS, GENERIC, bag, stems
+from interlock.models.local.words import ACTIONS, GENERIC, stems
 
 __all__ = ["Filling", "Parameter", "fill", "parameters"]
 
@@ -69,11 +69,21 @@ FITS: dict[str, dict[str, float]] = {
     "number": {"number": 1.0},
     "expression": {"expression": 1.0, "quoted": 0.8, "number": 0.2},
     "sql": {"sql": 1.0, "quoted": 0.6},
+    "hash": {
+        "hash": 1.0,
+        "quoted": 0.8,
+        "following": 0.8,
+        "identifier": 0.7,
+        "name": 0.4,
+        "object": 0.35,
+    },
     "text": {
         "quoted": 0.9,
         "following": 0.8,
         "identifier": 0.7,
+        "preceding": 0.6,
         "name": 0.5,
+        "hash": 0.4,
         "zone": 0.4,
         "object": 0.35,
         "path": 0.4,
@@ -86,8 +96,8 @@ FITS: dict[str, dict[str, float]] = {
         "word": 0.15,
     },
 }
-FROM = bag("source from src origin old base start first since lower begin")
-TO = bag("target to destination dest dst new end until upper into")
+FROM = frozenset(stems("source src origin old base start first lower begin")) | {"from", "since"}
+TO = frozenset(stems("target destination dest dst new end upper")) | {"to", "until", "into"}
 # A value of such a kind, where the tool asks for just this, is hardly there by accident.
 TELLING = {
     "zone": 1.0,
@@ -97,6 +107,7 @@ TELLING = {
     "expression": 1.0,
     "clock": 1.0,
     "date": 0.7,
+    "hash": 0.7,
     "path": 0.4,
     "number": 0.4,
     "list": 1.0,
@@ -126,7 +137,7 @@ def parameters(schema: dict[str, Any]) -> list[Parameter]:
 def _parameter(name: str, schema: dict[str, Any], required: bool) -> Parameter:
     schema = _present(schema)
     description = str(schema.get("description", ""))
-    words = frozenset(stems(name))
+    words = frozenset(stems(name, keep_all=True))
     choices = _choices(schema, description)
     kind = _kind(schema, words, description, bool(choices))
     item = schema.get("items")
@@ -179,6 +190,7 @@ _KINDS = (
     ("email", "email mail", r"\be-?mail address"),
     ("sql", "sql", r"\bSQL\b"),
     ("date", "date timestamp datetime day", r"YYYY-MM-DD|\bISO 8601\b|\btimestamp\b"),
+    ("hash", "revision sha hash commit ref digest checksum", r"\b(?:sha|hash|revision)\b"),
     ("clock", "time", r"\bHH:MM\b"),
     ("expression", "expression equation formula expr", r"mathematical expression"),
     (
@@ -259,7 +271,10 @@ def fill(
         arguments[parameter.name] = _given(parameter, span, request)
         used.append(span)
         guesses += parameter.kind == "text" and suits < GUESS
-        value += TELLING.get(parameter.kind, 0.0) * (span.kind == parameter.kind)
+        if span.kind == parameter.kind:
+            # A city is also a word of its own; written as "Area/City" it can only be a zone.
+            place = span.kind == "zone" and "/" not in request[span.start : span.end]
+            value += 0.3 if place else TELLING.get(span.kind, 0.0)
     return _finish(arguments, used, wanted, value, guesses)
 
 
@@ -286,11 +301,10 @@ def _finish(
         TELLING["number"] for span in used if span.kind in ("choice", "assignment", "quoted")
     )
     value += sum(TELLING["list"] for span in used if span.kind == "json")
-    value += sum(
-        TELLING.get(p.item.kind, 0.0)
-        for p in wanted
-        if p.name in arguments and p.item and p.kind == "list"
-    )
+    for p in wanted:
+        if p.item and p.name in arguments:
+            # Three numbers in a row are hardly there by accident, one may be.
+            value += TELLING.get(p.item.kind, 0.0) * (2 if len(arguments[p.name]) > 2 else 1)
     return Filling(ordered, tuple(used), value, tuple(missing), tuple(assumed), guesses)
 
 
@@ -393,8 +407,8 @@ def _suits(request: str, span: Span, parameter: Parameter, spans: list[Span]) ->
     cue = 0.0
     telling = parameter.words - GENERIC
     if telling & set(before):
-        cue += 0.5
-    if telling & set(after):
+        cue += 0.4 + 0.1 * len(telling & set(before))
+    if (telling - FROM - TO) & set(after):
         cue += 0.4
     if before and before[-1] in ("from", "between", "since") and parameter.words & FROM:
         cue += 0.5
@@ -414,9 +428,10 @@ def _suits(request: str, span: Span, parameter: Parameter, spans: list[Span]) ->
 
 def _words(request: str, parameter: Parameter, vocabulary: frozenset[str]) -> list[Span]:
     """Plain words that may be a text: after the parameter's own name ("table customers",
-    "branch called develop"), or foreign to everything the tool says of itself.
+    "branch called develop"), before it ("the develop branch"), or foreign to everything the tool
+    says of itself.
     """
-    if parameter.kind != "text":
+    if parameter.kind not in ("text", "hash"):
         return []
     found = []
     for match in re.finditer(r"[A-Za-z]+", request):
@@ -425,11 +440,15 @@ def _words(request: str, parameter: Parameter, vocabulary: frozenset[str]) -> li
             value = _CALLED.match(request, match.end())
             if value is not None and stems(value.group(1)):
                 found.append(Span("following", *value.span(1), value.group(1)))
+            before = _BEFORE.search(request, 0, match.start())
+            if before is not None and not set(stems(before.group(1))) & (vocabulary | ACTIONS):
+                found.append(Span("preceding", *before.span(1), before.group(1)))
         elif own and not own & (vocabulary | ACTIONS) and parameter.required and match.start() > 0:
             found.append(Span("word", *match.span(), match.group()))
     return found
 
 
+_BEFORE = re.compile(r"\bthe ([a-z][\w.-]*) $")
 _CALLED = re.compile(r"\s+(?:(?:called|named|titled|is)\s+)?([A-Za-z][\w.-]*\w)")
 
 

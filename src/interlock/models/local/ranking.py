@@ -46,7 +46,7 @@ class Weights(Struct, frozen=True):
     # where in a tool a word of the request is found
     name: float = 1.0
     summary: float = 0.8
-    rest: float = 0.35
+    rest: float = 0.5
     parameter: float = 0.5
     server: float = 0.4
     # parts of the score
@@ -60,7 +60,7 @@ class Weights(Struct, frozen=True):
     missing: float = 1.0
     missing_text: float = 0.5
     knowledge: float = 0.5  # asks what, why or who about the world
-    changing: float = 0.3  # asks to see something, of a tool that changes something
+    changing: float = 0.6  # asks to see something, of a tool that changes something
     common: float = 0.2  # rarity of words such as "show"
 
 
@@ -68,7 +68,8 @@ WEIGHTS = Weights()
 LONGEST = 2_000  # characters of a request that are looked at
 _KNOWLEDGE = re.compile(
     r"(?:what (?:is|are|was) an?\b|why\b|who(?:se|m)?\b|how (?:do|does|did|to|can|come)\b|explain\b"
-    r"|define\b|.*\bmean(?:s|ing)?\b|in (?:one|a few|two) (?:sentence|word)s?\b)",
+    r"|define\b|.*\bdoes\b.*\bmean\b|.*\bmeaning of\b|where\b|tell me about\b"
+    r"|in (?:one|a few|two) (?:sentence|word)s?\b)",
     re.IGNORECASE,
 )
 _LOOK = re.compile(
@@ -98,7 +99,7 @@ class Catalogue:
         filling = fill(request, spans, list(entry.parameters), entry.vocabulary)
         words = stems(_without(request, filling.spans))
         score = self._about(words, filling, entry) + _values(spans, filling)
-        if _KNOWLEDGE.match(request) and not filling.value:
+        if _KNOWLEDGE.match(request) and filling.value < 0.4:
             score -= WEIGHTS.knowledge
         if _LOOK.match(request) and CHANGING & {*entry.name[:1], *entry.summary_words[:1]}:
             score -= WEIGHTS.changing

@@ -43,6 +43,7 @@ PATTERNS = {
         r"\b(?:SELECT\b.+\bFROM|INSERT\s+INTO|UPDATE\b.+\bSET|DELETE\s+FROM|CREATE\s+TABLE)\b.+",
         re.IGNORECASE | re.DOTALL,
     ),
+    "hash": re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,40}\b"),
     "date": re.compile(
         r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?\b|\b(?:today|tomorrow|yesterday)\b"
         r"|\b\d+ (?:minute|hour|day|week|month|year)s? ago\b",

@@ -20,7 +20,7 @@ _IDLE = bag(
     not no nor but if then than so too very just please i me my mine we us our you your he she they
     them their his her what which who whom whose when where why how there here hi hello hey let s t
     re ve ll d m right now yet up out about into any some all each other using use used given via
-    e g eg ie etc per many much"""
+    e g eg ie etc per many much know want need like think really maybe actually whether"""
 )
 # Words of parameter names that say what form a value has, not what it is.
 GENERIC = bag("name id type value text string path title code key")
@@ -52,6 +52,17 @@ _ALIKE = [
     "undo revert reset restore",
     "big large size",
     "current currently",
+    "history log",
+    "time clock hour",
+    "mean average",
+    "differentiate derivative",
+    "price cost",
+    "mail email",
+    "picture image photo",
+    "page site website",
+    "problem error issue bug",
+    "word term text",
+    "appointment event meeting",
     "repository repo project",
 ]
 
