@@ -37,7 +37,8 @@ from interlock.server.resources import (
     ServedPrompt,
     ServedResource,
 )
-from interlock.server.sealing import Seal, digest
+from interlock.server.rounds import AskingParams, Round, canonical
+from interlock.server.sealing import Seal
 from interlock.server.tools import ServedTool, ToolOptions, Workers
 from interlock.transports import Transport
 from interlock.types import (
@@ -55,7 +56,6 @@ from interlock.types import (
 )
 
 PAGE_SIZE = 1_000
-MAX_ROUNDS = 10  # of questions within one request
 MAX_VALUES = 100  # of a completion
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
@@ -64,32 +64,18 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 
 
-class _AskingParams(Wire, frozen=True):
-    """What a request that may come back with questions carries in a later round."""
-
-    input_responses: dict[str, dict[str, Any]] | UnsetType = UNSET
-    request_state: str | UnsetType = UNSET
-
-
-class _CallParams(_AskingParams, frozen=True, kw_only=True):
+class _CallParams(AskingParams, frozen=True, kw_only=True):
     name: str
     arguments: Raw | UnsetType = UNSET
 
 
-class _ReadParams(_AskingParams, frozen=True, kw_only=True):
+class _ReadParams(AskingParams, frozen=True, kw_only=True):
     uri: str
 
 
-class _GetParams(_AskingParams, frozen=True, kw_only=True):
+class _GetParams(AskingParams, frozen=True, kw_only=True):
     name: str
     arguments: dict[str, str] | UnsetType | None = UNSET
-
-
-class _State(Struct):
-    """What is sealed into `requestState`: the answers so far."""
-
-    round: int
-    answers: dict[str, Raw] = field(default_factory=dict)
 
 
 class Server:
@@ -445,23 +431,22 @@ class Server:
         if tool is None:
             raise UnknownTool(f"unknown tool {params.name!r}")
         arguments = params.arguments if isinstance(params.arguments, Raw) else None
-        subject = (params.name.encode(), b"" if arguments is None else _canonical(arguments))
-        state = self._resume(params, request, context, subject)
+        subject = (params.name.encode(), b"" if arguments is None else canonical(arguments))
+        round = Round(params, request, context, subject, self._seal)
         try:
             result = await tool.call(arguments, context)
         except InputRequired as error:
-            return self._ask(error, state, request, context, subject)
+            return round.ask(error, self._encoder)
         return self._encoder.call(result, context.revision)
 
     async def _read_resource(self, request: Request, context: Context) -> bytes:
         params = _decode(_ReadParams, request)
         served, values = self._find_resource(params.uri, context)
-        subject = (params.uri.encode(),)
-        state = self._resume(params, request, context, subject)
+        round = Round(params, request, context, (params.uri.encode(),), self._seal)
         try:
             result = await served.read(params.uri, values, context)
         except InputRequired as error:
-            return self._ask(error, state, request, context, subject)
+            return round.ask(error, self._encoder)
         return self._encoder.read(result, context.revision)
 
     def _find_resource(self, uri: str, context: Context) -> tuple[ServedResource, dict[str, str]]:
@@ -482,11 +467,11 @@ class Server:
             raise InvalidArguments(f"unknown prompt {params.name!r}")
         arguments = params.arguments if isinstance(params.arguments, dict) else {}
         subject = (params.name.encode(), encode(sorted(arguments.items())))
-        state = self._resume(params, request, context, subject)
+        round = Round(params, request, context, subject, self._seal)
         try:
             result = await served.get(arguments, context)
         except InputRequired as error:
-            return self._ask(error, state, request, context, subject)
+            return round.ask(error, self._encoder)
         return self._encoder.prompt(result, context.revision)
 
     async def _complete(self, request: Request, context: Context) -> bytes:
@@ -504,42 +489,6 @@ class Server:
         completion = values if isinstance(values, Completion) else _completion(list(values))
         body = encode(CompleteResult(completion=completion))
         return self._encoder.result(body, context.revision)
-
-    # Rounds of questions
-
-    def _resume(
-        self, params: _AskingParams, request: Request, context: Context, subject: tuple[bytes, ...]
-    ) -> _State:
-        """Take up the answers of earlier rounds and of this one."""
-        state = _State(0)
-        if not context.is_modern:
-            return state
-        if isinstance(params.request_state, str):
-            bound = self._bound(request, context, subject)
-            state = msgspec.json.decode(self._seal.open(params.request_state, bound), type=_State)
-        if isinstance(params.input_responses, dict):
-            told = {key: Raw(encode(value)) for key, value in params.input_responses.items()}
-            state.answers = {**state.answers, **told}
-        context.answers = state.answers
-        return state
-
-    def _ask(
-        self,
-        error: InputRequired,
-        state: _State,
-        request: Request,
-        context: Context,
-        subject: tuple[bytes, ...],
-    ) -> bytes:
-        if state.round >= MAX_ROUNDS:
-            raise InvalidArguments(f"no end after {MAX_ROUNDS} rounds of questions")
-        sealed = encode(_State(state.round + 1, state.answers))
-        bound = self._bound(request, context, subject)
-        return self._encoder.input_required(error.questions, self._seal.close(sealed, bound))
-
-    def _bound(self, request: Request, context: Context, subject: tuple[bytes, ...]) -> bytes:
-        who = context.principal.id.encode() if context.principal else b""
-        return digest(who, request.method.encode(), *subject)
 
     # Subscriptions
 
@@ -615,11 +564,6 @@ def _start_of(cursor: object, count: int) -> int:
     if not 0 < start < count:
         raise InvalidArguments("the cursor points past the end; begin again without it")
     return start
-
-
-def _canonical(arguments: Raw) -> bytes:
-    """The same bytes for the same arguments, however the client writes them."""
-    return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
 
 
 def _completion(values: list[str]) -> Completion:
