@@ -243,7 +243,7 @@ class Requests(RuleBasedStateMachine):
         """The connection ends while something is half-way in."""
         if not self.closed:
             self._receive(frame.replace("$ID", "424242").encode()[:-5])
-            self.connection.connection_lost(ConnectionClosed("cut"))
+            self.loop.call_soon(self.connection.connection_lost, ConnectionClosed("cut"))
         self._turn()
         self._end_all()
 

@@ -1,0 +1,205 @@
+"""Lines that are no answers: R-05, R-06, R-07 (what cannot be read), R-08, R-09 (ids)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from interlock.client import Client
+from interlock.errors import ParseError, RemoteProtocolError, RequestTimeout
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+Evil = Callable[..., Client]
+GOOD = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"good"}]}}'
+
+
+def around(members: str) -> str:
+    """Make an answer to the call with these further members in its result."""
+    return f'{{"jsonrpc":"2.0","id":$ID,"result":{{"content":[],{members}}}}}'
+
+
+def dropped(client: Client) -> dict[str, int]:
+    return dict(client._connection.protocol.dropped)
+
+
+async def say(client: Client, *lines: Any, timeout: float = 10) -> str:
+    """Let the server write lines as its answer to one call."""
+    return (await client.call_tool("say", {"lines": list(lines)}, timeout=timeout)).text
+
+
+async def test_a_bad_line_costs_only_itself_and_is_counted(evil: Evil):
+    """R-07: garbage between two good replies."""
+    garbage = [
+        "hello, this is a banner",
+        "\xff",
+        "\xc3\x28 half a character",
+        '{"jsonrpc":"2.0","id":',
+        '{"jsonrpc":"1.0","id":424242,"result":{}}',
+        '{"id":424242,"result":{}}',
+        '{"jsonrpc":"2.0","id":007,"result":{}}',
+        "[]",
+        "null",
+        "\x00",
+        "\xef\xbb\xbf{}",
+    ]
+    async with evil() as client:
+        assert (await client.call_tool("echo", {"text": "before"})).text == "before"
+        assert await say(client, *garbage, GOOD) == "good"
+        assert (await client.call_tool("echo", {"text": "after"})).text == "after"
+
+        assert dropped(client) == {"garbage": len(garbage)}
+
+
+async def test_blank_lines_and_carriage_returns_are_nothing(evil: Evil):
+    async with evil() as client:
+        assert await say(client, "", "\r", GOOD + "\r", "") == "good"
+        assert await say(client, GOOD) == "good"
+        assert dropped(client) == {}
+
+
+async def test_garbage_does_not_disturb_calls_that_wait(evil: Evil):
+    async with evil() as client:
+        noisy = client.call_tool("say", {"lines": [[["\xff\n", 100]]]}, timeout=0.3)
+        texts = [client.call_tool("echo", {"text": str(each)}) for each in range(100)]
+        noise, *results = await asyncio.gather(noisy, *texts, return_exceptions=True)
+
+        assert isinstance(noise, RequestTimeout)
+        assert [result.text for result in results] == [str(each) for each in range(100)]
+
+
+async def test_a_server_of_nothing_but_garbage_is_let_go(evil: Evil):
+    """Over 100 bad lines within a minute."""
+    async with evil() as client:
+        with pytest.raises(RemoteProtocolError, match="over 100 unreadable messages within 60 s"):
+            await client.call_tool("say", {"lines": [[["\xff\n", 101]]]})
+
+
+@pytest.mark.parametrize("levels", [65, 1_000, 100_000, 2_000_000])
+async def test_a_depth_bomb_fails_its_own_call(evil: Evil, levels: int):
+    """R-05: over 64 levels."""
+    head, tail = around('"a":').split("}", 1)[0], "}}"
+    async with evil() as client:
+        started = monotonic()
+        bomb = [(head, 1), ("[", levels), ("]", levels), (tail, 1)]
+        with pytest.raises(ParseError, match=r"over 64 levels deep|values"):
+            await say(client, bomb)
+
+        assert monotonic() - started < 1
+        assert await say(client, GOOD) == "good"
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ('"a":' + "9" * 21, "integer of over 20 digits"),
+        ('"a":-' + "9" * 5000, "integer of over 20 digits"),
+        ('"a":NaN', "not JSON"),
+        ('"a":-Infinity', "not JSON"),
+        ('"a":"\\ud800"', "not JSON"),
+        ('"a":"\x01"', "not JSON"),
+        ('"a":"\xff"', "not UTF-8"),
+        ('"a":1,}', "not JSON"),
+        ('"a":[' + "0," * 100_000 + "0]", "over 100000 values"),
+    ],
+    ids=lambda value: value[:12] if len(value) > 30 else None,
+)
+async def test_what_is_not_strict_json_fails_its_own_call(evil: Evil, members: str, reason: str):
+    """R-05 and R-06, when the id can be read."""
+    async with evil() as client:
+        with pytest.raises(ParseError, match=reason):
+            await say(client, around(members))
+
+        assert await say(client, GOOD) == "good"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"jsonrpc":"2.0","id":$ID,"result":{},"result":{"content":[]}}',
+        '{"jsonrpc":"2.0","id":$ID,"id":1,"result":{}}',
+        '{"jsonrpc":"2.0","id":$ID,"\\u0069d":1,"result":{}}',
+    ],
+)
+async def test_an_envelope_member_given_twice_is_refused(evil: Evil, line: str):
+    async with evil() as client:
+        with pytest.raises(ParseError, match="given twice"):
+            await say(client, line)
+
+
+async def test_members_in_other_case_are_not_the_members(evil: Evil):
+    async with evil() as client:
+        with pytest.raises(RemoteProtocolError):
+            await say(client, '{"jsonrpc":"2.0","id":$ID,"Result":{"content":[]}}')
+        assert await say(client, '{"jsonrpc":"2.0","ID":$ID,"result":{}}', GOOD) == "good"
+
+
+async def test_a_batch_is_garbage_in_a_revision_without_batches(evil: Evil):
+    async with evil() as client:
+        assert await say(client, f"[{GOOD}]", GOOD) == "good"
+        assert dropped(client) == {"garbage": 1}
+
+
+async def test_an_id_of_another_type_is_no_answer(evil: Evil):
+    """R-08: "2" is not 2, and neither are 2.0, true and null."""
+    empty = '"result":{"content":[]}'
+    wrong = [f'{{"jsonrpc":"2.0","id":{id},{empty}}}' for id in ('"$ID"', "$ID.0", "true", "null")]
+    async with evil() as client:
+        assert await say(client, *wrong, GOOD) == "good"
+        assert sum(dropped(client).values()) == len(wrong)
+
+
+async def test_of_two_answers_the_first_counts_and_of_strangers_none(evil: Evil):
+    """R-08."""
+    other = GOOD.replace("good", "second")
+    async with evil() as client:
+        assert await say(client, GOOD.replace("$ID", "99"), GOOD, other) == "good"
+        assert (await client.call_tool("echo", {"text": "next"})).text == "next"
+        assert dropped(client) == {"answer to nothing": 2}
+
+
+async def test_an_answer_after_its_call_was_cancelled_is_dropped(evil: Evil):
+    """R-08 and R-24: the server learns of the cancellation and answers all the same."""
+    async with evil() as client:
+        call = asyncio.create_task(client.call_tool("mute"))
+        await asyncio.sleep(0)
+        hearing = asyncio.create_task(client.call_tool("hear", {"lines": []}))
+        await asyncio.sleep(0)
+        call.cancel()
+        told = (await hearing).text
+        late = '{"jsonrpc":"2.0","id":2,"result":{"content":[]}}'
+
+        assert '"method":"notifications/cancelled","params":{"requestId":2' in told
+        assert await say(client, late, GOOD) == "good"
+        assert call.cancelled()
+        assert dropped(client) == {"answer to nothing": 1}
+
+
+async def test_overlapping_calls_get_their_own_answers_in_whatever_order(evil: Evil):
+    """R-09 for a client: answers come in reverse, each reaches the call that it is for."""
+    async with evil() as client:
+        held = [asyncio.create_task(client.call_tool("mute")) for _ in range(3)]
+        await asyncio.sleep(0)
+        answers = [
+            f'{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"{id}"}}]}}}}'
+            for id in (4, 2, 3)
+        ]
+        assert await say(client, *answers, GOOD) == "good"
+
+        assert [(await each).text for each in held] == ["2", "3", "4"]
+
+
+async def test_a_server_that_uses_an_id_twice_at_once_gets_one_answer_for_it(evil: Evil):
+    """R-09: the other one could be taken for the answer to the first."""
+    ask = '{"jsonrpc":"2.0","id":"same","method":"roots/list"}'
+    async with evil("revision=2025-11-25", roots=["/srv"]) as client:
+        heard = (await client.call_tool("hear", {"lines": [f"{ask}\n{ask}"]})).text
+        again = (await client.call_tool("hear", {"lines": [ask]})).text
+
+        assert '"id":"same"' in heard
+        assert '"id":"same"' in again
+        assert dropped(client) == {"garbage": 1}
