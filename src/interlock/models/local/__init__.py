@@ -80,7 +80,7 @@ class LocalModel:
             yield TextDelta(text := told(results))
             yield Reply(AssistantMessage(text))
             return
-        decision = self._decide(messages, tools)
+        decision = await asyncio.to_thread(self._decide, messages, tools)
         if isinstance(decision, ToolCall):
             yield Reply(AssistantMessage(tool_calls=(decision,)), stop_reason="tool_calls")
         elif decision:
@@ -105,34 +105,21 @@ class LocalModel:
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
     ) -> ToolCall | str | None:
         """A tool to call, or what to ask the person, or None when it is for the model."""
-        if [entry.definition for entry in self._catalogue.entries] != list(tools):
-            self._catalogue = Catalogue(tools)
+        catalogue = self._catalogue
+        if [entry.definition for entry in catalogue.entries] != list(tools):
+            self._catalogue = catalogue = Catalogue(tools)
         request = _last_request(messages)
-        ranked = self._catalogue.rank(request)
+        ranked = catalogue.rank(request)
         ready = next((c for c in ranked if c.score >= SURE and not c.filling.missing), None)
         wanted = max(ranked, key=lambda c: c.wanted, default=None)
         missed = wanted if wanted and wanted.filling.missing and wanted.wanted >= CLEAR else None
         if ready and not (missed and missed.wanted > ready.score + FAR):
             return _call(ready.entry.definition.name, ready.filling.arguments)
-        if call := self._again(messages, request):
+        if call := _again(catalogue, messages, request):
             return call
         if missed:
             needs = " and ".join(parameter.name for parameter in missed.filling.missing)
             return f"For {missed.entry.title} I also need: {needs}."
-        return None
-
-    def _again(self, messages: Sequence[Message], request: str) -> ToolCall | None:
-        """The call before with a new value: "and in Paris?" after the time in Tokyo."""
-        calls = [c for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
-        if not calls or not _FOLLOWS.match(request):
-            return None
-        for entry in self._catalogue.entries:
-            if entry.definition.name == calls[-1].name:
-                filling = fill(request, find_spans(request), list(entry.parameters))
-                kept = {p.name for p in (*filling.missing, *filling.assumed)}
-                new = {k: v for k, v in filling.arguments.items() if k not in kept}
-                if filling.value and new:
-                    return _call(entry.definition.name, {**calls[-1].input, **new})
         return None
 
     # Talking
@@ -202,6 +189,25 @@ async def _in_thread(write: Callable[[Callable[[], bool]], Text]) -> Text:
         stopped.set()
         if not work.done():
             await asyncio.wait([work])
+
+
+def _again(catalogue: Catalogue, messages: Sequence[Message], request: str) -> ToolCall | None:
+    """The call before with a new value: "and in Paris?" after the time in Tokyo."""
+    calls = [c for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
+    if not calls or not _FOLLOWS.match(request):
+        return None
+    before = calls[-1]
+    for entry in catalogue.entries:
+        if entry.definition.name == before.name:
+            filling = fill(request, find_spans(request), entry.parameters)
+            unsaid = {
+                p.name for p in entry.parameters if filling.arguments.get(p.name) == p.default
+            }
+            unsaid |= {p.name for p in filling.assumed}
+            new = {k: v for k, v in filling.arguments.items() if k not in unsaid}
+            if filling.value and new:
+                return _call(before.name, {**before.input, **new})
+    return None
 
 
 def _call(name: str, arguments: dict[str, Any]) -> ToolCall:

@@ -52,7 +52,11 @@ def _plain(content: str) -> str:
 
 
 def _scalar(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and not any(isinstance(v, dict | list) for v in value.values()):
+        return ", ".join(f"{name}: {_scalar(field)}" for name, field in value.items())
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _shortened(text: str) -> str:

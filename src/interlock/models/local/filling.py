@@ -8,12 +8,13 @@ words around the span, by order.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from interlock.models.local.spans import Span, as_number
-from interlock.models.local.words import ACTIONS, GENERIC, stems
+from interlock.models.local.words import ACTIONS, GENERIC, bag, stems
 
 __all__ = ["Filling", "Parameter", "fill", "parameters"]
 
@@ -29,10 +30,10 @@ class Parameter(Struct, frozen=True):
     kind: str
     required: bool
     words: frozenset[str]  # stems of its name
-    description: str = ""
     choices: tuple[Any, ...] = ()
     default: Any = None  # what the description says to use when the person says nothing
     integer: bool = False
+    shaped: bool = False  # a text that is described as "owner/name"
     item: Parameter | None = None  # what a list holds
 
 
@@ -110,10 +111,15 @@ TELLING = {
     "hash": 0.7,
     "path": 0.4,
     "number": 0.4,
-    "list": 1.0,
-    "object": 1.0,
+    "json": 1.0,
+    "choice": 0.4,
+    "assignment": 0.4,
+    "quoted": 0.4,
 }
+COUNTS = bag("count limit max number n")
+COUNTED = bag("last first top latest recent next")
 GUESS = 0.34  # a text that suits less is a guess
+_LETTERS = 1_000  # of a description that are read
 CERTAIN = 0.85  # an optional parameter is only filled when the request speaks of it
 
 
@@ -136,7 +142,7 @@ def parameters(schema: dict[str, Any]) -> list[Parameter]:
 
 def _parameter(name: str, schema: dict[str, Any], required: bool) -> Parameter:
     schema = _present(schema)
-    description = str(schema.get("description", ""))
+    description = str(schema.get("description", ""))[:_LETTERS]
     words = frozenset(stems(name, keep_all=True))
     choices = _choices(schema, description)
     kind = _kind(schema, words, description, bool(choices))
@@ -147,10 +153,10 @@ def _parameter(name: str, schema: dict[str, Any], required: bool) -> Parameter:
         kind,
         required,
         words,
-        description,
         choices,
         schema.get("default", _advised(description)),
         schema.get("type") == "integer",
+        re.search(r"\b(?!and/or)[a-z]+/[a-z]+\b", description) is not None,
         _parameter(name, item, True) if flat and isinstance(item, dict) else None,
     )
 
@@ -239,8 +245,8 @@ def _advised(description: str) -> str | None:
 
 def fill(
     request: str,
-    spans: list[Span],
-    wanted: list[Parameter],
+    spans: Sequence[Span],
+    wanted: Sequence[Parameter],
     vocabulary: frozenset[str] = frozenset(),
 ) -> Filling:
     """Give each parameter the span that suits it best, and no span to two of them.
@@ -252,67 +258,116 @@ def fill(
         vocabulary: Stems of the tool's own name and description: such words in the request
             speak of the tool and are hardly an argument.
     """
+    draft = _Draft(request, spans)
+    for parameter in wanted:
+        draft.fill_alone(parameter)
     offers = []
     for number, parameter in enumerate(wanted):
         for place, span in enumerate([*spans, *_words(request, parameter, vocabulary)]):
             suits = _suits(request, span, parameter, spans)
             if span.kind in ("object", "name", "word") and vocabulary & set(stems(str(span.value))):
                 suits -= 0.3
-            offers.append((suits, -number, -place, parameter, span))
-    arguments: dict[str, Any] = {}
-    used: list[Span] = []
-    value, guesses = 0.0, 0
-    for parameter in wanted:
-        _fill_alone(request, spans, parameter, arguments, used)
+            if suits > (0.0 if parameter.required else CERTAIN):
+                offers.append((suits, -number, -place, parameter, span))
     for suits, _, _, parameter, span in sorted(offers, key=lambda offer: offer[:3], reverse=True):
-        enough = 0.0 if parameter.required else CERTAIN
-        if suits <= enough or parameter.name in arguments or _overlaps(span, used):
-            continue
-        arguments[parameter.name] = _given(parameter, span, request)
-        used.append(span)
-        guesses += parameter.kind == "text" and suits < GUESS
-        if span.kind == parameter.kind:
-            # A city is also a word of its own; written as "Area/City" it can only be a zone.
-            place = span.kind == "zone" and "/" not in request[span.start : span.end]
-            value += 0.3 if place else TELLING.get(span.kind, 0.0)
-    return _finish(arguments, used, wanted, value, guesses)
+        draft.offer(parameter, span, suits)
+    return draft.finish(wanted)
 
 
-def _finish(
-    arguments: dict[str, Any],
-    used: list[Span],
-    wanted: list[Parameter],
-    value: float,
-    guesses: int,
-) -> Filling:
-    missing, assumed = [], []
-    for parameter in wanted:
-        if parameter.name in arguments or not parameter.required:
-            continue
-        default = _default(parameter)
-        if default is None:
-            missing.append(parameter)
-        else:
+class _Draft:
+    """A filling on its way."""
+
+    def __init__(self, request: str, spans: Sequence[Span]) -> None:
+        self.request = request
+        self.spans = spans
+        self.arguments: dict[str, Any] = {}
+        self.used: list[Span] = []
+        self.value = 0.0
+        self.guesses = 0
+
+    def free(self, span: Span) -> bool:
+        """Whether no parameter has taken any of `span`."""
+        return not any(span.start < other.end and other.start < span.end for other in self.used)
+
+    def take(self, parameter: Parameter, argument: Any, value: float, *spans: Span) -> None:
+        self.arguments[parameter.name] = argument
+        self.used.extend(spans)
+        self.value += value
+
+    def fill_alone(self, parameter: Parameter) -> None:
+        """Fill a parameter that competes with no other: assigned, a choice, or a list."""
+        if parameter.kind == "number":
+            self._assign(parameter)
+        elif parameter.kind == "choice":
+            said = (_said(choice, self.request) for choice in parameter.choices)
+            span = next((span for span in said if span and self.free(span)), None)
+            if span:
+                self.take(parameter, span.value, TELLING["choice"], span)
+        elif parameter.kind in ("list", "object"):
+            type = list if parameter.kind == "list" else dict
+            literals = (s for s in self.spans if isinstance(s.value, type) and self.free(s))
+            if span := next(literals, None):
+                self.take(parameter, span.value, TELLING["json"], span)
+            elif parameter.item and parameter.required:
+                self._collect(parameter, parameter.item)
+
+    def _assign(self, parameter: Parameter) -> None:
+        """Take a number that is given by name: "a = 3"."""
+        pattern = rf"(?<!\w){re.escape(parameter.name)}\s*=\s*(-?\d+(?:\.\d+)?)"
+        match = re.search(pattern, self.request, re.IGNORECASE)
+        if match:
+            span = Span("assignment", *match.span(), match.group())
+            self.take(parameter, as_number(match.group(1)), TELLING["assignment"], span)
+
+    def _collect(self, parameter: Parameter, item: Parameter) -> None:
+        """Take all the spans that suit the items of a list best."""
+        fits = FITS.get(item.kind, {})
+        free = [s for s in self.spans if self.free(s) and _is_number(s, item)]
+        best = max((fits.get(span.kind, 0.0) for span in free), default=0.0)
+        chosen = [span for span in free if best and fits.get(span.kind) == best]
+        if item.kind == "path":
+            # The absolute one is the place where the files are: for another parameter.
+            chosen = [span for span in chosen if not _absolute(span)] or chosen
+        if chosen:
+            # Three numbers in a row are hardly there by accident, one may be.
+            value = TELLING.get(item.kind, 0.0) * (2 if len(chosen) > 2 else 1)
+            self.take(parameter, [span.value for span in chosen], value, *chosen)
+
+    def offer(self, parameter: Parameter, span: Span, suits: float) -> None:
+        """Give `span` to `parameter`, if both are still free."""
+        if parameter.name in self.arguments or not self.free(span):
+            return
+        written = self.request[span.start : span.end]
+        argument, value = span.value, 0.0
+        if parameter.kind == "text" and span.kind != "quoted":
+            argument = written  # "255" for a text is no number
+            self.guesses += suits < GUESS
+        if span.kind == "zone" and parameter.kind == "zone" and "/" not in written:
+            value = 0.3  # a city is also a word of its own
+        elif span.kind in (parameter.kind, "quoted"):
+            value = TELLING.get(span.kind, 0.0)
+        self.take(parameter, argument, value, span)
+
+    def finish(self, wanted: Sequence[Parameter]) -> Filling:
+        missing, assumed = [], []
+        for parameter in wanted:
+            if parameter.name in self.arguments or not parameter.required:
+                continue
+            default = _default(parameter)
+            if default is None:
+                missing.append(parameter)
+                continue
+            self.arguments[parameter.name] = default
             if parameter.default is None:
                 assumed.append(parameter)
-            arguments[parameter.name] = default
-    ordered = {p.name: arguments[p.name] for p in wanted if p.name in arguments}
-    value += sum(
-        TELLING["number"] for span in used if span.kind in ("choice", "assignment", "quoted")
-    )
-    value += sum(TELLING["list"] for span in used if span.kind == "json")
-    for p in wanted:
-        if p.item and p.name in arguments:
-            # Three numbers in a row are hardly there by accident, one may be.
-            value += TELLING.get(p.item.kind, 0.0) * (2 if len(arguments[p.name]) > 2 else 1)
-    return Filling(ordered, tuple(used), value, tuple(missing), tuple(assumed), guesses)
-
-
-def _given(parameter: Parameter, span: Span, request: str) -> Any:
-    """The value of `span` for `parameter`: a text is given what the person wrote."""
-    if parameter.kind == "text" and span.kind != "quoted":
-        return request[span.start : span.end]
-    return span.value if parameter.kind == "number" else str(span.value)
+        return Filling(
+            {p.name: self.arguments[p.name] for p in wanted if p.name in self.arguments},
+            tuple(self.used),
+            self.value,
+            tuple(missing),
+            tuple(assumed),
+            self.guesses,
+        )
 
 
 def _default(parameter: Parameter) -> Any:
@@ -322,36 +377,6 @@ def _default(parameter: Parameter) -> Any:
     if parameter.kind == "choice":
         return parameter.choices[0]
     return {"path": ".", "boolean": False}.get(parameter.kind)
-
-
-def _fill_alone(
-    request: str,
-    spans: list[Span],
-    parameter: Parameter,
-    arguments: dict[str, Any],
-    used: list[Span],
-) -> None:
-    """Parameters that do not compete for a span: assignments, choices, lists."""
-    assigned = re.search(
-        rf"(?<!\w){re.escape(parameter.name)}\s*=\s*(-?\d+(?:\.\d+)?)", request, re.IGNORECASE
-    )
-    if assigned and parameter.kind == "number":
-        arguments[parameter.name] = as_number(assigned.group(1))
-        used.append(Span("assignment", *assigned.span(), assigned.group()))
-    elif parameter.kind == "choice":
-        for choice in parameter.choices:
-            span = _said(choice, request)
-            if span is not None and not _overlaps(span, used):
-                arguments[parameter.name] = choice
-                used.append(span)
-                return
-    elif parameter.kind in ("list", "object") and (
-        literal := _literal(parameter.kind, spans, used)
-    ):
-        arguments[parameter.name] = literal.value
-        used.append(literal)
-    elif parameter.kind == "list" and parameter.item is not None:
-        _fill_list(spans, parameter, parameter.item, arguments, used)
 
 
 def _said(choice: Any, request: str) -> Span | None:
@@ -366,64 +391,42 @@ def _said(choice: Any, request: str) -> Span | None:
     return None
 
 
-def _literal(kind: str, spans: list[Span], used: list[Span]) -> Span | None:
-    """The first list or object that is written as JSON."""
-    type = list if kind == "list" else dict
-    return next(
-        (s for s in spans if isinstance(s.value, type) and not _overlaps(s, used)),
-        None,
-    )
-
-
-def _fill_list(
-    spans: list[Span],
-    parameter: Parameter,
-    item: Parameter,
-    arguments: dict[str, Any],
-    used: list[Span],
-) -> None:
-    best = max((FITS.get(item.kind, {}).get(span.kind, 0.0) for span in spans), default=0.0)
-    if not best or not parameter.required:
-        return
-    chosen = [span for span in spans if FITS.get(item.kind, {}).get(span.kind, 0.0) == best]
-    if item.kind == "path" and any(_absolute(span) for span in chosen):
-        # The place where the files are is for another parameter.
-        chosen = [span for span in chosen if not _absolute(span)] or chosen
-    chosen = [span for span in chosen if not _overlaps(span, used)]
-    if chosen:
-        arguments[parameter.name] = [span.value for span in chosen]
-        used.extend(chosen)
-
-
-def _suits(request: str, span: Span, parameter: Parameter, spans: list[Span]) -> float:
+def _suits(request: str, span: Span, parameter: Parameter, spans: Sequence[Span]) -> float:
     """How well `span` serves `parameter`; 0 when it cannot."""
     fits = FITS.get(parameter.kind, {}).get(span.kind, 0.0)
-    if span.kind == "path" and re.search(r"\b[a-z]+/[a-z]+\b", parameter.description):
-        fits = 1.0  # described as "owner/name"
-    if not fits or (parameter.integer and not isinstance(span.value, int)):
+    if parameter.kind == "text" and span.kind == "path" and parameter.shaped:
+        fits = 1.0
+    if not fits or not _is_number(span, parameter):
         return 0.0
+    cue = _cue(request, span, parameter)
+    if parameter.kind == "path" and _absolute(span) and sum(s.kind == "path" for s in spans) > 1:
+        cue += 0.2  # of several paths the absolute one is the place, the others are in it
+    if not parameter.required and not cue and parameter.kind in ("number", "path", "text"):
+        return 0.0  # such values are everywhere, so the request has to speak of the parameter
+    return fits + cue
+
+
+def _cue(request: str, span: Span, parameter: Parameter) -> float:
+    """How much the words around `span` speak of `parameter`."""
     before = stems(request[max(0, span.start - 40) : span.start], keep_all=True)[-3:]
     after = stems(request[span.end : span.end + 25], keep_all=True)[:1]
-    cue = 0.0
     telling = parameter.words - GENERIC
-    if telling & set(before):
-        cue += 0.4 + 0.1 * len(telling & set(before))
+    cue = 0.0
+    if named := telling & set(before):
+        cue += 0.4 + 0.1 * len(named)
     if (telling - FROM - TO) & set(after):
         cue += 0.4
     if before and before[-1] in ("from", "between", "since") and parameter.words & FROM:
         cue += 0.5
     if before and before[-1] in ("to", "into", "until") and parameter.words & TO:
         cue += 0.4
-    if {"last", "first", "top", "latest", "recent", "next"} & set(before[-2:]) and (
-        parameter.words & {"count", "limit", "max", "number", "n"}
-    ):
+    if parameter.words & COUNTS and COUNTED & set(before[-2:]):
         cue += 0.5
-    if parameter.kind == "path" and len([s for s in spans if s.kind == "path"]) > 1:
-        # Of several paths the absolute one is the place, the others are in it.
-        cue += 0.2 if _absolute(span) else 0.0
-    if not parameter.required and not cue and parameter.kind in ("number", "path", "text"):
-        return 0.0  # such values are everywhere, so the request has to speak of the parameter
-    return fits + cue
+    return cue
+
+
+def _is_number(span: Span, parameter: Parameter) -> bool:
+    return isinstance(span.value, int) or not parameter.integer
 
 
 def _words(request: str, parameter: Parameter, vocabulary: frozenset[str]) -> list[Span]:
@@ -454,7 +457,3 @@ _CALLED = re.compile(r"\s+(?:(?:called|named|titled|is)\s+)?([A-Za-z][\w.-]*\w)"
 
 def _absolute(span: Span) -> bool:
     return isinstance(span.value, str) and span.value.startswith(("/", "~", ".", "C:", "D:"))
-
-
-def _overlaps(span: Span, used: list[Span]) -> bool:
-    return any(span.start < other.end and other.start < span.end for other in used)

@@ -41,7 +41,11 @@ class Candidate(Struct, frozen=True):
 
 
 class Weights(Struct, frozen=True):
-    """What counts how much. Fitted on requests for other servers than the benchmark's."""
+    """What counts how much.
+
+    Fitted on the tuning half of `benchmarks/embedded_model_cases.json` and on requests for some
+    thirty tools of other kinds.
+    """
 
     # where in a tool a word of the request is found
     name: float = 1.0
@@ -65,7 +69,7 @@ class Weights(Struct, frozen=True):
 
 
 WEIGHTS = Weights()
-LONGEST = 2_000  # characters of a request that are looked at
+LONGEST = 1_000  # characters of a request that are looked at
 _KNOWLEDGE = re.compile(
     r"(?:what (?:is|are|was) an?\b|why\b|who(?:se|m)?\b|how (?:do|does|did|to|can|come)\b|explain\b"
     r"|define\b|.*\bdoes\b.*\bmean\b|.*\bmeaning of\b|where\b|tell me about\b"
@@ -96,7 +100,7 @@ class Catalogue:
         return sorted(candidates, key=lambda candidate: -candidate.score)
 
     def _weigh(self, request: str, spans: list[Span], entry: Entry) -> Candidate:
-        filling = fill(request, spans, list(entry.parameters), entry.vocabulary)
+        filling = fill(request, spans, entry.parameters, entry.vocabulary)
         words = stems(_without(request, filling.spans))
         score = self._about(words, filling, entry) + _values(spans, filling)
         if _KNOWLEDGE.match(request) and filling.value < 0.4:
@@ -147,6 +151,7 @@ class Catalogue:
 def _entry(tool: ToolDefinition) -> Entry:
     server, _, name = tool.name.rpartition("__")
     summary, _, rest = tool.description.strip().partition("\n")
+    summary = summary[:300]
     try:
         schema = msgspec.json.decode(tool.input_schema, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
@@ -155,7 +160,7 @@ def _entry(tool: ToolDefinition) -> Entry:
     own = [word for word in stems(name) if word not in stems(server)]
     places = [
         (WEIGHTS.server, stems(server)),
-        (WEIGHTS.rest, stems(rest)),
+        (WEIGHTS.rest, stems(rest[:500])),
         (WEIGHTS.parameter, [word for parameter in wanted for word in parameter.words]),
         (WEIGHTS.summary, stems(summary)),
         (WEIGHTS.name, own),

@@ -16,7 +16,7 @@ __all__ = ["Span", "find_spans"]
 class Span(Struct, frozen=True):
     """A piece of a request that looks like a value.
 
-    `kind` is one of the keys of `PATTERNS`, or "zone", "object" and "word".
+    `kind` is a key of `ENCLOSING` or `PATTERNS`, or "zone", or "object" and "name" for mere words.
     """
 
     kind: str
@@ -32,7 +32,7 @@ _SPOKEN = {"plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divid
 _OPERATOR = rf"(?:\s*(?:\*\*|==|[-+*/^%=])\s*|\s+(?:{'|'.join(_SPOKEN)})\s+)"
 
 # In order: an earlier kind keeps its characters, and a later one has what is left.
-PATTERNS = {
+ENCLOSING = {
     "json": re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\{[^{}]*\}"),
     "quoted": re.compile(
         r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)",
@@ -43,6 +43,8 @@ PATTERNS = {
         r"\b(?:SELECT\b.+\bFROM|INSERT\s+INTO|UPDATE\b.+\bSET|DELETE\s+FROM|CREATE\s+TABLE)\b.+",
         re.IGNORECASE | re.DOTALL,
     ),
+}
+PATTERNS = {
     "hash": re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,40}\b"),
     "date": re.compile(
         r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?\b|\b(?:today|tomorrow|yesterday)\b"
@@ -50,7 +52,7 @@ PATTERNS = {
         re.IGNORECASE,
     ),
     "clock": re.compile(
-        r"\b(?:[01]?\d|2[0-3])[:.][0-5]\d(?::[0-5]\d)?(?:\s?[ap]\.?m\b\.?)?(?![\d.])"
+        r"\b(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?:\s?[ap]\.?m\b\.?)?(?![\d.])"
         r"|\b(?:0?[1-9]|1[0-2])\s?[ap]\.?m\b\.?|\b(?:noon|midnight)\b",
         re.IGNORECASE,
     ),
@@ -92,7 +94,7 @@ def find_spans(text: str) -> list[Span]:
     def free(start: int, end: int) -> bool:
         return all(end <= span.start or span.end <= start for span in taken)
 
-    for kind, pattern in (("zone", _zone_pattern()), *PATTERNS.items()):
+    for kind, pattern in [*ENCLOSING.items(), ("zone", _zone_pattern()), *PATTERNS.items()]:
         for match in pattern.finditer(text):
             if free(match.start(), match.end()):
                 value = _value(kind, match)
@@ -179,4 +181,4 @@ def _zone_pattern() -> re.Pattern[str]:
     # capital letter, or it is a word: "is there a nome here".
     names = sorted(_zones(), key=len, reverse=True)
     alternatives = "|".join(re.escape(name).replace("_", "[ _]") for name in names)
-    return re.compile(rf"(?<![\w/])(?=[A-Z])(?i:{alternatives})(?![\w/])")
+    return re.compile(rf"(?<![\w/.-])(?=[A-Z])(?i:{alternatives})(?![\w/-]|\.\w)")
