@@ -6,6 +6,7 @@ The handler runs again from its top in each round. What has been answered is sea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -40,8 +41,9 @@ class Round:
     """One round of one request.
 
     Args:
-        subject: The params that make it this request, such as name and arguments. A state
-            that was sealed for another subject, method or principal is refused.
+        subject: Gives the params that make it this request, such as name and arguments; only
+            called when there is a state. One that was sealed for another subject, method or
+            principal is refused.
 
     Raises:
         InvalidArguments: The state is not ours, or has expired.
@@ -52,12 +54,13 @@ class Round:
         params: AskingParams,
         request: Request,
         context: Context,
-        subject: tuple[bytes, ...],
+        subject: Callable[[], tuple[bytes, ...]],
         seal: Seal,
     ) -> None:
         self._seal = seal
         self._state = _State(0)
-        self._subject = (request.method.encode(), *subject)
+        self._method = request.method.encode()
+        self._subject = subject
         self._who = context.principal.id.encode() if context.principal else b""
         if context.is_modern and params.request_state is not UNSET:
             sealed = seal.open(params.request_state, self._bound())
@@ -75,7 +78,7 @@ class Round:
         return encoder.input_required(error.questions, self._seal.close(sealed, self._bound()))
 
     def _bound(self) -> bytes:
-        return digest(self._who, *self._subject)
+        return digest(self._who, self._method, *self._subject())
 
 
 def canonical(arguments: Raw) -> bytes:

@@ -1,0 +1,356 @@
+"""What each method answers, in every revision. One shape for all: (request, context) -> bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from interlock import revisions
+from interlock.context import LEVELS, Context
+from interlock.envelope import encode
+from interlock.errors import InputRequired, InvalidArguments, RemoteError, UnknownTool
+from interlock.protocol import Request
+from interlock.server import listeners
+from interlock.server.catalogue import Catalogue
+from interlock.server.encoders import Encoder
+from interlock.server.listeners import Listeners
+from interlock.server.resources import ServedResource
+from interlock.server.rounds import AskingParams, Round, canonical
+from interlock.server.sealing import Seal
+from interlock.types import (
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    Implementation,
+    InitializeParams,
+    JsonObject,
+    ListenParams,
+    PromptReference,
+    SubscriptionFilter,
+)
+
+PAGE_SIZE = 1_000
+MAX_VALUES = 100  # of a completion
+
+Handler = Callable[[Request, Context], Awaitable[bytes]]
+_T = TypeVar("_T")
+
+
+class _CallParams(AskingParams, frozen=True, kw_only=True):
+    name: str
+    arguments: Raw | UnsetType = UNSET
+
+
+class _ReadParams(AskingParams, frozen=True, kw_only=True):
+    uri: str
+
+
+class _GetParams(AskingParams, frozen=True, kw_only=True):
+    name: str
+    arguments: dict[str, str] | UnsetType | None = UNSET
+
+
+class Methods:
+    """The handlers of a server's methods, by name in `table`.
+
+    Args:
+        info: Who the server is.
+        instructions: What a model should know before it uses the tools.
+        catalogue: What there is.
+        listeners: Who wants to be told of changes.
+        seal: For what clients hand back between rounds of questions.
+        list_ttl_ms: How long clients may keep lists.
+    """
+
+    def __init__(
+        self,
+        info: Implementation,
+        instructions: str | None,
+        catalogue: Catalogue,
+        listeners: Listeners,
+        seal: Seal,
+        list_ttl_ms: int,
+    ) -> None:
+        self._info = info
+        self._instructions = instructions
+        self._catalogue = catalogue
+        self._listeners = listeners
+        self._seal = seal
+        self._list_ttl_ms = list_ttl_ms
+        self._encoder = Encoder(info)
+        self._encoded: dict[tuple[str, str, str], bytes] = {}
+        self._encoded_version = 0
+        self.table: dict[str, Handler] = {
+            "initialize": self._initialize,
+            "ping": self._ping,
+            "server/discover": self._discover,
+            "logging/setLevel": self._set_level,
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "subscriptions/listen": self._listen,
+        }
+
+    async def answer(self, request: Request, context: Context) -> bytes:
+        """Answer one request.
+
+        Raises:
+            RemoteError: -32601; there is no such method, or nothing behind it.
+            InterlockError: What the method's handler raises.
+        """
+        handler = self.table.get(request.method)
+        if handler is None or not self._offers(request.method):
+            raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {request.method!r}")
+        return await handler(request, context)
+
+    def _offers(self, method: str) -> bool:
+        known = revisions.CLIENT_METHODS.get(method)
+        needed = known.capability.partition(".")[0] if known else ""
+        return not needed or getattr(self._catalogue.capabilities(), needed) is not None
+
+    # Beginning
+
+    async def _initialize(self, request: Request, context: Context) -> bytes:
+        params = _decode(InitializeParams, request)
+        session = context.session
+        if session is None:
+            raise RemoteError(revisions.METHOD_NOT_FOUND, "unknown method 'initialize'")
+        wanted = params.protocol_version
+        session.revision = wanted if wanted in revisions.LEGACY else revisions.NEWEST_LEGACY
+        session.client_capabilities = params.capabilities
+        session.client_info = params.client_info
+        info = msgspec.to_builtins(self._info)
+        if not revisions.at_least(session.revision, revisions.IMPLEMENTATION_DETAILS):
+            info = {key: info[key] for key in ("name", "version", "title") if key in info}
+        capabilities = msgspec.to_builtins(self._catalogue.capabilities())
+        if session.revision == revisions.LEGACY[0]:
+            capabilities.pop("completions", None)
+        result: JsonObject = {
+            "protocolVersion": session.revision,
+            "capabilities": capabilities,
+            "serverInfo": {"version": "", **info},
+        }
+        if self._instructions is not None:
+            result["instructions"] = self._instructions
+        return encode(result)
+
+    async def _ping(self, _request: Request, _context: Context) -> bytes:
+        return b"{}"
+
+    async def _discover(self, _request: Request, context: Context) -> bytes:
+        result: JsonObject = {
+            "supportedVersions": list(revisions.MODERN),
+            "capabilities": self._catalogue.capabilities(),
+            "ttlMs": self._list_ttl_ms,
+            "cacheScope": "private",
+        }
+        if self._instructions is not None:
+            result["instructions"] = self._instructions
+        return self._encoder.result(encode(result), context.revision)
+
+    async def _set_level(self, request: Request, context: Context) -> bytes:
+        level = _decode(dict[str, Any], request).get("level")
+        if level not in LEVELS:
+            raise InvalidArguments(f"log level {level!r} is not one of {', '.join(LEVELS)}")
+        if context.session is not None:
+            context.session.log_level = level
+        return b"{}"
+
+    # Lists
+
+    async def _list_tools(self, request: Request, context: Context) -> bytes:
+        return self._page(
+            "tools", [each.definition for each in self._catalogue.tools.values()], request, context
+        )
+
+    async def _list_resources(self, request: Request, context: Context) -> bytes:
+        items = [each.definition for each in self._catalogue.resources.values()]
+        return self._page("resources", items, request, context)
+
+    async def _list_templates(self, request: Request, context: Context) -> bytes:
+        items = [each.definition for each in self._catalogue.templates.values()]
+        return self._page("resourceTemplates", items, request, context)
+
+    async def _list_prompts(self, request: Request, context: Context) -> bytes:
+        items = [each.definition for each in self._catalogue.prompts.values()]
+        return self._page("prompts", items, request, context)
+
+    def _page(
+        self, member: str, items: Sequence[Struct], request: Request, context: Context
+    ) -> bytes:
+        """Give one page, encoded once for each revision until something changes."""
+        cursor = _decode(dict[str, Any], request).get("cursor", "")
+        if self._encoded_version != self._catalogue.version:
+            self._encoded.clear()
+            self._encoded_version = self._catalogue.version
+        key = (member, context.revision, cursor if isinstance(cursor, str) else "\0")
+        kept = self._encoded.get(key)
+        if kept is None:
+            start = _start_of(cursor, len(items))
+            end = start + PAGE_SIZE
+            kept = self._encoded[key] = self._encoder.listing(
+                member,
+                items[start:end],
+                context.revision,
+                next_cursor=str(end) if end < len(items) else None,
+                ttl_ms=self._list_ttl_ms,
+                cache_scope="private",
+            )
+        return kept
+
+    # Tools, resources, prompts
+
+    async def _call_tool(self, request: Request, context: Context) -> bytes:
+        params = _decode(_CallParams, request)
+        tool = self._catalogue.tools.get(params.name)
+        if tool is None:
+            raise UnknownTool(f"unknown tool {params.name!r}")
+        arguments = params.arguments if isinstance(params.arguments, Raw) else None
+
+        def subject() -> tuple[bytes, ...]:
+            return params.name.encode(), b"" if arguments is None else canonical(arguments)
+
+        round = Round(params, request, context, subject, self._seal)
+        try:
+            result = await tool.call(arguments, context)
+        except InputRequired as error:
+            return round.ask(error, self._encoder)
+        return self._encoder.call(result, context.revision)
+
+    async def _read_resource(self, request: Request, context: Context) -> bytes:
+        params = _decode(_ReadParams, request)
+        served, values = self._find_resource(params.uri, context)
+        round = Round(params, request, context, lambda: (params.uri.encode(),), self._seal)
+        try:
+            result = await served.read(params.uri, values, context)
+        except InputRequired as error:
+            return round.ask(error, self._encoder)
+        return self._encoder.read(result, context.revision)
+
+    def _find_resource(self, uri: str, context: Context) -> tuple[ServedResource, dict[str, str]]:
+        found = self._catalogue.find_resource(uri)
+        if found is None:
+            code = revisions.INVALID_PARAMS if context.is_modern else revisions.RESOURCE_NOT_FOUND
+            raise RemoteError(code, f"no resource {uri[:200]!r}", {"uri": uri})
+        return found
+
+    async def _get_prompt(self, request: Request, context: Context) -> bytes:
+        params = _decode(_GetParams, request)
+        served = self._catalogue.prompts.get(params.name)
+        if served is None:
+            raise InvalidArguments(f"unknown prompt {params.name!r}")
+        arguments = params.arguments if isinstance(params.arguments, dict) else {}
+
+        def subject() -> tuple[bytes, ...]:
+            return params.name.encode(), encode(sorted(arguments.items()))
+
+        round = Round(params, request, context, subject, self._seal)
+        try:
+            result = await served.get(arguments, context)
+        except InputRequired as error:
+            return round.ask(error, self._encoder)
+        return self._encoder.prompt(result, context.revision)
+
+    async def _complete(self, request: Request, context: Context) -> bytes:
+        params = _decode(CompleteParams, request)
+        ref = params.ref
+        catalogue = self._catalogue
+        name = ref.name if isinstance(ref, PromptReference) else ref.uri
+        table: Mapping[str, object] = (
+            self._catalogue.prompts
+            if isinstance(ref, PromptReference)
+            else self._catalogue.templates
+        )
+        if name not in table:
+            raise InvalidArguments(f"unknown prompt or resource template {name!r}")
+        served = self._catalogue.completions.get((name, params.argument.name))
+        before = {} if params.context is UNSET else params.context.arguments
+        values = await served.complete(params.argument.value, before) if served else []
+        completion = values if isinstance(values, Completion) else _completion(list(values))
+        body = encode(CompleteResult(completion=completion))
+        return self._encoder.result(body, context.revision)
+
+    # Subscriptions
+
+    async def _subscribe(self, request: Request, context: Context) -> bytes:
+        uri = _uri(request)
+        if context.session is not None:
+            uris = context.session.subscriptions
+            if len(uris) >= listeners.MAX_URIS:
+                raise InvalidArguments(f"over {listeners.MAX_URIS} subscriptions")
+            self._find_resource(uri, context)
+            uris.add(uri)
+        return b"{}"
+
+    async def _unsubscribe(self, request: Request, context: Context) -> bytes:
+        if context.session is not None:
+            context.session.subscriptions.discard(_uri(request))
+        return b"{}"
+
+    async def _listen(self, request: Request, context: Context) -> bytes:
+        """Hold a stream open until the client ends it."""
+        wanted = _decode(ListenParams, request).notifications
+        has = self._catalogue.capabilities()
+        honoured = SubscriptionFilter(
+            tools_list_changed=wanted.tools_list_changed and has.tools is not None,
+            prompts_list_changed=wanted.prompts_list_changed and has.prompts is not None,
+            resources_list_changed=wanted.resources_list_changed and has.resources is not None,
+            resource_subscriptions=wanted.resource_subscriptions if has.resources else [],
+        )
+        listener = listeners.for_stream(request.id, honoured, context.link.notify)
+        self._listeners.add(listener)
+        try:
+            acknowledged = {
+                "notifications": honoured,
+                "_meta": {revisions.SUBSCRIPTION_KEY: request.id},
+            }
+            context.link.notify("notifications/subscriptions/acknowledged", encode(acknowledged))
+            await asyncio.get_running_loop().create_future()  # until cancelled
+        finally:
+            self._listeners.remove(listener)
+        raise AssertionError("unreachable")
+
+
+# Small things
+
+
+def _decode(type: type[_T], request: Request) -> _T:
+    try:
+        return msgspec.json.decode(request.params, type=type)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidArguments(f"params of {request.method}: {error}") from None
+
+
+def _start_of(cursor: object, count: int) -> int:
+    if cursor == "":
+        return 0
+    if not (isinstance(cursor, str) and cursor.isdecimal() and len(cursor) < 10):
+        raise InvalidArguments("the cursor is not one of ours")
+    start = int(cursor)
+    if not 0 < start < count:
+        raise InvalidArguments("the cursor points past the end; begin again without it")
+    return start
+
+
+def _completion(values: list[str]) -> Completion:
+    return Completion(
+        values=values[:MAX_VALUES], total=len(values), has_more=len(values) > MAX_VALUES
+    )
+
+
+def _uri(request: Request) -> str:
+    uri = _decode(dict[str, Any], request).get("uri")
+    if not isinstance(uri, str):
+        raise InvalidArguments(f"params of {request.method}: uri is missing")
+    return uri
