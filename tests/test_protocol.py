@@ -530,6 +530,19 @@ def test_what_cannot_be_read_is_answered_by_servers_only():
         assert client.frames_to_send() == []
 
 
+def test_a_request_may_be_ignored():
+    peer = Protocol(batches=True)
+    both = [message(id=2, method="x"), message(id=3, method="x")]
+    give(peer, message(id=1, method="x"), encode(both))
+    peer.ignore(1)
+    peer.ignore(2)
+    peer.reply(3, b"{}")
+
+    assert sent(peer) == [[message(id=3, result={})]]
+    assert peer.running == 0
+    assert peer.dropped == {"request out of place": 2}
+
+
 # Cancelling requests of the peer
 
 

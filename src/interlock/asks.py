@@ -117,7 +117,8 @@ class Asks:
             return encode(await self._sample(_decode(CreateMessageParams, params, method)))
         if method == "elicitation/create" and self._elicit is not None:
             question = _decode(ElicitParams, params, method)
-            return encode(_fill(question, await self._elicit(question)))
+            form = _form(question)  # one that cannot be checked is shown to nobody
+            return encode(_fill(question, form, await self._elicit(question)))
         raise CapabilityError(f"this client does not answer {method!r}")
 
     def _count(self) -> None:
@@ -131,17 +132,24 @@ class Asks:
         self._recent.append(now)
 
 
-def _fill(question: ElicitParams, answer: ElicitResult) -> ElicitResult:
+def _form(question: ElicitParams) -> schema.Validator | None:
+    if question.mode != "form" or question.requested_schema is None:
+        return None
+    return schema.compile(encode(question.requested_schema))
+
+
+def _fill(
+    question: ElicitParams, form: schema.Validator | None, answer: ElicitResult
+) -> ElicitResult:
     """Put the form's defaults in for what the person left out, and check the whole."""
-    form = question.requested_schema
-    if answer.action != "accept" or question.mode != "form" or form is None:
+    if answer.action != "accept" or form is None:
         return answer
-    properties = form.get("properties")
+    properties = (question.requested_schema or {}).get("properties")
     content = dict(answer.content or {})
     for name, property in properties.items() if isinstance(properties, Mapping) else ():
         if name not in content and isinstance(property, Mapping) and "default" in property:
             content[name] = property["default"]
-    errors = schema.compile(encode(form)).errors(content)
+    errors = form.errors(content)
     if errors:
         raise LocalProtocolError(f"the answer does not fit the form: {'; '.join(errors)}")
     return ElicitResult(action="accept", content=content)

@@ -221,6 +221,13 @@ class Protocol:
         """Queue an error as the answer to the peer's request `id`; dropped when cancelled."""
         self._finish(id, envelope.error(id, code, message, data))
 
+    def ignore(self, id: RequestId) -> None:
+        """Forget the peer's request `id`, which it had no right to send."""
+        batch = self._running.pop(id, None)
+        if batch is not None:
+            self._add_to_batch(batch, None)
+        self.dropped["request out of place"] += 1
+
     def frames_to_send(self) -> list[bytes]:
         """Take what is ready for the wire; the outbox is empty afterwards."""
         outbox, self._outbox = self._outbox, []

@@ -66,7 +66,8 @@ class Subscriptions:
             _log.info("subscription %r ended: %s", key, error)
         finally:
             self._connection.forget(id)
-            self._streams.pop(key, None)
+            if self._streams.get(key) is asyncio.current_task():  # and not its successor
+                del self._streams[key]
 
     def acknowledge(self, id: RequestId) -> None:
         """Take the server's acknowledgement of the stream `id`."""

@@ -1,0 +1,208 @@
+"""Streams by which a modern server tells of changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from interlock import subscriptions
+from interlock.client import Client
+from interlock.errors import ConnectionClosed, RemoteError, RequestTimeout
+from interlock.subscriptions import Subscriptions
+from interlock.types import SubscriptionFilter
+
+from .scripted_server import MODERN, SUBSCRIPTION_KEY, Json, ScriptedServer
+
+LISTEN = "subscriptions/listen"
+WANTED = SubscriptionFilter(tools_list_changed=True)
+
+
+class Listener(ScriptedServer):
+    """A server that acknowledges streams when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(MODERN, {LISTEN: lambda _: None})
+
+    async def listening(self, times: int = 1) -> int:
+        """Wait for a number of streams; give the id of the last one."""
+        await self.heard(LISTEN, times)
+        ids = [each["id"] for each in self.received if each.get("method") == LISTEN]
+        return ids[times - 1]
+
+    def acknowledge(self, id: object) -> None:
+        self.notify(
+            "notifications/subscriptions/acknowledged",
+            notifications={},
+            _meta={SUBSCRIPTION_KEY: id},
+        )
+
+    def finish(self, id: int) -> None:
+        result = {"resultType": "complete", "_meta": {SUBSCRIPTION_KEY: id}}
+        self.send({"jsonrpc": "2.0", "id": id, "result": result})
+
+
+@pytest.fixture
+def server() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+async def client(server: Listener) -> AsyncIterator[Client]:
+    async with Client(server.connect, revision=MODERN) as client:
+        yield client
+
+
+@pytest.fixture
+def streams(client: Client) -> Subscriptions:
+    assert client._subscriptions is not None
+    return client._subscriptions
+
+
+async def opened(server: Listener, streams: Subscriptions, key: str, times: int = 1) -> int:
+    opening = asyncio.create_task(streams.open(key, WANTED, timeout=5.0))
+    id = await server.listening(times)
+    server.acknowledge(id)
+    await opening
+    return id
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_stream_is_open_when_the_server_says_so(server: Listener, streams: Subscriptions):
+    opening = asyncio.create_task(streams.open("lists", WANTED, timeout=5.0))
+    id = await server.listening()
+    for other in (str(id), id + 1, None, [id], ""):
+        server.acknowledge(other)
+    await settle()
+    assert not opening.done()
+
+    server.acknowledge(id)
+    server.acknowledge(id)
+    await opening
+    assert server.sent(LISTEN)[0]["notifications"] == {"toolsListChanged": True}
+
+
+async def test_a_stream_is_opened_once(server: Listener, streams: Subscriptions):
+    await opened(server, streams, "lists")
+    await streams.open("lists", WANTED, timeout=5.0)
+
+    assert len(server.sent(LISTEN)) == 1
+
+
+async def test_a_stream_without_acknowledgement_is_given_up(
+    server: Listener, streams: Subscriptions
+):
+    with pytest.raises(RequestTimeout, match="not acknowledged within"):
+        await streams.open("lists", WANTED, timeout=0.01)
+
+    assert (await server.heard("notifications/cancelled"))["requestId"] == await server.listening()
+    await opened(server, streams, "lists", times=2)
+
+
+async def test_who_stops_waiting_stops_the_stream(server: Listener, streams: Subscriptions):
+    opening = asyncio.create_task(streams.open("lists", WANTED, timeout=5.0))
+    id = await server.listening()
+    opening.cancel()
+
+    assert (await server.heard("notifications/cancelled"))["requestId"] == id
+
+
+async def test_a_refusal_is_raised(server: Listener, streams: Subscriptions):
+    def refuse(_: Json) -> Json:
+        raise RemoteError(-32601, "no streams here")
+
+    server.answers[LISTEN] = refuse
+    with pytest.raises(RemoteError, match="no streams here"):
+        await streams.open("lists", WANTED, timeout=5.0)
+
+
+async def test_a_stream_that_ends_before_it_began_is_no_stream(
+    server: Listener, streams: Subscriptions
+):
+    opening = asyncio.create_task(streams.open("lists", WANTED, timeout=5.0))
+    server.finish(await server.listening())
+
+    with pytest.raises(RequestTimeout):
+        await opening
+
+
+async def test_a_stream_that_the_server_ends_can_be_opened_again(
+    server: Listener, streams: Subscriptions
+):
+    server.finish(await opened(server, streams, "lists"))
+    await settle()
+
+    await opened(server, streams, "lists", times=2)
+    assert server.sent("notifications/cancelled") == []
+
+
+async def test_closing_one_stream_leaves_the_others(server: Listener, streams: Subscriptions):
+    first = await opened(server, streams, "a")
+    await opened(server, streams, "b", times=2)
+    streams.close("a")
+    streams.close("a")
+    streams.close("never opened")
+
+    assert (await server.heard("notifications/cancelled"))["requestId"] == first
+    await streams.open("b", WANTED, timeout=5.0)
+    assert len(server.sent(LISTEN)) == 2
+
+
+async def test_a_stream_that_is_closed_and_opened_again_stays_open(
+    server: Listener, streams: Subscriptions
+):
+    async def acknowledge_the_second() -> None:
+        server.acknowledge(await server.listening(2))
+
+    await opened(server, streams, "a")
+    acknowledging = asyncio.create_task(acknowledge_the_second())
+    await settle()
+    streams.close("a")
+    await streams.open("a", WANTED, timeout=5.0)
+    await acknowledging
+    await streams.open("a", WANTED, timeout=5.0)
+
+    assert len(server.sent(LISTEN)) == 2
+    assert len(server.sent("notifications/cancelled")) == 1
+
+
+async def test_streams_end_with_the_connection(
+    server: Listener, client: Client, streams: Subscriptions
+):
+    await opened(server, streams, "a")
+    opening = asyncio.create_task(streams.open("b", WANTED, timeout=5.0))
+    await server.listening(2)
+    await server.end()
+
+    with pytest.raises(ConnectionClosed):
+        await opening
+    with pytest.raises(ConnectionClosed):
+        await streams.open("a", WANTED, timeout=5.0)
+
+
+async def test_there_is_a_limit_to_streams(
+    server: Listener, streams: Subscriptions, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS", 1)
+    await opened(server, streams, "a")
+
+    with pytest.raises(Exception, match="over 1 subscriptions; end some first") as caught:
+        await streams.open("b", WANTED, timeout=5.0)
+    assert not isinstance(caught.value, ConnectionClosed)
+
+
+async def test_a_late_acknowledgement_is_nothing(server: Listener, streams: Subscriptions):
+    ids: list[Any] = []
+    with pytest.raises(RequestTimeout):
+        await streams.open("a", WANTED, timeout=0.01)
+    ids.append(await server.listening())
+    server.acknowledge(ids[0])
+    await settle()
+
+    await opened(server, streams, "a", times=2)
