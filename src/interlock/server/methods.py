@@ -267,11 +267,8 @@ class Methods:
         ref = params.ref
         catalogue = self._catalogue
         name = ref.name if isinstance(ref, PromptReference) else ref.uri
-        table: Mapping[str, object] = (
-            self._catalogue.prompts
-            if isinstance(ref, PromptReference)
-            else self._catalogue.templates
-        )
+        of_prompt = isinstance(ref, PromptReference)
+        table: Mapping[str, object] = catalogue.prompts if of_prompt else catalogue.templates
         if name not in table:
             raise InvalidArguments(f"unknown prompt or resource template {name!r}")
         served = self._catalogue.completions.get((name, params.argument.name))
