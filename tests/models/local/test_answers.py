@@ -33,6 +33,12 @@ def test_every_value_of_a_deep_result_is_there() -> None:
     assert "- total: 2" in answer
 
 
+def test_an_object_of_plain_values_within_is_one_line() -> None:
+    result = ToolMessage("1", '{"source": {"zone": "UTC", "dst": false}}', "convert_time")
+
+    assert told([result]) == "Convert time:\n\n- source: zone: UTC, dst: false"
+
+
 def test_an_error_is_told_plainly() -> None:
     result = ToolMessage("1", "no such folder: /x", "git__git_status", is_error=True)
 

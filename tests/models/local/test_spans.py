@@ -18,6 +18,10 @@ def values(text: str, kind: str) -> list[object]:
         ("time in Asia/Tokyo", "zone", ["Asia/Tokyo"]),
         ("time in New York and in Paris", "zone", ["America/New_York", "Europe/Paris"]),
         ("a nice evening in paris", "zone", []),  # no capital: perhaps not the city
+        ("a trip to 'Paris'", "zone", []),
+        ("see Paris.txt and Paris/notes", "zone", []),
+        ("release 1.15", "clock", []),
+        ("commit 0123456 and 01234567", "hash", []),
         ("at 14:30", "clock", ["14:30"]),
         ("at 9:05 am or 3pm", "clock", ["09:05", "15:00"]),
         ("at 12 am, at noon", "clock", ["00:00", "12:00"]),
@@ -50,6 +54,10 @@ def test_a_value_is_of_one_kind_only() -> None:
 
 def test_the_word_after_a_preposition_may_be_a_value() -> None:
     assert "main" in values("the differences between my branch and main in /srv", "object")
+
+
+def test_an_idle_word_is_no_value() -> None:
+    assert values("what is in the box?", "object") == ["box"]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ __all__ = ["LocalModel"]
 MAX_TOKENS = 128
 SURE = 0.8  # score from which a tool is meant
 FAR = 0.3  # scores this far apart leave no doubt
-CLEAR = 1.25  # ... even though a required argument is missing
+CLEAR = 1.35  # ... even though a required argument is missing
 _FOLLOWS = re.compile(r"(?:and|or|now|then|what about|how about|same)\b.{1,60}$", re.IGNORECASE)
 
 

@@ -122,7 +122,7 @@ class Catalogue:
         )
         verb = max(
             (
-                similarity(words[0], own[0]) * max(0.5, self._rare(words[0]))
+                _same_verb(words[0], own[0])
                 for own in (entry.name, entry.summary_words)
                 if own and words
             ),
@@ -182,6 +182,11 @@ def _entry(tool: ToolDefinition) -> Entry:
 
 def _found(word: str, fields: dict[str, float]) -> float:
     return max((weight * similarity(word, other) for other, weight in fields.items()), default=0.0)
+
+
+def _same_verb(one: str, other: str) -> float:
+    alike = similarity(one, other)
+    return alike if alike == 1.0 or one not in COMMON else alike / 2
 
 
 def _nearest(word: str, others: Sequence[str]) -> float:

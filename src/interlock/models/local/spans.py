@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from interlock.models.local.words import stems
+
 __all__ = ["Span", "find_spans"]
 
 
@@ -76,9 +78,10 @@ PATTERNS = {
         re.IGNORECASE,
     ),
 }
+# Looks ahead only, so that "is in the box" is tried from "is" and from "in".
 _OBJECT = re.compile(
-    r"\b(?:in|for|of|to|on|at|from|about|with|against|and|than|called|named|titled|into|is)\s+"
-    r"(?:(?:the|a|an|my|our|this|that|its)\s+)?([A-Za-z]\w*)(?=\s*(?:[,.?!;:]|$|\b[a-z]+\b))"
+    r"\b(?=(?:in|for|of|to|on|at|from|about|with|against|and|than|called|named|titled|into|is)\s+"
+    r"(?:(?:the|a|an|my|our|this|that|its)\s+)?([A-Za-z]\w*)(?=\s*(?:[,.?!;:]|$|\b[a-z]+\b)))"
 )
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z]\w+(?: [A-Z]\w+)*")
 
@@ -104,7 +107,9 @@ def find_spans(text: str) -> list[Span]:
     for kind, pattern, group in (("name", _NAME, 0), ("object", _OBJECT, 1)):
         for match in pattern.finditer(text):
             start, end = match.span(group)
-            if all(end <= span.start or span.end <= start for span in definite):
+            if stems(match.group(group)) and all(
+                end <= span.start or span.end <= start for span in definite
+            ):
                 taken.append(Span(kind, start, end, match.group(group)))
     return sorted(taken, key=lambda span: (span.start, -span.end))
 

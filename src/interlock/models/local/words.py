@@ -20,7 +20,8 @@ _IDLE = bag(
     not no nor but if then than so too very just please i me my mine we us our you your he she they
     them their his her what which who whom whose when where why how there here hi hello hey let s t
     re ve ll d m right now yet up out about into any some all each other using use used given via
-    e g eg ie etc per many much know want need like think really maybe actually whether"""
+    e g eg ie etc per many much know want need like think really maybe actually whether
+    going still again anything something nothing someone somebody anyone"""
 )
 # Words of parameter names that say what form a value has, not what it is.
 GENERIC = bag("name id type value text string path title code key")
@@ -44,6 +45,7 @@ _ALIKE = [
     "find search look locate query",
     "write save store record put",
     "change switch modify update set edit",
+    "switch turn",
     "compare difference diff differ",
     "folder directory",
     "send post deliver",
