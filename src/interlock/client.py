@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from msgspec import UNSET, Raw
@@ -218,6 +219,16 @@ class Client:
             self._subscriptions.close_all()
         if self._open_connection is not None:
             await self._open_connection.close()
+
+    def check_open(self) -> None:
+        """Raise what ended the connection, if it has ended.
+
+        Raises:
+            ConnectionClosed: Or whatever else the reason was.
+        """
+        error = self._connection.protocol.closed
+        if error is not None:
+            raise copy(error)
 
     def abort(self, reason: str) -> None:
         """End the connection now; open calls fail, and `on_loss` is told. `close` still waits."""

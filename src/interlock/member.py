@@ -118,6 +118,7 @@ class Member:
         self._failures = 0
         self._hangs = 0
         self._not_before = 0.0
+        self._closed = False
         self._starting: asyncio.Task[Client] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -145,6 +146,7 @@ class Member:
 
     async def start(self) -> None:
         """Start it and list its tools; what goes wrong is in `status`."""
+        self._closed = False
         if self._settings is not None and not self._settings.enabled:
             self._state, self._reason = "disabled", "disabled in the configuration"
             return
@@ -157,13 +159,17 @@ class Member:
         """Give the running client; start one if there is none. One start serves all callers."""
         if self._client is not None:
             return self._client
-        if self._state == "disabled":
+        if self._state == "disabled" or self._closed:
             raise ServerUnavailable(self.name, self._reason)
         if self._starting is None:
             self._check_backoff()
             self._starting = asyncio.create_task(self._start())
             self._starting.add_done_callback(self._started)
-        return await asyncio.shield(self._starting)
+        starting = self._starting
+        await asyncio.wait({starting})  # who stops waiting does not stop the start
+        if starting.cancelled():
+            raise ServerUnavailable(self.name, self._reason)
+        return starting.result()
 
     def _started(self, task: asyncio.Task[Client]) -> None:
         self._starting = None
@@ -187,11 +193,18 @@ class Member:
             client = await self._connect()
             try:
                 listing = await _list_tools(client)
+                client.check_open()  # it may have answered and gone away
             except BaseException:
                 await client.close()
                 raise
-        except InterlockError as error:
-            self._fail(str(error))
+        except ServerUnavailable as error:
+            self._fail(error.reason)
+            raise
+        except Exception as error:
+            known = isinstance(error, InterlockError)
+            if not known:  # from the program that the server is a part of
+                _log.exception("starting server %r failed", self.name)
+            self._fail(str(error) if known else f"{type(error).__name__} while starting: {error}")
             raise ServerUnavailable(self.name, self._reason) from error
         self._start_seconds = monotonic() - started
         self._client = client
@@ -353,7 +366,10 @@ class Member:
     # Closing
 
     async def close(self) -> None:
-        """End the server."""
+        """End the server. What waits for its start is told that it is not available."""
+        self._closed = True
+        if self._state != "disabled":
+            self._state, self._reason = "down", "the toolbox is closed"
         for task in (self._starting, self._refreshing):
             if task is not None:
                 task.cancel()
@@ -363,8 +379,6 @@ class Member:
             await client.close()
         if self._closing:
             await asyncio.wait(self._closing)
-        if self._state != "disabled":
-            self._state, self._reason = "down", "the toolbox is closed"
 
 
 async def _list_tools(client: Client) -> Listing[Tool]:
