@@ -26,6 +26,7 @@ from interlock.transports.guardian import guardian, own_mark
 EOF_PATIENCE = 2.0
 TERM_PATIENCE = 2.0
 REST_PATIENCE = 0.5
+KILL_PATIENCE = 0.3
 _POLL = 0.02
 
 _count = itertools.count(1)
@@ -160,7 +161,7 @@ class Process:
 
     async def _end_rest(self) -> None:
         """End what it started, in its group or elsewhere: TERM, and soon after KILL."""
-        for patience, sign in ((REST_PATIENCE, signal.SIGTERM), (0.0, signal.SIGKILL)):
+        for patience, sign in ((REST_PATIENCE, signal.SIGTERM), (KILL_PATIENCE, signal.SIGKILL)):
             rest = marked(self._mark)
             if not rest and not self._signal_group(sign):
                 return

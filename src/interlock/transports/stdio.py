@@ -195,7 +195,12 @@ class StdioTransport:
         self._lose(None)
 
     def _read_rest(self) -> None:
-        while self._receiver is not None and (data := self._read_pipe(self._process_now.stdout)):
+        # What the server itself wrote is at most a pipeful; a process that it left may hold the
+        # pipe and write for ever.
+        for _ in range(_PIPE_BYTES // _READ_BYTES + 1):
+            data = self._read_pipe(self._process_now.stdout)
+            if not data or self._receiver is None:
+                return
             try:
                 frames = self._lines.feed(data)
             except MessageTooLarge as error:
