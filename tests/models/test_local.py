@@ -186,6 +186,15 @@ async def test_nothing_to_answer_is_answered_all_the_same(model: LocalModel) -> 
     assert (await complete(model, [])).message.content
 
 
+async def test_a_long_answer_ends_with_a_sentence_and_counts_its_tokens(model: LocalModel) -> None:
+    reply = await complete(model, [UserMessage("Write a long story about a house")])
+
+    assert reply.stop_reason == "end"
+    assert reply.message.content.endswith((".", "!", "?"))
+    assert reply.usage.input_tokens > 50
+    assert 10 < reply.usage.output_tokens < 128
+
+
 async def test_weights_that_llama_cannot_load_are_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"not a model")
 

@@ -14,6 +14,7 @@ choices for each one that it mended. Therefore:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import threading
 import uuid
@@ -37,7 +38,8 @@ from interlock.models.local.weights import weights_file
 
 __all__ = ["LocalModel"]
 
-MAX_TOKENS = 128
+MAX_TOKENS = 128  # of an answer
+ENOUGH_TOKENS = 40  # after which it ends with the sentence: the longer, the less it is worth
 SURE = 0.8  # score from which a tool is meant
 FAR = 0.3  # scores this far apart leave no doubt
 CLEAR = 1.35  # ... even though a required argument is missing
@@ -132,9 +134,12 @@ class LocalModel:
         loop = asyncio.get_running_loop()
 
         def write(go_on: Callable[[], bool]) -> Text:
+            tokens = itertools.count(1)
+
             def receive(piece: str) -> bool:
                 loop.call_soon_threadsafe(pieces.put_nowait, piece)
-                return go_on()
+                ends = piece.endswith((".", "!", "?"))
+                return go_on() and not (next(tokens) >= ENOUGH_TOKENS and ends)
 
             try:
                 return engine.write(
@@ -163,7 +168,7 @@ class LocalModel:
         yield Reply(
             AssistantMessage(text),
             Usage(written.input_tokens, written.output_tokens),
-            "end" if written.complete else "length",
+            "end" if written.complete or written.output_tokens < MAX_TOKENS else "length",
         )
 
     async def _loaded(self) -> Engine:

@@ -91,7 +91,7 @@ class Engine:
                 return True
             choice = chunk["choices"][0]
             state["finish"] = choice.get("finish_reason")
-            state["usage"] = chunk.get("usage") or state.get("usage", {})
+            state["timings"] = chunk.get("timings") or state.get("timings", {})
             if not choice["text"]:
                 return False
             pieces.append(choice["text"])
@@ -105,7 +105,7 @@ class Engine:
             "repeat_penalty": 1.15,
             "seed": 1,
             "stream": True,
-            "stream_options": {"include_usage": True},
+            "timings_per_token": True,  # the only counts there are when `on_text` stops it
             "cache_prompt": True,
         }
         try:
@@ -116,11 +116,11 @@ class Engine:
             state.update(outcome)
         if refusal := state.get("error"):
             raise ModelInterrupted(f"llama.cpp: {refusal.get('message', refusal)}")
-        usage = state.get("usage", {})
+        counts = state.get("timings", {})
         return Text(
             "".join(pieces),
-            usage.get("prompt_tokens", 0),
-            usage.get("completion_tokens", len(pieces)),
+            counts.get("prompt_n", 0) + counts.get("cache_n", 0),
+            counts.get("predicted_n", len(pieces)),
             state.get("finish") == "stop",
         )
 

@@ -346,6 +346,8 @@ class _Draft:
             value = 0.3  # a city is also a word of its own
         elif span.kind in (parameter.kind, "quoted"):
             value = TELLING.get(span.kind, 0.0)
+            if any(other.kind == span.kind for other in self.used):
+                value /= 4  # the second of its kind tells little more
         self.take(parameter, argument, value, span)
 
     def finish(self, wanted: Sequence[Parameter]) -> Filling:
