@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
+import pty
+import select
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 import pytest
@@ -147,3 +153,79 @@ def program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         for pipe in (each.stdin, each.stdout, each.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+class Terminal:
+    """A terminal with the real program in it. What it shows is in `seen`, as it was written."""
+
+    def __init__(self, *arguments: object, **environment: str) -> None:
+        self._terminal, inside = pty.openpty()
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        # xterm answers questions about itself; this one does not.
+        own = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        self._program = subprocess.Popen(
+            [Path(sys.executable).with_name("interlock"), *map(str, arguments)],
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            env={**os.environ, **own, **environment},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(inside)
+        self.id = self._program.pid
+        self.seen = ""
+        self._from = 0
+
+    def type(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def expect(self, text: str) -> None:
+        """Wait until the program has written this, after what was expected before."""
+        deadline = monotonic() + 20
+        while (found := self.seen.find(text, self._from)) < 0:
+            assert self._read(deadline - monotonic()), f"no {text!r} in {self.seen[-3000:]!r}"
+        self._from = found + len(text)
+
+    def leave(self) -> int:
+        """Wait until it has ended; return its exit code."""
+        deadline = monotonic() + 20
+        while self._read(deadline - monotonic()):
+            pass
+        return self._program.wait(20)
+
+    def hang_up(self) -> None:
+        """Go away, as a window that is closed."""
+        if self._terminal >= 0:
+            os.close(self._terminal)
+            self._terminal = -1
+
+    def close(self) -> None:
+        self.hang_up()
+        self._program.kill()
+        self._program.wait()
+
+    def _read(self, seconds: float) -> bool:
+        """Take what has been written; False at the end, or when nothing came."""
+        if self._terminal < 0 or not select.select([self._terminal], [], [], max(0, seconds))[0]:
+            return False
+        try:
+            data = os.read(self._terminal, 65536)
+        except OSError:  # the last program in it has gone
+            return False
+        self.seen += data.decode(errors="replace")
+        return bool(data)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    """Start the program in a terminal."""
+    started: list[Terminal] = []
+
+    def start(*arguments: object, **environment: str) -> Terminal:
+        started.append(Terminal(*arguments, **environment))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()

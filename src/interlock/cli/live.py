@@ -14,7 +14,7 @@ from rich.text import Text
 
 from interlock.agent import ToolFinished, ToolStarted
 from interlock.cli.screen import call_line, excerpt
-from interlock.cli.terminal import safe, safe_line
+from interlock.cli.terminal import is_terminal, safe, safe_line
 
 _REFRESHES = 10  # a second
 _LARGE_BLOCK = 20_000  # characters that are drawn again and again as Markdown, at most
@@ -46,6 +46,7 @@ class MarkdownAnswer:
                 get_renderable=lambda: _Tail(self._open),
                 refresh_per_second=_REFRESHES,
                 transient=True,
+                redirect_stderr=is_terminal(sys.stderr),
             )
             self._live.start()
         # Looking takes time in proportion to the length, so look ever more seldom.
@@ -173,6 +174,7 @@ class LiveTalk:
                 get_renderable=self._draw,
                 refresh_per_second=_REFRESHES,
                 transient=True,
+                redirect_stdout=False,
             )
             self._live.start()
 

@@ -163,7 +163,7 @@ def _lines() -> PromptSession[str]:
         raise MissingExtra("a conversation on the terminal", "chat") from error
     completer = WordCompleter(list(COMMANDS), meta_dict=COMMANDS, sentence=True)
     return PromptSession(
-        "› ",
+        "> ",
         multiline=True,
         prompt_continuation="  ",
         key_bindings=_keys(),

@@ -5,7 +5,7 @@ Rules:
 1. Servers, model and database are got ready at the same time.
 2. Trouble with the database is told once and never stops an answer; messages that could not be
    kept are tried again with the next ones. Only a conversation that was asked for by its id must
-   be there.
+   be there, and take the next message.
 3. What the person said stays in the conversation when the model fails or is stopped: the next
    message follows it, and every provider accepts that.
 """
@@ -48,6 +48,7 @@ class Kept:
         self._store = store
         self._unsaved: list[Message] = []
         self._told = ""
+        self._must_work = conversation is not None
 
     async def begin(self, title: str, model: str) -> None:
         """Make a place for a new conversation; does nothing when there is one."""
@@ -59,16 +60,24 @@ class Kept:
             self._tell(error)
 
     async def record(self, messages: Sequence[Message]) -> None:
-        """Keep messages, and those that could not be kept before."""
+        """Keep messages, and those that could not be kept before.
+
+        Raises:
+            StoreError: A conversation that was to be continued does not take the first one.
+        """
         if self._store is None or self.conversation is None:
             return
-        self._unsaved += messages
+        unsaved = [*self._unsaved, *messages]
         try:
-            await self._store.append(self.conversation.id, *self._unsaved)
+            await self._store.append(self.conversation.id, *unsaved)
         except StoreError as error:
+            if self._must_work:
+                raise
+            self._unsaved = unsaved
             self._tell(error)
         else:
-            self._unsaved.clear()
+            self._unsaved = []
+            self._must_work = False
 
     async def note_model(self, model: str) -> None:
         """Keep which model the conversation goes on with."""
@@ -104,8 +113,8 @@ class Session:
         """Say something to the model and tell what happens."""
         message = UserMessage(text)
         await self.kept.begin(_title(text), self.model.name)
-        self.messages.append(message)
         await self.kept.record([message])
+        self.messages.append(message)
         agent = Agent(self.model, self.toolbox, record=self.kept.record)
         async with aclosing(agent.stream(self.messages)) as events:
             async for event in events:

@@ -1,0 +1,267 @@
+"""`interlock chat` with one question: the answer, what is told besides, what is kept."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from interlock.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from interlock.store import Conversation, Store
+
+BROKEN = {"command": "no-such-program"}
+
+
+def kept() -> list[tuple[Conversation, list[Message]]]:
+    async def read() -> list[tuple[Conversation, list[Message]]]:
+        async with Store.open() as store:
+            return [(each, await store.messages(each.id)) for each in await store.list()]
+
+    return asyncio.run(read())
+
+
+# The answer
+
+
+def test_the_answer_goes_to_stdout_and_tools_to_stderr(interlock, servers, script):
+    servers()
+    ran = interlock("chat", "Say x.", "--model", script({"say": {"text": "x"}}, "I *said* x."))
+
+    assert (ran.code, ran.out) == (0, "I *said* x.\n")
+    lines = ran.err.splitlines()
+    assert lines[0] == '[TOOL] e:say(text="x")'
+    assert lines[1].startswith("[TOOL] e:say ok in 0.")
+    assert lines[1].endswith(" s: x")
+
+
+def test_several_calls_and_failures_are_told(interlock, servers, script):
+    servers()
+    calls = {"fail": {"text": "no\x1b[2J"}, "nix": {}, "echo": {"count": "x"}}
+    ran = interlock("chat", "go", "--model", script(calls, "Done."))
+
+    assert ran.code == 0
+    assert "[TOOL] e:fail failed in" in ran.err
+    assert "no\\x1b[2J" in ran.err
+    assert "[TOOL] e__nix failed" in ran.err
+    assert "[TOOL] e:echo failed" in ran.err
+
+
+def test_text_before_a_call_is_a_line_of_its_own(interlock, servers, tmp_path: Path):
+    servers()
+    path = tmp_path / "s.json"
+    path.write_text(
+        '[{"content": "Wait.", "tool_calls": [{"id": "1", "name": "e__say"}]}, {"content": "Ok."}]'
+    )
+
+    assert interlock("chat", "x", "--model", f"scripted:{path}").out == "Wait.\nOk.\n"
+
+
+def test_a_question_may_be_piped_in(interlock, script):
+    ran = interlock("chat", "--model", script("Yes."), stdin="Is ü a letter?\n".encode())
+
+    assert (ran.code, ran.out) == (0, "Yes.\n")
+    assert kept()[0][1][0] == UserMessage("Is ü a letter?\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "message"),
+    [
+        ([], b"", "nothing to answer"),
+        ([], b" \n", "nothing to answer"),
+        ([""], b"x", "nothing to answer"),
+        ([], None, "nothing to answer"),
+        ([], b"\xff", "not UTF-8 (at byte 0)"),
+    ],
+)
+def test_no_question_is_wrong_usage(interlock, words, stdin, message: str):
+    ran = interlock("chat", *words, stdin=stdin)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_without_servers_there_is_nothing_to_complain_about(interlock, script):
+    assert interlock("chat", "x", "--model", script("Yes.")) == (0, "Yes.\n", "")
+
+
+def test_no_tools_starts_no_server(interlock, servers, script, home: Path):
+    servers(other={"command": "sh", "args": ["-c", "touch started"]})
+    ran = interlock("chat", "x", "--no-tools", "--model", script({"say": {}}, "Yes."))
+
+    assert "no tool 'e__say'" in ran.err
+    assert not (home / "started").exists()
+
+
+def test_a_broken_server_is_told_and_the_others_are_used(interlock, servers, script):
+    servers(broken=BROKEN)
+    ran = interlock("chat", "x", "--model", script({"say": {"text": "x"}}, "Yes."))
+
+    assert (ran.code, ran.out) == (0, "Yes.\n")
+    assert "warning: server 'broken' failed: cannot start 'no-such-program'" in ran.err
+    assert "[TOOL] e:say ok" in ran.err
+
+
+def test_an_empty_answer_is_told(interlock, script):
+    ran = interlock("chat", "x", "--model", script(""))
+
+    assert (ran.code, ran.out, ran.err) == (0, "", "(the model said nothing)\n")
+
+
+# What fails
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("nobody:x", "unknown model provider 'nobody'"),
+        ("scripted:missing.json", "script missing.json"),
+        ("anthropic:x", "ANTHROPIC_API_KEY"),
+    ],
+)
+def test_a_model_that_is_not_there_is_an_error(interlock, servers, model: str, message: str):
+    servers()
+    ran = interlock("chat", "x", "--model", model)
+
+    assert (ran.code, ran.out) == (1, "")
+    assert message in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_model_that_fails_half_way_leaves_a_conversation_that_can_go_on(
+    interlock, servers, script
+):
+    servers()
+    assert interlock("chat", "x", "--model", script({"say": {"text": "x"}})).code == 1
+    (conversation, messages), *_ = kept()
+    ran = interlock("chat", "y", "--conversation", conversation.id, "--model", script("Yes."))
+
+    assert [type(each) for each in messages] == [UserMessage, AssistantMessage, ToolMessage]
+    assert (ran.code, ran.out) == (0, "Yes.\n")
+    assert kept()[0][1] == [*messages, UserMessage("y"), AssistantMessage("Yes.")]
+
+
+def test_a_wrong_configuration_is_refused_before_anything_starts(interlock, servers, script):
+    servers().write_text('{"mcpServers": {"a": 1}}')
+    ran = interlock("chat", "x", "--model", script("Yes."))
+
+    assert (ran.code, ran.out) == (1, "")
+    assert "line 1" in ran.err
+
+
+# What is kept
+
+
+def test_the_conversation_is_kept_with_title_and_model(interlock, servers, script):
+    servers()
+    model = script({"say": {"text": "x"}}, "Said.")
+    interlock("chat", "  Say\n x. " + "long " * 50, "--model", model)
+    ((conversation, messages),) = kept()
+
+    assert conversation.title.startswith("Say x. long")
+    assert len(conversation.title) == 80
+    assert conversation.model == model
+    assert [type(each) for each in messages] == [
+        UserMessage,
+        AssistantMessage,
+        ToolMessage,
+        AssistantMessage,
+    ]
+
+
+def test_a_conversation_goes_on_with_its_own_model(interlock, script, monkeypatch):
+    interlock("chat", "a", "--model", script("One."))
+    monkeypatch.setenv("INTERLOCK_MODEL", "nobody:x")
+    ((conversation, _),) = kept()
+    ran = interlock("chat", "b", "--conversation", conversation.id[:5])
+
+    assert (ran.code, ran.out) == (0, "One.\n")
+    assert len(kept()[0][1]) == 4
+
+
+def test_another_model_may_take_over(interlock, script, tmp_path: Path):
+    interlock("chat", "a", "--model", script("One."))
+    ((conversation, _),) = kept()
+    other = tmp_path / "other.json"
+    other.write_text('[{"content": "Two."}]')
+    ran = interlock("chat", "b", "--conversation", conversation.id, "--model", f"scripted:{other}")
+
+    assert ran.out == "Two.\n"
+    assert kept()[0][0].model == f"scripted:{other}"
+
+
+def test_a_conversation_that_is_not_there_is_an_error(interlock, script):
+    ran = interlock("chat", "x", "--conversation", "nix", "--model", script("Yes."))
+
+    assert (ran.code, ran.out) == (1, "")
+    assert "no conversation 'nix'" in ran.err
+
+
+# A database that cannot be used: warned about, but an error if a conversation was asked for
+
+
+def damaged(home: Path) -> str:
+    (home / "x.db").write_text("not a database" * 100)
+    return str(home / "x.db")
+
+
+def newer(home: Path) -> str:
+    path = home / "x.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE alembic_version (version_num TEXT PRIMARY KEY)")
+        database.execute("INSERT INTO alembic_version VALUES ('9999')")
+    database.close()
+    return str(path)
+
+
+def nowhere(home: Path) -> str:
+    (home / "file").touch()
+    return str(home / "file" / "x.db")
+
+
+@pytest.mark.parametrize("broken", [damaged, newer, nowhere])
+def test_an_answer_comes_without_the_database_too(
+    interlock, script, home: Path, monkeypatch, broken: Callable[[Path], str]
+):
+    monkeypatch.setenv("INTERLOCK_DATABASE", broken(home))
+    ran = interlock("chat", "x", "--model", script("Yes."))
+    asked = interlock("chat", "x", "--conversation", "k3f", "--model", script("Yes."))
+
+    assert (ran.code, ran.out) == (0, "Yes.\n")
+    assert ran.err.startswith("warning: conversation not kept: ")
+    assert ran.err.count("\n") == 1
+    assert (asked.code, asked.out) == (1, "")
+    assert asked.err.startswith("error: ")
+
+
+def test_a_database_that_is_read_only_is_told_once(interlock, script, home: Path, monkeypatch):
+    monkeypatch.setenv("INTERLOCK_DATABASE", str(home / "x.db"))
+    interlock("chat", "x", "--model", script("Yes."))
+    ((conversation, messages),) = kept()
+    real = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode, **more: mode != os.W_OK and real(path, mode, **more)
+    )
+    ran = interlock("chat", "y", "--model", script("Yes."))
+    asked = interlock("chat", "y", "--conversation", conversation.id)
+    monkeypatch.setattr(os, "access", real)
+
+    assert (ran.code, ran.out) == (0, "Yes.\n")
+    assert ran.err.startswith("warning: conversation not kept: ")
+    assert ran.err.count("\n") == 1
+    assert (asked.code, asked.out) == (1, "")
+    assert "error: " in asked.err
+    assert kept() == [(conversation, messages)]
+
+
+def test_without_the_package_for_it_an_answer_comes_all_the_same(program, without, script):
+    ran = program("chat", "x", "--model", script("Yes."), env=without("sqlalchemy"))
+
+    assert ran.communicate(timeout=20) == (
+        "Yes.\n",
+        "warning: conversation not kept: keeping conversations needs an extra: "
+        "pip install 'interlock[chat]'\n",
+    )
+    assert ran.returncode == 0

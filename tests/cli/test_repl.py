@@ -1,0 +1,184 @@
+"""The conversation on a terminal: a real program in a real (pseudo) terminal."""
+
+from pathlib import Path
+
+PROMPT = "\x1b[?2004h"  # the line editor asks for marks around what is pasted
+CTRL_C, CTRL_D, ALT_ENTER = "\x03", "\x04", "\x1b\r"
+
+
+def kept(interlock) -> list[dict[str, object]]:
+    messages = []
+    for each in interlock("conversations", "list", "--json").json:
+        messages += interlock("conversations", "export", each["id"]).json["messages"]
+    return messages
+
+
+def test_a_conversation_from_greeting_to_goodbye(terminal, servers, script, interlock, home: Path):
+    servers(broken={"command": "no-such-program"})
+    chat = terminal("chat", "--model", script({"say": {"text": "x"}}, "I **said** it.", "Bye."))
+    chat.expect("server 'broken' failed")
+    chat.expect("6 tools")
+    chat.expect(PROMPT)
+    chat.type("Say x.\r")
+    chat.expect("e:say(text=")
+    chat.expect("said")
+    chat.expect(PROMPT)
+    chat.type("/help\r")
+    chat.expect("/quit")
+    chat.expect(PROMPT)
+    chat.type("/tools\r")
+    chat.expect("e:picture")
+    chat.expect(PROMPT)
+    chat.type("/tolls\r")
+    chat.expect("no command /tolls: /help lists them")
+    chat.expect(PROMPT)
+    chat.type("bye\r")
+    chat.expect("Bye.")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0
+    assert [each["role"] for each in kept(interlock)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    history = home / "data" / "interlock" / "history"
+    assert "+Say x.\n" in history.read_text()
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_lines_may_go_on_and_be_pasted(terminal, script, interlock):
+    chat = terminal("chat", "--model", script("One.", "Two.", "Three."))
+    chat.expect(PROMPT)
+    chat.type(f"a{ALT_ENTER}b\\\rc\r")
+    chat.expect("One.")
+    chat.expect(PROMPT)
+    chat.type("\x1b[200~d\ne\n\x1b[201~f\r")
+    chat.expect("Two.")
+    chat.expect(PROMPT)
+    chat.type(" /not a command\r")
+    chat.expect("Three.")
+    chat.expect(PROMPT)
+    chat.type("/quit\r")
+
+    assert chat.leave() == 0
+    said = [each["content"] for each in kept(interlock) if each["role"] == "user"]
+    assert said == ["a\nb\nc", "d\ne\nf", "/not a command"]
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(terminal, servers, script, interlock):
+    servers()
+    chat = terminal("chat", "--model", script({"wait": {}}, "After."))
+    chat.expect(PROMPT)
+    chat.type("wait\r")
+    chat.expect("e:wait()")
+    chat.type(CTRL_C)
+    chat.expect("stopped")
+    chat.expect(PROMPT)
+    chat.type(f"never sent{CTRL_C}and?\r")
+    chat.expect("After.")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0
+    messages = kept(interlock)
+    assert [each["role"] for each in messages] == ["user", "assistant", "tool", "user", "assistant"]
+    assert "interrupted" in messages[2]["content"]
+    assert messages[3]["content"] == "and?"
+
+
+def test_a_model_that_fails_ends_the_turn_and_not_the_program(terminal, script, tmp_path: Path):
+    other = tmp_path / "other.json"
+    other.write_text('[{"content": "Better."}]')
+    chat = terminal("chat", "--model", script())
+    chat.expect(PROMPT)
+    chat.type("hello\r")
+    chat.expect("error: the script of")
+    chat.expect(PROMPT)
+    chat.type("/model nobody:x\r")
+    chat.expect("error: unknown model provider 'nobody'")
+    chat.expect(PROMPT)
+    chat.type(f"/model scripted:{other}\r")
+    chat.expect(f"model scripted:{other}")
+    chat.expect(PROMPT)
+    chat.type("hello\r")
+    chat.expect("Better.")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0
+
+
+def test_new_begins_another_conversation(terminal, script, interlock):
+    chat = terminal("chat", "--model", script("One.", "Two."))
+    chat.expect(PROMPT)
+    chat.type("a\r")
+    chat.expect("One.")
+    chat.expect(PROMPT)
+    chat.type("/new\r")
+    chat.expect("a new conversation")
+    chat.expect(PROMPT)
+    chat.type("b\r")
+    chat.expect("Two.")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0
+    listed = interlock("conversations", "list", "--json").json
+    assert sorted((each["title"], each["message_count"]) for each in listed) == [("a", 2), ("b", 2)]
+
+
+def test_text_of_models_and_tools_is_safe_on_a_terminal(terminal, servers, script):
+    servers()
+    model = script({"say": {"text": "x\x9b2J\u202e"}}, "<b>\x1b]0;owned\x07 \u202e</b>\n\n1\n\n2")
+    chat = terminal("chat", "go", "--model", model)
+
+    assert chat.leave() == 0
+    assert "x\\x9b2J\\u202e" in chat.seen
+    assert "<b>\\x1b]0;owned\\x07 \\u202e</b>" in chat.seen
+    assert not {"\x9b", "\u202e", "\x07"} & set(chat.seen)
+
+
+def test_colours_are_left_out_when_somebody_asks_for_it(terminal, servers, script):
+    servers()
+    chat = terminal("chat", "go", "--model", script({"fail": {}}, "`x`"), NO_COLOR="1")
+
+    assert chat.leave() == 0
+    assert "✗" in chat.seen
+    assert "\x1b[31m" not in chat.seen
+    assert "\x1b[36m" not in chat.seen
+
+
+def test_a_dumb_terminal_gets_plain_lines(terminal, servers, script):
+    servers()
+    chat = terminal(
+        "chat", "go", "--model", script({"say": {"text": "\x1b"}}, "**x**"), TERM="dumb"
+    )
+
+    assert chat.leave() == 0
+    assert "\x1b" not in chat.seen
+    assert "[TOOL] e:say ok" in chat.seen
+    assert "**x**\r\n" in chat.seen
+
+
+def test_without_the_line_editor_the_way_out_is_told(terminal, without, script):
+    path = without("prompt_toolkit")["PYTHONPATH"]
+    chat = terminal("chat", "--model", script("x"), PYTHONPATH=path)
+
+    assert chat.leave() == 1
+    assert "needs an extra: pip install 'interlock[chat]'" in chat.seen
+
+
+def test_a_conversation_can_be_continued(terminal, script, interlock):
+    interlock("chat", "first", "--model", script("One."))
+    (listed,) = interlock("conversations", "list", "--json").json
+    chat = terminal("chat", "--conversation", listed["id"][:4])
+    chat.expect("2 messages of 'first'")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0

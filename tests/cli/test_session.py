@@ -1,0 +1,70 @@
+"""What a chat does when the database comes and goes."""
+
+from pathlib import Path
+
+import pytest
+
+from interlock.cli.session import Kept, open_session
+from interlock.errors import ModelUnavailable, StoreError
+from interlock.messages import AssistantMessage, UserMessage
+from interlock.store import Store
+
+
+class FaultyStore(Store):
+    """Fails as long as it is told to."""
+
+    failing = False
+
+    async def append(self, id: str, *messages: object) -> None:
+        if self.failing:
+            raise StoreError("the disk is full")
+        await super().append(id, *messages)  # type: ignore[arg-type]
+
+
+async def test_messages_that_could_not_be_kept_are_kept_with_the_next(capsys):
+    async with FaultyStore.open() as store:
+        assert isinstance(store, FaultyStore)
+        place = Kept(store)
+        await place.begin("title", "model")
+        store.failing = True
+        await place.record([UserMessage("a")])
+        await place.record([AssistantMessage("b")])
+        store.failing = False
+        await place.record([UserMessage("c")])
+        assert place.conversation is not None
+        messages = await store.messages(place.conversation.id)
+
+    assert messages == [UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
+    assert capsys.readouterr().err == "warning: conversation not kept: the disk is full\n"
+
+
+async def test_a_model_that_is_not_there_leaves_the_old_one(script):
+    async with open_session(None, model=script("Yes."), conversation=None) as session:
+        old = session.model
+        with pytest.raises(ModelUnavailable):
+            await session.change_model("nobody:x")
+
+        assert session.model is old
+        assert [event async for event in session.ask("x")]
+
+
+async def test_another_model_is_kept_with_the_conversation(script, tmp_path: Path):
+    other = tmp_path / "other.json"
+    other.write_text('[{"content": "Two."}]')
+    async with open_session(None, model=script("One."), conversation=None) as session:
+        assert [event async for event in session.ask("a")]
+        await session.change_model(f"scripted:{other}")
+        assert [event async for event in session.ask("b")]
+        first = session.kept.conversation
+        session.begin_anew()
+        assert session.messages == []
+        assert session.kept.conversation is None
+    async with Store.open() as store:
+        assert first is not None
+        assert (await store.resolve(first.id)).model == f"scripted:{other}"
+        assert [each.content for each in await store.messages(first.id)] == [
+            "a",
+            "One.",
+            "b",
+            "Two.",
+        ]
