@@ -1,0 +1,183 @@
+"""Which revision a server speaks: every way in which it may answer, or not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from interlock.client import Client
+from interlock.errors import (
+    InterlockError,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+    RevisionError,
+    ServerExited,
+)
+from interlock.revisions import LEGACY, MODERN, NEWEST, NEWEST_LEGACY
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+Evil = Callable[..., Client]
+BIN = Path(sys.executable).parent
+OLD = f"revision={NEWEST_LEGACY}"
+
+
+async def agreed(client: Client) -> str:
+    """Open a client, see that calls work, and give the revision."""
+    async with client:
+        assert (await client.call_tool("echo", {"text": "hello"})).text == "hello"
+        assert client.server_info.name == "evil"
+        return client.revision
+
+
+async def test_a_modern_server_is_asked_once(evil: Evil):
+    assert await agreed(evil("initialize=exit")) == NEWEST
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+async def test_a_legacy_server_keeps_its_revision(evil: Evil, revision: str):
+    assert await agreed(evil(f"revision={revision}")) == revision
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "[-32601]",
+        "[-32602]",
+        "[-32600]",
+        "[-32603]",
+        "[-32700]",
+        "[-32000]",
+        "[-32001]",
+        "[0]",
+        "[-32022]",
+        '[-32022, "data"]',
+        '[-32022, {"supported": []}]',
+        '[-32022, {"supported": "2026-07-28"}]',
+        f'[-32022, {{"supported": ["{NEWEST_LEGACY}", "2031-01-01"]}}]',
+        "{}",
+        '{"supportedVersions": "2026-07-28", "capabilities": {}}',
+        '{"supportedVersions": []}',
+        f'{{"supportedVersions": ["{NEWEST_LEGACY}"], "capabilities": {{}}}}',
+    ],
+)
+async def test_any_answer_that_is_not_modern_means_legacy(evil: Evil, answer: str):
+    assert await agreed(evil(OLD, f"server/discover={answer}")) == NEWEST_LEGACY
+
+
+async def test_a_server_that_dies_of_the_question_is_started_again(evil: Evil):
+    losses: list[InterlockError] = []
+    client = evil(OLD, "server/discover=exit", on_loss=losses.append)
+
+    assert await agreed(client) == NEWEST_LEGACY
+    assert losses == []  # that one was never there for the user
+
+
+async def test_silence_means_legacy_after_half_the_time(evil: Evil):
+    started = monotonic()
+    assert await agreed(evil(OLD, "server/discover=mute", connect_timeout=1.0)) == NEWEST_LEGACY
+
+    assert 0.5 <= monotonic() - started < 1.5
+
+
+async def test_a_late_answer_is_not_taken_for_another(evil: Evil):
+    client = evil(OLD, "server/discover=late", connect_timeout=1.0)
+    async with client:
+        assert client.revision == NEWEST_LEGACY
+        assert client._connection.protocol.dropped == {"answer to nothing": 1}
+
+
+async def test_a_modern_server_that_starts_slowly_is_still_modern(evil: Evil):
+    assert await agreed(evil("server/discover=once:mute", connect_timeout=1.0)) == NEWEST
+
+
+async def test_a_slow_start_within_the_time_is_nothing(evil: Evil):
+    assert await agreed(evil("slow=0.3")) == NEWEST
+
+
+@pytest.mark.parametrize("supported", [list(MODERN), ["2031-01-01", *LEGACY, *MODERN]])
+async def test_a_refusal_that_names_a_common_revision_is_followed_once(
+    evil: Evil, supported: list[str]
+):
+    names = ", ".join(f'"{each}"' for each in supported)
+    refusal = f'[-32022, {{"supported": [{names}]}}]'
+
+    assert await agreed(evil(f"server/discover=once:{refusal}")) == NEWEST
+    with pytest.raises(RemoteError) as told:  # and not for ever
+        await evil(f"server/discover={refusal}").open()
+    assert told.value.code == -32022
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '[-32022, {"supported": ["2031-01-01"]}]',
+        '{"supportedVersions": ["2031-01-01"], "capabilities": {}}',
+    ],
+)
+async def test_no_common_revision_is_told_with_both_sides(evil: Evil, answer: str):
+    with pytest.raises(RevisionError, match=r"speaks 2031-01-01; we speak 2024-11-05, "):
+        await evil(f"server/discover={answer}").open()
+
+
+@pytest.mark.parametrize("code", [-32020, -32021])
+async def test_a_modern_complaint_is_no_reason_to_fall_back(evil: Evil, code: int):
+    with pytest.raises(RemoteError) as told:
+        await evil(OLD, f"server/discover=[{code}]").open()
+
+    assert told.value.code == code
+
+
+@pytest.mark.parametrize("version", [NEWEST, "2031-01-01", "", "1"])
+async def test_initialize_cannot_lead_to_an_unknown_revision(evil: Evil, version: str):
+    """R-23."""
+    with pytest.raises(RevisionError, match="answered initialize with"):
+        await evil(OLD, f'initialize={{"protocolVersion": "{version}"}}').open()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ("{}", RemoteProtocolError),
+        ('{"protocolVersion": 1}', RemoteProtocolError),
+        ('{"protocolVersion": "2025-11-25", "capabilities": []}', RemoteProtocolError),
+        ("[-32603]", RemoteError),
+        ("exit", ServerExited),
+    ],
+)
+async def test_a_spoilt_initialize_is_an_error_of_its_kind(
+    evil: Evil, answer: str, error: type[Exception]
+):
+    with pytest.raises(error):
+        await evil(OLD, f"initialize={answer}").open()
+
+
+async def test_a_revision_asked_for_is_not_searched_for(evil: Evil):
+    for wanted in ("legacy", NEWEST_LEGACY):
+        assert await agreed(evil(OLD, "server/discover=exit", revision=wanted)) == NEWEST_LEGACY
+    with pytest.raises(RemoteError):
+        await evil(OLD, revision=NEWEST).open()
+    with pytest.raises(ServerExited, match="cannot take server/discover"):
+        await evil(OLD, "server/discover=exit", revision=NEWEST).open()
+    with pytest.raises(RequestTimeout):
+        await evil("server/discover=mute", revision=NEWEST, connect_timeout=0.3).open()
+
+
+async def test_what_both_starts_said_before_they_died_is_told(evil: Evil):
+    with pytest.raises(ServerExited, match="cannot take initialize"):
+        await evil(OLD, "server/discover=exit", "initialize=exit").open()
+
+
+@pytest.mark.parametrize("server", ["mcp-server-time", "mcp-server-git"])
+async def test_real_servers_in_both_eras(server: str):
+    async with Client.stdio(str(BIN / server)) as client:
+        assert client.revision == NEWEST
+        modern = [tool.name for tool in await client.list_tools()]
+    async with Client.stdio(str(BIN / server), revision="legacy") as client:
+        assert client.revision == NEWEST_LEGACY
+        assert [tool.name for tool in await client.list_tools()] == modern != []
