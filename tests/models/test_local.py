@@ -156,6 +156,17 @@ async def test_what_is_missing_is_asked_for(model: LocalModel) -> None:
     assert reply.message == AssistantMessage("For git_create_branch I also need: branch_name.")
 
 
+@pytest.mark.parametrize(
+    "request_", ["Dance on /srv/app", "What is 12 * 4?", "Sing info@example.org"]
+)
+async def test_what_only_a_tool_can_know_is_not_made_up(model: LocalModel, request_: str) -> None:
+    with_tools = await complete(model, [UserMessage(request_)], TOOLS)
+    without = await complete(model, [UserMessage(request_)])
+
+    assert "None of my tools seems to fit" in with_tools.message.content
+    assert "I have no tools" in without.message.content
+
+
 # Words
 
 

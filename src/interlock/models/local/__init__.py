@@ -8,7 +8,7 @@ choices for each one that it mended. Therefore:
 1. `ranking` chooses the tool: by the words of the request and by the values in it.
 2. `filling` takes the arguments from the request. What is missing is asked for.
 3. A tool's result is the answer, never in the model's words.
-4. When no tool is meant, the model answers.
+4. When no tool is meant, the model answers; but not about files, addresses or sums.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from interlock.models.local.answers import told
 from interlock.models.local.engine import Engine, Text
 from interlock.models.local.filling import fill
 from interlock.models.local.prompts import chat_prompt
-from interlock.models.local.ranking import Catalogue
+from interlock.models.local.ranking import LONGEST, Catalogue
 from interlock.models.local.spans import find_spans
 from interlock.models.local.weights import weights_file
+from interlock.models.local.words import bag
 
 __all__ = ["LocalModel"]
 
@@ -43,6 +44,12 @@ ENOUGH_TOKENS = 40  # after which it ends with the sentence: the longer, the les
 SURE = 0.8  # score from which a tool is meant
 FAR = 0.3  # scores this far apart leave no doubt
 CLEAR = 1.35  # ... even though a required argument is missing
+# What the model would only make up.
+UNFIT = (
+    "None of my tools seems to fit this. Name the thing as the tool does, or ask a larger model."
+)
+TOOLLESS = "I have no tools, and without one I cannot know this."
+_OUTSIDE = bag("path url email sql hash expression")
 _FOLLOWS = re.compile(r"(?:and|or|now|then|what about|how about|same)\b.{1,60}$", re.IGNORECASE)
 
 
@@ -122,6 +129,8 @@ class LocalModel:
         if missed:
             needs = " and ".join(parameter.name for parameter in missed.filling.missing)
             return f"For {missed.entry.title} I also need: {needs}."
+        if _about_the_outside(request):
+            return UNFIT if tools else TOOLLESS
         return None
 
     # Talking
@@ -213,6 +222,15 @@ def _again(catalogue: Catalogue, messages: Sequence[Message], request: str) -> T
             if filling.value and new:
                 return _call(before.name, {**before.input, **new})
     return None
+
+
+def _about_the_outside(request: str) -> bool:
+    """Whether the request names things that only a tool can look at."""
+    spans = find_spans(request[:LONGEST])
+    return any(
+        span.kind in _OUTSIDE or (span.kind == "zone" and "/" in request[span.start : span.end])
+        for span in spans
+    )
 
 
 def _call(name: str, arguments: dict[str, Any]) -> ToolCall:
