@@ -16,6 +16,10 @@ The class says whose fault it is, and where a builtin fits it is that builtin to
     ├── CapabilityError             the peer does not offer this feature
     │   └── MissingCapability       ... and a handler needs it
     ├── InputRequired               a handler needs answers of the client first
+    ├── AuthError                   an HTTP request is not let in
+    │   ├── AuthRequired            no bearer token, or not a good one
+    │   ├── InsufficientScope       the token does not go far enough
+    │   └── AuthUnavailable         tokens cannot be verified now
     ├── ConfigError                 a configuration file is wrong    (ValueError)
     ├── SchemaError                 a JSON Schema we refuse to use   (ValueError)
     ├── SignatureError              a function that cannot be a tool (TypeError)
@@ -180,6 +184,42 @@ class InputRequired(InterlockError):
     def __init__(self, questions: dict[str, tuple[str, bytes]]) -> None:
         super().__init__(f"the client must answer first: {', '.join(questions)}")
         self.questions = questions
+
+
+# Authorization
+
+
+class AuthError(InterlockError):
+    """An HTTP request is not let in.
+
+    Attributes:
+        status: HTTP status of the answer.
+        challenge: Value of its `WWW-Authenticate` header; "" for none.
+    """
+
+    def __init__(self, message: str, status: int = 401, challenge: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.challenge = challenge
+
+
+class AuthRequired(AuthError):
+    """No bearer token, or not a good one (401), or a header that is malformed (400)."""
+
+
+class InsufficientScope(AuthError):
+    """The token is good, but lacks scopes. `scopes` are all that are needed."""
+
+    def __init__(self, scopes: tuple[str, ...], challenge: str = "") -> None:
+        super().__init__(f"the token needs the scopes {' '.join(scopes)}", 403, challenge)
+        self.scopes = scopes
+
+
+class AuthUnavailable(AuthError):
+    """Tokens cannot be verified now. Nobody is let in meanwhile."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 503)
 
 
 # Configuration and tools
