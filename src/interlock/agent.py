@@ -105,6 +105,7 @@ class Agent:
         self._toolbox = tools
         self._max_rounds = max_rounds
         self._record = record
+        self._saving: asyncio.Task[None] | None = None  # the last one
         self._own_model: Model | None = None  # made from a name, so it is ours to close
 
     async def __aenter__(self) -> Self:
@@ -221,8 +222,21 @@ class Agent:
     async def _add(self, messages: list[Message], new: Sequence[Message]) -> None:
         messages += new
         if self._record is not None:
-            # Stored even if we are being stopped right now.
-            await asyncio.shield(asyncio.ensure_future(self._record(new)))
+            # One after the other and to its end, even if we are being stopped right now.
+            self._saving = saving = asyncio.create_task(self._save(self._record, new, self._saving))
+            try:
+                await asyncio.shield(saving)
+            except asyncio.CancelledError:
+                await asyncio.wait({saving})
+                raise
+
+    @staticmethod
+    async def _save(
+        record: Record, new: Sequence[Message], earlier: asyncio.Task[None] | None
+    ) -> None:
+        if earlier is not None:
+            await asyncio.wait({earlier})
+        await record(new)
 
     # Looking
 
