@@ -278,7 +278,7 @@ class Requests(RuleBasedStateMachine):
         self.close()
         self.each_has_ended_as_it_must()
         self.nothing_else_is_kept()
-        assert self.connection._handlers == {}
+        assert self.connection._handlers == set()
         assert asyncio.all_tasks(self.loop) == set()
         self.loop.close()
         self.time.stop()

@@ -1,0 +1,386 @@
+"""The client and a server program: what passes between them, honest or not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from interlock import listing
+from interlock.client import Client
+from interlock.errors import (
+    CapabilityError,
+    ConnectionClosed,
+    RemoteProtocolError,
+)
+from interlock.revisions import ALL, NEWEST_LEGACY
+from interlock.types import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    LogMessage,
+    TextContent,
+)
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+Evil = Callable[..., Client]
+SERVERS = Path(__file__).parent / "servers"
+OLD = f"revision={NEWEST_LEGACY}"
+
+
+async def elicit(question: ElicitParams) -> ElicitResult:
+    return ElicitResult(action="accept", content={"name": "Ada"})
+
+
+async def sample(question: CreateMessageParams) -> CreateMessageResult:
+    return CreateMessageResult(role="assistant", content=TextContent(text="four"), model="m")
+
+
+# Starting
+
+
+async def surroundings(client: Client) -> dict[str, Any]:
+    async with client:
+        facts: dict[str, Any] = json.loads((await client.call_tool("surroundings")).text)
+        return facts
+
+
+async def test_arguments_reach_the_program_as_they_are(evil: Evil, tmp_path: Path):
+    """R-29: there is no shell that could read them."""
+    touched = tmp_path / "touched"
+    arguments = [
+        f"; touch {touched}",
+        f"$(touch {touched})",
+        f"`touch {touched}`",
+        f"| touch {touched}",
+        f"\n touch {touched}\n",
+        "&& exit 1",
+        "$HOME ${HOME} ~ * ? [a-z] {a,b}",
+        "'single' \"double\" \\ back",
+        "",
+        "--exit=1",
+        "ümlaut \U0001f600",
+    ]
+    facts = await surroundings(evil(*arguments))
+
+    assert facts["arguments"] == arguments
+    assert not touched.exists()
+
+
+async def test_the_environment_is_an_allow_list_and_what_was_declared(
+    evil: Evil, monkeypatch: pytest.MonkeyPatch
+):
+    """R-31."""
+    monkeypatch.setenv("CANARY_TOKEN", "canary-3f1d")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    environment = (await surroundings(evil(env={"DECLARED": "yes", "HOME": "/srv"})))["environment"]
+
+    assert "canary" not in json.dumps(environment)
+    assert environment.pop("DECLARED") == "yes"
+    assert environment.pop("HOME") == "/srv"
+    assert environment.pop("TZ") == "Asia/Tokyo"
+    assert set(environment) <= {
+        *("LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR"),
+        "INTERLOCK_CHILD",  # our mark
+    }
+
+
+async def test_the_folder_is_ours_or_the_one_given(evil: Evil, tmp_path: Path):
+    assert (await surroundings(evil()))["folder"] == str(Path.cwd())
+    assert (await surroundings(evil(cwd=str(tmp_path))))["folder"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "de_DE.ISO-8859-1"])
+def test_text_is_utf_8_whatever_the_locale(locale: str):
+    """R-11."""
+    host = [sys.executable, SERVERS / "host.py", "echo"]
+    server = [sys.executable, "-I", "-S", SERVERS / "evil.py"]
+    odd = {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    ran = subprocess.run(
+        [*host, *server], env={**os.environ, **odd}, stdout=subprocess.PIPE, check=True
+    )
+
+    assert json.loads(ran.stdout) == {"same": True}
+
+
+# Results
+
+
+async def say(client: Client, *lines: str) -> Any:
+    return await client.call_tool("say", {"lines": list(lines)}, timeout=5)
+
+
+def result(text: str) -> str:
+    return f'{{"jsonrpc":"2.0","id":$ID,"result":{text}}}'
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "null",
+        "3",
+        "[]",
+        '"text"',
+        '{"content":{}}',
+        '{"content":[3]}',
+        '{"content":[{"type":"text"}]}',
+        '{"content":[{"type":"text","text":5}]}',
+        '{"content":[{"type":5}]}',
+        '{"content":[],"isError":"no"}',
+        '{"content":[],"resultType":1}',
+        '{"content":[],"resultType":"surprise"}',
+        '{"content":[],"resultType":"input_required"}',
+        '{"resultType":"input_required","inputRequests":[]}',
+        '{"resultType":"input_required","inputRequests":{"a":{"method":1}}}',
+        '{"resultType":"input_required","requestState":{}}',
+    ],
+)
+async def test_a_wrong_result_fails_its_own_call(evil: Evil, wrong: str):
+    async with evil() as client:
+        waiting = asyncio.create_task(client.call_tool("hear", {"lines": []}))
+        with pytest.raises(RemoteProtocolError):
+            await say(client, result(wrong))
+        client._connection.notify("notifications/anything")
+
+        assert "notifications/anything" in (await waiting).text
+
+
+# Lists
+
+
+async def test_one_malformed_tool_of_ten_is_left_out_alone_and_named(evil: Evil):
+    """R-38."""
+    good = [{"name": f"t{each}", "inputSchema": {"type": "object"}} for each in range(9)]
+    tools = [*good[:4], {"name": "bad", "inputSchema": 5}, *good[4:]]
+    async with evil("tools/list=" + json.dumps({"tools": tools})) as client:
+        listed = await client.list_tools()
+
+        assert [tool.name for tool in listed] == [tool["name"] for tool in good]
+        assert len(listed.skipped) == 1
+        assert "tool 'bad' is malformed" in listed.skipped[0]
+
+
+async def test_items_that_are_no_objects_and_names_given_twice_are_left_out(evil: Evil):
+    one = {"name": "one", "inputSchema": {}, "description": "first"}
+    tools = [one, 3, None, [], {}, {"name": 7, "inputSchema": {}}, {**one, "description": "second"}]
+    async with evil("tools/list=" + json.dumps({"tools": tools})) as client:
+        listed = await client.list_tools()
+
+        assert [(tool.name, tool.description) for tool in listed] == [("one", "first")]
+        assert len(listed.skipped) == len(tools) - 1
+        assert "'one' is there twice" in listed.skipped[-1]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["{}", '{"tools":{}}', '{"tools":null}', '{"tools":[],"nextCursor":1}']
+)
+async def test_a_page_that_is_no_list_is_an_error(evil: Evil, wrong: str):
+    async with evil("tools/list=" + wrong) as client:
+        with pytest.raises(RemoteProtocolError, match="tools/list"):
+            await client.list_tools()
+
+
+async def test_endless_pages_end_and_the_list_says_so(evil: Evil):
+    """R-39."""
+    async with evil("pages=endless") as client:
+        listed = await client.list_tools()
+
+        assert len(listed) == listing.MAX_PAGES == 100
+        assert listed.truncated == "tools/list: cut after 100 pages"
+
+
+async def test_a_cursor_that_comes_again_ends_the_list(evil: Evil):
+    """R-39."""
+    async with evil("pages=loop") as client:
+        listed = await client.list_tools()
+
+        assert [tool.name for tool in listed] == ["tool0", "tool1"]
+        assert listed.truncated == "tools/list: the server gave cursor '1' twice"
+
+
+async def test_a_list_has_an_end_in_items_too(evil: Evil, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listing, "MAX_ITEMS", 3)
+    async with evil("pages=endless") as client:
+        listed = await client.list_tools()
+
+        assert len(listed) == 3
+        assert listed.truncated == "tools/list: cut after 3 items"
+
+
+LEAVES = {f"a{each}": {"anyOf": [{"$ref": f"#/$defs/a{each + 1}"}] * 2} for each in range(25)}
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        {"properties": {"a": {"pattern": "^(a+)+$"}}},
+        {"$ref": "http://127.0.0.1:9/schema"},
+        {"$ref": "file:///etc/passwd"},
+        {"$ref": "#"},
+        {"$ref": "#/$defs/a0", "$defs": {**LEAVES, "a25": {"type": "string"}}},
+    ],
+    ids=["regex", "remote", "file", "self", "2^25 ways"],
+)
+async def test_an_output_schema_that_is_a_bomb_costs_a_call_little(
+    evil: Evil, bomb: dict[str, Any]
+):
+    """R-37: the result is refused or passed unchecked, within the second."""
+    tool = {"name": "say", "inputSchema": {"type": "object"}, "outputSchema": bomb}
+    text = json.dumps({"content": [], "structuredContent": {"a": "a" * 40 + "!"}})
+    async with evil("tools/list=" + json.dumps({"tools": [tool]})) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["say"]
+        started = monotonic()
+        with contextlib.suppress(RemoteProtocolError):
+            await say(client, result(text))
+
+        assert monotonic() - started < 1
+        assert (await client.call_tool("echo", {"text": "fine"})).text == "fine"
+
+
+# What older servers ask
+
+
+def request(method: str, params: object = None) -> str:
+    message = {"jsonrpc": "2.0", "id": "from-server", "method": method, "params": params or {}}
+    return json.dumps(message)
+
+
+async def heard(client: Client, *lines: str) -> Any:
+    """Let the server write lines, and give the JSON of the next line that it gets."""
+    return json.loads((await client.call_tool("hear", {"lines": list(lines)}, timeout=5)).text)
+
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+TURN = {"role": "user", "content": {"type": "text", "text": "2+2"}}
+
+
+async def test_a_legacy_server_may_ask_for_what_was_offered(evil: Evil, tmp_path: Path):
+    options = {"roots": [str(tmp_path)], "sampling": sample, "elicitation": elicit}
+    async with evil(OLD, **options) as client:
+        ping = await heard(client, request("ping"))
+        roots = await heard(client, request("roots/list"))
+        model = await heard(
+            client, request("sampling/createMessage", {"messages": [TURN], "maxTokens": 5})
+        )
+        person = await heard(
+            client, request("elicitation/create", {"message": "Who?", "requestedSchema": FORM})
+        )
+
+    assert ping == {"jsonrpc": "2.0", "id": "from-server", "result": {}}
+    assert roots["result"]["roots"][0]["uri"] == tmp_path.as_uri()
+    assert model["result"]["content"]["text"] == "four"
+    assert person["result"] == {"action": "accept", "content": {"name": "Ada"}}
+
+
+async def test_what_was_not_offered_and_what_is_malformed_is_refused(evil: Evil):
+    async with evil(OLD, elicitation=elicit) as client:
+        codes = [
+            (await heard(client, request(method, params)))["error"]["code"]
+            for method, params in [
+                ("roots/list", None),
+                ("sampling/createMessage", {"messages": [TURN], "maxTokens": 5}),
+                ("elicitation/create", {"message": 5}),
+                ("tools/call", {"name": "x"}),
+                ("no/such/method", None),
+            ]
+        ]
+
+    assert codes == [-32601, -32601, -32602, -32601, -32601]
+
+
+async def test_a_handler_that_fails_tells_the_server_nothing(
+    evil: Evil, caplog: pytest.LogCaptureFixture
+):
+    async def fail(question: ElicitParams) -> ElicitResult:
+        raise ValueError("canary-3f1d")
+
+    async with evil(OLD, elicitation=fail) as client:
+        answer = await heard(
+            client, request("elicitation/create", {"message": "?", "requestedSchema": FORM})
+        )
+
+    assert answer["error"] == {"code": -32603, "message": "internal error"}
+    assert "canary-3f1d" in caplog.text  # but its owner learns of it
+
+
+async def test_batches_are_taken_and_answered_in_their_one_revision(evil: Evil):
+    ask = [json.loads(request("ping")), json.loads(request("roots/list")) | {"id": 7}]
+    batch = json.dumps([*ask, {"jsonrpc": "2.0", "method": "notifications/x"}, 5])
+    async with evil("revision=2025-03-26", roots=["/srv"]) as client:
+        answers = await heard(client, batch)
+        answer = result('{"content":[{"type":"text","text":"in"}]}')
+        inside = await say(client, f"[{answer}]")
+
+    assert {answer["id"] for answer in answers} == {"from-server", 7}
+    assert inside.text == "in"
+
+
+# What modern servers ask
+
+
+async def test_rounds_of_questions_are_answered_with_their_state(evil: Evil):
+    question = {
+        "method": "elicitation/create",
+        "params": {"mode": "form", "message": "Who?", "requestedSchema": FORM},
+    }
+    async with evil(elicitation=elicit) as client:
+        told = await client.call_tool("rounds", {"count": 3, "question": question})
+        plain = await client.call_tool("rounds", {"count": 2})
+
+        assert json.loads(told.text) == {"q": {"action": "accept", "content": {"name": "Ada"}}}
+        assert json.loads(plain.text) is None
+        with pytest.raises(RemoteProtocolError, match="still asks for input after 10 rounds"):
+            await client.call_tool("rounds", {"count": 11})
+        with pytest.raises(CapabilityError):
+            await client.call_tool("rounds", {"count": 1, "question": {"method": "roots/list"}})
+
+
+# What servers tell
+
+
+@pytest.mark.parametrize("revision", ALL)
+async def test_news_reach_their_handlers(evil: Evil, revision: str):
+    logs: list[LogMessage] = []
+    changed: list[str] = []
+    updated: list[str] = []
+    meta = '"_meta":{"io.modelcontextprotocol/subscriptionId":$LISTEN}'
+    lines = [
+        '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":[1]}}',
+        f'{{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{{{meta}}}}}',
+        '{"jsonrpc":"2.0","method":"notifications/resources/updated",'
+        f'"params":{{"uri":"x:y",{meta}}}}}',
+    ]
+    options: dict[str, Any] = {
+        "on_log": logs.append,
+        "on_list_changed": changed.append,
+        "on_resource_updated": updated.append,
+    }
+    async with evil(f"revision={revision}", **options) as client:
+        await client.subscribe("x:y")
+        await say(client, *lines, result('{"content":[]}'))
+        await client.unsubscribe("x:y")
+
+    assert [(log.level, log.data) for log in logs] == [("info", [1])]
+    assert changed == ["tools"]
+    assert updated == ["x:y"]
+
+
+async def test_what_waits_when_the_client_closes_fails(evil: Evil):
+    async with evil(on_list_changed=lambda _: None) as client:
+        await client.subscribe("x:y")
+        waiting = asyncio.create_task(client.call_tool("mute"))
+        await asyncio.sleep(0)
+    with pytest.raises(ConnectionClosed):
+        await waiting
