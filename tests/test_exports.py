@@ -1,0 +1,175 @@
+"""What the package offers, what it costs to import, and which part may know which."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import interlock
+
+PACKAGE = Path(interlock.__file__).parent
+
+# The rooms of the house, by what they rest on: each may import what stands above it, and itself.
+TABLE = """
+    errors messages types revisions names cache jsonc
+    envelope schema signature
+    protocol transports connection
+    decoding listing subscriptions asks handshake client
+    context auth jwt server http
+    config member toolbox
+    store models agent
+    cli
+"""
+ROOMS = TABLE.split()
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its name without "interlock."; the package itself is ""."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if "migrations" not in parts:  # loaded by file, by alembic
+            found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(name: str, *, when_loaded: bool = False) -> Iterator[str]:
+    """Give the modules that a module imports: anywhere in it, or only while it is loaded."""
+    tree = ast.parse(MODULES[name].read_text())
+    for node in tree.body if when_loaded else ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: relative import in line {node.lineno}"
+            if node.module and node.module.split(".")[0] == "interlock":
+                module = node.module.removeprefix("interlock").removeprefix(".")
+                for alias in node.names:
+                    inner = f"{module}.{alias.name}".removeprefix(".")
+                    yield inner if inner in MODULES else module
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "interlock":
+                    yield alias.name.removeprefix("interlock").removeprefix(".")
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+# Names
+
+
+def test_public_names_are_sorted_and_there_is_no_name_twice():
+    assert interlock.__all__ == sorted(set(interlock.__all__))
+
+
+@pytest.mark.parametrize("name", interlock.__all__)
+def test_every_public_name_can_be_imported_and_says_what_it_is(name: str):
+    value = getattr(interlock, name)
+
+    assert inspect.getdoc(value)
+    assert value.__name__ == name
+    assert value.__module__.startswith("interlock.")
+    assert name in dir(interlock)
+
+
+def test_names_are_found_where_type_checkers_look_for_them():
+    tree = ast.parse(Path(interlock.__file__).read_text())
+    seen = {
+        alias.name: str(node.module).removeprefix("interlock.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("interlock")
+        for alias in node.names
+    }
+
+    assert seen == interlock._HOMES
+    assert sorted(seen) == interlock.__all__
+
+
+def test_there_are_no_other_names():
+    with pytest.raises(AttributeError, match="module 'interlock' has no attribute 'Sever'"):
+        _ = interlock.Sever
+    assert (PACKAGE / "py.typed").exists()
+
+
+# Cost
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Run a statement in a new interpreter; give the packages that it has loaded."""
+    code = f"{statement}; import sys; print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in shown.stdout.split()}
+
+
+HEAVY = {
+    "aiohttp",
+    "alembic",
+    "anthropic",
+    "click",
+    "jsonschema_rs",
+    "openai",
+    "prompt_toolkit",
+    "rich",
+    "sqlalchemy",
+    "xllamacpp",
+}
+
+
+def test_importing_the_package_loads_next_to_nothing():
+    loaded = loaded_by("import interlock")
+
+    assert not loaded & (HEAVY | {"asyncio", "msgspec", "ssl", "logging"})
+
+
+@pytest.mark.parametrize("name", interlock.__all__)
+def test_no_public_name_loads_what_only_some_programs_need(name: str):
+    assert not loaded_by(f"from interlock import {name}") & HEAVY
+
+
+# Architecture
+
+
+def test_every_module_has_its_place():
+    assert {room(module) for module in MODULES if module} <= set(ROOMS)
+    assert len(set(ROOMS)) == len(ROOMS)
+
+
+@pytest.mark.parametrize("module", sorted(module for module in MODULES if module))
+def test_imports_go_up_and_never_down(module: str):
+    allowed = {*ROOMS[: ROOMS.index(room(module)) + 1], ""}  # "" is for `__version__`
+
+    assert {room(each) for each in imports(module)} <= allowed
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph = {module: {*imports(module, when_loaded=True)} - {""} for module in MODULES if module}
+
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
+
+
+def test_the_core_knows_neither_network_nor_clock():
+    for module in ("errors", "messages", "types", "revisions", "names", "envelope", "protocol"):
+        tree = ast.parse(MODULES[module].read_text())
+        outside = {
+            alias.name if isinstance(node, ast.Import) else str(node.module)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        assert not {name.partition(".")[0] for name in outside} & {
+            "asyncio",
+            "os",
+            "socket",
+            "subprocess",
+            "threading",
+            "time",
+        }, module
