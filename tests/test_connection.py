@@ -153,7 +153,7 @@ async def test_an_id_may_be_used_again_as_soon_as_it_was_answered():
         await settle()
 
         assert other.connection.protocol.dropped["reply to nothing"] == 2
-        assert other.connection._handlers == {}
+        assert other.connection._handlers == set()
 
 
 # Time

@@ -21,7 +21,6 @@ from interlock.errors import ConnectionClosed, InterlockError
 from interlock.protocol import (
     Answer,
     Cancellation,
-    Event,
     Failure,
     Notification,
     Overrun,
@@ -70,7 +69,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
         self._progress: dict[RequestId, ProgressHandler] = {}
-        self._handlers: dict[RequestId, asyncio.Task[None]] = {}
+        self._handlers: set[asyncio.Task[None]] = set()  # named by the id
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
         self._flushing = False
@@ -174,16 +173,13 @@ class Connection:
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
-            self._send()
+            if self.protocol.outbox:
+                self.transport.send(self.protocol.frames_to_send())
 
     def _flush(self) -> None:
         self._flushing = False
-        self._send()
-
-    def _send(self) -> None:
-        frames = self.protocol.frames_to_send()
-        if frames:
-            self.transport.send(frames)
+        if self.protocol.outbox:
+            self.transport.send(self.protocol.frames_to_send())
 
     # Receiving
 
@@ -193,42 +189,39 @@ class Connection:
         receive = self.protocol.receive
         for frame in frames:
             for event in receive(frame, now=now):
-                self._dispatch(event)
-        if self.protocol.has_frames:
+                if isinstance(event, Request):
+                    task = self._loop.create_task(self._on_request(event), name=repr(event.id))
+                    self._handlers.add(task)
+                    task.add_done_callback(self._handlers.discard)
+                elif isinstance(event, Answer):
+                    future = self._waiting.pop(event.id, None)
+                    if future is not None and not future.done():
+                        future.set_result(event.result)
+                else:
+                    self._dispatch(event)
+        if self.protocol.outbox:
             self.flush()
 
-    def _dispatch(self, event: Event) -> None:
-        if isinstance(event, Answer):
-            future = self._waiting.pop(event.id, None)
-            if future is not None and not future.done():
-                future.set_result(event.result)
-        elif isinstance(event, Failure):
+    def _dispatch(self, event: Failure | Progress | Cancellation | Overrun | Notification) -> None:
+        if isinstance(event, Failure):
             self._fail(event)
         elif isinstance(event, Progress):
             handler = self._progress.get(event.id)
             if handler is not None:
                 _call(handler, event)
-        elif isinstance(event, Request):
-            self._handle(event)
         elif isinstance(event, Cancellation):
-            running = self._handlers.pop(event.id, None)
-            if running is not None:
-                running.cancel()
+            self._cancel_handler(event.id)
         elif isinstance(event, Overrun):
             self.abort(event.error)
         else:
             _call(self._on_notification, event)
 
-    def _handle(self, request: Request) -> None:
-        task = self._loop.create_task(self._on_request(request))
-        self._handlers[request.id] = task
-
-        def forget(task: asyncio.Task[None]) -> None:
-            # The peer may have used the id again, as soon as it had its answer.
-            if self._handlers.get(request.id) is task:
-                del self._handlers[request.id]
-
-        task.add_done_callback(forget)
+    def _cancel_handler(self, id: RequestId) -> None:
+        # Rare enough to look through all of them. One with this name that is done, or has
+        # replied, belongs to an older request: the peer uses its ids again.
+        for task in self._handlers:
+            if task.get_name() == repr(id):
+                task.cancel()
 
     def _fail(self, failure: Failure) -> None:
         future = self._waiting.pop(failure.id, None)
@@ -271,7 +264,7 @@ class Connection:
     def _end(self, error: InterlockError) -> None:
         for failure in self.protocol.close(error):
             self._fail(failure)
-        for task in list(self._handlers.values()):
+        for task in list(self._handlers):
             if task is not asyncio.current_task():  # a handler may close its own connection
                 task.cancel()
         self._arm()

@@ -110,7 +110,7 @@ class Session(Struct):
     subscriptions: set[str] = set()  # URIs
 
 
-class Context:
+class Context(Struct, eq=False, kw_only=True):
     """The request that a handler works on. Made by the server, given to who asks for it.
 
     Attributes:
@@ -121,38 +121,29 @@ class Context:
         principal: Who asks; None when nobody has checked.
         meta: `_meta` of the request, such as `traceparent`.
         link: The way back to the client; used by the server.
+        loop: The event loop of the request.
+        progress_token: Under which the client wants progress; None when it does not.
+        log_level: From which level on the client wants log messages; None for none.
+        answers: To questions of earlier rounds, by key.
+        finished: Set by the server when the answer is on its way; nothing may follow it.
         session: What a legacy client has told once for all its requests.
     """
 
-    def __init__(
-        self,
-        *,
-        revision: str,
-        request_id: RequestId,
-        link: Link,
-        client_capabilities: ClientCapabilities,
-        client_info: Implementation | None = None,
-        principal: Principal | None = None,
-        meta: JsonObject | None = None,
-        progress_token: ProgressToken | None = None,
-        log_level: LogLevel | None = None,
-        session: Session | None = None,
-    ) -> None:
-        self.revision = revision
-        self.request_id = request_id
-        self.client_info = client_info
-        self.client_capabilities = client_capabilities
-        self.principal = principal
-        self.meta: JsonObject = meta or {}
-        self.link = link
-        self._loop = asyncio.get_running_loop()
-        self._progress_token = progress_token
-        self._told = float("-inf")
-        self._log_level = log_level
-        self.answers: dict[str, Raw] = {}  # to questions of earlier rounds, by key
-        self.session = session
-        self._asked = 0
-        self.finished = False
+    revision: str
+    request_id: RequestId
+    link: Link
+    loop: asyncio.AbstractEventLoop
+    client_capabilities: ClientCapabilities
+    client_info: Implementation | None = None
+    principal: Principal | None = None
+    meta: JsonObject = {}
+    progress_token: ProgressToken | None = None
+    log_level: LogLevel | None = None
+    session: Session | None = None
+    answers: dict[str, Raw] = {}  # to questions of earlier rounds, by key
+    finished: bool = False
+    _told: float = float("-inf")
+    _asked: int = 0
 
     @property
     def is_modern(self) -> bool:
@@ -171,10 +162,10 @@ class Context:
             total: If known, in the same unit.
             message: For people; clients before 2025-03-26 do not get it.
         """
-        if self._progress_token is None or progress <= self._told:
+        if self.progress_token is None or progress <= self._told:
             return
         self._told = progress
-        params: dict[str, Any] = {"progressToken": self._progress_token, "progress": progress}
+        params: dict[str, Any] = {"progressToken": self.progress_token, "progress": progress}
         if total is not None:
             params["total"] = total
         if message is not None and revisions.at_least(self.revision, "2025-03-26"):
@@ -191,7 +182,7 @@ class Context:
         """
         if level not in LEVELS:
             raise InvalidArguments(f"log level {level!r} is not one of {', '.join(LEVELS)}")
-        wanted = self._log_level
+        wanted = self.log_level
         if wanted is None or LEVELS.index(level) < LEVELS.index(wanted):
             return
         params = {"level": level, "data": data}
@@ -202,13 +193,13 @@ class Context:
     def _notify(self, method: str, params: dict[str, Any]) -> None:
         encoded = encode(params)
         try:
-            here = asyncio.get_running_loop() is self._loop
+            here = asyncio.get_running_loop() is self.loop
         except RuntimeError:
             here = False  # a plain function, in its thread
         if here:
             self._send(method, encoded)
         else:
-            self._loop.call_soon_threadsafe(self._send, method, encoded)
+            self.loop.call_soon_threadsafe(self._send, method, encoded)
 
     def _send(self, method: str, params: bytes) -> None:
         if not self.finished:  # nothing may follow the answer

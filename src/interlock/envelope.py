@@ -55,35 +55,18 @@ def decode(frame: bytes) -> Envelope:
     Raises:
         ParseError: With the JSON-RPC code that the frame deserves.
     """
-    check(frame)
-    return _decode_checked(frame)
-
-
-def decode_batch(frame: bytes) -> list[Envelope | ParseError]:
-    """Decode a batch: an array of 1 to 100 messages. A bad one is returned as its error.
-
-    Raises:
-        ParseError: The array itself cannot be used.
-    """
-    check(frame)
-    try:
-        raws = _decode_batch(frame)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ParseError(f"message is not JSON: {error}") from None
-    if not 1 <= len(raws) <= MAX_BATCH:
-        raise ParseError(
-            f"batch of {len(raws)} messages; 1 to {MAX_BATCH} allowed", INVALID_REQUEST
-        )
-    batch: list[Envelope | ParseError] = []
-    for raw in raws:
-        try:
-            batch.append(_decode_checked(bytes(raw)))
-        except ParseError as error:
-            batch.append(error)
-    return batch
-
-
-def _decode_checked(frame: bytes) -> Envelope:
+    # One function, because every message passes through it: calls would cost more than checks.
+    if not frame.isascii():
+        _check_utf8(frame)
+    # Brackets and commas inside strings count here too: a frame that passes is within
+    # bounds for certain, one that does not is looked at more closely.
+    opens = frame.count(b"{") + frame.count(b"[")
+    if (
+        opens > MAX_DEPTH
+        or opens + frame.count(b",") > MAX_NODES
+        or _LONG_RUN in frame.translate(_DIGITS_TO_ZERO)
+    ):
+        _check_closely(frame)
     try:
         envelope = _decode_envelope(frame)
     except msgspec.ValidationError as error:
@@ -92,30 +75,38 @@ def _decode_checked(frame: bytes) -> Envelope:
         raise ParseError(f"message is not JSON: {error}") from None
     if envelope.jsonrpc != "2.0":
         raise ParseError('"jsonrpc" is not "2.0"', INVALID_REQUEST)
-    if len(frame) != _compact_size(envelope):
-        _refuse_ambiguous_keys(frame)
-    return envelope
-
-
-def _compact_size(envelope: Envelope) -> int:
-    """The length of the frame if it is written without blanks and has no further members.
-
-    A frame of exactly this length has no room for a second `id` or `result`, so the slow
-    look at its keys is needed for other frames only.
-    """
+    # The length that the frame has if it is written without blanks and has no further members.
+    # One of exactly this length has no room for a second `id` or `result`, so the slow look at
+    # its keys is needed for other frames only.
     size = 17  # {"jsonrpc":"2.0"}
     id = envelope.id
     if id is not UNSET:
         size += 6 + (len(str(id)) if type(id) is int else len(encode(id)))
-    if envelope.result is not UNSET:
-        size += 10 + memoryview(envelope.result).nbytes
     if envelope.method is not UNSET:
         size += 12 + len(envelope.method)
-    if envelope.params is not UNSET:
-        size += 10 + memoryview(envelope.params).nbytes
-    if envelope.error is not UNSET:
-        size += 9 + memoryview(envelope.error).nbytes
-    return size
+    for key_size, raw in ((10, envelope.params), (10, envelope.result), (9, envelope.error)):
+        if raw is not UNSET:
+            size += key_size + memoryview(raw).nbytes
+    if len(frame) != size:
+        _refuse_ambiguous_keys(frame)
+    return envelope
+
+
+def split_batch(frame: bytes) -> list[bytes]:
+    """Split a batch into its 1 to 100 messages, which are still to be decoded.
+
+    Raises:
+        ParseError: The array itself cannot be used.
+    """
+    try:
+        raws = _decode_batch(frame)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"message is not JSON: {error}") from None
+    if not 1 <= len(raws) <= MAX_BATCH:
+        raise ParseError(
+            f"batch of {len(raws)} messages; 1 to {MAX_BATCH} allowed", INVALID_REQUEST
+        )
+    return [bytes(raw) for raw in raws]
 
 
 def _refuse_ambiguous_keys(frame: bytes) -> None:
@@ -155,33 +146,16 @@ _REQUEST = re.compile(
 
 # Bounds of what is inside
 
-
-def check(frame: bytes) -> None:
-    """Refuse bad UTF-8 and what is over the bounds of rule 3.
-
-    Raises:
-        ParseError: Says which bound.
-    """
-    if not frame.isascii():
-        try:
-            frame.decode()
-        except UnicodeDecodeError as error:
-            raise ParseError(
-                f"message is not UTF-8: {error.reason} at byte {error.start}"
-            ) from None
-    # Brackets and commas inside strings count here too: a frame that passes is within
-    # bounds for certain, one that does not is looked at more closely.
-    opens = frame.count(b"{") + frame.count(b"[")
-    if opens > MAX_DEPTH or opens + frame.count(b",") > MAX_NODES or _may_have_long_integer(frame):
-        _check_closely(frame)
-
-
 _DIGITS_TO_ZERO = bytes(48 if 48 <= code <= 57 else code for code in range(256))
 _LONG_RUN = b"0" * (MAX_DIGITS + 1)
 
 
-def _may_have_long_integer(frame: bytes) -> bool:
-    return _LONG_RUN in frame.translate(_DIGITS_TO_ZERO)
+def _check_utf8(frame: bytes) -> None:
+    try:
+        frame.decode()
+    except UnicodeDecodeError as error:
+        where = f"{error.reason} at byte {error.start}"
+        raise ParseError(f"message is not UTF-8: {where}") from None
 
 
 _LONG_INTEGER = re.compile(rb"(?<![\d.eE+])\d{%d,}(?![\d.eE])" % (MAX_DIGITS + 1))
@@ -242,7 +216,8 @@ def notification(method: str, params: bytes) -> bytes:
 
 def result(id: RequestId, result: bytes) -> bytes:
     """Encode a successful response; `result` is an encoded object."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_id(id), result)
+    written = b"%d" % id if type(id) is int else encode(id)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (written, result)
 
 
 def error(id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:

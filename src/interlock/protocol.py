@@ -132,6 +132,7 @@ class Protocol:
 
     Attributes:
         dropped: How many messages were dropped, by reason.
+        outbox: Frames that are ready for the wire; see `frames_to_send`.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Protocol:
         self._last_id = 0
         self._pending: dict[RequestId, _Pending] = {}
         self._running: dict[RequestId, _Batch | None] = {}
-        self._outbox: list[bytes] = []
+        self.outbox: list[bytes] = []
         self._garbage: deque[float] = deque(maxlen=MAX_GARBAGE + 1)
 
     # Sending
@@ -197,13 +198,13 @@ class Protocol:
         if progress:
             token = b'"progressToken":%d' % id
             members = members + b"," + token if members else token
-        self._outbox.append(envelope.request(id, method, envelope.with_meta(params, members)))
+        self.outbox.append(envelope.request(id, method, envelope.with_meta(params, members)))
         return id
 
     def notify(self, method: str, params: bytes = b"{}") -> None:
         """Queue a notification. After `close` it is dropped."""
         if self.closed is None:
-            self._outbox.append(envelope.notification(method, params))
+            self.outbox.append(envelope.notification(method, params))
 
     def cancel(self, id: RequestId, reason: str = "") -> bool:
         """End our request `id` silently and tell the peer. False when it has ended already."""
@@ -215,11 +216,17 @@ class Protocol:
 
     def reply(self, id: RequestId, result: bytes) -> None:
         """Queue the answer to the peer's request `id`; dropped when it was cancelled."""
-        self._finish(id, envelope.result(id, result))
+        batch = self._running.pop(id, _UNKNOWN)
+        if batch is None:
+            written = b"%d" % id if type(id) is int else envelope.encode(id)
+            self.outbox.append(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (written, result))
+        else:
+            self._finish(batch, envelope.result(id, result))
 
     def reply_error(self, id: RequestId, code: int, message: str, data: Any = None) -> None:
         """Queue an error as the answer to the peer's request `id`; dropped when cancelled."""
-        self._finish(id, envelope.error(id, code, message, data))
+        batch = self._running.pop(id, _UNKNOWN)
+        self._finish(batch, envelope.error(id, code, message, data))
 
     def ignore(self, id: RequestId) -> None:
         """Forget the peer's request `id`, which it had no right to send."""
@@ -230,13 +237,8 @@ class Protocol:
 
     def frames_to_send(self) -> list[bytes]:
         """Take what is ready for the wire; the outbox is empty afterwards."""
-        outbox, self._outbox = self._outbox, []
+        outbox, self.outbox = self.outbox, []
         return outbox
-
-    @property
-    def has_frames(self) -> bool:
-        """Whether something is ready for the wire."""
-        return bool(self._outbox)
 
     def _tell_cancelled(self, id: RequestId, pending: _Pending, reason: str) -> None:
         # A handshake is never cancelled; before it, an old server takes no other message.
@@ -244,12 +246,11 @@ class Protocol:
             params = CancelledParams(request_id=id, reason=reason or None)
             self.notify("notifications/cancelled", envelope.encode(params))
 
-    def _finish(self, id: RequestId, frame: bytes) -> None:
-        batch = self._running.pop(id, _UNKNOWN)
+    def _finish(self, batch: _Batch | None, frame: bytes) -> None:
         if batch is _UNKNOWN:
             self.dropped["reply to nothing"] += 1
         elif batch is None:
-            self._outbox.append(frame)
+            self.outbox.append(frame)
         else:
             self._add_to_batch(batch, frame)
 
@@ -258,11 +259,11 @@ class Protocol:
         if frame is not None:
             batch.replies.append(frame)
         if batch.open == 0 and batch.replies:
-            self._outbox.append(b"[%b]" % b",".join(batch.replies))
+            self.outbox.append(b"[%b]" % b",".join(batch.replies))
 
     # Receiving
 
-    def receive(self, frame: bytes, *, now: float) -> list[Event]:
+    def receive(self, frame: bytes, *, now: float, batch: _Batch | None = None) -> list[Event]:
         """Take one frame (without its newline) and return what it means.
 
         Nothing that a peer sends raises: what is not acceptable is counted in `dropped`, and
@@ -270,44 +271,25 @@ class Protocol:
         """
         if self.closed is not None:
             return []
-        if frame[:1] == b"[" and self.batches:
+        if frame[:1] == b"[" and self.batches and batch is None:
             return self._receive_batch(frame, now)
         try:
             message = envelope.decode(frame)
         except ParseError as error:
-            return self._receive_garbage(envelope.id_of(frame), error, now)
-        return self._receive_message(message, None, now)
-
-    def _receive_batch(self, frame: bytes, now: float) -> list[Event]:
-        try:
-            messages = envelope.decode_batch(frame)
-        except ParseError as error:
-            return self._receive_garbage(None, error, now)
-        batch = _Batch()
-        events: list[Event] = []
-        for message in messages:
-            if isinstance(message, ParseError):
-                events += self._receive_garbage(None, message, now, batch)
-            else:
-                events += self._receive_message(message, batch, now)
-        self._add_to_batch(batch, None)
-        return events
-
-    def _receive_message(self, message: Envelope, batch: _Batch | None, now: float) -> list[Event]:
-        id = message.id
+            return self._receive_garbage(envelope.id_of(frame), error, now, batch)
         if message.method is UNSET:
             return self._receive_response(message)
-        method = message.method
+        id, method = message.id, message.method
         params = _EMPTY if message.params is UNSET else message.params
         if id is UNSET:
             return self._receive_notification(method, params, now)
         if id is None:
-            error = ParseError('"id" is null', INVALID_REQUEST)
-            return self._receive_garbage(None, error, now, batch)
+            null = ParseError('"id" is null', INVALID_REQUEST)
+            return self._receive_garbage(None, null, now, batch)
         if id in self._running:
             # An answer with this id would be taken for the answer to the first request.
-            error = ParseError(f"id {id!r} belongs to a request that still runs", INVALID_REQUEST)
-            return self._receive_garbage(None, error, now, batch)
+            taken = ParseError(f"id {id!r} belongs to a request that still runs", INVALID_REQUEST)
+            return self._receive_garbage(None, taken, now, batch)
         self._running[id] = batch
         if batch is not None:
             batch.open += 1
@@ -316,6 +298,18 @@ class Protocol:
             self.reply_error(id, INTERNAL_ERROR, f"over {MAX_RUNNING} requests at once; try later")
             return []
         return [Request(id, method, params)]
+
+    def _receive_batch(self, frame: bytes, now: float) -> list[Event]:
+        try:
+            messages = envelope.split_batch(frame)
+        except ParseError as error:
+            return self._receive_garbage(None, error, now)
+        batch = _Batch()
+        events: list[Event] = []
+        for message in messages:
+            events += self.receive(message, now=now, batch=batch)
+        self._add_to_batch(batch, None)
+        return events
 
     def _receive_response(self, message: Envelope) -> list[Event]:
         id = message.id
@@ -382,7 +376,7 @@ class Protocol:
         if id is not None and self._pending.pop(id, None) is not None:
             return [Failure(id, error)]
         if self.answers_garbage:
-            replies = self._outbox if batch is None else batch.replies
+            replies = self.outbox if batch is None else batch.replies
             replies.append(envelope.error(None, error.code, str(error)))
         return []
 
@@ -424,7 +418,7 @@ class Protocol:
         failures = [Failure(id, copy(self.closed)) for id in self._pending]
         self._pending.clear()
         self._running.clear()
-        self._outbox.clear()
+        self.outbox.clear()
         return failures
 
     @property

@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock.errors import InvalidArguments, SignatureError
+from interlock.errors import SignatureError
 from interlock.types import CallToolResult, Content, JsonObject
 
 _EMPTY = inspect.Parameter.empty
@@ -32,7 +32,8 @@ class Signature(Struct, frozen=True):
         context: Name of the parameter that takes the `Context`, or None.
         input_schema: JSON Schema of an object with the arguments.
         output_schema: JSON Schema of what it returns, or None when that is not structured.
-        decode: Encoded arguments -> what to call the function with, by name.
+        decode: Encoded arguments -> a struct with a field for each parameter. It raises as
+            msgspec does; `problem` puts that into words.
         is_async: Whether it is `async def`.
     """
 
@@ -40,7 +41,7 @@ class Signature(Struct, frozen=True):
     context: str | None
     input_schema: JsonObject
     output_schema: JsonObject | None
-    decode: Callable[[Raw], dict[str, Any]]
+    decode: Callable[[Raw], Struct]
     is_async: bool
 
 
@@ -82,7 +83,7 @@ def describe(function: Callable[..., Any], context_type: type, *, strict: bool =
         context=context,
         input_schema=schema,
         output_schema=_output_schema(hints.get("return", _EMPTY), name),
-        decode=_decoder(arguments, tuple(field[0] for field in fields), strict),
+        decode=msgspec.json.Decoder(arguments, dec_hook=_pydantic_decode, strict=strict).decode,
         is_async=_is_async(function),
     )
 
@@ -153,30 +154,15 @@ def _inline(arguments: type[Struct]) -> JsonObject:
     return schema
 
 
-def _decoder(
-    arguments: type[Struct], names: tuple[str, ...], strict: bool
-) -> Callable[[Raw], dict[str, Any]]:
-    decode = msgspec.json.Decoder(arguments, dec_hook=_pydantic_decode, strict=strict).decode
-
-    def decode_arguments(raw: Raw) -> dict[str, Any]:
-        try:
-            decoded = decode(raw)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidArguments(_plain(str(error))) from None
-        return {name: getattr(decoded, name) for name in names}
-
-    return decode_arguments
-
-
 _AT = re.compile(r"^(.*) - at `\$\.?(.*)`$")
 _MISSING = re.compile(r"^Object missing required field `(.*)`$")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
 
 
-def _plain(problem: str) -> str:
-    """Begin a message of msgspec with the argument: "limit: expected `int`, got `str`"."""
-    match = _AT.match(problem)
-    text, place = match.groups() if match else (problem, "")
+def problem(error: Exception) -> str:
+    """Tell what `Signature.decode` raised: "limit: expected `int`, got `str`"."""
+    match = _AT.match(str(error))
+    text, place = match.groups() if match else (str(error), "")
     noun = "member" if place else "argument"
     text = _MISSING.sub(rf"missing required {noun} '\1'", text)
     text = _UNKNOWN.sub(rf"unknown {noun} '\1'", text)

@@ -13,8 +13,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, TypeVar, Unpack, overload
 
-from interlock.context import Context
-from interlock.protocol import Request
 from interlock.server.catalogue import Catalogue
 from interlock.server.listeners import Listeners
 from interlock.server.methods import Handler, Methods
@@ -91,7 +89,8 @@ class Server:
         handler: Handler = self._methods.answer
         for wrap in reversed(middleware):
             handler = wrap(handler)
-        self._handler = handler
+        # Answers one request with an encoded result, or raises an `InterlockError`.
+        self.answer: Handler = handler
 
     # Defining
 
@@ -228,11 +227,3 @@ class Server:
     def close(self) -> None:
         """Let the worker threads go. Calls that run in them are left to end."""
         self._workers.close()
-
-    async def answer(self, request: Request, context: Context) -> bytes:
-        """Answer one request with an encoded result.
-
-        Raises:
-            InterlockError: To be told by `errors.to_wire`.
-        """
-        return await self._handler(request, context)

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from interlock.envelope import encode, with_meta
-from interlock.revisions import SERVER_INFO_KEY, at_least, is_modern
+from interlock.revisions import MODERN, SERVER_INFO_KEY, at_least, is_modern
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -77,6 +77,8 @@ class Encoder:
     def call(self, result: CallToolResult, revision: str) -> bytes:
         """Encode a tool's result; `content` is there even when empty."""
         meta = result.meta
+        if meta is None and result.content and revision in MODERN:
+            return b"%b,%b" % (self._complete, encode(result)[1:])  # what most calls are
         if meta is not None:
             result = replace(result, meta=None)
         if not is_modern(revision):

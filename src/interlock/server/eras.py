@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from functools import lru_cache
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType, field
@@ -15,6 +16,7 @@ from interlock.types import (
     ClientCapabilities,
     Implementation,
     JsonObject,
+    LogLevel,
     ProgressToken,
 )
 
@@ -25,6 +27,102 @@ class _Probe(Struct):
 
 _probe = msgspec.json.Decoder(_Probe).decode
 _decode_object = msgspec.json.Decoder(JsonObject).decode
+
+# Methods that are no longer there in the modern era.
+_REMOVED = frozenset(
+    name
+    for name in revisions.CLIENT_METHODS
+    if not revisions.has_method(revisions.CLIENT_METHODS, name, revisions.NEWEST)
+)
+
+
+class Stated(Struct, frozen=True):
+    """What a request states in its `_meta`, checked. `revision` is "" for a legacy one."""
+
+    revision: str
+    meta: JsonObject
+    client_capabilities: ClientCapabilities = ClientCapabilities()
+    client_info: Implementation | None = None
+    log_level: LogLevel | None = None
+    progress_token: ProgressToken | None = None
+
+
+_NOTHING = Stated("", {})
+
+
+def context_of(
+    request: Request, link: Link, session: Session, principal: Principal | None = None
+) -> Context:
+    """Make the context of a request on a connection that speaks both eras.
+
+    Raises:
+        InterlockError: The request does not state what it must, or comes too early.
+    """
+    try:
+        raw = _probe(request.params).meta
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"params of {request.method}: {error}", -32602) from None
+    if raw is msgspec.UNSET:
+        return legacy_context(request, {}, link, session, principal)
+    encoded = bytes(raw)
+    # A client states the same with every request, unless it asks for progress.
+    stated = _read(encoded) if b'"progressToken"' in encoded else _read_again(encoded)
+    if not stated.revision or request.method == "initialize":
+        return legacy_context(request, stated.meta, link, session, principal)
+    if request.method in _REMOVED:
+        raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {request.method!r}")
+    return Context(
+        revision=stated.revision,
+        request_id=request.id,
+        link=link,
+        loop=asyncio.get_running_loop(),
+        client_capabilities=stated.client_capabilities,
+        client_info=stated.client_info,
+        principal=principal,
+        meta=stated.meta,
+        progress_token=stated.progress_token,
+        log_level=stated.log_level,
+    )
+
+
+def _read(encoded: bytes) -> Stated:
+    try:
+        meta = _decode_object(encoded)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidArguments(f"_meta: {error}") from None
+    if not is_modern(meta):
+        return Stated("", meta, progress_token=progress_token(meta)) if meta else _NOTHING
+    return read_modern(meta)
+
+
+_read_again = lru_cache(256)(_read)
+
+
+def read_modern(meta: JsonObject) -> Stated:
+    """Check what a modern request states.
+
+    Raises:
+        InvalidArguments: Something is missing or wrong.
+        RemoteError: -32022; we do not speak its revision.
+    """
+    check_modern(meta)
+    revision = check_revision(meta)
+    level = meta.get(revisions.LOG_LEVEL_KEY)
+    if level is not None and level not in LEVELS:
+        raise InvalidArguments(f"log level {level!r} is not one of {', '.join(LEVELS)}")
+    capabilities = meta[revisions.CLIENT_CAPABILITIES_KEY]
+    try:
+        client_capabilities = msgspec.convert(capabilities, ClientCapabilities)
+    except msgspec.ValidationError as error:
+        raise InvalidArguments(f"clientCapabilities: {error}") from None
+    return Stated(
+        revision=revision,
+        meta=meta,
+        client_capabilities=client_capabilities,
+        client_info=_client_info(meta.get(revisions.CLIENT_INFO_KEY)),
+        log_level=level,
+        progress_token=progress_token(meta),
+    )
 
 
 def meta_of(request: Request) -> JsonObject:
@@ -96,26 +194,21 @@ def modern_context(
     """Make the context of a modern request from what it states. Nothing is remembered.
 
     Raises:
-        InvalidArguments, RemoteError: See the checks above.
+        InvalidArguments, RemoteError: See `read_modern` and `check_method`.
     """
-    check_modern(meta)
-    revision = check_revision(meta)
-    check_method(request.method, revision)
-    level = meta.get(revisions.LOG_LEVEL_KEY)
-    if level is not None and level not in LEVELS:
-        raise InvalidArguments(f"log level {level!r} is not one of {', '.join(LEVELS)}")
+    stated = read_modern(meta)
+    check_method(request.method, stated.revision)
     return Context(
-        revision=revision,
+        revision=stated.revision,
         request_id=request.id,
         link=link,
-        client_capabilities=_convert(
-            meta[revisions.CLIENT_CAPABILITIES_KEY], ClientCapabilities, "clientCapabilities"
-        ),
-        client_info=_client_info(meta.get(revisions.CLIENT_INFO_KEY)),
+        loop=asyncio.get_running_loop(),
+        client_capabilities=stated.client_capabilities,
+        client_info=stated.client_info,
         principal=principal,
         meta=meta,
-        progress_token=_progress_token(meta),
-        log_level=level,
+        progress_token=stated.progress_token,
+        log_level=stated.log_level,
     )
 
 
@@ -140,17 +233,19 @@ def legacy_context(
         revision=revision,
         request_id=request.id,
         link=link,
+        loop=asyncio.get_running_loop(),
         client_capabilities=session.client_capabilities,
         client_info=session.client_info,
         principal=principal,
         meta=meta,
-        progress_token=_progress_token(meta),
+        progress_token=progress_token(meta),
         log_level=session.log_level,
         session=session,
     )
 
 
-def _progress_token(meta: JsonObject) -> ProgressToken | None:
+def progress_token(meta: JsonObject) -> ProgressToken | None:
+    """Give the token under which the client wants progress, if it is a possible one."""
     token = meta.get("progressToken")
     return token if isinstance(token, str) or type(token) is int else None
 
@@ -160,10 +255,3 @@ def _client_info(told: object) -> Implementation | None:
         return msgspec.convert(told, Implementation)
     except msgspec.ValidationError:  # for display only, so not worth a refusal
         return None
-
-
-def _convert(value: Any, type: type[ClientCapabilities], what: str) -> ClientCapabilities:
-    try:
-        return msgspec.convert(value, type)
-    except msgspec.ValidationError as error:
-        raise InvalidArguments(f"{what}: {error}") from None

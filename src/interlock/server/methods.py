@@ -30,6 +30,7 @@ from interlock.types import (
     JsonObject,
     ListenParams,
     PromptReference,
+    ServerCapabilities,
     SubscriptionFilter,
 )
 
@@ -43,6 +44,9 @@ _T = TypeVar("_T")
 class _CallParams(AskingParams, frozen=True, kw_only=True):
     name: str
     arguments: Raw | UnsetType = UNSET
+
+
+_decode_call = msgspec.json.Decoder(_CallParams).decode
 
 
 class _ReadParams(AskingParams, frozen=True, kw_only=True):
@@ -83,7 +87,8 @@ class Methods:
         self._list_ttl_ms = list_ttl_ms
         self._encoder = Encoder(info)
         self._encoded: dict[tuple[str, str, str], bytes] = {}
-        self._encoded_version = 0
+        self._offered: dict[str, Handler] = {}
+        self._version = -1  # of the catalogue, when the two above were made
         self.table: dict[str, Handler] = {
             "initialize": self._initialize,
             "ping": self._ping,
@@ -109,15 +114,21 @@ class Methods:
             RemoteError: -32601; there is no such method, or nothing behind it.
             InterlockError: What the method's handler raises.
         """
-        handler = self.table.get(request.method)
-        if handler is None or not self._offers(request.method):
+        if self._version != self._catalogue.version:
+            self._renew()
+        handler = self._offered.get(request.method)
+        if handler is None:
             raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {request.method!r}")
         return await handler(request, context)
 
-    def _offers(self, method: str) -> bool:
-        known = revisions.CLIENT_METHODS.get(method)
-        needed = known.capability.partition(".")[0] if known else ""
-        return not needed or getattr(self._catalogue.capabilities(), needed) is not None
+    def _renew(self) -> None:
+        """Forget what was made from the catalogue; it has changed since."""
+        self._version = self._catalogue.version
+        self._encoded.clear()
+        has = self._catalogue.capabilities()
+        self._offered = {
+            method: handler for method, handler in self.table.items() if _offers(has, method)
+        }
 
     # Beginning
 
@@ -191,9 +202,6 @@ class Methods:
     ) -> bytes:
         """Give one page, encoded once for each revision until something changes."""
         cursor = _decode(dict[str, Any], request).get("cursor", "")
-        if self._encoded_version != self._catalogue.version:
-            self._encoded.clear()
-            self._encoded_version = self._catalogue.version
         key = (member, context.revision, cursor if isinstance(cursor, str) else "\0")
         kept = self._encoded.get(key)
         if kept is None:
@@ -212,7 +220,10 @@ class Methods:
     # Tools, resources, prompts
 
     async def _call_tool(self, request: Request, context: Context) -> bytes:
-        params = _decode(_CallParams, request)
+        try:
+            params = _decode_call(request.params)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidArguments(f"params of tools/call: {error}") from None
         tool = self._catalogue.tools.get(params.name)
         if tool is None:
             raise UnknownTool(f"unknown tool {params.name!r}")
@@ -221,10 +232,13 @@ class Methods:
         def subject() -> tuple[bytes, ...]:
             return params.name.encode(), b"" if arguments is None else canonical(arguments)
 
-        round = Round(params, request, context, subject, self._seal)
+        round = None
+        if params.request_state is not UNSET or params.input_responses is not UNSET:
+            round = Round(params, request, context, subject, self._seal)
         try:
             result = await tool.call(arguments, context)
         except InputRequired as error:
+            round = round or Round(params, request, context, subject, self._seal)
             return round.ask(error, self._encoder)
         return self._encoder.call(result, context.revision)
 
@@ -320,6 +334,12 @@ class Methods:
 
 
 # Small things
+
+
+def _offers(has: ServerCapabilities, method: str) -> bool:
+    known = revisions.CLIENT_METHODS.get(method)
+    needed = known.capability.partition(".")[0] if known else ""
+    return not needed or getattr(has, needed) is not None
 
 
 def _decode(type: type[_T], request: Request) -> _T:

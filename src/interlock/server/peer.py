@@ -60,7 +60,7 @@ class Peer:
         protocol = self._protocol
         context: Context | None = None
         try:
-            context = self._context(request)
+            context = eras.context_of(request, self, self._session)
             result = await self._server.answer(request, context)
         except asyncio.CancelledError:
             raise
@@ -74,12 +74,6 @@ class Peer:
             if context is not None:
                 context.finished = True
         self._connection.flush()
-
-    def _context(self, request: Request) -> Context:
-        meta = eras.meta_of(request)
-        if request.method != "initialize" and eras.is_modern(meta):
-            return eras.modern_context(request, meta, self)
-        return eras.legacy_context(request, meta, self, self._session)
 
     def _notice(self, notification: Notification) -> None:
         if notification.method == "notifications/initialized" and self._session.revision:

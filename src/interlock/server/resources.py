@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import asdict, replace
 
 from interlock.context import Context
 from interlock.envelope import encode
@@ -13,7 +15,7 @@ from interlock.errors import InvalidArguments, SignatureError
 from interlock.server.templates import Template
 from interlock.server.tools import Workers
 from interlock.server.values import prompt_result, resource_result
-from interlock.signature import Signature, describe, summary
+from interlock.signature import Signature, describe, problem, summary
 from interlock.types import (
     Annotations,
     GetPromptResult,
@@ -50,7 +52,10 @@ class _Function:
         self._workers = workers
 
     async def __call__(self, values: dict[str, str], context: Context) -> Any:
-        arguments = self.signature.decode(Raw(encode(values)))
+        try:
+            arguments = asdict(self.signature.decode(Raw(encode(values))))
+        except msgspec.ValidationError as error:
+            raise InvalidArguments(problem(error)) from None
         if self.signature.context is not None:
             arguments[self.signature.context] = context
         if self.signature.is_async:
@@ -92,8 +97,6 @@ class ServedResource:
         """Run the function for `uri`, whose variables are `values`."""
         result = resource_result(await self._call(values, context), uri, self._options.mime_type)
         if result.ttl_ms == 0 and self._options.ttl_ms:
-            from msgspec.structs import replace
-
             result = replace(
                 result, ttl_ms=self._options.ttl_ms, cache_scope=self._options.cache_scope
             )

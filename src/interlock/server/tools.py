@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import asdict
 
 from interlock import schema
 from interlock.context import Context
@@ -26,7 +27,7 @@ from interlock.errors import (
     ToolError,
 )
 from interlock.server.values import tool_result
-from interlock.signature import describe, summary
+from interlock.signature import describe, problem, summary
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
 WORKERS = 16  # plain functions that run at once
@@ -110,15 +111,15 @@ class ServedTool:
         self._function = function
         self._workers = workers
         self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
-        self._explicit = options.input_schema is not None
+        self._is_limited = bool(options.concurrency) or options.timeout is not None
         if options.input_schema is not None:
             self._prepare_explicit(function, options.input_schema)
         else:
             signature = describe(function, Context)
-            self._decode, self._context = signature.decode, signature.context
-            self._is_async, input_schema = signature.is_async, signature.input_schema
+            self._decode: Callable[[Raw], Struct] | None = signature.decode
+            self._context, self._is_async = signature.context, signature.is_async
             self._inferred_output = signature.output_schema
-            self._input_schema: JsonObject = input_schema
+            self._input_schema: JsonObject = signature.input_schema
         output = (
             options.output_schema if options.output_schema is not None else self._inferred_output
         )
@@ -135,22 +136,21 @@ class ServedTool:
         )
 
     def _prepare_explicit(self, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-        """Use a schema word for word; the function takes the arguments by name, or all of them."""
+        """Use a schema word for word; the function takes the arguments by name."""
         encoded = encode(given)
         schema.check_tool_input(encoded)
-        validator = schema.compile(encoded)
-
-        def decode(raw: Raw) -> dict[str, Any]:
-            arguments = msgspec.json.decode(raw)
-            problems = validator.errors(arguments)
-            if problems:
-                raise InvalidArguments("; ".join(problems))
-            return dict(arguments)
-
-        self._decode = decode
+        self._validator = schema.compile(encoded)
+        self._decode = None
         self._input_schema = dict(given)
         self._inferred_output = None
         self._context, self._is_async = explicit_call(function)
+
+    def _check_explicit(self, raw: Raw) -> dict[str, Any]:
+        arguments = msgspec.json.decode(raw)
+        problems = self._validator.errors(arguments)
+        if problems:
+            raise InvalidArguments("; ".join(problems))
+        return dict(arguments)
 
     async def call(self, arguments: Raw | None, context: Context) -> CallToolResult:
         """Check the arguments and run the function; what goes wrong in it is a result, too.
@@ -158,8 +158,23 @@ class ServedTool:
         Raises:
             InputRequired, MissingCapability: The client has to do something first.
         """
+        raw = _EMPTY if arguments is None else arguments
         try:
-            return await self._run(_EMPTY if arguments is None else arguments, context)
+            named = self._check_explicit(raw) if self._decode is None else asdict(self._decode(raw))
+        except InvalidArguments as error:
+            return _failure(str(error))
+        except (msgspec.DecodeError, RecursionError) as error:
+            return _failure(problem(error))
+        if self._context is not None:
+            named[self._context] = context
+        try:
+            if self._is_async and not self._is_limited:
+                value = await self._function(**named)
+            else:
+                value = await self._invoke_limited(named)
+            if self._output is None and type(value) is str:
+                return CallToolResult(content=[TextContent(text=value)])
+            return self._result(value)
         except (InputRequired, MissingCapability):
             raise
         except (ToolError, InvalidArguments, RequestTimeout) as error:
@@ -170,14 +185,7 @@ class ServedTool:
             # Also SystemExit and the like: no tool may end the server.
             return _failure(self._reference(error))
 
-    async def _run(self, raw: Raw, context: Context) -> CallToolResult:
-        arguments = self._decode(raw)
-        if self._context is not None:
-            arguments[self._context] = context
-        if self._slots is None and self.timeout is None:
-            value = await self._invoke(arguments)
-        else:
-            value = await self._invoke_limited(arguments)
+    def _result(self, value: Any) -> CallToolResult:
         result = tool_result(value, structured=self._output is not None)
         if self._output is not None and not result.is_error:
             self._check(result)

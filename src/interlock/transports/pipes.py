@@ -105,32 +105,40 @@ class PipeTransport:
         """Write frames, as far as the pipe takes them now; the rest as it empties."""
         if self._receiver is None:
             return
-        waiting = bool(self._unsent)
-        self._unsent.append(memoryview(b"\n".join([*frames, b""])))
-        if not waiting and self._write():
+        data = b"\n".join([*frames, b""])
+        if not self._unsent:
+            try:
+                written = os.write(self._target, data)
+            except (BlockingIOError, InterruptedError):
+                written = 0
+            except OSError:
+                self._lose()
+                return
+            if written == len(data):
+                return
+            data = data[written:]
             self._loop.add_writer(self._target, self._write_more)
+        self._unsent.append(memoryview(data))
 
-    def _write(self) -> bool:
-        """Write what the pipe takes; True when something is left."""
+    def _write_more(self) -> None:
         while self._unsent:
             data = self._unsent[0]
             try:
                 written = os.write(self._target, data)
             except (BlockingIOError, InterruptedError):
-                return True
+                return
             except OSError:
-                self._unsent.clear()
-                self._loop.call_soon(self.abort, ConnectionClosed("the client reads no more"))
-                return False
+                self._lose()
+                return
             if written < len(data):
                 self._unsent[0] = data[written:]
             else:
                 self._unsent.popleft()
-        return False
+        self._loop.remove_writer(self._target)
 
-    def _write_more(self) -> None:
-        if not self._write():
-            self._loop.remove_writer(self._target)
+    def _lose(self) -> None:
+        self._unsent.clear()
+        self._loop.call_soon(self.abort, ConnectionClosed("the client reads no more"))
 
     # Closing
 
