@@ -196,8 +196,8 @@ def static_tokens(tokens: Mapping[str, Principal]) -> Verify:
     return verify
 
 
-def check_url(url: str, what: str) -> None:
-    """Check a URL that clients are sent to: https, or http on loopback, and nothing odd in it.
+def check_url(url: str, what: str, *, query: bool = False) -> None:
+    """Check a URL of authorization: https, or http on loopback, and nothing odd in it.
 
     Raises:
         ConfigError: Names `what` and the URL.
@@ -211,7 +211,7 @@ def check_url(url: str, what: str) -> None:
         raise ConfigError(f"{what} {url!r} is not an absolute URL")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
         raise ConfigError(f"{what} {url!r} must be https, or http on loopback")
-    if "@" in parts.netloc or "?" in url or "#" in url:
+    if "@" in parts.netloc or "#" in url or ("?" in url and not query):
         raise ConfigError(f"{what} {url!r} must not have a user, a query or a fragment")
 
 
