@@ -12,7 +12,13 @@ from interlock.cli.doctor import children
 BROKEN = {"command": "no-such-program"}
 
 
-def test_when_all_is_well_it_tells_what_there_is(interlock, servers, script, monkeypatch):
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not look at what other programs on this machine leave behind."""
+    monkeypatch.setattr("interlock.cli.doctor.children", list)
+
+
+def test_when_all_is_well_it_tells_what_there_is(alone, interlock, servers, script, monkeypatch):
     path = servers()
     monkeypatch.setenv("INTERLOCK_MODEL", model := script())
     monkeypatch.setenv("OPENAI_API_KEY", "sk-s3cr3t")
@@ -28,7 +34,7 @@ def test_when_all_is_well_it_tells_what_there_is(interlock, servers, script, mon
     assert "s3cr3t" not in ran.out
 
 
-def test_json_has_the_same(interlock, servers, script, monkeypatch):
+def test_json_has_the_same(alone, interlock, servers, script, monkeypatch):
     servers()
     monkeypatch.setenv("INTERLOCK_MODEL", script())
     report = interlock("doctor", "--json").json

@@ -182,3 +182,26 @@ def test_a_conversation_can_be_continued(terminal, script, interlock):
     chat.type(CTRL_D)
 
     assert chat.leave() == 0
+
+
+def test_a_call_on_a_terminal_shows_its_progress_and_can_be_stopped(terminal, servers):
+    servers()
+    call = terminal("call", "e:wait")
+    call.expect("e:wait 1 of 2 half-way")
+    call.type(CTRL_C)
+
+    assert call.leave() == 130
+
+
+def test_a_server_that_ends_in_a_conversation_is_told(terminal, servers, script):
+    servers()
+    chat = terminal("chat", "--model", script({"exit": {}}, "Oh."))
+    chat.expect(PROMPT)
+    chat.type("go\r")
+    chat.expect("Oh.")
+    chat.expect("warning: server 'e' is down: ")
+    chat.expect("exited with code 3")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0

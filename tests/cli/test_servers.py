@@ -93,12 +93,17 @@ def test_remove_takes_one_server_away(interlock, servers):
 
 def test_list_shows_commands_and_no_values(interlock, servers):
     servers(
-        s={"command": "run", "args": ["-x"], "env": {"TOKEN": SECRET}, "enabled": False},
+        s={
+            "command": "run",
+            "args": ["-x", f"db://me:{SECRET}@host/x"],
+            "env": {"TOKEN": SECRET},
+            "enabled": False,
+        },
         h={"url": f"https://host.example/mcp?key={SECRET}", "headers": {"X-Key": SECRET}},
     )
     table, data = interlock("servers", "list"), interlock("servers", "list", "--json")
 
-    assert "s  disabled  run -x" in table.out
+    assert "s  disabled  run -x db://…@host/x" in table.out
     assert "TOKEN=…" in table.out
     assert "https://host.example/mcp" in table.out
     assert SECRET not in table.out + table.err + data.out + data.err

@@ -7,13 +7,18 @@ import pytest
 from interlock.cli.session import Kept, open_session
 from interlock.errors import ModelUnavailable, StoreError
 from interlock.messages import AssistantMessage, UserMessage
-from interlock.store import Store
+from interlock.store import Conversation, Store
 
 
 class FaultyStore(Store):
     """Fails as long as it is told to."""
 
     failing = False
+
+    async def create(self, title: str = "", model: str = "") -> Conversation:
+        if self.failing:
+            raise StoreError("the disk is full")
+        return await super().create(title, model)
 
     async def append(self, id: str, *messages: object) -> None:
         if self.failing:
@@ -36,6 +41,23 @@ async def test_messages_that_could_not_be_kept_are_kept_with_the_next(capsys):
 
     assert messages == [UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
     assert capsys.readouterr().err == "warning: conversation not kept: the disk is full\n"
+
+
+async def test_a_conversation_without_a_place_gets_one_later():
+    async with FaultyStore.open() as store:
+        assert isinstance(store, FaultyStore)
+        store.failing = True
+        place = Kept(store)
+        await place.begin("first", "model")
+        await place.record([UserMessage("a")])
+        store.failing = False
+        await place.begin("second", "model")
+        await place.record([UserMessage("b")])
+        (kept,) = await store.list()
+        messages = await store.messages(kept.id)
+
+    assert kept.title == "first"
+    assert messages == [UserMessage("a"), UserMessage("b")]
 
 
 async def test_a_model_that_is_not_there_leaves_the_old_one(script):

@@ -3,8 +3,8 @@
     python -I -S echo.py [revision=2025-11-25] [name=NAME] [extra=TOOL]
 
 Tools: `echo` gives its arguments back as JSON, `say` its text, `fail` an error with its text,
-`picture` an image, `wait` answers only when it is cancelled, `exit` ends the process. `extra`
-is one more tool, of any name.
+`picture` an image, `wait` tells its progress once and never answers, `exit` ends the process.
+`extra` is one more tool, of any name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TOOLS = [
     tool("say", "Say a text.", text=TEXT),
     tool("fail", "Report an error.", text=TEXT),
     tool("picture", "Draw."),
-    tool("wait", "Wait until it is cancelled."),
+    tool("wait", "Wait for ever."),
     tool("exit", "End the process."),
     *([tool(told["extra"], "One more.")] if "extra" in told else []),
 ]
@@ -91,17 +91,34 @@ def main() -> None:
     for line in sys.stdin.buffer:
         message = json.loads(line)
         params = message.get("params", {})
-        if "id" not in message or params.get("name") == "wait":
+        if "id" not in message:
+            continue
+        if params.get("name") == "wait":
+            tell_progress(params.get("_meta", {}))
             continue
         result = answer(message["method"], params)
-        reply: Json = {"jsonrpc": "2.0", "id": message["id"]}
+        reply: Json = {"id": message["id"]}
         if result is None:
             reply["error"] = {"code": -32601, "message": f"no method {message['method']}"}
         else:
             complete = {"resultType": "complete"} if revision == MODERN else {}
             reply["result"] = {**complete, **result}
-        sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n")
-        sys.stdout.buffer.flush()
+        send(reply)
+
+
+def tell_progress(meta: Json) -> None:
+    """Say that half of it is done, to who wants to know."""
+    if "progressToken" in meta:
+        how = {"progress": 1, "total": 2, "message": "half-way"}
+        params = {"progressToken": meta["progressToken"], **how}
+        send({"method": "notifications/progress", "params": params})
+
+
+def send(message: Json) -> None:
+    """Write one message."""
+    line = json.dumps({"jsonrpc": "2.0", **message})
+    sys.stdout.buffer.write(line.encode() + b"\n")
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

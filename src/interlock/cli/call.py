@@ -12,11 +12,12 @@ import msgspec
 
 from interlock.cli import sources
 from interlock.cli.running import run
-from interlock.cli.terminal import emit, emit_json
+from interlock.cli.terminal import emit, emit_json, working
 from interlock.errors import InvalidArguments, UnknownTool
 
 if TYPE_CHECKING:
     from interlock.config import Config, ServerConfig
+    from interlock.protocol import Progress
     from interlock.types import CallToolResult, Content
 
 
@@ -71,15 +72,26 @@ async def _call(
 ) -> int:
     from interlock.toolbox import Toolbox
 
-    async with Toolbox(servers) as toolbox:
-        entry = toolbox.find(address)
-        arguments = typed(given, entry.tool.input_schema) | rest
-        result = await toolbox.call(address, arguments, timeout=timeout)
+    with working(address) as note:
+        async with Toolbox(servers) as toolbox:
+            entry = toolbox.find(address)
+            arguments = typed(given, entry.tool.input_schema) | rest
+            result = await toolbox.call(
+                address,
+                arguments,
+                timeout=timeout,
+                progress=lambda progress: note(f"{address} {_how_far(progress)}"),
+            )
     if as_json:
         emit_json(_fields(result))
     else:
         emit(told(result))
     return int(result.is_error)
+
+
+def _how_far(progress: Progress) -> str:
+    of = f" of {progress.total:g}" if progress.total else ""
+    return f"{progress.progress:g}{of} {progress.message or ''}"
 
 
 def _only(config: Config, name: str) -> dict[str, ServerConfig]:

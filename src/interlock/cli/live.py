@@ -51,7 +51,7 @@ class MarkdownAnswer:
             self._live.start()
         # Looking takes time in proportion to the length, so look ever more seldom.
         if len(self._open) >= self._look_again and "\n" in text:
-            whole, self._open = _split_blocks(self._open)
+            *whole, self._open = _blocks(self._open)
             self._print(whole)
             self._look_again = len(self._open) * 5 // 4
 
@@ -61,15 +61,15 @@ class MarkdownAnswer:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
-        self._print(rest)
+        self._print(_blocks(rest))
         self._look_again = 0
         self._printed = False
 
-    def _print(self, text: str) -> None:
-        if text.strip():
+    def _print(self, blocks: list[str]) -> None:
+        for block in filter(str.strip, blocks):
             if self._printed:
                 self._console.print()
-            self._console.print(_Block(markdown(text)))
+            self._console.print(_Block(markdown(block)))
             self._printed = True
 
 
@@ -81,13 +81,16 @@ def markdown(text: str) -> Markdown:
     return drawn
 
 
-def _split_blocks(text: str) -> tuple[str, str]:
-    """Split off the blocks that nothing can be added to: all but the last."""
+def _blocks(text: str) -> list[str]:
+    """Split Markdown into its blocks: at least one, and nothing can be added but to the last."""
+    # The parser ends lines at these only, and its line numbers must be ours.
+    text = text.replace("\r\n", "\n").replace("\r", " ")
+    lines = text.split("\n")
     starts = [token.map[0] for token in _parser.parse(text) if token.level == 0 and token.map]
-    if not starts or starts[-1] == 0:
-        return "", text
-    lines = text.splitlines(keepends=True)
-    return "".join(lines[: starts[-1]]), "".join(lines[starts[-1] :])
+    starts = sorted({0, *starts})
+    ends = [*starts[1:], len(lines)]
+    blocks = ["\n".join(lines[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return [*(f"{block}\n" for block in blocks[:-1]), blocks[-1]]
 
 
 class _Tail:

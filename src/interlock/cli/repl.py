@@ -65,6 +65,7 @@ class _Conversation:
     def __init__(self, session: Session, screen: Screen) -> None:
         self._session = session
         self._screen = screen
+        self._states = self._states_now()
 
     async def run(self, lines: PromptSession[str]) -> None:
         while True:
@@ -112,7 +113,19 @@ class _Conversation:
                 if not turn.cancelled() or _is_ending():
                     raise
                 say("stopped")
+        self._tell_changes()
         say("")
+
+    def _states_now(self) -> dict[str, tuple[str, str]]:
+        toolbox = self._session.toolbox
+        found = toolbox.status.values() if toolbox else ()
+        return {each.name: (each.state, each.reason) for each in found}
+
+    def _tell_changes(self) -> None:
+        before, self._states = self._states, self._states_now()
+        for name, (state, reason) in self._states.items():
+            if before[name] != (state, reason):
+                warn(f"server {name!r} is {state}{': ' if reason else ''}{reason}")
 
     async def _show_turn(self, text: str) -> None:
         with self._screen.turn():

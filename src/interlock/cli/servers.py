@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import click
 
 from interlock.cli import sources
 from interlock.cli.running import run
-from interlock.cli.terminal import emit_json, emit_table, is_terminal, safe_line, say, warn
+from interlock.cli.terminal import emit_json, emit_table, is_terminal, safe_line, say, warn, working
 from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -214,16 +215,20 @@ def _shown(name: str, server: ServerConfig) -> dict[str, Any]:
     if isinstance(server, HttpServer):
         return shown | {
             "type": server.type,
-            "url": server.url.partition("?")[0],
+            "url": _without_password(server.url.partition("?")[0]),
             "headers": sorted(server.headers),
         }
     return shown | {
         "type": "stdio",
         "command": server.command,
-        "args": list(server.args),
+        "args": [_without_password(arg) for arg in server.args],
         "cwd": server.cwd,
         "env": sorted(server.env),
     }
+
+
+def _without_password(text: str) -> str:
+    return re.sub(r"//[^/?#\s]*@", "//…@", text)
 
 
 def _whole(server: ServerConfig) -> str:
@@ -246,8 +251,9 @@ async def statuses(servers: dict[str, ServerConfig]) -> list[ServerStatus]:
     """Start the servers, note how they are, and end them."""
     from interlock.toolbox import Toolbox
 
-    async with Toolbox(servers) as toolbox:
-        return list(toolbox.status.values())
+    with working("starting servers"):
+        async with Toolbox(servers) as toolbox:
+            return list(toolbox.status.values())
 
 
 def is_broken(status: ServerStatus) -> bool:

@@ -47,6 +47,7 @@ class Kept:
         self.conversation = conversation
         self._store = store
         self._unsaved: list[Message] = []
+        self._title = ""
         self._told = ""
         self._must_work = conversation is not None
 
@@ -54,8 +55,9 @@ class Kept:
         """Make a place for a new conversation; does nothing when there is one."""
         if self._store is None or self.conversation is not None:
             return
+        self._title = self._title or title  # of the first message, even if it had no place
         try:
-            self.conversation = await self._store.create(title, model)
+            self.conversation = await self._store.create(self._title, model)
         except StoreError as error:
             self._tell(error)
 
@@ -65,9 +67,12 @@ class Kept:
         Raises:
             StoreError: A conversation that was to be continued does not take the first one.
         """
-        if self._store is None or self.conversation is None:
+        if self._store is None:
             return
         unsaved = [*self._unsaved, *messages]
+        if self.conversation is None:
+            self._unsaved = unsaved
+            return
         try:
             await self._store.append(self.conversation.id, *unsaved)
         except StoreError as error:

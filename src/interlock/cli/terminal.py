@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 import msgspec
@@ -107,6 +108,20 @@ def warn(text: str) -> None:
 def complain(text: str) -> None:
     """Say why the work ends."""
     say(f"error: {safe_line(text)}")
+
+
+@contextmanager
+def working(on: str) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal that something takes its time; call the result to say what."""
+    if not is_rich(sys.stderr):
+        yield lambda _: None
+        return
+    from rich.console import Console  # for those who see it
+    from rich.text import Text
+
+    console = Console(file=sys.stderr)
+    with console.status(Text(on, style="dim"), spinner_style="cyan") as status:
+        yield lambda text: status.update(Text(safe_line(text, _width()), style="dim"))
 
 
 # Asking about the terminal

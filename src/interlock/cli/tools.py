@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import msgspec
 
 from interlock.cli import sources
 from interlock.cli.running import run
-from interlock.cli.terminal import emit_json, emit_table, safe_line, say
+from interlock.cli.terminal import emit_json, emit_table, safe_line, say, working
 
 if TYPE_CHECKING:
     from interlock.member import ServerStatus
@@ -37,7 +38,9 @@ def tools(config: Path | None, as_json: bool) -> int:
 async def _tools(servers: dict[str, Any], as_json: bool) -> int:
     from interlock.toolbox import Toolbox
 
-    async with Toolbox(servers) as toolbox:
+    async with AsyncExitStack() as stack:
+        with working("starting servers"):
+            toolbox = await stack.enter_async_context(Toolbox(servers))
         if as_json:
             emit_json(_described(toolbox))
         else:
