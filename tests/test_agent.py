@@ -293,7 +293,7 @@ class Record:
         self.messages: list[Message] = begun()
 
     async def __call__(self, new: Sequence[Message]) -> None:
-        for _ in range(3 if isinstance(new[0], AssistantMessage) else 1):
+        for _ in range(9 if isinstance(new[0], AssistantMessage) else 1):
             await asyncio.sleep(0)
         self.messages += new
 
@@ -323,7 +323,8 @@ async def test_cancelled_at_any_point_the_conversation_is_valid_and_stored(again
                 await asyncio.sleep(0)
                 running.cancel()
             await asyncio.wait({running})
-            await settle()  # a record that was begun is finished, even by who is in a hurry
+            if again:
+                await settle()  # who is in such a hurry does not wait for the record
 
         assert valid(messages), turns
         assert record.messages == messages, turns

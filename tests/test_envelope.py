@@ -192,6 +192,10 @@ def test_members_that_nobody_knows_are_ignored():
 # Bounds
 
 
+def test_the_bounds_are_those_that_are_promised():
+    assert (MAX_DEPTH, MAX_NODES, MAX_DIGITS, MAX_BATCH) == (64, 100_000, 20, 100)
+
+
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_depth_is_counted_with_the_envelope(opening: str):
     closing = "]" if opening == "[" else "}"

@@ -144,25 +144,24 @@ async def test_who_stops_waiting_does_not_stop_the_start():
         assert impatient.cancelled()
 
 
-async def test_a_server_that_lists_its_tools_and_goes_away_is_started_again():
-    async def list_and_leave(_: Json) -> Json:
-        if server.connections == 1:
-            asyncio.get_running_loop().call_soon(asyncio.ensure_future, leave())
-        return {"tools": [tool("x")]}
+async def test_a_server_that_lists_its_tools_and_goes_away_is_started_again(clock: Clock):
+    async def list_and_leave(_: Json) -> None:
+        result = {"tools": [tool("x")]}
+        server.send({"jsonrpc": "2.0", "id": server.received[-1]["id"], "result": result})
+        await server.end()  # both arrive before anybody has looked at the first
 
-    async def leave() -> None:
-        await server.end()
+    server = served()
+    tools = server.answers["tools/list"]
+    server.answers["tools/list"] = list_and_leave
+    async with started(server) as member:
+        assert member.status.state == "failed"
+        assert member.status.reason == "the other end closed the connection"
 
-    server = ScriptedServer(answers={"tools/list": list_and_leave, "tools/call": text("done")})
-    member = made(server)
-    await member.start()
-    await settle()
-    assert member.status.state in ("down", "failed")
-    member._not_before = 0.0
-    await member.start()
-
-    assert await call(member) == "done"
-    await member.close()
+        server.answers["tools/list"] = tools
+        clock.now += 1.0
+        await member.start()
+        assert await call(member) == "done"
+    assert server.connections == 2
 
 
 # Going down and coming back
@@ -232,6 +231,26 @@ async def test_a_server_that_cannot_start_is_tried_less_and_less(
 
 def fail(_: Json) -> Json:
     raise RemoteError(-32000, "broken")
+
+
+async def test_a_start_that_succeeds_makes_failures_count_anew(clock: Clock):
+    server = served()
+    async with started(server) as member:
+        for works in (False, False, True, False):
+            if works:
+                server.answers.pop("initialize")
+                assert await call(member) == "done"
+            else:
+                server.answers["initialize"] = fail
+                if member.status.state == "ok":
+                    await server.end()
+                    await settle()
+                with pytest.raises(ServerUnavailable):
+                    await call(member)
+            clock.now += 30.0
+        clock.now -= 30.0
+        with pytest.raises(ServerUnavailable, match=r"next try in 0\.5 s"):
+            await call(member)
 
 
 async def test_a_server_that_dies_again_and_again_is_started_five_times_a_minute(clock: Clock):

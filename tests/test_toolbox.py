@@ -271,6 +271,16 @@ async def test_a_wire_name_does_not_change_when_servers_come_and_go():
         assert [entry.wire_name for entry in together.tools][2:] == before
 
 
+async def test_a_wire_name_that_is_taken_is_refused_loudly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("interlock.names.wire_name", lambda _server, _name: "same")
+    async with box_of(a=served("x"), b=served("x")) as toolbox:
+        assert addresses(toolbox) == ["a:x"]
+        assert toolbox.find("same").address == "a:x"
+    assert "tool b:x has the wire name of another one" in caplog.text
+
+
 # Calling
 
 
