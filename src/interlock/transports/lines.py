@@ -14,8 +14,7 @@ class LineSplitter:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._parts: list[bytes] = []  # the beginning of a line whose end has not come
-        self._size = 0
+        self._begun = bytearray()  # a line whose end has not come
 
     def feed(self, data: bytes) -> list[bytes]:
         """Add bytes and take the lines that are now complete. Blank lines are left out.
@@ -25,17 +24,17 @@ class LineSplitter:
                 What follows it cannot be framed any more.
         """
         *ended, rest = data.split(b"\n")
-        if ended and self._parts:
-            self._parts.append(ended[0])
-            ended[0] = b"".join(self._parts)
-            self._parts.clear()
-            self._size = 0
-        if rest:
-            self._parts.append(rest)
-            self._size += len(rest)
+        if ended and self._begun:
+            self._begun += ended[0]
+            ended[0] = bytes(self._begun)
+            self._begun = bytearray()
+        self._begun += rest
         longest = max(map(len, ended), default=0)
-        if max(longest, self._size) > self._max_bytes:
-            size = max(longest, self._size) / 2**20
+        if max(longest, len(self._begun)) > self._max_bytes:
+            size = max(longest, len(self._begun)) / 2**20
             limit = self._max_bytes / 2**20
             raise MessageTooLarge(f"message of over {size:.1f} MiB; the limit is {limit:g} MiB")
+        split_end = ended and ended[0].endswith(b"\r")  # "\r" came before, "\n" just now
+        if b"" not in ended and b"\r" not in data and not split_end:
+            return ended
         return [line.removesuffix(b"\r") for line in ended if line and line != b"\r"]

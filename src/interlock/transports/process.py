@@ -122,8 +122,8 @@ class Process:
             os.close(self._pidfd)
             self._pidfd = None
         self.code = self._popen.wait()
+        self.exited.set()  # first, as `end` waits for it whatever `on_exit` does
         self._on_exit()
-        self.exited.set()
 
     # Ending
 

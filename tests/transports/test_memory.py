@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from interlock.errors import ConnectionClosed, InterlockError
+from interlock.transports.memory import MemoryTransport
+
+
+class Ear:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.losses: list[InterlockError] = []
+
+    def frames_received(self, frames: list[bytes]) -> None:
+        self.frames += frames
+
+    def connection_lost(self, error: InterlockError) -> None:
+        self.losses.append(error)
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_frames_arrive_in_order_and_not_in_the_same_turn():
+    one, other = MemoryTransport.pair()
+    ear = Ear()
+    await one.open(Ear())
+    await other.open(ear)
+    one.send([b"1", b"2"])
+    one.send([b"3"])
+    assert ear.frames == []
+    await turn()
+
+    assert ear.frames == [b"1", b"2", b"3"]
+
+
+async def test_what_comes_before_the_opening_is_kept():
+    one, other = MemoryTransport.pair()
+    await one.open(Ear())
+    one.send([b"early"])
+    await turn()
+    ear = Ear()
+    await other.open(ear)
+
+    assert ear.frames == [b"early"]
+
+
+async def test_the_other_end_learns_of_the_end_once_and_this_one_not_at_all():
+    one, other = MemoryTransport.pair()
+    ours, theirs = Ear(), Ear()
+    await one.open(ours)
+    await other.open(theirs)
+    one.send([b"last words"])
+    await one.close()
+    await one.close()
+    await turn()
+
+    assert theirs.frames == [b"last words"]
+    assert [type(loss) for loss in theirs.losses] == [ConnectionClosed]
+    assert ours.losses == []
+
+
+async def test_after_the_end_frames_are_dropped():
+    one, other = MemoryTransport.pair()
+    ours, theirs = Ear(), Ear()
+    await one.open(ours)
+    await other.open(theirs)
+    await one.close()
+    one.send([b"too late"])
+    other.send([b"nobody is here"])
+    await turn()
+
+    assert (ours.frames, theirs.frames) == ([], [])
+
+
+async def test_an_end_whose_other_end_has_gone_cannot_be_opened():
+    one, other = MemoryTransport.pair()
+    await one.close()
+    await turn()
+    with pytest.raises(ConnectionClosed):
+        await other.open(Ear())

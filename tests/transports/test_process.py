@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from interlock.errors import SpawnError
+from interlock.transports.guardian import own_mark
+from interlock.transports.process import Process, marked
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+@asynccontextmanager
+async def shell(
+    script: str, *, on_exit: Callable[[], None] = lambda: None
+) -> AsyncIterator[Process]:
+    """Run a shell script, which has said "ready", and end it."""
+    started = Process.spawn(
+        ["sh", "-c", f"echo ready; {script}"], on_exit=on_exit, env={"PATH": os.environ["PATH"]}
+    )
+    try:
+        await readable(started.stdout)
+        yield started
+    finally:
+        await started.end()
+
+
+async def readable(pipe: int) -> None:
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pipe, event.set)
+    await event.wait()
+    loop.remove_reader(pipe)
+
+
+async def test_a_process_leads_a_session_of_its_own():
+    async with shell("cat") as started:
+        assert os.getsid(started.id) == os.getpgid(started.id) == started.id
+
+
+async def test_the_exit_code_is_known_when_it_is_told():
+    codes: list[int | None] = []
+    async with shell("read line; exit 7", on_exit=lambda: codes.append(started.code)) as started:
+        os.write(started.stdin, b"\n")
+        await started.exited.wait()
+        assert codes == [7]
+
+
+async def test_an_end_does_not_wait_for_a_listener_that_failed(nothing_is_left: list[object]):
+    def fail() -> None:
+        raise ValueError("no")
+
+    async with shell("exit 0", on_exit=fail) as started:
+        await started.exited.wait()
+    assert len(nothing_is_left) == 1
+    nothing_is_left.clear()
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("cat", 0),  # leaves at the end of input
+        ("trap 'exit 9' TERM; while :; do sleep 0.01; done", 9),
+        ("exec sleep 100", -signal.SIGTERM),
+        ("trap '' TERM; while :; do sleep 0.01; done", -signal.SIGKILL),
+    ],
+)
+async def test_each_step_of_the_end_is_taken_only_when_needed(script: str, code: int):
+    async with shell(script) as started:
+        pass
+
+    assert started.code == code
+
+
+async def test_ending_twice_is_ending_once():
+    async with shell("cat") as started:
+        await started.end()
+        await started.end()
+
+    assert started.code == 0
+
+
+async def test_what_it_started_goes_gently_if_it_can(tmp_path: Path):
+    """An orphan in another session gets a TERM and may tidy up before it goes."""
+    tidied = tmp_path / "tidied"
+    orphan = f"trap 'echo > {tidied}; exit' TERM; echo; while :; do sleep 0.01; done"
+    async with shell(f'read -r line; (setsid sh -c "{orphan}" &); exec cat') as started:
+        os.read(started.stdout, 100)
+        os.write(started.stdin, b"\n")
+        await readable(started.stdout)
+    assert started.code == 0
+    assert tidied.exists()
+
+
+async def test_a_process_that_starts_more_while_it_is_ended_is_ended_too():
+    more = "trap '' TERM HUP; (setsid sleep 100 &); (setsid sleep 100 &); sleep 100"
+    async with shell(f"trap '{more}' TERM; while :; do sleep 0.01; done") as started:
+        pass
+
+    assert marked(own_mark(), exactly=False) == []
+    assert started.code == -signal.SIGKILL
+
+
+async def test_marks_tell_processes_apart():
+    async with shell("exec cat") as one, shell("exec cat") as other:
+        assert sorted(marked(own_mark(), exactly=False)) == sorted([one.id, other.id])
+        assert marked(one._mark) == [one.id]
+        assert marked(one._mark[:-1]) == []
+
+
+async def test_a_process_cannot_take_the_mark_of_another_away():
+    """Our mark comes last, whatever the configured environment says."""
+    name = own_mark().partition("=")[0]
+    started = Process.spawn(
+        [sys.executable, "-c", "input()"],
+        on_exit=lambda: None,
+        env={name: "forged"},
+    )
+    try:
+        assert started.id in marked(own_mark(), exactly=False)
+    finally:
+        await started.end()
+
+
+async def test_nothing_is_started_when_it_cannot_be():
+    with pytest.raises(SpawnError):
+        Process.spawn(["no-such-program"], on_exit=lambda: None, env={})
+    with pytest.raises(SpawnError):
+        Process.spawn([sys.executable], on_exit=lambda: None, env={}, cwd="/no/such/folder")

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge, ServerExited
+from interlock.transports.stdio import StdioTransport
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+class Ear:
+    """Keeps what it is told, and can be waited for."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.lost: asyncio.Future[InterlockError] = asyncio.get_running_loop().create_future()
+        self.heard = asyncio.Event()
+
+    def frames_received(self, frames: list[bytes]) -> None:
+        self.frames += frames
+        self.heard.set()
+
+    def connection_lost(self, error: InterlockError) -> None:
+        self.lost.set_result(error)  # which may be done only once
+
+    async def first(self, count: int) -> list[bytes]:
+        while len(self.frames) < count:
+            self.heard.clear()
+            await self.heard.wait()
+        return self.frames
+
+
+def shell(script: str, **options: int) -> StdioTransport:
+    return StdioTransport(["sh", "-c", script], **options)
+
+
+async def test_frames_go_as_lines_and_lines_come_as_frames():
+    transport, ear = shell("cat"), Ear()
+    await transport.open(ear)
+    transport.send([b"1", b"2"])
+    transport.send([b"3"])
+
+    assert await ear.first(3) == [b"1", b"2", b"3"]
+    await transport.close()
+    assert not ear.lost.done()
+
+
+async def test_sending_never_waits_and_keeps_the_order():
+    transport, ear = shell("read -r first; exec cat"), Ear()
+    await transport.open(ear)
+    frames = [b"%d:" % each + b"x" * 300_000 for each in range(40)]
+    for frame in [b"go", *frames]:
+        transport.send([frame])
+    try:
+        assert await ear.first(40) == frames
+    finally:
+        await transport.close()
+
+
+async def test_the_end_is_told_after_the_last_line_with_code_and_stderr():
+    transport, ear = shell("echo said; echo why >&2; exit 4"), Ear()
+    await transport.open(ear)
+    error = await ear.lost
+
+    assert ear.frames == [b"said"]
+    assert isinstance(error, ServerExited)
+    assert (error.code, error.stderr) == (4, "why\n")
+    assert str(error) == "'sh' exited with code 4: why"
+    await transport.close()
+
+
+async def test_half_a_line_at_the_end_is_no_line():
+    transport, ear = shell("echo whole; printf half"), Ear()
+    await transport.open(ear)
+    await ear.lost
+
+    assert ear.frames == [b"whole"]
+    await transport.close()
+
+
+async def test_nothing_is_told_after_a_line_that_is_too_long():
+    transport = shell("echo 12345678901; echo 1; exec cat", max_frame_bytes=10)
+    ear = Ear()
+    await transport.open(ear)
+    error = await ear.lost
+    transport.send([b"dropped"])
+    await transport.close()
+
+    assert isinstance(error, MessageTooLarge)
+    assert ear.frames == []
+
+
+async def test_a_closed_output_is_a_loss_even_if_the_server_lives():
+    transport, ear = shell("exec >&-; exec sleep 100"), Ear()
+    await transport.open(ear)
+    error = await ear.lost
+
+    assert type(error) is ConnectionClosed
+    await transport.close()
+
+
+async def test_a_closed_input_is_a_loss_when_something_is_sent():
+    transport, ear = shell("exec <&-; echo ready; exec sleep 100"), Ear()
+    await transport.open(ear)
+    await ear.first(1)
+    transport.send([b"x"])
+    transport.send([b"y"])
+    error = await ear.lost
+
+    assert type(error) is ConnectionClosed
+    await transport.close()
+
+
+async def test_after_closing_frames_are_dropped_and_nothing_is_told():
+    transport, ear = shell("cat"), Ear()
+    await transport.open(ear)
+    await asyncio.gather(*(transport.close() for _ in range(3)))
+    transport.send([b"late"])
+    await transport.close()
+
+    assert ear.frames == []
+    assert not ear.lost.done()
+
+
+async def test_a_transport_that_was_never_opened_closes():
+    transport = StdioTransport([sys.executable])
+    await transport.close()
+
+    assert transport.process_id is None
+
+
+async def test_only_the_end_of_stderr_is_kept_and_bytes_that_are_no_text_are_marked():
+    script = "head -c 1000000 /dev/zero | tr '\\0' e >&2; printf '\\377 end' >&2"
+    transport, ear = shell(script), Ear()
+    await transport.open(ear)
+    await ear.lost
+
+    assert len(transport.stderr) <= 256 * 1024
+    assert transport.stderr.endswith("eee\ufffd end")
+    await transport.close()
