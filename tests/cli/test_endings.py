@@ -127,6 +127,17 @@ def test_a_terminal_that_goes_away_ends_the_conversation(terminal, servers, scri
     assert of(id) == []
 
 
+def test_ended_at_the_prompt_the_terminal_is_left_in_order(terminal, servers, script):
+    servers()
+    chat = terminal("chat", "--model", script("Yes."))
+    chat.expect(PROMPT)
+    os.kill(chat.id, signal.SIGTERM)
+
+    assert chat.leave() == 143
+    assert chat.seen.rindex("\x1b[?2004l") > chat.seen.rindex(PROMPT)
+    assert of(chat.id) == []
+
+
 def test_the_reader_of_an_answer_may_leave(program, servers, script):
     servers()
     read, write = os.pipe()

@@ -79,16 +79,16 @@ async def _answer(
     conversation: str | None,
 ) -> None:
     from interlock.cli.screen import Screen
-    from interlock.cli.session import open_session
+    from interlock.cli.chatting import open_chat
 
     screen = Screen()
     with screen.turn():
-        async with open_session(servers, model=model, conversation=conversation) as session:
-            if session.toolbox is not None:
-                sources.warn_of_failed(session.toolbox)
-            async with aclosing(session.ask(prompt)) as events:
+        async with open_chat(servers, model=model, conversation=conversation) as opened:
+            if opened.toolbox is not None:
+                sources.warn_of_failed(opened.toolbox)
+            async with aclosing(opened.ask(prompt)) as events:
                 async for event in events:
                     screen.show(event)
-    kept = session.kept.conversation
+    kept = opened.kept.conversation
     if kept is not None and is_terminal(sys.stderr):
         say(f"continue with: interlock chat --conversation {kept.id}")

@@ -137,6 +137,7 @@ class LiveTalk:
         self._live: Live | None = None
         self._running: dict[str, str] = {}  # call id -> its line
         self._thought = ""
+        self._told = False  # results stand right above
         self._spinner = Spinner("dots", style="cyan")
 
     def think(self, thought: str = "") -> None:
@@ -159,6 +160,7 @@ class LiveTalk:
         self._console.print(text, soft_wrap=True)
         for result in excerpt(event.result, max(20, self._console.width - 4)):
             self._console.print(Text(f"  {result}", style="dim"), no_wrap=True, overflow="ellipsis")
+        self._told = True
 
     def pause(self) -> None:
         """Take the spinner away."""
@@ -167,6 +169,9 @@ class LiveTalk:
             live.stop()
         for line in self._running.values():
             self._console.print(Text.assemble(("✗ ", "red"), line, ("  stopped", "dim")))
+        if self._told:
+            self._console.print()
+        self._told = False
         self._running.clear()
         self._thought = ""
 

@@ -17,7 +17,7 @@ from interlock import __version__
 from interlock.cli import sources
 from interlock.cli.running import on_interrupt
 from interlock.cli.screen import Screen
-from interlock.cli.session import Session, open_session
+from interlock.cli.chatting import Chat, open_chat
 from interlock.cli.terminal import complain, safe_line, say, warn
 from interlock.cli.tools import rows
 from interlock.config import ServerConfig
@@ -48,22 +48,22 @@ async def converse(
 
     Raises:
         MissingExtra: The line editor is not installed.
-        InterlockError: As `open_session`.
+        InterlockError: As `open_chat`.
     """
     lines = _lines()
     screen = Screen()
     with screen.turn():
-        async with open_session(servers, model=model, conversation=conversation) as session:
+        async with open_chat(servers, model=model, conversation=conversation) as chat:
             screen.rest()
-            if session.toolbox is not None:
-                sources.warn_of_failed(session.toolbox)
-            say(_greeting(session))
-            await _Conversation(session, screen).run(lines)
+            if chat.toolbox is not None:
+                sources.warn_of_failed(chat.toolbox)
+            say(_greeting(chat))
+            await _Conversation(chat, screen).run(lines)
 
 
 class _Conversation:
-    def __init__(self, session: Session, screen: Screen) -> None:
-        self._session = session
+    def __init__(self, chat: Chat, screen: Screen) -> None:
+        self._chat = chat
         self._screen = screen
         self._states = self._states_now()
 
@@ -94,7 +94,7 @@ class _Conversation:
         elif command == "/model":
             await self._model(rest.strip())
         elif command == "/new":
-            self._session.begin_anew()
+            self._chat.begin_anew()
             say("a new conversation")
         elif command == "/help":
             say("\n".join(f"{name:8} {text}" for name, text in COMMANDS.items()))
@@ -117,7 +117,7 @@ class _Conversation:
         say("")
 
     def _states_now(self) -> dict[str, tuple[str, str]]:
-        toolbox = self._session.toolbox
+        toolbox = self._chat.toolbox
         found = toolbox.status.values() if toolbox else ()
         return {each.name: (each.state, each.reason) for each in found}
 
@@ -129,12 +129,12 @@ class _Conversation:
 
     async def _show_turn(self, text: str) -> None:
         with self._screen.turn():
-            async with aclosing(self._session.ask(text)) as events:
+            async with aclosing(self._chat.ask(text)) as events:
                 async for event in events:
                     self._screen.show(event)
 
     def _list_tools(self) -> None:
-        toolbox = self._session.toolbox
+        toolbox = self._chat.toolbox
         if toolbox is None or not toolbox.tools:
             say("no tools")
             return
@@ -146,8 +146,8 @@ class _Conversation:
 
     async def _model(self, name: str) -> None:
         if name:
-            await self._session.change_model(name)
-        say(f"model {safe_line(self._session.model.name)}")
+            await self._chat.change_model(name)
+        say(f"model {safe_line(self._chat.model.name)}")
 
 
 def _is_ending() -> bool:
@@ -155,12 +155,12 @@ def _is_ending() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _greeting(session: Session) -> str:
-    parts = [f"interlock {__version__}", safe_line(session.model.name)]
-    if session.toolbox is not None:
-        parts.append(f"{len(session.toolbox.tools)} tools")
-    if (kept := session.kept.conversation) is not None:
-        parts.append(f"{len(session.messages)} messages of {safe_line(kept.title, 40)!r}")
+def _greeting(chat: Chat) -> str:
+    parts = [f"interlock {__version__}", safe_line(chat.model.name)]
+    if chat.toolbox is not None:
+        parts.append(f"{len(chat.toolbox.tools)} tools")
+    if (kept := chat.kept.conversation) is not None:
+        parts.append(f"{len(chat.messages)} messages of {safe_line(kept.title, 40)!r}")
     return " · ".join([*parts, "/help"])
 
 

@@ -103,7 +103,7 @@ class Kept:
             warn(f"conversation not kept: {error}")
 
 
-class Session:
+class Chat:
     """An open chat. `messages` is valid for every provider whenever no answer is under way."""
 
     def __init__(
@@ -144,9 +144,9 @@ class Session:
 
 
 @asynccontextmanager
-async def open_session(
+async def open_chat(
     servers: Mapping[str, ServerConfig] | None, *, model: str | None, conversation: str | None
-) -> AsyncIterator[Session]:
+) -> AsyncIterator[Chat]:
     """Open a chat; everything is closed on the way out.
 
     Args:
@@ -170,10 +170,10 @@ async def open_session(
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         kept, messages = keeping.result()
-        session = Session(choosing.result(), toolbox, kept, messages)
-        stack.push_async_callback(lambda: session.model.close())
-        await kept.note_model(session.model.name)
-        yield session
+        chat = Chat(choosing.result(), toolbox, kept, messages)
+        stack.push_async_callback(lambda: chat.model.close())
+        await kept.note_model(chat.model.name)
+        yield chat
 
 
 async def _open_kept(stack: AsyncExitStack, id: str | None) -> _Opened:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.session import Kept, open_session
+from interlock.cli.chatting import Kept, open_chat
 from interlock.errors import ModelUnavailable, StoreError
 from interlock.messages import AssistantMessage, UserMessage
 from interlock.store import Conversation, Store
@@ -61,26 +61,26 @@ async def test_a_conversation_without_a_place_gets_one_later():
 
 
 async def test_a_model_that_is_not_there_leaves_the_old_one(script):
-    async with open_session(None, model=script("Yes."), conversation=None) as session:
-        old = session.model
+    async with open_chat(None, model=script("Yes."), conversation=None) as chat:
+        old = chat.model
         with pytest.raises(ModelUnavailable):
-            await session.change_model("nobody:x")
+            await chat.change_model("nobody:x")
 
-        assert session.model is old
-        assert [event async for event in session.ask("x")]
+        assert chat.model is old
+        assert [event async for event in chat.ask("x")]
 
 
 async def test_another_model_is_kept_with_the_conversation(script, tmp_path: Path):
     other = tmp_path / "other.json"
     other.write_text('[{"content": "Two."}]')
-    async with open_session(None, model=script("One."), conversation=None) as session:
-        assert [event async for event in session.ask("a")]
-        await session.change_model(f"scripted:{other}")
-        assert [event async for event in session.ask("b")]
-        first = session.kept.conversation
-        session.begin_anew()
-        assert session.messages == []
-        assert session.kept.conversation is None
+    async with open_chat(None, model=script("One."), conversation=None) as chat:
+        assert [event async for event in chat.ask("a")]
+        await chat.change_model(f"scripted:{other}")
+        assert [event async for event in chat.ask("b")]
+        first = chat.kept.conversation
+        chat.begin_anew()
+        assert chat.messages == []
+        assert chat.kept.conversation is None
     async with Store.open() as store:
         assert first is not None
         assert (await store.resolve(first.id)).model == f"scripted:{other}"
