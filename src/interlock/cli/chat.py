@@ -78,8 +78,8 @@ async def _answer(
     model: str | None,
     conversation: str | None,
 ) -> None:
-    from interlock.cli.screen import Screen
     from interlock.cli.chatting import open_chat
+    from interlock.cli.screen import Screen
 
     screen = Screen()
     with screen.turn():

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from interlock import __version__
 from interlock.cli import sources
+from interlock.cli.chatting import Chat, open_chat
 from interlock.cli.running import on_interrupt
 from interlock.cli.screen import Screen
-from interlock.cli.chatting import Chat, open_chat
 from interlock.cli.terminal import complain, safe_line, say, warn
 from interlock.cli.tools import rows
 from interlock.config import ServerConfig
