@@ -65,6 +65,10 @@ class Link(Protocol):
         """
         ...
 
+    def close_stream(self, retry_ms: int) -> None:
+        """Let go of the client's connection, where it can come back for the answer."""
+        ...
+
 
 class Question(Struct, frozen=True):
     """Something to ask the client; made by `elicitation`, `sampling` and `roots_list`."""
@@ -204,6 +208,21 @@ class Context(Struct, eq=False, kw_only=True):
     def _send(self, method: str, params: bytes) -> None:
         if not self.finished:  # nothing may follow the answer
             self.link.notify(method, params)
+
+    def close_stream(self, retry_ms: int = 1000) -> None:
+        """Let the client's connection go while the work goes on; it comes back for the rest.
+
+        For work that takes longer than connections live. Legacy clients over HTTP know this
+        since 2025-11-25; for others nothing happens.
+
+        Args:
+            retry_ms: Milliseconds after which the client shall come back.
+        """
+        self.loop.call_soon_threadsafe(self._close_stream, retry_ms)
+
+    def _close_stream(self, retry_ms: int) -> None:
+        if not self.finished:
+            self.link.close_stream(retry_ms)
 
     # Asking
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from interlock.server.catalogue import Catalogue
 from interlock.server.listeners import Listeners
@@ -26,7 +26,11 @@ from interlock.server.resources import (
 from interlock.server.sealing import Seal
 from interlock.server.tools import ServedTool, ToolOptions, Workers
 from interlock.transports import Transport
-from interlock.types import Icon, Implementation
+from interlock.types import Icon, Implementation, JsonObject
+
+if TYPE_CHECKING:
+    from interlock.server.http.endpoint import Endpoint
+    from interlock.server.http.options import HttpKeywords
 
 Middleware = Callable[[Handler], Handler]
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -223,6 +227,23 @@ class Server:
         self._peers.add(task)
         task.add_done_callback(self._peers.discard)
         return theirs
+
+    def asgi(self, **options: Unpack[HttpKeywords]) -> Endpoint:
+        """Make an ASGI application: both eras on one path, `/mcp` unless told otherwise.
+
+        Any ASGI server runs it; FastAPI and Starlette mount it under any prefix. The lifespan
+        is entered when the application starts, or else before the first request. See
+        `HttpOptions` for what can be told.
+        """
+        from interlock.server.http.endpoint import Endpoint
+        from interlock.server.http.options import HttpOptions
+
+        return Endpoint(self, HttpOptions(**options))
+
+    def input_schema(self, tool: str) -> JsonObject | None:
+        """Give the input schema of a tool; None when there is no such tool."""
+        served = self._catalogue.tools.get(tool)
+        return None if served is None else served.definition.input_schema
 
     def close(self) -> None:
         """Let the worker threads go. Calls that run in them are left to end."""

@@ -89,3 +89,6 @@ class Peer:
     async def ask(self, method: str, params: bytes, *, timeout: float = ASK_TIMEOUT) -> Raw:
         """Ask a legacy client."""
         return await self._connection.request(method, params, timeout=timeout, hard_timeout=timeout)
+
+    def close_stream(self, retry_ms: int) -> None:
+        """Do nothing: this connection is all there is."""

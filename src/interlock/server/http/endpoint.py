@@ -1,0 +1,185 @@
+"""A server as an ASGI application: both eras on one path."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from interlock import envelope
+from interlock.errors import AuthError, ParseError
+from interlock.revisions import LEGACY
+from interlock.server import Server
+from interlock.server.http import modern
+from interlock.server.http.exchange import Exchange, Patience
+from interlock.server.http.guard import Guard
+from interlock.server.http.legacy import Legacy
+from interlock.server.http.modern import Modern
+from interlock.server.http.options import HttpOptions
+from interlock.server.http.replies import (
+    ClientGone,
+    Receive,
+    Refusal,
+    Scope,
+    Send,
+    refuse,
+    reply,
+    reply_empty,
+)
+from interlock.server.http.sessions import Sessions
+
+_log = logging.getLogger("interlock.server.http")
+
+
+class Endpoint:
+    """An ASGI application. Arguments: see `Server.asgi`."""
+
+    def __init__(self, server: Server, options: HttpOptions) -> None:
+        self._server = server
+        self._path = "/" + options.path.strip("/")
+        self._guard = Guard(options.hosts, options.origins, options.cors)
+        self._auth = options.bearer
+        self._max_body_bytes = options.max_body_bytes
+        self._patience = Patience()
+        self.sessions = Sessions(options)
+        self._modern = Modern(server, options, self._patience)
+        self._legacy = Legacy(server, options, self.sessions)
+        self._runner: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http":
+            await self._serve_other(scope, receive, send)
+            return
+        if self._runner is None:
+            await self.open()
+        exchange = Exchange(scope, receive, send)
+        try:
+            await self._serve(exchange)
+        except ClientGone:
+            pass
+        except Refusal as refusal:
+            await refuse(send, refusal, exchange.extra)
+        except AuthError as error:
+            await refuse(send, _unauthorized(error), exchange.extra)
+        except ParseError as error:
+            await refuse(send, Refusal(400, str(error), error.code), exchange.extra)
+
+    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _serve(self, exchange: Exchange) -> None:
+        self._guard.check(exchange)
+        path = self._path_of(exchange)
+        if path != self._path:
+            if self._auth is not None and self._is_metadata(exchange):
+                await reply(exchange.send, 200, self._auth.metadata(), exchange.extra)
+                return
+            raise Refusal(404, "nothing is served at this path")
+        method = exchange.scope["method"]
+        if self._auth is not None and method != "OPTIONS":
+            exchange.principal = await self._auth.principal_of(exchange.all(b"authorization"))
+        if method == "POST":
+            await self._post(exchange)
+        elif method == "OPTIONS" and (headers := self._guard.preflight(exchange)) is not None:
+            await reply_empty(exchange.send, 204, headers)
+        elif method in ("GET", "DELETE") and self._is_legacy(exchange):
+            await (self._legacy.open if method == "GET" else self._legacy.end)(exchange)
+        else:
+            raise Refusal(405, f"{method[:20]} is not allowed here", headers=[(b"allow", b"POST")])
+
+    @staticmethod
+    def _path_of(exchange: Exchange) -> str:
+        """The path below the place where the application is mounted."""
+        path: str = exchange.scope["path"]
+        root: str = exchange.scope.get("root_path", "")
+        if root and path.startswith(root):
+            path = path[len(root) :]
+        return "/" + path.strip("/")
+
+    def _is_metadata(self, exchange: Exchange) -> bool:
+        path = exchange.scope["path"]
+        return (
+            self._auth is not None
+            and exchange.scope["method"] == "GET"
+            and path == self._auth.metadata_path
+        )
+
+    @staticmethod
+    def _is_legacy(exchange: Exchange) -> bool:
+        version = exchange.header(b"mcp-protocol-version")
+        if b"mcp-session-id" not in exchange.headers:
+            return False
+        return version is None or version in LEGACY
+
+    async def _post(self, exchange: Exchange) -> None:
+        exchange.check_json()
+        body = await exchange.read_body(self._max_body_bytes, self._patience)
+        version = exchange.header(b"mcp-protocol-version")
+        if body.lstrip()[:1] == b"[" and (version is None or version in LEGACY):
+            await self._legacy.serve_batch(exchange, body)
+            return
+        message = envelope.decode(body)
+        params = modern.params_of(message)
+        if modern.is_modern(params, version):
+            await self._modern.serve(exchange, message, params)
+        else:
+            await self._legacy.serve(exchange, message)
+
+    # Running
+
+    async def open(self) -> None:
+        """Enter the server's lifespan; without a lifespan of the host, on the first request."""
+        if self._runner is None:
+            ready = asyncio.get_running_loop().create_future()
+            self._runner = asyncio.create_task(self._run(ready))
+            try:
+                await ready
+            except BaseException:
+                self._runner = None
+                raise
+
+    async def _run(self, ready: asyncio.Future[None]) -> None:
+        try:
+            async with self._server.running():
+                self._stop.clear()
+                if not ready.done():
+                    ready.set_result(None)
+                await self._stop.wait()
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    async def close(self) -> None:
+        """End sessions and streams, and leave the server's lifespan."""
+        self._modern.close()
+        self.sessions.close()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            self._stop.set()
+            await runner
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            starting = message["type"] == "lifespan.startup"
+            event = "startup" if starting else "shutdown"
+            try:
+                await (self.open() if starting else self.close())
+            except Exception:
+                _log.exception("%s failed", event)
+                await send({"type": f"lifespan.{event}.failed", "message": "see the log"})
+                return
+            await send({"type": f"lifespan.{event}.complete"})
+            if not starting:
+                return
+
+
+def _unauthorized(error: AuthError) -> Refusal:
+    challenge = [(b"www-authenticate", error.challenge.encode())] if error.challenge else []
+    return Refusal(error.status, str(error), headers=challenge)

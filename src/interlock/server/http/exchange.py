@@ -1,0 +1,212 @@
+"""One HTTP request on its way in: its headers, its body within bounds, and who asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from interlock.context import Principal
+from interlock.server.http.replies import ClientGone, Header, Receive, Refusal, Scope, Send
+
+BODY_DEADLINE = 30.0  # seconds for the whole body
+
+# Given twice, the first and the last one could be seen by different programs.
+_SINGLE = frozenset((b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id"))
+
+
+class Exchange:
+    """A request and its way back.
+
+    Attributes:
+        headers: By lower-case name; of a name given twice, the last one.
+        repeated: Names given twice.
+        principal: Who asks, once that was proven.
+        extra: Headers for every reply.
+
+    Raises:
+        Refusal: 400; a header that must be single is there twice.
+    """
+
+    __slots__ = ("extra", "headers", "principal", "receive", "repeated", "scope", "send")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        raw: list[Header] = scope["headers"]
+        self.headers: dict[bytes, bytes] = dict(raw)
+        self.repeated: frozenset[bytes] = frozenset()
+        self.principal: Principal | None = None
+        self.extra: list[Header] = []
+        if len(self.headers) != len(raw):
+            names = [name for name, _ in raw]
+            self.repeated = frozenset(name for name in names if names.count(name) > 1)
+
+    def check_single(self) -> None:
+        """Refuse what has a header twice that must be single."""
+        twice = self.repeated & _SINGLE
+        if twice:
+            raise Refusal(400, f"header given twice: {b', '.join(sorted(twice)).decode()}")
+
+    def header(self, name: bytes) -> str | None:
+        """Give a header's value without blanks around it."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1").strip(" \t")
+
+    def all(self, name: bytes) -> list[bytes]:
+        """Give every value of a header."""
+        if name not in self.repeated:
+            value = self.headers.get(name)
+            return [] if value is None else [value]
+        return [value for each, value in self.scope["headers"] if each == name]
+
+    def accepts(self, type: str) -> bool:
+        """Whether the client takes a media type; one that says nothing takes all."""
+        accept = self.headers.get(b"accept")
+        if accept is None:
+            return True
+        text = accept.decode("latin-1").lower()
+        if type in text and ";" not in text:
+            return True
+        main = type.partition("/")[0]
+        for part in text.split(","):
+            name, *parameters = (piece.strip() for piece in part.split(";"))
+            if name in ("*/*", type, f"{main}/*"):
+                quality = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+                return quality.strip("0.") != ""
+        return False
+
+    def check_json(self) -> None:
+        """Refuse a body that is not plain JSON; this also stops what any web page may send.
+
+        Raises:
+            Refusal: 415.
+        """
+        kind = self.headers.get(b"content-type", b"")
+        if kind != b"application/json":
+            name = kind.partition(b";")[0].strip(b" \t").lower()
+            if name != b"application/json":
+                raise Refusal(415, "Content-Type must be application/json")
+        if self.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+            raise Refusal(415, "compressed bodies are not accepted")
+
+    async def read_body(self, max_bytes: int, patience: Patience) -> bytes:
+        """Read the body, and stop as soon as it is over a bound.
+
+        Raises:
+            Refusal: 413 or 408.
+            ClientGone: It never came.
+        """
+        length = self.headers.get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > 18:
+            raise Refusal(400, "malformed Content-Length")
+        if int(length) > max_bytes:
+            raise _too_large(max_bytes)
+        alarm = Alarm(BODY_DEADLINE)
+        patience.add(alarm)
+        try:
+            message = await self.receive()
+            body: bytes = message.get("body", b"")
+            if message.get("more_body"):
+                parts = [body]
+                size = len(body)
+                while message.get("more_body") and size <= max_bytes:
+                    message = await self.receive()
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                body = b"".join(parts)
+        except asyncio.CancelledError:
+            if not alarm.rang:
+                raise
+            alarm.task.uncancel()
+            raise Refusal(
+                408, f"no whole body within {BODY_DEADLINE:g} s", headers=_CLOSE
+            ) from None
+        finally:
+            patience.remove(alarm)
+            alarm.stop()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
+        return body
+
+
+_CLOSE: list[Header] = [(b"connection", b"close")]
+
+
+def _too_large(max_bytes: int) -> Refusal:
+    return Refusal(413, f"body of over {max_bytes} bytes", headers=_CLOSE)
+
+
+class Alarm:
+    """Cancels the task that made it, when its time is over."""
+
+    __slots__ = ("_seconds", "_timer", "rang", "task")
+
+    def __init__(self, seconds: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - an ASGI application runs in a task
+        self.task = task
+        self.rang = False
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def linger(self) -> None:
+        """Begin to count."""
+        self._timer = self.task.get_loop().call_later(self._seconds, self._ring)
+
+    def stop(self) -> None:
+        """Count no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        self.rang = True
+        self.task.cancel()
+
+
+class Lingering(Protocol):
+    """What `Patience` waits for."""
+
+    def linger(self) -> None:
+        """Take more time than most."""
+        ...
+
+
+class Patience:
+    """Tells what is still open after a moment. One timer serves all, so quick ones cost little.
+
+    Args:
+        tick: Seconds; `linger` of what was added is called after one to two of them.
+    """
+
+    def __init__(self, tick: float = 0.02) -> None:
+        self._tick = tick
+        self._young: dict[object, Callable[[], None]] = {}
+        self._old: dict[object, Callable[[], None]] = {}
+        self._armed = False
+
+    def add(self, waiting: Lingering) -> None:
+        """Begin to wait."""
+        self._young[waiting] = waiting.linger
+        if not self._armed:
+            self._arm()
+
+    def remove(self, waiting: Lingering) -> None:
+        """Wait no more."""
+        if self._young.pop(waiting, None) is None:
+            self._old.pop(waiting, None)
+
+    def _arm(self) -> None:
+        self._armed = True
+        asyncio.get_running_loop().call_later(self._tick, self._ticked)
+
+    def _ticked(self) -> None:
+        self._armed = False
+        late, self._old, self._young = self._old, self._young, {}
+        if self._old:
+            self._arm()
+        for linger in late.values():
+            linger()

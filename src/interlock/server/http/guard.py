@@ -1,0 +1,132 @@
+"""Who may reach the endpoint at all: decided before anything is read or kept.
+
+A page in a browser can make it send requests to servers on this machine. So on loopback both
+`Host` and `Origin` must be names of loopback, unless others are listed. Elsewhere `Host` is
+checked when hosts are listed; an `Origin` is only ever let through when it is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from interlock.server.http.exchange import Exchange
+from interlock.server.http.replies import Header, Refusal
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_ALLOWED_HEADERS = (
+    b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, "
+    b"Mcp-Session-Id, Last-Event-ID"
+)
+_MAX_REMEMBERED = 1000
+
+
+class Guard:
+    """The checks of every request.
+
+    Args:
+        hosts: Values of `Host` let through, with or without a port; "*" is any. None: names of
+            loopback, for connections to a loopback address.
+        origins: Values of `Origin` let through, such as "https://example.com"; "*" is any.
+        cors: Origins whose pages may read the replies; let through as well.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[str] | None,
+        origins: Sequence[str],
+        cors: Sequence[str],
+    ) -> None:
+        self._hosts = None if hosts is None else frozenset(each.lower() for each in hosts)
+        self._origins = frozenset((*origins, *cors))
+        self._cors = frozenset(cors)
+        self._good: set[tuple[bytes | None, bytes | None, object]] = set()
+
+    def check(self, exchange: Exchange) -> None:
+        """Check one request.
+
+        Raises:
+            Refusal: 403.
+        """
+        if exchange.repeated:
+            exchange.check_single()
+        server = exchange.scope.get("server")
+        address = server[0] if server else None
+        headers = exchange.headers
+        host, origin = headers.get(b"host"), headers.get(b"origin")
+        key = (host, origin, address)
+        if key not in self._good:
+            local = _is_loopback(address)
+            self._check_host(host, local)
+            self._check_origin(origin, local)
+            if len(self._good) >= _MAX_REMEMBERED:
+                self._good.clear()
+            self._good.add(key)
+        if self._cors and origin is not None:
+            exchange.extra += self._cors_headers(origin)
+
+    def _check_host(self, host: bytes | None, local: bool) -> None:
+        if self._hosts is None and not local:
+            return
+        allowed = frozenset(LOOPBACK) if self._hosts is None else self._hosts
+        name = "" if host is None else host.decode("latin-1").lower()
+        if "*" not in allowed and name not in allowed and _without_port(name) not in allowed:
+            raise Refusal(403, "this Host is not served here; list it: asgi(hosts=[...])")
+
+    def _check_origin(self, origin: bytes | None, local: bool) -> None:
+        if origin is None or "*" in self._origins:
+            return
+        text = origin.decode("latin-1")
+        if text in self._origins:
+            return
+        parts = urlsplit(text) if local else None
+        if (
+            parts is not None
+            and parts.scheme in ("http", "https")
+            and _without_port(parts.netloc.lower()) in LOOPBACK
+        ):
+            return
+        raise Refusal(403, "this Origin is not let in; list it: asgi(origins=[...])")
+
+    # CORS
+
+    def preflight(self, exchange: Exchange) -> list[Header] | None:
+        """Give the headers that a browser asks for; None when it has no business here."""
+        if not exchange.extra or b"access-control-request-method" not in exchange.headers:
+            return None
+        wanted = exchange.headers.get(b"access-control-request-headers", b"")
+        custom = [
+            name
+            for each in wanted.split(b",")
+            if (name := each.strip()).lower().startswith(b"mcp-param-") and name.isascii()
+        ]
+        return [
+            *exchange.extra,
+            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            (b"access-control-allow-headers", b", ".join([_ALLOWED_HEADERS, *custom])),
+            (b"access-control-max-age", b"600"),
+        ]
+
+    def _cors_headers(self, origin: bytes) -> list[Header]:
+        if "*" not in self._cors and origin.decode("latin-1") not in self._cors:
+            return []
+        return [
+            (b"access-control-allow-origin", origin),
+            (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate"),
+            (b"vary", b"Origin"),
+        ]
+
+
+def _without_port(name: str) -> str:
+    host, colon, port = name.rpartition(":")
+    return host if colon and port.isdecimal() and not host.endswith(":") else name
+
+
+def _is_loopback(address: object) -> bool:
+    if address == "localhost":
+        return True
+    try:
+        return ip_address(str(address)).is_loopback
+    except ValueError:
+        return False

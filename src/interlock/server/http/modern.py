@@ -1,0 +1,311 @@
+"""Requests of the modern era: each one for itself, checked in a fixed order, then answered.
+
+A request is answered in the task that brought it, as JSON. What it tells on its way turns the
+reply into a stream; so does a long silence, as connections are kept alive by what is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from interlock import envelope, revisions
+from interlock.context import Context
+from interlock.envelope import Envelope, encode
+from interlock.errors import CapabilityError, InterlockError, ParseError, RemoteError, to_wire
+from interlock.protocol import Request
+from interlock.server import Server, eras
+from interlock.server.http import headers
+from interlock.server.http.exchange import Exchange, Patience
+from interlock.server.http.options import HttpOptions
+from interlock.server.http.replies import ClientGone, Refusal, refuse, reply, reply_empty
+from interlock.server.http.streams import Outlet, event, gone
+from interlock.types import JsonObject, RequestId
+
+_STATUS = {
+    revisions.PARSE_ERROR: 400,
+    revisions.INVALID_REQUEST: 400,
+    revisions.METHOD_NOT_FOUND: 404,
+    revisions.HEADER_MISMATCH: 400,
+    revisions.MISSING_CAPABILITY: 400,
+    revisions.UNSUPPORTED_VERSION: 400,
+}
+_EMPTY = Raw(b"{}")
+_log = logging.getLogger("interlock.server.http")
+
+
+class Params(Struct, gc=False):
+    """What the headers of a request repeat, and its metadata."""
+
+    meta: Any = field(name="_meta", default=UNSET)
+    name: Any = UNSET
+    uri: Any = UNSET
+    task_id: Any = field(name="taskId", default=UNSET)
+    arguments: Raw | UnsetType = UNSET
+
+
+_decode_params = msgspec.json.Decoder(Params).decode
+
+
+def params_of(message: Envelope) -> Params:
+    """Decode what the checks need.
+
+    Raises:
+        ParseError: `params` is not an object.
+    """
+    if message.params is UNSET:
+        return Params()
+    try:
+        return _decode_params(message.params)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"params: {error}", revisions.INVALID_PARAMS) from None
+
+
+def is_modern(params: Params, version: str | None) -> bool:
+    """Tell the era of a message: by its body, and only then by its header."""
+    if isinstance(params.meta, dict) and revisions.VERSION_KEY in params.meta:
+        return True
+    return version is not None and version not in revisions.LEGACY
+
+
+class Modern:
+    """Answers modern requests.
+
+    Args:
+        server: Whose answers.
+        options: How.
+        patience: Tells which requests take long.
+    """
+
+    def __init__(self, server: Server, options: HttpOptions, patience: Patience) -> None:
+        self._server = server
+        self._patience = patience
+        self.json_silence = options.json_silence
+        self.keep_alive = options.keep_alive
+        self._listen = options.listen
+        self._listening: set[ModernCall] = set()
+
+    async def serve(self, exchange: Exchange, message: Envelope, params: Params) -> None:
+        """Answer one message.
+
+        Raises:
+            Refusal: Before it is known to be a request.
+        """
+        if message.method is UNSET or message.id is None:
+            raise Refusal(400, "a request is needed: a method, and an id that is not null")
+        if message.id is UNSET:
+            _check_notification(exchange, params)
+            await reply_empty(exchange.send, 202, exchange.extra)
+            return
+        raw = _EMPTY if message.params is UNSET else message.params
+        request = Request(message.id, message.method, raw)
+        call = ModernCall(self, exchange, request.id)
+        try:
+            context = self._context(request, params, call)
+            result = await self._answer(request, context, call)
+        except ClientGone:
+            return
+        except asyncio.CancelledError:
+            raise
+        except Refusal as refusal:
+            await refuse(exchange.send, refusal, exchange.extra, request.id)
+        except BaseException as error:
+            await self._fail(call, request, error)
+        else:
+            await call.finish(200, envelope.result(request.id, result))
+
+    async def _fail(self, call: ModernCall, request: Request, error: BaseException) -> None:
+        if not isinstance(error, InterlockError):
+            _log.exception("answering %s failed", request.method)
+        code, text, data = to_wire(error)
+        status = 400 if isinstance(error, ParseError) else _STATUS.get(code, 200)
+        await call.finish(status, envelope.error(request.id, code, text, data))
+
+    def _context(self, request: Request, params: Params, call: ModernCall) -> Context:
+        """Check in the order that the specification's tests fix, and make the context."""
+        meta: JsonObject = {} if params.meta is UNSET else params.meta
+        if not isinstance(meta, dict):
+            raise Refusal(400, "_meta is not an object", revisions.INVALID_PARAMS)
+        try:
+            eras.check_modern(meta)
+        except InterlockError as error:
+            raise Refusal(400, str(error), revisions.INVALID_PARAMS) from None
+        headers.check(call.exchange, request.method, params, meta[revisions.VERSION_KEY])
+        try:
+            context = eras.modern_context(request, meta, call, call.exchange.principal)
+        except InterlockError as error:
+            code, text, data = to_wire(error)
+            raise Refusal(_STATUS.get(code, 400), text, code, data=data) from None
+        if request.method == "tools/call" and isinstance(params.name, str):
+            schema = self._server.input_schema(params.name)
+            if schema is not None:
+                headers.check_params(call.exchange, params.name, schema, params.arguments)
+        return context
+
+    async def _answer(self, request: Request, context: Context, call: ModernCall) -> bytes:
+        if request.method == "subscriptions/listen":
+            self._check_listen(call)
+            self._listening.add(call)
+        call.task = asyncio.current_task()
+        self._patience.add(call)
+        try:
+            result = await self._server.answer(request, context)
+        except asyncio.CancelledError:
+            if not call.is_over or call.task is None:
+                raise
+            call.task.uncancel()
+            await call.leave()
+            raise ClientGone from None
+        finally:
+            context.finished = True
+            self._patience.remove(call)
+            self._listening.discard(call)
+            call.stop_watching()
+        if request.method == "server/discover" and not self._listen:
+            return _without_changes(result)
+        return result
+
+    def _check_listen(self, call: ModernCall) -> None:
+        if not self._listen:
+            raise RemoteError(revisions.METHOD_NOT_FOUND, "subscriptions are switched off")
+        if not call.accepts_stream:
+            raise Refusal(406, "subscriptions/listen needs Accept: text/event-stream")
+
+    def close(self) -> None:
+        """End the streams of those who listen, in the words that they expect."""
+        for call in list(self._listening):
+            call.end_subscription()
+
+
+class ModernCall:
+    """One request and its way back. Also the `Link` of its handler."""
+
+    __slots__ = (
+        "_modern", "_outlet", "_silence", "_watch", "_writer", "accepts_stream", "exchange",
+        "id", "is_over", "task",
+    )  # fmt: skip
+
+    def __init__(self, modern: Modern, exchange: Exchange, id: RequestId) -> None:
+        self._modern = modern
+        self.exchange = exchange
+        self.id = id
+        self.accepts_stream = exchange.accepts("text/event-stream")
+        self.is_over = False  # the client has gone, or is told to go
+        self.task: asyncio.Task[Any] | None = None
+        self._outlet: Outlet | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._silence: asyncio.TimerHandle | None = None
+
+    # Link
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Tell the client; the reply is a stream from now on."""
+        outlet = self._stream()
+        if outlet is not None:
+            outlet.put(event(envelope.notification(method, params)))
+
+    async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:  # noqa: ARG002
+        """Refuse: a modern client is asked by the answer to its request."""
+        raise CapabilityError(f"{method}: a modern client answers no requests")
+
+    def close_stream(self, retry_ms: int) -> None:
+        """Do nothing: a modern client does not come back for the rest."""
+
+    # Taking long
+
+    def linger(self) -> None:
+        """Watch the client, now that the handler is not a quick one."""
+        loop = asyncio.get_running_loop()
+        self._watch = loop.create_task(gone(self.exchange.receive))
+        self._watch.add_done_callback(self._gone)
+        self._silence = loop.call_later(self._modern.json_silence, self._stream)
+
+    def stop_watching(self) -> None:
+        """Let it be; the handler has ended."""
+        if self._watch is not None:
+            self._watch.remove_done_callback(self._gone)
+            self._watch.cancel()
+        if self._silence is not None:
+            self._silence.cancel()
+
+    def _gone(self, _watch: object) -> None:
+        if self._outlet is not None:
+            self._outlet.cut()
+        self._end()
+
+    def _end(self) -> None:
+        if not self.is_over and self.task is not None:
+            self.is_over = True
+            self.task.cancel()
+
+    # Replying
+
+    def _stream(self) -> Outlet | None:
+        if self._outlet is None and self.accepts_stream and not self.is_over:
+            self._outlet = Outlet(
+                self.exchange.send, self.exchange.extra, keep_alive=self._modern.keep_alive
+            )
+            self._writer = asyncio.get_running_loop().create_task(self._outlet.run())
+            self._writer.add_done_callback(self._written)
+        return self._outlet
+
+    def _written(self, writer: asyncio.Task[None]) -> None:
+        if not writer.cancelled() and writer.exception() is not None:
+            _log.error("writing a stream failed", exc_info=writer.exception())
+        if self._outlet is not None and self._outlet.was_cut:
+            self._end()  # nobody reads, so nobody waits
+
+    async def finish(self, status: int, body: bytes) -> None:
+        """Send the answer, in whichever form the reply has begun."""
+        if self._outlet is not None:
+            self._outlet.put(event(body))
+            await self.leave()
+        elif not self.exchange.accepts("application/json") and self.accepts_stream:
+            self._stream()
+            await self.finish(status, body)
+        else:
+            await reply(self.exchange.send, status, body, self.exchange.extra)
+
+    async def leave(self) -> None:
+        """End the stream, if there is one, and wait until it has been sent."""
+        if self._outlet is not None and self._writer is not None:
+            self._outlet.end()
+            await self._writer
+
+    def end_subscription(self) -> None:
+        """Tell a client that listens that nothing more comes."""
+        outlet = self._stream()
+        if outlet is not None:
+            cancelled = encode({"requestId": self.id})
+            outlet.put(event(envelope.notification("notifications/cancelled", cancelled)))
+            meta = {revisions.SUBSCRIPTION_KEY: self.id}
+            result = encode({"resultType": "complete", "_meta": meta})
+            outlet.put(event(envelope.result(self.id, result)))
+            outlet.end()
+        self._end()
+
+
+def _check_notification(exchange: Exchange, params: Params) -> None:
+    meta = params.meta if isinstance(params.meta, dict) else {}
+    version = meta.get(revisions.VERSION_KEY, exchange.header(b"mcp-protocol-version"))
+    if version not in revisions.MODERN:
+        raise Refusal(
+            400,
+            "the protocol revision is not supported",
+            revisions.UNSUPPORTED_VERSION,
+            data={"supported": list(revisions.MODERN), "requested": version},
+        )
+
+
+def _without_changes(discovered: bytes) -> bytes:
+    """Take back the promise to tell of changes."""
+    result: JsonObject = msgspec.json.decode(discovered)
+    for each in result["capabilities"].values():
+        for promise in ("listChanged", "subscribe"):
+            each.pop(promise, None)
+    return encode(result)

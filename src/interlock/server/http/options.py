@@ -1,0 +1,87 @@
+"""The options of `Server.asgi`, once for type checkers and once with what they are unless told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from msgspec import Struct
+
+from interlock.auth import BearerAuth, Verify
+from interlock.errors import ConfigError
+
+
+class HttpKeywords(TypedDict, total=False):
+    """What `Server.asgi` may be given. See `HttpOptions`."""
+
+    path: str
+    verify_token: Verify
+    resource: str
+    auth: BearerAuth
+    hosts: Sequence[str]
+    origins: Sequence[str]
+    cors: Sequence[str]
+    sse: bool
+    listen: bool
+    max_body_bytes: int
+    max_sessions: int
+    max_sessions_per_principal: int
+    max_streams: int
+    session_idle: float
+    json_silence: float
+    keep_alive: float
+
+
+class HttpOptions(Struct, frozen=True, kw_only=True):
+    """How a server is offered over HTTP.
+
+    Attributes:
+        path: Of the endpoint, below the place where the application is mounted.
+        verify_token: Tells whose a bearer token is; without it nobody is asked for one.
+        resource: The endpoint's public URL, as clients write it. Needed with `verify_token`.
+        auth: Both of these and more, instead of them.
+        hosts: Values of `Host` that are served, with or without a port; "*" is any. None: the
+            names of loopback for connections to loopback, otherwise any.
+        origins: Values of `Origin` that are let in, such as "https://example.com"; "*" is any.
+            Pages from loopback are let in on loopback.
+        cors: Origins whose pages may read the replies; "*" is any.
+        sse: Also serve clients of 2024-11-05, at `/sse` and `/messages` beside `path`.
+        listen: Offer `subscriptions/listen`, which holds a connection for each client.
+        max_body_bytes: Longest request.
+        max_sessions: Of legacy clients, in all; the next one gets 503.
+        max_sessions_per_principal: Of them, of one principal.
+        max_streams: Replies that are streams, at once; the next one gets 503.
+        session_idle: Seconds after which a session that is left alone is ended.
+        json_silence: Seconds without a word after which a reply becomes a stream.
+        keep_alive: Seconds between comments in a stream that has nothing to tell.
+    """
+
+    path: str = "/mcp"
+    verify_token: Verify | None = None
+    resource: str = ""
+    auth: BearerAuth | None = None
+    hosts: Sequence[str] | None = None
+    origins: Sequence[str] = ()
+    cors: Sequence[str] = ()
+    sse: bool = False
+    listen: bool = True
+    max_body_bytes: int = 4 * 1024 * 1024
+    max_sessions: int = 10_000
+    max_sessions_per_principal: int = 100
+    max_streams: int = 10_000
+    session_idle: float = 1800.0
+    json_silence: float = 10.0
+    keep_alive: float = 15.0
+
+    @property
+    def bearer(self) -> BearerAuth | None:
+        """How to tell who asks, if at all.
+
+        Raises:
+            ConfigError: `verify_token` without `resource`.
+        """
+        if self.auth is not None or self.verify_token is None:
+            return self.auth
+        if not self.resource:
+            raise ConfigError("verify_token needs resource=..., the public URL of the endpoint")
+        return BearerAuth(verify=self.verify_token, resource=self.resource)

@@ -1,0 +1,281 @@
+"""Server-sent events: writing them to one client, and keeping them for one that comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable
+
+from interlock.server.http.replies import Header, Receive, Send
+
+SEND_DEADLINE = 30.0  # seconds that a client may take to make room for more
+MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read
+MAX_KEPT = 64 * 1024 * 1024  # bytes kept for all clients that may come back
+
+_HEADERS: list[Header] = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+_KEEP_ALIVE = b": \n\n"
+_LINES = bytes.maketrans(b"\r\n", b"  ")
+_log = logging.getLogger("interlock.server.http")
+
+
+def event(frame: bytes, id: str = "") -> bytes:
+    """Write a message as an event. A line break in JSON stands between its parts only."""
+    if b"\n" in frame or b"\r" in frame:
+        frame = frame.translate(_LINES)
+    if id:
+        return b"id: %b\ndata: %b\n\n" % (id.encode(), frame)
+    return b"data: %b\n\n" % frame
+
+
+class Outlet:
+    """One HTTP response that is a stream. Anyone puts, one task sends.
+
+    Args:
+        send: Of the ASGI request.
+        headers: Further ones of the response.
+        keep_alive: Seconds of silence between comments.
+        max_queued: Bytes that may wait for the client; one that is further behind is cut off.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        headers: Iterable[Header],
+        *,
+        keep_alive: float,
+        max_queued: int = MAX_QUEUED,
+    ) -> None:
+        self._send = send
+        self._headers = [*_HEADERS, *headers]
+        self._keep_alive = keep_alive
+        self._max_queued = max_queued
+        self._queue: deque[bytes] = deque()
+        self._size = 0
+        self._more = asyncio.Event()
+        self._task: asyncio.Task[object] | None = None
+        self.ended = False
+        self.was_cut = False
+
+    def put(self, data: bytes) -> None:
+        """Send whole events as soon as the client takes them. Never blocks."""
+        if self.ended:
+            return
+        if self._size > self._max_queued:
+            _log.warning("cut off a stream: over %d bytes wait for its client", self._max_queued)
+            self.cut()
+            return
+        self._queue.append(data)
+        self._size += len(data)
+        self._more.set()
+
+    def end(self) -> None:
+        """End the response when everything has been sent."""
+        self.ended = True
+        self._more.set()
+
+    def cut(self) -> None:
+        """End now; what waits is dropped."""
+        if not self.was_cut:
+            self.was_cut = True
+            self._queue.clear()
+            self.end()
+            if self._task is not None and self._task is not asyncio.current_task():
+                self._task.cancel()
+
+    async def run(self) -> None:
+        """Send until the end. Called once."""
+        self._task = task = asyncio.current_task()
+        try:
+            if not self.was_cut:
+                await self._run()
+        except asyncio.CancelledError:
+            if not self.was_cut:
+                raise
+            if task is not None:
+                task.uncancel()
+        except (OSError, TimeoutError):
+            self.cut()  # the client has gone, or reads nothing
+        finally:
+            self._task = None
+            self.ended = True
+
+    async def _run(self) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self._headers}
+        await self._send(start)
+        while True:
+            data = b"".join(self._queue)
+            self._queue.clear()
+            self._size = 0
+            self._more.clear()
+            if data:
+                await self._send_part(data)
+            elif self.ended:
+                break
+            else:
+                await self._wait()
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self._keep_alive):
+                await self._more.wait()
+        except TimeoutError:
+            await self._send_part(_KEEP_ALIVE)
+
+    async def _send_part(self, data: bytes) -> None:
+        async with asyncio.timeout(SEND_DEADLINE):
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def run_until_gone(outlet: Outlet, receive: Receive) -> None:
+    """Send a stream until it ends or its client has gone."""
+    watch = asyncio.ensure_future(gone(receive))
+    watch.add_done_callback(lambda _: outlet.cut())
+    try:
+        await outlet.run()
+    finally:
+        watch.cancel()
+
+
+async def gone(receive: Receive) -> None:
+    """Wait until the client closes the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Kept:
+    """How many bytes all streams together keep for clients that may come back."""
+
+    def __init__(self, max_bytes: int = MAX_KEPT) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0
+
+
+class Stream:
+    """The messages of one stream of a legacy session, numbered from 1, and its reader.
+
+    The reader may leave and come back with the number of the last message it has seen. Only
+    the latest messages are kept; who was away for too long has lost the others.
+
+    Args:
+        number: Of the stream in its session; part of the ids of its events.
+        kept: Shared by all streams.
+        numbered: Give ids to events; without them nobody can come back.
+        primed: Begin with an event that has only an id; clients since 2025-11-25 know it.
+    """
+
+    def __init__(
+        self, number: int, kept: Kept, *, numbered: bool = True, primed: bool = False
+    ) -> None:
+        self.number = number
+        self.ended = False
+        self.primed = primed
+        self.retry_ms: int | None = None  # the reader is to leave, and come back after it
+        self.last = 0
+        self.seen = 0  # the last message that was given to a reader
+        self.frames: deque[tuple[int, bytes]] = deque()
+        self._answers: set[int] = set()  # which of the messages are responses
+        self._size = 0
+        self._kept = kept
+        self._numbered = numbered
+        self._changed = asyncio.Event()
+        self._outlet: Outlet | None = None
+
+    @property
+    def needs_reader(self) -> bool:
+        """Whether there is more than answers, which alone make a plain reply."""
+        return self.retry_ms is not None or self.last > len(self._answers)
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether a client reads it now."""
+        return self._outlet is not None
+
+    def put(self, frame: bytes, *, is_answer: bool = False) -> None:
+        """Add a message."""
+        if self.ended:
+            return
+        self.last += 1
+        if is_answer:
+            self._answers.add(self.last)
+        self.frames.append((self.last, frame))
+        self._size += len(frame)
+        self._kept.bytes += len(frame)
+        while len(self.frames) > 1 and (
+            self._size > MAX_QUEUED or self._kept.bytes > self._kept.max_bytes
+        ):
+            self._drop_oldest()
+        if self._outlet is not None:
+            self.seen = self.last
+            self._outlet.put(event(frame, self._id(self.last)))
+        self._changed.set()
+
+    def end(self) -> None:
+        """Add no more; readers leave when they have read all."""
+        self.ended = True
+        if self._outlet is not None:
+            self._outlet.end()
+        self._changed.set()
+
+    def clear(self) -> None:
+        """Keep nothing any more."""
+        while self.frames:
+            self._drop_oldest()
+
+    def dismiss_reader(self, retry_ms: int) -> None:
+        """Let the reader go; it comes back after a while."""
+        self.retry_ms = retry_ms
+        if self._outlet is not None:
+            self._outlet.put(b"retry: %d\n\n" % retry_ms)
+            self._outlet.end()
+        self._changed.set()
+
+    async def changed(self, patience: float | None) -> bool:
+        """Wait for a message or the end; False after `patience` seconds without."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
+
+    def answer_frames(self) -> list[bytes]:
+        """Give the answers alone."""
+        return [frame for number, frame in self.frames if number in self._answers]
+
+    def attach(self, outlet: Outlet, after: int) -> None:
+        """Give a reader all messages after number `after`, and those to come."""
+        if self._outlet is not None:
+            self._outlet.cut()
+        self._outlet = outlet
+        if self.primed:
+            outlet.put(b"id: %b\ndata: \n\n" % self._id(after).encode())
+        for number, frame in self.frames:
+            if number > after:
+                outlet.put(event(frame, self._id(number)))
+        self.seen = self.last
+        if self.retry_ms is not None:
+            outlet.put(b"retry: %d\n\n" % self.retry_ms)
+            self.retry_ms = None
+            outlet.end()
+        if self.ended:
+            outlet.end()
+
+    def detach(self, outlet: Outlet) -> None:
+        """Let a reader go, unless another one has taken its place."""
+        if self._outlet is outlet:
+            self._outlet = None
+
+    def _id(self, number: int) -> str:
+        return f"{self.number}-{number}" if self._numbered else ""
+
+    def _drop_oldest(self) -> None:
+        size = len(self.frames.popleft()[1])
+        self._size -= size
+        self._kept.bytes -= size
