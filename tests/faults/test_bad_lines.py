@@ -197,7 +197,7 @@ async def test_a_server_that_uses_an_id_twice_at_once_gets_one_answer_for_it(evi
     """R-09: the other one could be taken for the answer to the first."""
     ask = '{"jsonrpc":"2.0","id":"same","method":"roots/list"}'
     async with evil("revision=2025-11-25", roots=["/srv"]) as client:
-        heard = (await client.call_tool("hear", {"lines": [f"{ask}\n{ask}"]})).text
+        heard = (await client.call_tool("hear", {"lines": [f"{ask}\n{ask}\n"]})).text
         again = (await client.call_tool("hear", {"lines": [ask]})).text
 
         assert '"id":"same"' in heard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from collections.abc import Callable
@@ -127,6 +128,22 @@ async def test_closing_goes_on_when_whoever_waits_for_it_is_cancelled(evil: Evil
     assert closing.cancelled()
 
     await client.close()  # waits for the same ending
+
+
+async def test_a_thousand_cancelled_calls_leave_a_server_in_good_order(evil: Evil):
+    """R-24: cancelled before, while and after they are sent and answered."""
+    chance = random.Random(24)
+    calls = [("mute", {}), ("echo", {"text": "a"}), ("frame", {"size": 100_000})]
+    async with evil() as client:
+        for _ in range(1_000):
+            call = asyncio.create_task(client.call_tool(*chance.choice(calls)))
+            for _ in range(chance.randint(0, 5)):
+                await asyncio.sleep(0)
+            call.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await call
+        assert client._connection.protocol.pending == 0
+        assert (await client.call_tool("echo", {"text": "fine"})).text == "fine"
 
 
 async def test_an_idle_client_takes_no_processor_time(evil: Evil):
