@@ -213,6 +213,18 @@ async def test_progress_keeps_a_request_alive(monkeypatch: pytest.MonkeyPatch):
         assert [step.progress for step in steps] == [1, 2, 3]
 
 
+async def test_who_listens_for_progress_is_forgotten_with_the_request():
+    async with two() as (one, other):
+        other.answer = other.echo
+        await one.ask(progress=lambda _: None)
+        asking = asyncio.create_task(one.ask(progress=lambda _: None))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait({asking})
+
+        assert not one.connection._progress
+
+
 # Failing
 
 

@@ -95,6 +95,36 @@ async def test_a_stream_is_opened_once(server: Listener, streams: Subscriptions)
     assert len(server.sent(LISTEN)) == 1
 
 
+async def test_two_who_open_one_stream_both_wait_for_it(server: Listener, streams: Subscriptions):
+    opening = [asyncio.create_task(streams.open("lists", WANTED, timeout=5.0)) for _ in range(2)]
+    id = await server.listening()
+    await settle()
+    assert not any(task.done() for task in opening)
+
+    server.acknowledge(id)
+    await asyncio.gather(*opening)
+    assert len(server.sent(LISTEN)) == 1
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+async def test_who_waits_for_a_stream_that_is_given_up_is_told(
+    server: Listener, streams: Subscriptions, how: str
+):
+    first, second = (
+        asyncio.create_task(streams.open("lists", WANTED, timeout=5.0)) for _ in range(2)
+    )
+    await server.listening()
+    if how == "cancelled":
+        first.cancel()
+    else:
+        streams.close("lists")
+
+    with pytest.raises(RequestTimeout, match="ended before it began"):
+        await second
+    await asyncio.wait({first})
+    assert first.cancelled() == (how == "cancelled")
+
+
 async def test_a_stream_without_acknowledgement_is_given_up(
     server: Listener, streams: Subscriptions
 ):

@@ -23,6 +23,7 @@ class Subscriptions:
         self._connection = connection
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._acknowledged: dict[RequestId, asyncio.Future[None]] = {}
+        self._opening: dict[str, asyncio.Future[None]] = {}  # the same, by key
 
     async def open(self, key: str, wanted: SubscriptionFilter, *, timeout: float) -> None:
         """Open a stream and wait until the server has acknowledged it. Open ones stay.
@@ -32,6 +33,9 @@ class Subscriptions:
             InterlockError: The server refused, or the connection ended.
         """
         if key in self._streams:
+            opening = self._opening.get(key)
+            if opening is not None:  # by somebody else
+                await _wait(opening, self._streams[key], timeout)
             return
         if len(self._streams) >= MAX_SUBSCRIPTIONS:
             raise RequestTimeout(f"over {MAX_SUBSCRIPTIONS} subscriptions; end some first")
@@ -39,21 +43,18 @@ class Subscriptions:
         id, ended = self._connection.start(
             "subscriptions/listen", params, timeout=None, hard_timeout=None
         )
-        self._acknowledged[id] = holds = asyncio.get_running_loop().create_future()
+        holds: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._acknowledged[id] = self._opening[key] = holds
         self._streams[key] = stream = asyncio.create_task(self._hold(key, id, ended))
         try:
-            await asyncio.wait(
-                {stream, holds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not holds.done():
-                if stream.done():
-                    stream.result()
-                raise RequestTimeout(f"subscription not acknowledged within {timeout:g} s")
+            await _wait(holds, stream, timeout)
         except BaseException:
             stream.cancel()
             raise
         finally:
             self._acknowledged.pop(id, None)
+            if self._opening.get(key) is holds:
+                del self._opening[key]
 
     async def _hold(self, key: str, id: RequestId, ended: asyncio.Future[Any]) -> None:
         """Keep the stream until it is cancelled here or the server ends it."""
@@ -85,3 +86,14 @@ class Subscriptions:
         """End all streams."""
         for key in list(self._streams):
             self.close(key)
+
+
+async def _wait(holds: asyncio.Future[None], stream: asyncio.Task[None], timeout: float) -> None:
+    """Wait until a stream is acknowledged; raise why it is not."""
+    await asyncio.wait({stream, holds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    if not holds.done():
+        if stream.cancelled():
+            raise RequestTimeout("the subscription was ended before it began")
+        if stream.done():
+            stream.result()
+        raise RequestTimeout(f"subscription not acknowledged within {timeout:g} s")
