@@ -17,7 +17,7 @@ from interlock.errors import (
     RequestTimeout,
     ServerUnavailable,
 )
-from interlock.member import LIST_TTL, MAX_DESCRIPTION, MAX_HANGS, MAX_STARTS, Member
+from interlock.member import LIST_TTL, MAX_DESCRIPTION, MAX_HANGS, MAX_STARTS, REFRESH_PAUSE, Member
 
 from .scripted_server import LEGACY, MODERN, Answer, Json, ScriptedServer, text, tool
 
@@ -410,6 +410,12 @@ async def test_a_list_that_cannot_be_renewed_stays(clock: Clock):
 
         assert [each.tool.name for each in member.entries] == ["x"]
         assert member.status.state == "ok"
+
+        await member.refresh()  # not again and again: a mute server would hold up every turn
+        assert len(server.sent("tools/list")) == 2
+        clock.now += REFRESH_PAUSE
+        await member.refresh()
+        assert len(server.sent("tools/list")) == 3
 
 
 # Calling

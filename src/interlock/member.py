@@ -40,6 +40,7 @@ MAX_DESCRIPTION = 8 * 1024  # characters
 DEFAULT_CONCURRENCY = 16  # calls at once of a server in this program
 LIST_TTL = 300.0  # seconds, when the server does not say
 MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
+REFRESH_PAUSE = 30.0  # seconds after a list that could not be renewed
 MAX_HANGS = 3  # calls in a row without answer; then the server is started anew
 
 # Restarts: at once, then after 0.5 s, 1 s, 2 s ... 30 s; at most 5 a minute.
@@ -284,6 +285,7 @@ class Member:
             except InterlockError as error:
                 # The last good list stays; the next call shows whether the server is well.
                 _log.warning("server %r: tools not refreshed: %s", self.name, error)
+                self._listed_until = monotonic() + REFRESH_PAUSE
                 return
             if client is self._client:
                 self._take(listing)
