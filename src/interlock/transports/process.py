@@ -168,7 +168,8 @@ class Process:
             for id in rest:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(id, sign)
-            for _ in range(round(patience / _POLL)):  # orphans tell nobody when they go
+            deadline = self._loop.time() + patience
+            while self._loop.time() < deadline:  # orphans tell nobody when they go
                 if not marked(self._mark) and not self._signal_group(0):
                     return
                 await asyncio.sleep(_POLL)
