@@ -196,14 +196,16 @@ class Context(Struct, eq=False, kw_only=True):
 
     def _notify(self, method: str, params: dict[str, Any]) -> None:
         encoded = encode(params)
-        try:
-            here = asyncio.get_running_loop() is self.loop
-        except RuntimeError:
-            here = False  # a plain function, in its thread
-        if here:
+        if self._is_here():
             self._send(method, encoded)
         else:
             self.loop.call_soon_threadsafe(self._send, method, encoded)
+
+    def _is_here(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            return False  # a plain function, in its thread
 
     def _send(self, method: str, params: bytes) -> None:
         if not self.finished:  # nothing may follow the answer
@@ -218,7 +220,10 @@ class Context(Struct, eq=False, kw_only=True):
         Args:
             retry_ms: Milliseconds after which the client shall come back.
         """
-        self.loop.call_soon_threadsafe(self._close_stream, retry_ms)
+        if self._is_here():
+            self._close_stream(retry_ms)
+        else:
+            self.loop.call_soon_threadsafe(self._close_stream, retry_ms)
 
     def _close_stream(self, retry_ms: int) -> None:
         if not self.finished:

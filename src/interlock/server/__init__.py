@@ -240,6 +240,34 @@ class Server:
 
         return Endpoint(self, HttpOptions(**options))
 
+    def run_http(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        unprotected: bool = False,
+        **options: Unpack[HttpKeywords],
+    ) -> None:
+        """Serve on a port until the process is told to end.
+
+        Args:
+            host: Address to bind.
+            port: 0 takes a free one; where it is served is told on stderr.
+            unprotected: Let everybody in, at an address that others can reach.
+            options: See `asgi`.
+
+        Raises:
+            MissingExtra: uvicorn is not installed.
+            ConfigError: An address that others can reach, and no token is asked for.
+        """
+        from interlock.server.http.serving import HttpServer, check_exposure
+
+        endpoint = self.asgi(**options)
+        check_exposure(host, protected=unprotected or endpoint.is_protected)
+        with suppress(KeyboardInterrupt):
+            HttpServer(endpoint, host, port, tells=True).run()
+        self.close()
+
     def input_schema(self, tool: str) -> JsonObject | None:
         """Give the input schema of a tool; None when there is no such tool."""
         served = self._catalogue.tools.get(tool)

@@ -26,6 +26,8 @@ from interlock.server.http.replies import (
     reply_empty,
 )
 from interlock.server.http.sessions import Sessions
+from interlock.server.http.sse import MESSAGES_PATH, STREAM_PATH, EventSource
+from interlock.server.http.streams import Budget
 
 _log = logging.getLogger("interlock.server.http")
 
@@ -35,16 +37,23 @@ class Endpoint:
 
     def __init__(self, server: Server, options: HttpOptions) -> None:
         self._server = server
-        self._path = "/" + options.path.strip("/")
+        self.path = "/" + options.path.strip("/")
         self._guard = Guard(options.hosts, options.origins, options.cors)
         self._auth = options.bearer
         self._max_body_bytes = options.max_body_bytes
         self._patience = Patience()
         self.sessions = Sessions(options)
-        self._modern = Modern(server, options, self._patience)
-        self._legacy = Legacy(server, options, self.sessions)
+        budget = Budget(options.max_streams)
+        self._modern = Modern(server, options, self._patience, budget)
+        self._legacy = Legacy(server, options, self.sessions, budget)
+        self._sse = EventSource(server, options, self.sessions, budget) if options.sse else None
         self._runner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether clients must show a token."""
+        return self._auth is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -75,22 +84,46 @@ class Endpoint:
     async def _serve(self, exchange: Exchange) -> None:
         self._guard.check(exchange)
         path = self._path_of(exchange)
-        if path != self._path:
-            if self._auth is not None and self._is_metadata(exchange):
-                await reply(exchange.send, 200, self._auth.metadata(), exchange.extra)
-                return
-            raise Refusal(404, "nothing is served at this path")
-        method = exchange.scope["method"]
-        if self._auth is not None and method != "OPTIONS":
-            exchange.principal = await self._auth.principal_of(exchange.all(b"authorization"))
-        if method == "POST":
-            await self._post(exchange)
-        elif method == "OPTIONS" and (headers := self._guard.preflight(exchange)) is not None:
+        method: str = exchange.scope["method"]
+        if path != self.path and (self._sse is None or path not in (STREAM_PATH, MESSAGES_PATH)):
+            await self._serve_elsewhere(exchange)
+            return
+        if method == "OPTIONS" and (headers := self._guard.preflight(exchange)) is not None:
             await reply_empty(exchange.send, 204, headers)
+            return
+        if self._auth is not None:
+            exchange.principal = await self._auth.principal_of(exchange.all(b"authorization"))
+        if path != self.path:
+            await self._serve_oldest(exchange, path, method)
+        elif method == "POST":
+            await self._post(exchange)
         elif method in ("GET", "DELETE") and self._is_legacy(exchange):
             await (self._legacy.open if method == "GET" else self._legacy.end)(exchange)
         else:
-            raise Refusal(405, f"{method[:20]} is not allowed here", headers=[(b"allow", b"POST")])
+            raise _not_allowed(b"POST")
+
+    async def _serve_oldest(self, exchange: Exchange, path: str, method: str) -> None:
+        assert self._sse is not None  # noqa: S101 - it was, when the path was looked at
+        if path == STREAM_PATH:
+            if method != "GET":
+                raise _not_allowed(b"GET")
+            await self._sse.open(exchange)
+        else:
+            if method != "POST":
+                raise _not_allowed(b"POST")
+            exchange.check_json()
+            body = await exchange.read_body(self._max_body_bytes, self._patience)
+            await self._sse.post(exchange, body)
+
+    async def _serve_elsewhere(self, exchange: Exchange) -> None:
+        """Serve what anybody may read: where tokens for this endpoint come from."""
+        if (
+            self._auth is None
+            or exchange.scope["path"] != self._auth.metadata_path
+            or exchange.scope["method"] != "GET"
+        ):
+            raise Refusal(404, "nothing is served at this path")
+        await reply(exchange.send, 200, self._auth.metadata(), exchange.extra)
 
     @staticmethod
     def _path_of(exchange: Exchange) -> str:
@@ -100,14 +133,6 @@ class Endpoint:
         if root and path.startswith(root):
             path = path[len(root) :]
         return "/" + path.strip("/")
-
-    def _is_metadata(self, exchange: Exchange) -> bool:
-        path = exchange.scope["path"]
-        return (
-            self._auth is not None
-            and exchange.scope["method"] == "GET"
-            and path == self._auth.metadata_path
-        )
 
     @staticmethod
     def _is_legacy(exchange: Exchange) -> bool:
@@ -155,10 +180,14 @@ class Endpoint:
                 raise
             ready.set_exception(error)
 
-    async def close(self) -> None:
-        """End sessions and streams, and leave the server's lifespan."""
+    def end_streams(self) -> None:
+        """End what would never end by itself: sessions, and streams of those who listen."""
         self._modern.close()
         self.sessions.close()
+
+    async def close(self) -> None:
+        """End sessions and streams, and leave the server's lifespan."""
+        self.end_streams()
         runner, self._runner = self._runner, None
         if runner is not None:
             self._stop.set()
@@ -178,6 +207,10 @@ class Endpoint:
             await send({"type": f"lifespan.{event}.complete"})
             if not starting:
                 return
+
+
+def _not_allowed(instead: bytes) -> Refusal:
+    return Refusal(405, "this method is not allowed here", headers=[(b"allow", instead)])
 
 
 def _unauthorized(error: AuthError) -> Refusal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Protocol
 
 from interlock.context import Principal
@@ -63,19 +64,7 @@ class Exchange:
 
     def accepts(self, type: str) -> bool:
         """Whether the client takes a media type; one that says nothing takes all."""
-        accept = self.headers.get(b"accept")
-        if accept is None:
-            return True
-        text = accept.decode("latin-1").lower()
-        if type in text and ";" not in text:
-            return True
-        main = type.partition("/")[0]
-        for part in text.split(","):
-            name, *parameters = (piece.strip() for piece in part.split(";"))
-            if name in ("*/*", type, f"{main}/*"):
-                quality = next((p[2:] for p in parameters if p.startswith("q=")), "1")
-                return quality.strip("0.") != ""
-        return False
+        return _accepts(self.headers.get(b"accept", b"*/*"), type)
 
     def check_json(self) -> None:
         """Refuse a body that is not plain JSON; this also stops what any web page may send.
@@ -138,6 +127,17 @@ _CLOSE: list[Header] = [(b"connection", b"close")]
 
 def _too_large(max_bytes: int) -> Refusal:
     return Refusal(413, f"body of over {max_bytes} bytes", headers=_CLOSE)
+
+
+@lru_cache(256)
+def _accepts(accept: bytes, type: str) -> bool:
+    main = type.partition("/")[0]
+    for part in accept.decode("latin-1").lower().split(","):
+        name, *parameters = (piece.strip() for piece in part.split(";"))
+        if name in ("*/*", type, f"{main}/*"):
+            quality = next((each[2:] for each in parameters if each.startswith("q=")), "1")
+            return quality.strip("0.") != ""
+    return False
 
 
 class Alarm:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from interlock.server.http.exchange import Exchange
 from interlock.server.http.replies import Header, Refusal
@@ -80,12 +79,8 @@ class Guard:
         text = origin.decode("latin-1")
         if text in self._origins:
             return
-        parts = urlsplit(text) if local else None
-        if (
-            parts is not None
-            and parts.scheme in ("http", "https")
-            and _without_port(parts.netloc.lower()) in LOOPBACK
-        ):
+        scheme, _, place = text.lower().partition("://")
+        if local and scheme in ("http", "https") and _without_port(place) in LOOPBACK:
             return
         raise Refusal(403, "this Origin is not let in; list it: asgi(origins=[...])")
 

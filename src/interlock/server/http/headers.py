@@ -8,13 +8,11 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, UnsetType
 
-from interlock.envelope import encode
 from interlock.errors import SchemaError
 from interlock.revisions import HEADER_MISMATCH
 from interlock.server.http.replies import Refusal
@@ -149,45 +147,36 @@ def _collect(
             _collect(value, path, False, found)
 
 
-@lru_cache(1024)
-def _annotated(encoded: bytes) -> dict[bytes, tuple[str, ...]]:
-    try:
-        found = annotated(msgspec.json.decode(encoded))
-    except SchemaError:
-        return {}  # clients leave out such a tool, or its headers
-    return {b"mcp-param-" + name.encode(): path for name, path in found.items()}
-
-
 class ToolHeaders:
     """The annotations of tools, found once for each definition."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[JsonObject, dict[bytes, tuple[str, ...]]]] = {}
 
-    def of(self, name: str, schema: JsonObject) -> dict[bytes, tuple[str, ...]]:
+    def of(self, tool: str, schema: JsonObject) -> dict[bytes, tuple[str, ...]]:
         """Give paths of arguments by header."""
-        known = self._known.get(name)
+        known = self._known.get(tool)
         if known is None or known[0] is not schema:
-            text = encode(schema)
-            found = _annotated(text) if ANNOTATION.encode() in text else {}
-            self._known[name] = known = (schema, found)
+            self._known[tool] = known = (schema, _by_header(schema))
         return known[1]
 
 
-_tools = ToolHeaders()
+def _by_header(schema: JsonObject) -> dict[bytes, tuple[str, ...]]:
+    try:
+        found = annotated(schema)
+    except SchemaError:
+        return {}  # clients leave out such a tool, or its headers
+    return {b"mcp-param-" + name.encode(): path for name, path in found.items()}
 
 
 def check_params(
-    exchange: Exchange, name: str, schema: JsonObject, arguments: Raw | UnsetType
+    exchange: Exchange, expected: dict[bytes, tuple[str, ...]], arguments: Raw | UnsetType
 ) -> None:
     """Compare the headers of a tool's annotated arguments.
 
     Raises:
         Refusal: 400, -32020.
     """
-    expected = _tools.of(name, schema)
-    if not expected:
-        return
     given: Any = msgspec.json.decode(arguments) if isinstance(arguments, Raw) else {}
     for header, path in expected.items():
         value = given

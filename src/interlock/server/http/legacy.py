@@ -11,8 +11,8 @@ from interlock.server import Server
 from interlock.server.http.exchange import Exchange
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.replies import Header, Refusal, reply, reply_empty
-from interlock.server.http.sessions import LegacySession, Sessions
-from interlock.server.http.streams import Kept, Outlet, Stream, run_until_gone
+from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
+from interlock.server.http.streams import Budget, Outlet, Stream, run_until_gone
 
 _SESSION = b"mcp-session-id"
 _EMPTY = Raw(b"{}")
@@ -25,12 +25,15 @@ class Legacy:
         server: Whose answers.
         options: How.
         sessions: All of the endpoint.
+        budget: What all streams may take.
     """
 
-    def __init__(self, server: Server, options: HttpOptions, sessions: Sessions) -> None:
+    def __init__(
+        self, server: Server, options: HttpOptions, sessions: Sessions, budget: Budget
+    ) -> None:
         self._server = server
         self._sessions = sessions
-        self._kept = Kept()
+        self._budget = budget
         self._json_silence = options.json_silence
         self._keep_alive = options.keep_alive
 
@@ -60,7 +63,9 @@ class Legacy:
             session.notice(message)
             await reply_empty(exchange.send, 202, exchange.extra)
         else:
-            await self._respond(exchange, session, session.start([_request(message)]))
+            streams = exchange.accepts("text/event-stream")
+            stream = session.start([request_of(message)], can_stream=streams)
+            await self._respond(exchange, session, stream)
 
     async def serve_batch(self, exchange: Exchange, body: bytes) -> None:
         """Take several messages at once, which one revision allows.
@@ -78,7 +83,10 @@ class Legacy:
                 raise Refusal(400, "initialize in a batch")
             is_request = each.method is not UNSET and each.id is not UNSET
             (requests if is_request else others).append(each)
-        stream = session.start([_request(each) for each in requests]) if requests else None
+        stream = None
+        if requests:
+            streams = exchange.accepts("text/event-stream")
+            stream = session.start(list(map(request_of, requests)), can_stream=streams)
         for each in others:
             if each.method is UNSET:
                 session.take(each)
@@ -90,10 +98,12 @@ class Legacy:
             await self._respond(exchange, session, stream, is_batch=True)
 
     async def _initialize(self, exchange: Exchange, message: Envelope) -> None:
-        request = _request(message)
+        request = request_of(message)
         self._sessions.check_room(exchange.principal)
-        session = LegacySession(self._server, exchange.principal, self._kept)
-        body = await session.answer(request, session.standalone)
+        session = LegacySession(self._server, exchange.principal, self._budget)
+        body = await session.answer(
+            request, LegacyCall(session, session.standalone, can_stream=False)
+        )
         extra: list[Header] = list(exchange.extra)
         if session.session.revision:
             self._sessions.check_room(exchange.principal)
@@ -135,7 +145,8 @@ class Legacy:
             raise Refusal(409, "the session has a stream already")
         else:
             stream, after = session.standalone, session.standalone.seen
-        await self._send(exchange, stream, after)
+        with self._budget.stream():
+            await self._send(exchange, stream, after)
 
     async def end(self, exchange: Exchange) -> None:
         """End a session."""
@@ -151,7 +162,12 @@ class Legacy:
             stream.detach(outlet)
 
 
-def _request(message: Envelope) -> Request:
+def request_of(message: Envelope) -> Request:
+    """Give the request that a message is.
+
+    Raises:
+        Refusal: 400; it has no id.
+    """
     id, params = message.id, message.params
     if id is UNSET or id is None:
         raise Refusal(400, '"id" is null')

@@ -23,7 +23,7 @@ from interlock.server.http import headers
 from interlock.server.http.exchange import Exchange, Patience
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.replies import ClientGone, Refusal, refuse, reply, reply_empty
-from interlock.server.http.streams import Outlet, event, gone
+from interlock.server.http.streams import Budget, Outlet, event, gone
 from interlock.types import JsonObject, RequestId
 
 _STATUS = {
@@ -79,15 +79,20 @@ class Modern:
         server: Whose answers.
         options: How.
         patience: Tells which requests take long.
+        budget: What all streams may take.
     """
 
-    def __init__(self, server: Server, options: HttpOptions, patience: Patience) -> None:
+    def __init__(
+        self, server: Server, options: HttpOptions, patience: Patience, budget: Budget
+    ) -> None:
         self._server = server
         self._patience = patience
+        self._budget = budget
         self.json_silence = options.json_silence
         self.keep_alive = options.keep_alive
-        self._listen = options.listen
+        self._offers_listen = options.listen
         self._listening: set[ModernCall] = set()
+        self._tool_headers = headers.ToolHeaders()
 
     async def serve(self, exchange: Exchange, message: Envelope, params: Params) -> None:
         """Answer one message.
@@ -143,17 +148,24 @@ class Modern:
         if request.method == "tools/call" and isinstance(params.name, str):
             schema = self._server.input_schema(params.name)
             if schema is not None:
-                headers.check_params(call.exchange, params.name, schema, params.arguments)
+                expected = self._tool_headers.of(params.name, schema)
+                if expected:
+                    headers.check_params(call.exchange, expected, params.arguments)
         return context
 
     async def _answer(self, request: Request, context: Context, call: ModernCall) -> bytes:
         if request.method == "subscriptions/listen":
-            self._check_listen(call)
-            self._listening.add(call)
+            return await self._listen(request, context, call)
+        result = await self._run(request, context, call)
+        if request.method == "server/discover" and not self._offers_listen:
+            return _without_changes(result)
+        return result
+
+    async def _run(self, request: Request, context: Context, call: ModernCall) -> bytes:
         call.task = asyncio.current_task()
         self._patience.add(call)
         try:
-            result = await self._server.answer(request, context)
+            return await self._server.answer(request, context)
         except asyncio.CancelledError:
             if not call.is_over or call.task is None:
                 raise
@@ -163,17 +175,19 @@ class Modern:
         finally:
             context.finished = True
             self._patience.remove(call)
-            self._listening.discard(call)
             call.stop_watching()
-        if request.method == "server/discover" and not self._listen:
-            return _without_changes(result)
-        return result
 
-    def _check_listen(self, call: ModernCall) -> None:
-        if not self._listen:
+    async def _listen(self, request: Request, context: Context, call: ModernCall) -> bytes:
+        if not self._offers_listen:
             raise RemoteError(revisions.METHOD_NOT_FOUND, "subscriptions are switched off")
         if not call.accepts_stream:
             raise Refusal(406, "subscriptions/listen needs Accept: text/event-stream")
+        with self._budget.stream():
+            self._listening.add(call)
+            try:
+                return await self._run(request, context, call)
+            finally:
+                self._listening.discard(call)
 
     def close(self) -> None:
         """End the streams of those who listen, in the words that they expect."""

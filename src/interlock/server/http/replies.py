@@ -16,6 +16,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
+LATER: list[Header] = [(b"retry-after", b"60")]
 _JSON: Header = (b"content-type", b"application/json")
 
 

@@ -14,7 +14,6 @@ import logging
 import secrets
 from collections import Counter, OrderedDict
 from time import monotonic
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -32,10 +31,11 @@ from interlock.errors import (
     to_wire,
 )
 from interlock.protocol import Request
+from interlock.revisions import INTERNAL_ERROR
 from interlock.server import Server, eras
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.replies import Refusal
-from interlock.server.http.streams import Kept, Stream
+from interlock.server.http.replies import LATER, Refusal
+from interlock.server.http.streams import Budget, Stream
 from interlock.server.listeners import for_session
 from interlock.types import CancelledParams, ErrorObject, RequestId
 
@@ -54,21 +54,21 @@ class LegacySession:
     Args:
         server: Whose answers.
         principal: To whom the session belongs.
-        kept: Shared by all sessions.
+        budget: Shared by all sessions.
         single: All messages go to one stream that ends with the session: HTTP+SSE of 2024.
     """
 
     def __init__(
-        self, server: Server, principal: Principal | None, kept: Kept, *, single: bool = False
+        self, server: Server, principal: Principal | None, budget: Budget, *, single: bool = False
     ) -> None:
         self.id = secrets.token_urlsafe(32)
         self.principal = principal
         self.session = Session()
         self.used = monotonic()
         self._server = server
-        self._kept = kept
-        self._single = single
-        self.standalone = Stream(0, kept, numbered=not single)
+        self._budget = budget
+        self.is_single = single
+        self.standalone = Stream(0, budget, numbered=not single)
         self._streams: OrderedDict[int, Stream] = OrderedDict()
         self._last_stream = 0
         self._last_asked = 0
@@ -88,8 +88,12 @@ class LegacySession:
 
     # Requests
 
-    def start(self, requests: list[Request]) -> Stream:
+    def start(self, requests: list[Request], *, can_stream: bool) -> Stream:
         """Begin to answer requests; their stream ends with the last answer.
+
+        Args:
+            requests: At least one.
+            can_stream: Whether the client reads more than the answers.
 
         Raises:
             Refusal: One of them cannot run now.
@@ -99,35 +103,38 @@ class LegacySession:
             if id in self._running or ids.count(id) > 1:
                 raise Refusal(400, f"id {id!r} belongs to a request that still runs")
         if len(self._running) + len(requests) > MAX_RUNNING:
-            raise Refusal(503, f"over {MAX_RUNNING} requests of one session at once", _BUSY)
-        stream = self.standalone if self._single else self._new_stream()
+            raise Refusal(
+                503, f"over {MAX_RUNNING} requests of one session at once", INTERNAL_ERROR
+            )
+        stream = self.standalone if self.is_single else self._new_stream()
+        link = LegacyCall(self, stream, can_stream=can_stream)
         open = len(requests)
 
         def ended(_task: asyncio.Task[None]) -> None:
             nonlocal open
             open -= 1
-            if not open and not self._single:
+            if not open and not self.is_single:
                 stream.end()
 
         for request in requests:
-            task = asyncio.create_task(self._answer(request, stream))
+            task = asyncio.create_task(self._answer(request, link))
             self._running[request.id] = task
             task.add_done_callback(ended)
         return stream
 
-    async def _answer(self, request: Request, stream: Stream) -> None:
+    async def _answer(self, request: Request, link: LegacyCall) -> None:
         try:
-            stream.put(await self.answer(request, stream), is_answer=True)
+            answer = await self.answer(request, link)
+            link.stream.put(answer, is_answer=True)
         finally:
             if self._running.get(request.id) is asyncio.current_task():
                 del self._running[request.id]
 
-    async def answer(self, request: Request, stream: Stream) -> bytes:
+    async def answer(self, request: Request, link: LegacyCall) -> bytes:
         """Answer a request; an error is an answer as well."""
         context: Context | None = None
         try:
             meta = eras.meta_of(request)
-            link = LegacyCall(self, stream)
             context = eras.legacy_context(request, meta, link, self.session, self.principal)
             result = await self._server.answer(request, context)
         except asyncio.CancelledError:
@@ -149,7 +156,7 @@ class LegacySession:
     def _new_stream(self) -> Stream:
         self._last_stream += 1
         primed = revisions.at_least(self.session.revision, _PRIMING)
-        stream = Stream(self._last_stream, self._kept, primed=primed)
+        stream = Stream(self._last_stream, self._budget, primed=primed)
         self.standalone.primed = primed
         self._streams[stream.number] = stream
         if len(self._streams) > MAX_STREAMS:
@@ -254,27 +261,28 @@ class LegacySession:
 class LegacyCall:
     """The way from one legacy request back to its client: the `Link` of its handler."""
 
-    __slots__ = ("_session", "_stream")
+    __slots__ = ("_can_stream", "_session", "stream")
 
-    def __init__(self, session: LegacySession, stream: Stream) -> None:
+    def __init__(self, session: LegacySession, stream: Stream, *, can_stream: bool) -> None:
         self._session = session
-        self._stream = stream
+        self.stream = stream
+        self._can_stream = can_stream
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification on the stream of the request."""
-        self._stream.put(envelope.notification(method, params))
+        if self._can_stream:
+            self.stream.put(envelope.notification(method, params))
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
         """Ask the client on the stream of the request."""
-        return await self._session.ask(self._stream, method, params, timeout)
+        if not self._can_stream:
+            raise CapabilityError(f"{method}: the client takes no stream, so it cannot be asked")
+        return await self._session.ask(self.stream, method, params, timeout)
 
     def close_stream(self, retry_ms: int) -> None:
         """Let the client go until it asks for the rest; one that cannot come back stays."""
-        if self._stream.primed:
-            self._stream.dismiss_reader(retry_ms)
-
-
-_BUSY: Any = revisions.INTERNAL_ERROR
+        if self.stream.primed:
+            self.stream.dismiss_reader(retry_ms)
 
 
 class Sessions:
@@ -302,12 +310,16 @@ class Sessions:
             Refusal: 503.
         """
         self.expire()
-        later = [(b"retry-after", b"60")]
         if len(self._open) >= self._max:
-            raise Refusal(503, f"over {self._max} sessions; try later", _BUSY, headers=later)
+            raise Refusal(
+                503,
+                f"over {self._max} sessions; try later",
+                INTERNAL_ERROR,
+                headers=LATER,
+            )
         if principal is not None and self._owners[principal.id] >= self._max_per_principal:
             limit = f"over {self._max_per_principal} sessions of one principal"
-            raise Refusal(503, f"{limit}; end some first", _BUSY, headers=later)
+            raise Refusal(503, f"{limit}; end some first", INTERNAL_ERROR, headers=LATER)
 
     def add(self, session: LegacySession) -> None:
         """Let a session be found."""
@@ -316,7 +328,7 @@ class Sessions:
             self._owners[session.principal.id] += 1
         self._arm()
 
-    def find(self, id: str, principal: Principal | None) -> LegacySession:
+    def find(self, id: str, principal: Principal | None, *, single: bool = False) -> LegacySession:
         """Find a session, and note that it is used.
 
         Raises:
@@ -324,7 +336,11 @@ class Sessions:
         """
         self.expire()
         session = self._open.get(id)
-        if session is None or _id(session.principal) != _id(principal):
+        if (
+            session is None
+            or session.is_single != single
+            or _id(session.principal) != _id(principal)
+        ):
             raise Refusal(404, "no such session; begin with initialize")
         session.used = monotonic()
         self._open.move_to_end(id)

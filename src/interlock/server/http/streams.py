@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-from interlock.server.http.replies import Header, Receive, Send
+from interlock.revisions import INTERNAL_ERROR
+from interlock.server.http.replies import LATER, Header, Receive, Refusal, Send
 
 SEND_DEADLINE = 30.0  # seconds that a client may take to make room for more
 MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read
@@ -148,12 +150,36 @@ async def gone(receive: Receive) -> None:
         pass
 
 
-class Kept:
-    """How many bytes all streams together keep for clients that may come back."""
+class Budget:
+    """What all streams of an endpoint may take together.
 
-    def __init__(self, max_bytes: int = MAX_KEPT) -> None:
+    Args:
+        max_streams: Streams that are held open without a request that ends them.
+        max_bytes: Bytes kept for clients that may come back.
+    """
+
+    def __init__(self, max_streams: int, max_bytes: int = MAX_KEPT) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
+        self._max_streams = max_streams
+        self._streams = 0
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """Hold a stream open.
+
+        Raises:
+            Refusal: 503; there are too many.
+        """
+        if self._streams >= self._max_streams:
+            raise Refusal(
+                503, f"over {self._max_streams} streams; try later", INTERNAL_ERROR, headers=LATER
+            )
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
 
 
 class Stream:
@@ -164,13 +190,13 @@ class Stream:
 
     Args:
         number: Of the stream in its session; part of the ids of its events.
-        kept: Shared by all streams.
+        budget: Shared by all streams.
         numbered: Give ids to events; without them nobody can come back.
         primed: Begin with an event that has only an id; clients since 2025-11-25 know it.
     """
 
     def __init__(
-        self, number: int, kept: Kept, *, numbered: bool = True, primed: bool = False
+        self, number: int, budget: Budget, *, numbered: bool = True, primed: bool = False
     ) -> None:
         self.number = number
         self.ended = False
@@ -181,7 +207,7 @@ class Stream:
         self.frames: deque[tuple[int, bytes]] = deque()
         self._answers: set[int] = set()  # which of the messages are responses
         self._size = 0
-        self._kept = kept
+        self._budget = budget
         self._numbered = numbered
         self._changed = asyncio.Event()
         self._outlet: Outlet | None = None
@@ -203,11 +229,14 @@ class Stream:
         self.last += 1
         if is_answer:
             self._answers.add(self.last)
+        if not self._numbered and self._outlet is not None:
+            self._outlet.put(event(frame))  # it cannot come back, so nothing is kept
+            return
         self.frames.append((self.last, frame))
         self._size += len(frame)
-        self._kept.bytes += len(frame)
+        self._budget.bytes += len(frame)
         while len(self.frames) > 1 and (
-            self._size > MAX_QUEUED or self._kept.bytes > self._kept.max_bytes
+            self._size > MAX_QUEUED or self._budget.bytes > self._budget.max_bytes
         ):
             self._drop_oldest()
         if self._outlet is not None:
@@ -278,4 +307,4 @@ class Stream:
     def _drop_oldest(self) -> None:
         size = len(self.frames.popleft()[1])
         self._size -= size
-        self._kept.bytes -= size
+        self._budget.bytes -= size

@@ -1,0 +1,136 @@
+"""A server on a port of its own, by uvicorn, with bounds on what connections may take."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Any
+
+from interlock.errors import ConfigError, MissingExtra
+from interlock.server.http.endpoint import Endpoint
+
+try:
+    import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ImportError as error:
+    raise MissingExtra("serving HTTP", "serve") from error
+
+HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of its headers
+IDLE_CONNECTION = 30.0  # seconds between two requests
+DRAIN = 30.0  # seconds that open requests get when the server ends
+MAX_PER_ADDRESS = 1_000  # connections from one address
+
+
+def check_exposure(host: str, *, protected: bool) -> None:
+    """Refuse to let everybody in.
+
+    Raises:
+        ConfigError: An address that others can reach, and no token is asked for.
+    """
+    if protected or host == "localhost":
+        return
+    with suppress(ValueError):
+        if ip_address(host).is_loopback:
+            return
+    raise ConfigError(
+        f"{host} can be reached by others: give verify_token=..., or unprotected=True"
+    )
+
+
+class HttpServer(uvicorn.Server):
+    """Serves an endpoint until it is told to end.
+
+    Args:
+        endpoint: What is served.
+        host: Address to bind.
+        port: 0 takes a free one.
+        tells: Say on stderr where it is served.
+    """
+
+    def __init__(self, endpoint: Endpoint, host: str, port: int, *, tells: bool = False) -> None:
+        self._endpoint = endpoint
+        self._tells = tells
+        super().__init__(
+            uvicorn.Config(
+                endpoint,
+                host=host,
+                port=port,
+                http=bounded_connection(MAX_PER_ADDRESS),
+                ws="none",
+                lifespan="on",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=int(IDLE_CONNECTION),
+                timeout_graceful_shutdown=int(DRAIN),
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        """Where the endpoint is, once it is served."""
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        name = f"[{host}]" if ":" in host else host
+        return f"http://{name}:{port}{self._endpoint.path}"
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        """Bind, and say where."""
+        await super().startup(sockets)
+        if self.started and self._tells:
+            print(f"serving at {self.url}", file=sys.stderr, flush=True)
+
+    async def shutdown(self, sockets: list[Any] | None = None) -> None:
+        """End the streams, which would last for ever, and then everything else."""
+        self._endpoint.end_streams()
+        await super().shutdown(sockets)
+
+
+def bounded_connection(max_per_address: int) -> type[HttpToolsProtocol]:
+    """Make a class of connections with a deadline for headers and a cap for each address."""
+    addresses: Counter[str] = Counter()
+
+    class BoundedConnection(HttpToolsProtocol):
+        in_headers = True  # a connection that says nothing is in its headers, too
+        address = ""
+        deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
+            super().connection_made(transport)
+            self.address = self.client[0] if self.client else ""
+            addresses[self.address] += 1
+            if addresses[self.address] > max_per_address:
+                transport.abort()
+                return
+            self.deadline = self.loop.call_later(HEADER_DEADLINE, transport.abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            addresses[self.address] -= 1
+            if not addresses[self.address]:
+                del addresses[self.address]
+            if self.deadline is not None:
+                self.deadline.cancel()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            # Most requests come whole, so that no timer is needed for them.
+            if self.in_headers:
+                if self.deadline is None:
+                    self.deadline = self.loop.call_later(HEADER_DEADLINE, self.transport.abort)
+            elif self.deadline is not None:
+                self.deadline.cancel()
+                self.deadline = None
+
+        def on_message_begin(self) -> None:
+            self.in_headers = True
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self.in_headers = False
+            super().on_headers_complete()
+
+    return BoundedConnection
