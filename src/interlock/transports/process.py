@@ -170,7 +170,8 @@ class Process:
                     os.kill(id, sign)
             deadline = self._loop.time() + patience
             while self._loop.time() < deadline:  # orphans tell nobody when they go
-                if not marked(self._mark) and not self._signal_group(0):
+                # After KILL the group may still be there: as dead members that init has not reaped.
+                if not marked(self._mark) and (sign == signal.SIGKILL or not self._signal_group(0)):
                     return
                 await asyncio.sleep(_POLL)
 
