@@ -66,26 +66,15 @@ class PipeTransport:
 
     # Receiving
 
-    def _read(self) -> None:
-        try:
-            data = os.read(self._source, _READ_BYTES)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            data = b""
-        self._take(data)
-
-    def _read_in_thread(self) -> None:
-        data = b"-"
-        while data:
+    def _read(self, data: bytes | None = None) -> None:
+        """Take what there is to read, or what the thread has read."""
+        if data is None:
             try:
                 data = os.read(self._source, _READ_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return
             except OSError:
                 data = b""
-            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
-                self._loop.call_soon_threadsafe(self._take, data)
-
-    def _take(self, data: bytes) -> None:
         if self._receiver is None:
             return
         if not data:
@@ -98,6 +87,16 @@ class PipeTransport:
             return
         if frames:
             self._receiver.frames_received(frames)
+
+    def _read_in_thread(self) -> None:
+        data = b"-"
+        while data:
+            try:
+                data = os.read(self._source, _READ_BYTES)
+            except OSError:
+                data = b""
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                self._loop.call_soon_threadsafe(self._read, data)
 
     # Sending
 
