@@ -463,7 +463,7 @@ async def complete_arg1(typed: str) -> list[str]:
 
 @server.prompt(name="test_prompt_with_embedded_resource")
 async def prompt_with_embedded_resource(
-    resourceUri: str,  # noqa: N803 - the suite's own name
+    resourceUri: str,  # the name that the suite gives
 ) -> list[Content]:
     """Make a resource and a text.
 
