@@ -156,9 +156,13 @@ def program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 class Terminal:
-    """A terminal with the real program in it. What it shows is in `seen`, as it was written."""
+    """A terminal with the real program in it. What it shows is in `seen`, as it was written.
 
-    def __init__(self, *arguments: object, **environment: str) -> None:
+    Keys that are signals need a terminal that `controls` the program. When such a program ends
+    the system throws away what has not been read yet, so read what matters before.
+    """
+
+    def __init__(self, *arguments: object, controls: bool = True, **environment: str) -> None:
         self._terminal, inside = pty.openpty()
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         # xterm answers questions about itself; this one does not.
@@ -170,7 +174,7 @@ class Terminal:
             stderr=inside,
             env={**os.environ, **own, **environment},
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controls else None,
         )
         os.close(inside)
         self.id = self._program.pid
@@ -222,8 +226,8 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
     """Start the program in a terminal."""
     started: list[Terminal] = []
 
-    def start(*arguments: object, **environment: str) -> Terminal:
-        started.append(Terminal(*arguments, **environment))
+    def start(*arguments: object, controls: bool = True, **environment: str) -> Terminal:
+        started.append(Terminal(*arguments, controls=controls, **environment))
         return started[-1]
 
     yield start

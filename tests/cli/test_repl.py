@@ -135,7 +135,7 @@ def test_new_begins_another_conversation(terminal, script, interlock):
 def test_text_of_models_and_tools_is_safe_on_a_terminal(terminal, servers, script):
     servers()
     model = script({"say": {"text": "x\x9b2J\u202e"}}, "<b>\x1b]0;owned\x07 \u202e</b>\n\n1\n\n2")
-    chat = terminal("chat", "go", "--model", model)
+    chat = terminal("chat", "go", "--model", model, controls=False)
 
     assert chat.leave() == 0
     assert "x\\x9b2J\\u202e" in chat.seen
@@ -145,7 +145,9 @@ def test_text_of_models_and_tools_is_safe_on_a_terminal(terminal, servers, scrip
 
 def test_colours_are_left_out_when_somebody_asks_for_it(terminal, servers, script):
     servers()
-    chat = terminal("chat", "go", "--model", script({"fail": {}}, "`x`"), NO_COLOR="1")
+    chat = terminal(
+        "chat", "go", "--model", script({"fail": {}}, "`x`"), controls=False, NO_COLOR="1"
+    )
 
     assert chat.leave() == 0
     assert "✗" in chat.seen
@@ -156,7 +158,12 @@ def test_colours_are_left_out_when_somebody_asks_for_it(terminal, servers, scrip
 def test_a_dumb_terminal_gets_plain_lines(terminal, servers, script):
     servers()
     chat = terminal(
-        "chat", "go", "--model", script({"say": {"text": "\x1b"}}, "**x**"), TERM="dumb"
+        "chat",
+        "go",
+        "--model",
+        script({"say": {"text": "\x1b"}}, "**x**"),
+        controls=False,
+        TERM="dumb",
     )
 
     assert chat.leave() == 0
@@ -167,7 +174,7 @@ def test_a_dumb_terminal_gets_plain_lines(terminal, servers, script):
 
 def test_without_the_line_editor_the_way_out_is_told(terminal, without, script):
     path = without("prompt_toolkit")["PYTHONPATH"]
-    chat = terminal("chat", "--model", script("x"), PYTHONPATH=path)
+    chat = terminal("chat", "--model", script("x"), controls=False, PYTHONPATH=path)
 
     assert chat.leave() == 1
     assert "needs an extra: pip install 'interlock[chat]'" in chat.seen

@@ -116,10 +116,13 @@ class Chat:
 
     async def ask(self, text: str) -> AsyncGenerator[AgentEvent, None]:
         """Say something to the model and tell what happens."""
-        message = UserMessage(text)
         await self.kept.begin(_title(text), self.model.name)
-        await self.kept.record([message])
-        self.messages.append(message)
+        self.messages.append(UserMessage(text))
+        try:
+            await self.kept.record(self.messages[-1:])
+        except StoreError:
+            self.messages.pop()
+            raise
         agent = Agent(self.model, self.toolbox, record=self.kept.record)
         async with aclosing(agent.stream(self.messages)) as events:
             async for event in events:
