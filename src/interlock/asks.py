@@ -30,6 +30,7 @@ from interlock.types import (
     ElicitParams,
     ElicitResult,
     InputRequest,
+    JsonObject,
     ListRootsResult,
     Result,
     Root,
@@ -50,14 +51,20 @@ class Asks:
         roots: file:// URIs or paths; None when the server shall not know of any.
         sample: Asks the client's model.
         elicit: Asks the person.
+        extensions: What else to declare to modern servers: settings by the extension's name.
     """
 
     def __init__(
-        self, roots: Sequence[str] | None, sample: Sample | None, elicit: Elicit | None
+        self,
+        roots: Sequence[str] | None,
+        sample: Sample | None,
+        elicit: Elicit | None,
+        extensions: Mapping[str, JsonObject] | None = None,
     ) -> None:
         self._roots = None if roots is None else [_root(each) for each in roots]
         self._sample = sample
         self._elicit = elicit
+        self._extensions = dict(extensions or {})
         self._recent: deque[float] = deque()
 
     def set_roots(self, roots: Sequence[str]) -> None:
@@ -77,6 +84,7 @@ class Asks:
             roots=None if self._roots is None else {} if modern else {"listChanged": True},
             sampling={} if self._sample else None,
             elicitation=forms if can_elicit else None,
+            extensions=self._extensions if modern and self._extensions else None,
         )
 
     async def answer_all(self, result: Result, revision: str) -> dict[str, Any]:

@@ -99,6 +99,7 @@ class ClientOptions(TypedDict, total=False):
     roots: Sequence[str]  # file:// URIs or paths that the server may know of
     sampling: Sample | None
     elicitation: Elicit | None
+    extensions: Mapping[str, JsonObject]  # that the program speaks by `request`, with settings
     on_log: Callable[[LogMessage], None] | None
     on_list_changed: Callable[[str], None] | None  # "tools", "resources" or "prompts"
     on_resource_updated: Callable[[str], None] | None  # the URI
@@ -125,7 +126,12 @@ class Client:
         self._timeout = options.get("timeout", CALL_TIMEOUT)
         self._hard_timeout = options.get("hard_timeout", HARD_TIMEOUT)
         self._connect_timeout = options.get("connect_timeout", CONNECT_TIMEOUT)
-        self._asks = Asks(options.get("roots"), options.get("sampling"), options.get("elicitation"))
+        self._asks = Asks(
+            options.get("roots"),
+            options.get("sampling"),
+            options.get("elicitation"),
+            options.get("extensions"),
+        )
         self._on_log = options.get("on_log")
         self._on_list_changed = options.get("on_list_changed")
         self._on_resource_updated = options.get("on_resource_updated")

@@ -299,6 +299,14 @@ class Context(Struct, eq=False, kw_only=True):
         answers = await asyncio.gather(*map(self._ask_legacy, questions.values()))
         return dict(zip(questions, answers, strict=True))
 
+    async def begin_task(self) -> None:
+        """Go on as a task, in a tool with `task="later"`: the call is answered with a handle.
+
+        What the function asks before this, it asks by ending the call with questions; what it
+        asks afterwards, the task asks, and waits. Nothing happens when the client does not
+        know tasks; the function should do its work all the same.
+        """
+
     async def _ask_one(self, question: Question, key: str | None) -> Any:
         self._asked += 1  # a handler asks in the same order in every round
         name = key or f"question-{self._asked}"

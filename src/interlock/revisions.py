@@ -24,6 +24,9 @@ SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 
+# Extensions of the modern era
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+
 # Error codes
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

@@ -577,6 +577,7 @@ class SubscriptionFilter(Wire, frozen=True):
     prompts_list_changed: bool = False
     resources_list_changed: bool = False
     resource_subscriptions: list[str] = []
+    task_ids: list[str] = []  # of the tasks extension
 
 
 class ListenParams(Wire, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from interlock.server.catalogue import Catalogue
@@ -24,6 +24,7 @@ from interlock.server.resources import (
     ServedResource,
 )
 from interlock.server.sealing import Seal
+from interlock.server.tasks import TASK_TTL, TaskStore
 from interlock.server.tools import ServedTool, ToolOptions, Workers
 from interlock.transports import Transport
 from interlock.types import Icon, Implementation, JsonObject
@@ -50,6 +51,8 @@ class Server:
         sealing_key: Signs what modern clients hand back between rounds of questions. Needed
             when several processes serve the same clients: at least 32 bytes.
         list_ttl_ms: How long clients may keep lists.
+        task_store: Keeps the tasks of tools that are marked `task`; in memory when None.
+        task_ttl: Seconds that a task may take, and that its end is kept after that.
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class Server:
         middleware: Sequence[Middleware] = (),
         sealing_key: bytes | None = None,
         list_ttl_ms: int = 0,
+        task_store: TaskStore | None = None,
+        task_ttl: float = TASK_TTL,
     ) -> None:
         self.info = Implementation(
             name=name,
@@ -89,6 +94,8 @@ class Server:
             self.listeners,
             Seal(sealing_key),
             list_ttl_ms,
+            task_store,
+            task_ttl,
         )
         handler: Handler = self._methods.answer
         for wrap in reversed(middleware):
@@ -195,11 +202,14 @@ class Server:
         """Keep what the server needs open; the lifespan is entered by the first user only."""
         self._running += 1
         try:
-            if self._lifespan is None or self._running > 1:
-                yield
-            else:
-                async with self._lifespan(self):
+            async with AsyncExitStack() as stack:
+                if self._lifespan is not None and self._running == 1:
+                    await stack.enter_async_context(self._lifespan(self))
+                try:
                     yield
+                finally:
+                    if self._running == 1:  # while what the lifespan has opened is still open
+                        await self._methods.tasks.close()
         finally:
             self._running -= 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from interlock.errors import LocalProtocolError, UnknownTool
+from interlock.revisions import TASKS_EXTENSION
 from interlock.server.listeners import Listeners
 from interlock.server.resources import ServedCompletion, ServedPrompt, ServedResource
 from interlock.server.tools import ServedTool
@@ -29,6 +30,11 @@ class Catalogue:
         self.version = 0
         self._listeners = listeners
 
+    @property
+    def has_tasks(self) -> bool:
+        """Whether a call may become a task."""
+        return any(each.task for each in self.tools.values())
+
     def capabilities(self) -> ServerCapabilities:
         """What there is: only that is declared, and only that is answered."""
         changes = {"listChanged": True}
@@ -39,6 +45,7 @@ class Catalogue:
             prompts=changes if self.prompts else None,
             completions={} if self.completions else None,
             logging={},
+            extensions={TASKS_EXTENSION: {}} if self.has_tasks else None,
         )
 
     def add_tool(self, tool: ServedTool) -> None:

@@ -72,6 +72,10 @@ class Encoder:
         body = {"resultType": "input_required", "inputRequests": asked, "requestState": state}
         return with_meta(encode(body), self._meta)
 
+    def task(self, body: bytes) -> bytes:
+        """Encode a task that a call has become."""
+        return with_meta(b'{"resultType":"task",%b' % body[1:], self._meta)
+
     # Calls, prompts, resources
 
     def call(self, result: CallToolResult, revision: str) -> bytes:

@@ -26,6 +26,7 @@ class Listener(Struct, eq=False):
     notify: Notify
     filter: SubscriptionFilter
     uris: set[str]
+    task_ids: frozenset[str] = frozenset()
     meta: bytes = b""  # for modern streams: the id of the subscription
 
 
@@ -64,17 +65,29 @@ class Listeners:
             if uri in listener.uris:
                 listener.notify("notifications/resources/updated", with_meta(params, listener.meta))
 
+    def task_changed(self, id: str, params: bytes) -> None:
+        """Tell that a task has changed; `params` is all of it, encoded."""
+        for listener in list(self._open):
+            if id in listener.task_ids:
+                listener.notify("notifications/tasks", with_meta(params, listener.meta))
+
 
 def for_stream(id: RequestId, wanted: SubscriptionFilter, notify: Notify) -> Listener:
     """Make the listener of a modern stream; all that it is told carries the stream's id.
 
     Raises:
-        InterlockError: It wants too many resources.
+        InterlockError: It wants too many resources or tasks.
     """
-    if len(wanted.resource_subscriptions) > MAX_URIS:
-        raise InterlockError(f"over {MAX_URIS} resources in one subscription")
+    if len(wanted.resource_subscriptions) > MAX_URIS or len(wanted.task_ids) > MAX_URIS:
+        raise InterlockError(f"over {MAX_URIS} resources or tasks in one subscription")
     meta: JsonObject = {revisions.SUBSCRIPTION_KEY: id}
-    return Listener(notify, wanted, set(wanted.resource_subscriptions), encode(meta)[1:-1])
+    return Listener(
+        notify,
+        wanted,
+        set(wanted.resource_subscriptions),
+        frozenset(wanted.task_ids),
+        encode(meta)[1:-1],
+    )
 
 
 def for_session(uris: set[str], notify: Notify) -> Listener:

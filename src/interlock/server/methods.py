@@ -21,6 +21,7 @@ from interlock.server.listeners import Listeners
 from interlock.server.resources import ServedResource
 from interlock.server.rounds import AskingParams, Round, canonical
 from interlock.server.sealing import Seal
+from interlock.server.tasks import Tasks, TaskStore
 from interlock.types import (
     CompleteParams,
     CompleteResult,
@@ -68,6 +69,7 @@ class Methods:
         listeners: Who wants to be told of changes.
         seal: For what clients hand back between rounds of questions.
         list_ttl_ms: How long clients may keep lists.
+        task_store, task_ttl: See `Server`.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Methods:
         listeners: Listeners,
         seal: Seal,
         list_ttl_ms: int,
+        task_store: TaskStore | None,
+        task_ttl: float,
     ) -> None:
         self._info = info
         self._instructions = instructions
@@ -86,6 +90,7 @@ class Methods:
         self._seal = seal
         self._list_ttl_ms = list_ttl_ms
         self._encoder = Encoder(info)
+        self.tasks = Tasks(task_store, task_ttl, listeners, self._encoder)
         self._encoded: dict[tuple[str, str, str], bytes] = {}
         self._offered: dict[str, Handler] = {}
         self._version = -1  # of the catalogue, when the two above were made
@@ -105,6 +110,7 @@ class Methods:
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
             "subscriptions/listen": self._listen,
+            **self.tasks.table,
         }
 
     async def answer(self, request: Request, context: Context) -> bytes:
@@ -145,6 +151,7 @@ class Methods:
         if not revisions.at_least(session.revision, revisions.IMPLEMENTATION_DETAILS):
             info = {key: info[key] for key in ("name", "version", "title") if key in info}
         capabilities = msgspec.to_builtins(self._catalogue.capabilities())
+        capabilities.pop("extensions", None)
         if session.revision == revisions.LEGACY[0]:
             capabilities.pop("completions", None)
         result: JsonObject = {
@@ -236,6 +243,8 @@ class Methods:
         if params.request_state is not UNSET or params.input_responses is not UNSET:
             round = Round(params, request, context, subject, self._seal)
         try:
+            if tool.task:
+                return await self.tasks.call(tool, arguments, context)
             result = await tool.call(arguments, context)
         except InputRequired as error:
             round = round or Round(params, request, context, subject, self._seal)
@@ -318,6 +327,7 @@ class Methods:
             prompts_list_changed=wanted.prompts_list_changed and has.prompts is not None,
             resources_list_changed=wanted.resources_list_changed and has.resources is not None,
             resource_subscriptions=wanted.resource_subscriptions if has.resources else [],
+            task_ids=await self.tasks.listenable(wanted.task_ids, context),
         )
         listener = listeners.for_stream(request.id, honoured, context.link.notify)
         self._listeners.add(listener)
@@ -337,6 +347,8 @@ class Methods:
 
 
 def _offers(has: ServerCapabilities, method: str) -> bool:
+    if method.startswith("tasks/"):
+        return has.extensions is not None
     known = revisions.CLIENT_METHODS.get(method)
     needed = known.capability.partition(".")[0] if known else ""
     return not needed or getattr(has, needed) is not None

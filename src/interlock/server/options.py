@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from interlock.types import Annotations, Icon, JsonObject, ToolAnnotations
 
@@ -21,7 +21,9 @@ class ToolKeywords(TypedDict, total=False):
     timeout: float  # seconds that a call may take
     concurrency: int  # calls at once
     meta: JsonObject
-    task: bool  # runs long: clients that know tasks get one
+    # Runs long. True: clients that know tasks get one at once. "later": from the moment it calls
+    # `context.begin_task()`. "required": as True, and other clients are refused.
+    task: bool | Literal["required", "later"]
 
 
 class ItemKeywords(TypedDict, total=False):

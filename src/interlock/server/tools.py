@@ -8,7 +8,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -50,7 +50,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     concurrency: int | None = None
     meta: JsonObject | None = None
-    task: bool = False
+    task: bool | Literal["required", "later"] = False
 
 
 class Workers:
@@ -107,7 +107,9 @@ class ServedTool:
         if not name or name == "<lambda>":
             raise SignatureError(f"{function!r} has no name; give it one: tool(name=...)")
         self.timeout = options.timeout
-        self.is_task = options.task
+        if options.task not in (True, False, "required", "later"):
+            raise LocalProtocolError(f"task={options.task!r} is not True, 'required' or 'later'")
+        self.task = options.task
         self._function = function
         self._workers = workers
         self._slots = asyncio.Semaphore(options.concurrency) if options.concurrency else None
