@@ -547,3 +547,28 @@ def test_any_schema_is_refused_in_one_line_or_works(document: Any, value: Any) -
 def test_any_bytes_are_refused_or_work(text: bytes) -> None:
     with contextlib.suppress(SchemaError):
         schema.check(text)
+
+
+@pytest.mark.parametrize(
+    ("rule", "value"),
+    [
+        ({"type": "integer"}, "secret"),
+        ({"enum": [1]}, "secret"),
+        ({"pattern": "^a"}, "secret"),
+        ({"maxLength": 2}, "secret"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "secret"),
+        ({"oneOf": [{"properties": {"k": {"const": c}}} for c in "ab"]}, {"k": "secret"}),
+        ({"type": "object", "propertyNames": {"maxLength": 1}}, {"secret": 1}),
+        ({"minimum": 5}, 4.25),
+        ({"not": {}}, "secret"),
+    ],
+    ids=str,
+)
+def test_without_echo_no_value_is_shown(rule, value):
+    document = json.dumps({"type": "object", "properties": {"a": rule}}).encode()
+
+    (line,) = schema.compile(document).errors({"a": value}, echo=False)
+
+    assert line.startswith("a")
+    assert "secret" not in line
+    assert "4.25" not in line

@@ -136,11 +136,12 @@ class Validator:
         except ValueError:  # not a JSON value: bytes, NaN, a lone surrogate
             return False
 
-    def errors(self, value: Any, limit: int = 5) -> list[str]:
+    def errors(self, value: Any, limit: int = 5, *, echo: bool = True) -> list[str]:
         """Say why a value does not fit: one line a problem, at most `limit`, [] when it fits.
 
         Each line starts with the place, such as `filter.items[2]`, unless that is the whole
-        value, and shows at most some 80 characters of what was found there.
+        value, and shows at most some 80 characters of what was found there; nothing of it
+        without `echo`, for values that may be secret.
         """
         size, depth = _measure(value)
         if excess := self._excess(size, depth):
@@ -153,7 +154,7 @@ class Validator:
             return [f"not a JSON value: {_clip(str(error))}"]
         if not found:
             return ["does not fit the schema, which is too complex to say where"]
-        lines = (line for error in found for line in self._lines(error))
+        lines = (line for error in found for line in self._lines(error, echo))
         # Two references to one rule report its problem twice.
         return list(dict.fromkeys(lines))[:limit]
 
@@ -187,13 +188,13 @@ class Validator:
 
     # Words
 
-    def _lines(self, error: jsonschema_rs.ValidationError) -> Iterator[str]:
+    def _lines(self, error: jsonschema_rs.ValidationError, echo: bool) -> Iterator[str]:
         branch = _meant_branch(error)
         if branch:
             for inner in branch:
-                yield from self._lines(inner)
+                yield from self._lines(inner, echo)
             return
-        if told_apart := _told_apart(error):
+        if told_apart := _told_apart(error, echo):
             yield told_apart
             return
         place = _place(error.instance_path)
@@ -206,7 +207,7 @@ class Validator:
                 for name in error.kind.value:
                     yield f"{prefix}unknown {member} {_echo(name)}{self._hint(error, name)}"
             case _:
-                yield prefix + _problem(error)
+                yield prefix + _problem(error, echo)
 
     def _hint(self, error: jsonschema_rs.ValidationError, unknown: str) -> str:
         """Find the property that was probably meant, among those that are not given."""
@@ -221,31 +222,32 @@ class Validator:
         return f" (did you mean {_echo(close[0])}?)" if close else ""
 
 
-def _problem(error: jsonschema_rs.ValidationError) -> str:
+def _problem(error: jsonschema_rs.ValidationError, echo: bool) -> str:
     """Say in a few words what is wrong with the value at the error's place."""
     limit: Any = error.kind.value
     given: Any = error.instance
+    shown = _echo(given) if echo else "the value"
     match error.kind.name:
         case "type":
-            return f"{_echo(given)} is not {_types(limit)}"
+            return f"{shown} is not {_types(limit)}"
         case "enum":
-            return f"{_echo(given)} is not one of {_choice(limit)}"
+            return f"{shown} is not one of {_choice(limit)}"
         case "const":
-            return f"{_echo(given)} is not {_echo(limit)}"
+            return f"{shown} is not {_echo(limit)}"
         case "minimum":
-            return f"{_echo(given)} is less than the minimum {_echo(limit)}"
+            return f"{shown} is less than the minimum {_echo(limit)}"
         case "maximum":
-            return f"{_echo(given)} is more than the maximum {_echo(limit)}"
+            return f"{shown} is more than the maximum {_echo(limit)}"
         case "exclusiveMinimum":
-            return f"{_echo(given)} is not more than {_echo(limit)}"
+            return f"{shown} is not more than {_echo(limit)}"
         case "exclusiveMaximum":
-            return f"{_echo(given)} is not less than {_echo(limit)}"
+            return f"{shown} is not less than {_echo(limit)}"
         case "multipleOf":
-            return f"{_echo(given)} is not a multiple of {_echo(limit)}"
+            return f"{shown} is not a multiple of {_echo(limit)}"
         case "minLength":
-            return f"{_echo(given)} has {_count(given, 'character')}, the minimum is {limit}"
+            return f"{shown} has {_count(given, 'character')}, the minimum is {limit}"
         case "maxLength":
-            return f"{_echo(given)} has {_count(given, 'character')}, the maximum is {limit}"
+            return f"{shown} has {_count(given, 'character')}, the maximum is {limit}"
         case "minItems":
             return f"has {_count(given, 'item')}, the minimum is {limit}"
         case "maxItems":
@@ -257,19 +259,19 @@ def _problem(error: jsonschema_rs.ValidationError) -> str:
         case "uniqueItems":
             return "has the same item twice"
         case "pattern":
-            return f"{_echo(given)} does not match the pattern {_clip(limit)}"
+            return f"{shown} does not match the pattern {_clip(limit)}"
         case "anyOf" | "oneOf":
-            return f"{_echo(given)} {_no_alternative(error)}"
+            return f"{shown} {_no_alternative(error)}"
         case "falseSchema" | "unevaluatedItems" | "additionalItems":
-            return f"{_echo(given)} is not allowed here"
+            return f"{shown} is not allowed here"
         case "contains":
             return "does not hold as many items of the wanted kind as it must"
         case "propertyNames":
-            return f"a name in it is not allowed: {_problem(limit)}"
+            return f"a name in it is not allowed: {_problem(limit, echo)}"
         case "not":
-            return f"{_echo(given)} is what the schema excludes"
+            return f"{shown} is what the schema excludes"
         case keyword:
-            return f"{_echo(given)} breaks the rule {_echo(keyword)}"
+            return f"{shown} breaks the rule {_echo(keyword)}"
 
 
 def _meant_branch(
@@ -291,7 +293,7 @@ def _meant_branch(
     return meant[0] if len(meant) == 1 else None
 
 
-def _told_apart(error: jsonschema_rs.ValidationError) -> str | None:
+def _told_apart(error: jsonschema_rs.ValidationError, echo: bool) -> str | None:
     """Say which constants a member may have, when the alternatives differ by these alone."""
     if error.kind.name not in {"anyOf", "oneOf"}:
         return None
@@ -310,7 +312,8 @@ def _told_apart(error: jsonschema_rs.ValidationError) -> str | None:
     if len(places) != 1:
         return None
     place = places.pop()
-    return f"{place}: " * bool(place) + f"{_echo(given)} is not one of {_choice(choices)}"
+    shown = _echo(given) if echo else "the value"
+    return f"{place}: " * bool(place) + f"{shown} is not one of {_choice(choices)}"
 
 
 def _no_alternative(error: jsonschema_rs.ValidationError) -> str:

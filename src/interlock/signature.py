@@ -7,9 +7,12 @@ they are used. Descriptions come from `Meta` or from the docstring's list of arg
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import inspect
 import re
+import types
 import typing
 from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_origin
@@ -56,7 +59,7 @@ def describe(function: Callable[..., Any], context_type: type, *, strict: bool =
     Raises:
         SignatureError: A parameter cannot be described; the text names it.
     """
-    name = getattr(function, "__name__", repr(function))
+    name = getattr(function, "__name__", "") or _routine(function).__qualname__
     hints = _hints(function, name)
     fields: list[tuple[str, Any, Any]] = []
     context = None
@@ -72,41 +75,87 @@ def describe(function: Callable[..., Any], context_type: type, *, strict: bool =
             continue
         if hint is _EMPTY:
             raise SignatureError(f"{where} has no type hint; give it one, or Any")
+        if parameter.name.startswith("__"):
+            raise SignatureError(f"{where}: the name of an argument cannot begin with __")
         _check_describable(hint, where)
-        default = msgspec.NODEFAULT if parameter.default is _EMPTY else parameter.default
-        fields.append((parameter.name, hint, _field(default)))
-    arguments = _struct(fields, name)
-    schema = _inline(arguments)
-    _add_descriptions(schema, inspect.getdoc(function) or "")
+        fields.append((parameter.name, hint, _field(parameter.default)))
+    arguments, schema = _struct(fields, name)
+    schema.pop("title", None)
+    _add_defaults(schema, function)
+    _add_descriptions(schema, _doc(function))
     return Signature(
         parameters=tuple(field[0] for field in fields),
         context=context,
         input_schema=schema,
         output_schema=_output_schema(hints.get("return", _EMPTY), name),
         decode=msgspec.json.Decoder(arguments, dec_hook=_pydantic_decode, strict=strict).decode,
-        is_async=_is_async(function),
+        is_async=is_async(function),
     )
 
 
 def summary(function: Callable[..., Any]) -> str:
     """Give the docstring up to its list of arguments: what a model should know."""
-    doc = inspect.getdoc(function) or ""
-    return _SECTION.split(doc, maxsplit=1)[0].strip()
+    return _SECTION.split(_doc(function), maxsplit=1)[0].strip()
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Tell whether it is `async def`, be it a partial or an object that can be called."""
+    return inspect.iscoroutinefunction(_routine(function))
+
+
+def find_context(function: Callable[..., Any], context_type: type) -> str | None:
+    """Find the parameter that takes the context; other hints need not mean anything."""
+    routine = _routine(function)
+    for name in inspect.signature(function).parameters:
+        try:
+            hint = _resolve(routine, name)
+        except Exception:  # noqa: S112 - a hint can be any code; one that fails is not ours
+            continue
+        if _is_context(hint, context_type):
+            return name
+    return None
+
+
+def _routine(function: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _doc(function: Callable[..., Any]) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):  # an object, whose class may tell what it is for
+        own = _routine(function).__doc__
+        return inspect.cleandoc(own) if own else inspect.getdoc(type(function)) or ""
+    return inspect.getdoc(function) or ""
 
 
 # Parameters
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    target = function
-    while isinstance(target, functools.partial):
-        target = target.func
-    if not inspect.isroutine(target) and callable(target):
-        target = type(target).__call__
-    try:
-        return typing.get_type_hints(target, include_extras=True)
-    except Exception as error:
-        raise SignatureError(f"the type hints of {name} cannot be resolved: {error}") from error
+    routine = _routine(function)
+    hints = {}
+    for each in getattr(routine, "__annotations__", {}):
+        try:
+            hints[each] = _resolve(routine, each)
+        except Exception as error:
+            what = f"what {name} returns" if each == "return" else f"parameter {each!r} of {name}"
+            raise SignatureError(
+                f"the type hint of {what} cannot be resolved: {_line(error)}; types in hints "
+                "must be defined at the top of a module"
+            ) from error
+    return hints
+
+
+def _resolve(routine: Callable[..., Any], name: str) -> Any:
+    """Resolve one hint, which may be text."""
+    alone = types.SimpleNamespace(
+        __annotations__={name: routine.__annotations__.get(name, _EMPTY)},
+        __globals__=getattr(inspect.unwrap(routine), "__globals__", {}),
+    )
+    return typing.get_type_hints(alone, include_extras=True)[name]
 
 
 def _is_context(hint: Any, context_type: type) -> bool:
@@ -116,66 +165,113 @@ def _is_context(hint: Any, context_type: type) -> bool:
 
 
 def _field(default: Any) -> Any:
-    if default is msgspec.NODEFAULT:
+    if default is _EMPTY:
         return msgspec.field()
-    if isinstance(default, list | dict | set | bytearray):
-        return msgspec.field(default_factory=lambda: default.copy())
-    return msgspec.field(default=default)
-
-
-def _struct(fields: list[tuple[str, Any, Any]], name: str) -> type[Struct]:
+    if default is None or isinstance(default, bool | int | float | str):
+        return msgspec.field(default=default)
     try:
-        return msgspec.defstruct(
+        hash(default)
+    except TypeError:  # it can be changed, so each call gets its own
+        return msgspec.field(default_factory=lambda: copy.deepcopy(default))
+    return msgspec.field(default_factory=lambda: default)
+
+
+def _struct(fields: list[tuple[str, Any, Any]], name: str) -> tuple[type[Struct], JsonObject]:
+    try:
+        arguments = msgspec.defstruct(
             "Arguments", fields, kw_only=True, forbid_unknown_fields=True, frozen=True
         )
-    except TypeError as error:
-        raise SignatureError(f"the parameters of {name} cannot be described: {error}") from error
+        return arguments, _schema_of(arguments, _pydantic_input)
+    except (TypeError, ValueError) as error:
+        raise SignatureError(
+            f"the parameters of {name} cannot be described: {_line(error)}"
+        ) from error
 
 
 def _check_describable(hint: Any, where: str) -> None:
-    if _pydantic_model(hint) is not None:
-        return
     try:
-        msgspec.json.schema(hint, schema_hook=_pydantic_schema)
-    except (TypeError, msgspec.ValidationError) as error:
-        kind = getattr(hint, "__qualname__", hint)
-        raise SignatureError(f"{where} has type {kind}, which has no JSON Schema") from error
+        _schema_of(hint, _pydantic_input)
+    except (TypeError, ValueError) as error:
+        raise SignatureError(f"{where} has type {_type_name(hint)}, {_no_schema(error)}") from error
 
 
-def _inline(arguments: type[Struct]) -> JsonObject:
-    """Describe the arguments, with the outermost object in place instead of referred to."""
-    (_,), components = msgspec.json.schema_components(
-        [arguments], schema_hook=_pydantic_schema, ref_template="#/$defs/{name}"
+def _type_name(hint: Any) -> str:
+    return hint.__qualname__ if isinstance(hint, type) else str(hint)
+
+
+def _no_schema(error: Exception) -> str:
+    # The first lines are advice on hooks that only we could follow.
+    reason = str(error).splitlines()[-1]
+    return f"which has no JSON Schema: {reason}"
+
+
+def _schema_of(hint: Any, hook: Callable[[Any], JsonObject]) -> JsonObject:
+    """Describe a type, with the outermost part in place unless it refers to itself."""
+    (schema,), components = msgspec.json.schema_components(
+        [hint], schema_hook=hook, ref_template="#/$defs/{name}"
     )
-    schema: JsonObject = components.pop(arguments.__name__)
-    schema.pop("title", None)
+    if set(schema) == {"$ref"}:
+        target = schema["$ref"].removeprefix("#/$defs/")
+        if f'"#/$defs/{target}"' not in msgspec.json.encode(components).decode():
+            schema = components.pop(target)
+        elif components[target].get("type") == "object":
+            schema = {"type": "object", **schema}  # older clients look for it
+    _hoist([schema, *components.values()], components)
     if components:
-        schema["$defs"] = components
+        schema = {**schema, "$defs": components}
     return schema
+
+
+def _hoist(parts: list[Any], components: JsonObject) -> None:
+    """Move the definitions that models of pydantic bring along to where references look."""
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            brought = part.pop("$defs", {}) if "$defs" in part else {}
+            for name, definition in brought.items():
+                if components.setdefault(name, definition) != definition:
+                    raise TypeError(f"two types of one name: {name}")
+            parts += part.values()
+            parts += brought.values()
+
+
+def _add_defaults(schema: JsonObject, function: Callable[..., Any]) -> None:
+    """Show the defaults that are made for each call, as far as they have JSON."""
+    for parameter in inspect.signature(function).parameters.values():
+        member = schema.get("properties", {}).get(parameter.name)
+        if member is not None and parameter.default is not _EMPTY and "default" not in member:
+            with contextlib.suppress(TypeError, ValueError):
+                member["default"] = msgspec.to_builtins(
+                    parameter.default, enc_hook=_pydantic_encode
+                )
 
 
 _AT = re.compile(r"^(.*) - at `\$\.?(.*)`$")
 _MISSING = re.compile(r"^Object missing required field `(.*)`$")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
+_NOT_OF_THESE = re.compile(r"^Invalid (?:enum )?value .*$", re.DOTALL)
+_MAX_PROBLEM = 300  # characters; names of members come from the client
 
 
 def problem(error: Exception) -> str:
-    """Tell what `Signature.decode` raised: "limit: expected `int`, got `str`"."""
+    """Tell what `Signature.decode` raised: "limit: expected `int`, got `str`".
+
+    Names of arguments are told, values never: they may be secret.
+    """
     match = _AT.match(str(error))
     text, place = match.groups() if match else (str(error), "")
     noun = "member" if place else "argument"
     text = _MISSING.sub(rf"missing required {noun} '\1'", text)
     text = _UNKNOWN.sub(rf"unknown {noun} '\1'", text)
+    text = _NOT_OF_THESE.sub("not one of the values allowed", text)
     text = text[:1].lower() + text[1:]
-    return f"{place}: {text}" if place else text
+    return (f"{place}: {text}" if place else text)[:_MAX_PROBLEM]
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not inspect.isroutine(function):
-        function = type(function).__call__
-    return inspect.iscoroutinefunction(function)
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 # Docstrings
@@ -190,7 +286,14 @@ _GOOGLE_LIST = re.compile(
 )
 _GOOGLE_ITEM = re.compile(r"^([ \t]+)(\w+)(?:[ \t]*\([^)\n]*\))?[ \t]*:[ \t]*(.*)$")
 _REST_ITEM = re.compile(
-    r"^[ \t]*:param(?:[ \t]+[^:\n]+?)?[ \t]+(\w+)[ \t]*:[ \t]*(.+)$", re.MULTILINE
+    r"^[ \t]*:param(?:[ \t]+[^:\n]+?)?[ \t]+(\w+)[ \t]*:[ \t]*(.+(?:\n[ \t]+[^:\s].*)*)$",
+    re.MULTILINE,
+)
+_NUMPY_LIST = re.compile(
+    r"^Parameters[ \t]*\n-{3,}[ \t]*\n((?:(?!.*\n-{3,}[ \t]*$).*\n)*)", re.MULTILINE
+)
+_NUMPY_ITEM = re.compile(
+    r"^(\w+(?:, \w+)*)[ \t]*(?::.*)?\n((?:[ \t]+\S.*\n|[ \t]*\n)+)", re.MULTILINE
 )
 
 
@@ -202,7 +305,10 @@ def _add_descriptions(schema: JsonObject, doc: str) -> None:
 
 
 def _argument_texts(doc: str) -> dict[str, str]:
-    texts = {name: text.strip() for name, text in _REST_ITEM.findall(doc)}
+    texts = {name: " ".join(text.split()) for name, text in _REST_ITEM.findall(doc)}
+    numpy = _NUMPY_LIST.search(doc + "\n")
+    for names, text in _NUMPY_ITEM.findall(numpy[1] + "\n") if numpy else ():
+        texts.update(dict.fromkeys(names.split(", "), " ".join(text.split())))
     found = _GOOGLE_LIST.search(doc + "\n")
     current, indent = "", 0
     for line in found[1].splitlines() if found else ():
@@ -223,22 +329,11 @@ def _output_schema(hint: Any, name: str) -> JsonObject | None:
     bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if bare in (_EMPTY, None, type(None), Any, str, bytes, object) or _has_content(bare):
         return None
-    model = _pydantic_model(bare)
-    if model is not None:
-        return typing.cast("JsonObject", model.model_json_schema(mode="serialization"))
     try:
-        (schema,), components = msgspec.json.schema_components(
-            [hint], schema_hook=_pydantic_schema, ref_template="#/$defs/{name}"
-        )
-    except TypeError as error:
-        raise SignatureError(f"what {name} returns cannot be described: {error}") from error
-    if set(schema) == {"$ref"}:
-        target = schema["$ref"].removeprefix("#/$defs/")
-        if f'"#/$defs/{target}"' not in msgspec.json.encode(components).decode():
-            schema = components.pop(target)
-    if components:
-        schema = {**schema, "$defs": components}
-    return schema
+        return _schema_of(hint, _pydantic_output)
+    except (TypeError, ValueError) as error:
+        kind = _type_name(hint)
+        raise SignatureError(f"{name} returns type {kind}, {_no_schema(error)}") from error
 
 
 def _has_content(hint: Any) -> bool:
@@ -255,11 +350,26 @@ def _pydantic_model(hint: Any) -> Any:
     return hint if isinstance(hint, type) and hasattr(hint, "model_json_schema") else None
 
 
-def _pydantic_schema(hint: Any) -> JsonObject:
+def _pydantic_input(hint: Any) -> JsonObject:
+    return _pydantic_schema(hint, "validation")
+
+
+def _pydantic_output(hint: Any) -> JsonObject:
+    return _pydantic_schema(hint, "serialization")
+
+
+def _pydantic_schema(hint: Any, mode: str) -> JsonObject:
     model = _pydantic_model(hint)
     if model is None:
         raise NotImplementedError(f"type {hint!r}")
-    return typing.cast("JsonObject", model.model_json_schema())
+    # Its definitions will stand beside those of others, so they get its name.
+    prefix = f"{hint.__qualname__}."
+    schema: JsonObject = model.model_json_schema(
+        mode=mode, ref_template=f"#/$defs/{prefix}{{model}}"
+    )
+    if "$defs" in schema:
+        schema["$defs"] = {prefix + name: each for name, each in schema["$defs"].items()}
+    return schema
 
 
 def _pydantic_decode(hint: Any, value: Any) -> Any:
@@ -267,8 +377,19 @@ def _pydantic_decode(hint: Any, value: Any) -> Any:
     if model is None:
         raise NotImplementedError(f"type {hint!r}")
     try:
-        return model.model_validate(value)
+        return model.model_validate_json(msgspec.json.encode(value))
     except ValueError as error:
-        first = error.errors()[0] if hasattr(error, "errors") else {"msg": "invalid", "loc": ()}
+        if not hasattr(error, "errors"):
+            raise
+        first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
+        # The only one of pydantic's own texts that shows what was given.
+        is_tag = first["type"] == "union_tag_invalid"
+        text = "not one of the values allowed" if is_tag else first["msg"]
+        raise ValueError(f"{place}: {text}" if place else text) from None
+
+
+def _pydantic_encode(value: Any) -> Any:
+    if _pydantic_model(type(value)) is None:
+        raise TypeError(f"{type(value).__name__} is not a type for JSON")
+    return value.model_dump(mode="json", by_alias=True)

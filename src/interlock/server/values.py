@@ -83,7 +83,7 @@ def to_json(value: Any) -> bytes:
 
 def _pydantic_encode(value: Any) -> Any:
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", by_alias=True)  # as its schema has it
     raise TypeError(f"{type(value).__name__} is not a type for JSON")
 
 
