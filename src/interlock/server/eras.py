@@ -48,6 +48,7 @@ class Stated(Struct, frozen=True):
 
 
 _NOTHING = Stated("", {})
+MAX_REMEMBERED = 4096  # bytes of one `_meta`
 
 
 def context_of(
@@ -83,6 +84,17 @@ def context_of(
         progress_token=stated.progress_token,
         log_level=stated.log_level,
     )
+
+
+def stated_in(encoded: bytes) -> Stated:
+    """Read an encoded `_meta`; what was read lately is remembered.
+
+    Raises:
+        InterlockError: A modern request that does not state what it must.
+    """
+    if len(encoded) > MAX_REMEMBERED or b'"progressToken"' in encoded:
+        return _read(encoded)
+    return _read_again(encoded)
 
 
 def _read(encoded: bytes) -> Stated:

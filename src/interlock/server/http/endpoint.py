@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from msgspec import UNSET
+
 from interlock import envelope
 from interlock.errors import AuthError, ParseError
 from interlock.revisions import LEGACY
@@ -44,10 +46,12 @@ class Endpoint:
         self._patience = Patience()
         self.sessions = Sessions(options)
         budget = Budget(options.max_streams)
-        self._modern = Modern(server, options, self._patience, budget)
+        self._modern = Modern(server, options, budget)
         self._legacy = Legacy(server, options, self.sessions, budget)
         self._sse = EventSource(server, options, self.sessions, budget) if options.sse else None
         self._runner: asyncio.Task[None] | None = None
+        self._is_open = False
+        self._ready: asyncio.Future[None] | None = None
         self._stop = asyncio.Event()
 
     @property
@@ -60,9 +64,10 @@ class Endpoint:
         if scope["type"] != "http":
             await self._serve_other(scope, receive, send)
             return
-        if self._runner is None:
+        if not self._is_open:
             await self.open()
         exchange = Exchange(scope, receive, send)
+        self._patience.add(exchange)
         try:
             await self._serve(exchange)
         except ClientGone:
@@ -73,6 +78,8 @@ class Endpoint:
             await refuse(send, _unauthorized(error), exchange.extra)
         except ParseError as error:
             await refuse(send, Refusal(400, str(error), error.code), exchange.extra)
+        finally:
+            self._patience.remove(exchange)
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -112,7 +119,7 @@ class Endpoint:
             if method != "POST":
                 raise _not_allowed(b"POST")
             exchange.check_json()
-            body = await exchange.read_body(self._max_body_bytes, self._patience)
+            body = await exchange.read_body(self._max_body_bytes)
             await self._sse.post(exchange, body)
 
     async def _serve_elsewhere(self, exchange: Exchange) -> None:
@@ -143,37 +150,49 @@ class Endpoint:
 
     async def _post(self, exchange: Exchange) -> None:
         exchange.check_json()
-        body = await exchange.read_body(self._max_body_bytes, self._patience)
-        version = exchange.header(b"mcp-protocol-version")
-        if body.lstrip()[:1] == b"[" and (version is None or version in LEGACY):
+        body = await exchange.read_body(self._max_body_bytes)
+        if body[:1] != b"{" and self._is_batch(exchange, body):
             await self._legacy.serve_batch(exchange, body)
             return
         message = envelope.decode(body)
-        params = modern.params_of(message)
-        if modern.is_modern(params, version):
+        try:
+            params = modern.params_of(message)
+            is_modern = modern.is_modern(params, exchange)
+        except ParseError as error:
+            refusal = Refusal(400, str(error), error.code)
+            id = None if message.id is UNSET else message.id
+            await refuse(exchange.send, refusal, exchange.extra, id)
+            return
+        if is_modern:
             await self._modern.serve(exchange, message, params)
         else:
             await self._legacy.serve(exchange, message)
+
+    @staticmethod
+    def _is_batch(exchange: Exchange, body: bytes) -> bool:
+        version = exchange.header(b"mcp-protocol-version")
+        return body.lstrip()[:1] == b"[" and (version is None or version in LEGACY)
 
     # Running
 
     async def open(self) -> None:
         """Enter the server's lifespan; without a lifespan of the host, on the first request."""
         if self._runner is None:
-            ready = asyncio.get_running_loop().create_future()
-            self._runner = asyncio.create_task(self._run(ready))
-            try:
-                await ready
-            except BaseException:
-                self._runner = None
-                raise
+            self._ready = asyncio.get_running_loop().create_future()
+            self._runner = asyncio.create_task(self._run(self._ready))
+        assert self._ready is not None  # noqa: S101 - made with the runner
+        try:
+            await asyncio.shield(self._ready)
+        except BaseException:
+            self._runner = None
+            raise
+        self._is_open = True
 
     async def _run(self, ready: asyncio.Future[None]) -> None:
         try:
             async with self._server.running():
                 self._stop.clear()
-                if not ready.done():
-                    ready.set_result(None)
+                ready.set_result(None)
                 await self._stop.wait()
         except BaseException as error:
             if ready.done():
@@ -188,6 +207,7 @@ class Endpoint:
     async def close(self) -> None:
         """End sessions and streams, and leave the server's lifespan."""
         self.end_streams()
+        self._is_open = False
         runner, self._runner = self._runner, None
         if runner is not None:
             self._stop.set()

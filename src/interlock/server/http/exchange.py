@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
+from typing import Any
 
 from interlock.context import Principal
 from interlock.server.http.replies import ClientGone, Header, Receive, Refusal, Scope, Send
@@ -29,7 +29,10 @@ class Exchange:
         Refusal: 400; a header that must be single is there twice.
     """
 
-    __slots__ = ("extra", "headers", "principal", "receive", "repeated", "scope", "send")
+    __slots__ = (
+        "_is_late", "_when_late", "extra", "headers", "principal", "receive", "repeated",
+        "scope", "send", "task",
+    )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -40,6 +43,11 @@ class Exchange:
         self.repeated: frozenset[bytes] = frozenset()
         self.principal: Principal | None = None
         self.extra: list[Header] = []
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - an ASGI application runs in a task
+        self.task = task
+        self._is_late = False
+        self._when_late: Callable[[], None] | None = None
         if len(self.headers) != len(raw):
             names = [name for name, _ in raw]
             self.repeated = frozenset(name for name in names if names.count(name) > 1)
@@ -66,6 +74,18 @@ class Exchange:
         """Whether the client takes a media type; one that says nothing takes all."""
         return _accepts(self.headers.get(b"accept", b"*/*"), type)
 
+    def when_late(self, act: Callable[[], None] | None) -> None:
+        """Call a function if what is done now takes longer than most; None: do not."""
+        self._when_late = act
+        if self._is_late and act is not None:
+            act()
+
+    def grow_late(self) -> None:
+        """Learn that the exchange takes longer than most."""
+        self._is_late = True
+        if self._when_late is not None:
+            self._when_late()
+
     def check_json(self) -> None:
         """Refuse a body that is not plain JSON; this also stops what any web page may send.
 
@@ -80,7 +100,7 @@ class Exchange:
         if self.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             raise Refusal(415, "compressed bodies are not accepted")
 
-    async def read_body(self, max_bytes: int, patience: Patience) -> bytes:
+    async def read_body(self, max_bytes: int) -> bytes:
         """Read the body, and stop as soon as it is over a bound.
 
         Raises:
@@ -92,8 +112,8 @@ class Exchange:
             raise Refusal(400, "malformed Content-Length")
         if int(length) > max_bytes:
             raise _too_large(max_bytes)
-        alarm = Alarm(BODY_DEADLINE)
-        patience.add(alarm)
+        alarm = Alarm(self.task, BODY_DEADLINE)
+        self.when_late(alarm.start)
         try:
             message = await self.receive()
             body: bytes = message.get("body", b"")
@@ -108,12 +128,12 @@ class Exchange:
         except asyncio.CancelledError:
             if not alarm.rang:
                 raise
-            alarm.task.uncancel()
+            self.task.uncancel()
             raise Refusal(
                 408, f"no whole body within {BODY_DEADLINE:g} s", headers=_CLOSE
             ) from None
         finally:
-            patience.remove(alarm)
+            self.when_late(None)
             alarm.stop()
         if message["type"] == "http.disconnect":
             raise ClientGone
@@ -141,21 +161,19 @@ def _accepts(accept: bytes, type: str) -> bool:
 
 
 class Alarm:
-    """Cancels the task that made it, when its time is over."""
+    """Cancels a task when its time is over."""
 
-    __slots__ = ("_seconds", "_timer", "rang", "task")
+    __slots__ = ("_seconds", "_task", "_timer", "rang")
 
-    def __init__(self, seconds: float) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - an ASGI application runs in a task
-        self.task = task
+    def __init__(self, task: asyncio.Task[Any], seconds: float) -> None:
+        self._task = task
         self.rang = False
         self._seconds = seconds
         self._timer: asyncio.TimerHandle | None = None
 
-    def linger(self) -> None:
+    def start(self) -> None:
         """Begin to count."""
-        self._timer = self.task.get_loop().call_later(self._seconds, self._ring)
+        self._timer = self._task.get_loop().call_later(self._seconds, self._ring)
 
     def stop(self) -> None:
         """Count no more."""
@@ -164,40 +182,32 @@ class Alarm:
 
     def _ring(self) -> None:
         self.rang = True
-        self.task.cancel()
-
-
-class Lingering(Protocol):
-    """What `Patience` waits for."""
-
-    def linger(self) -> None:
-        """Take more time than most."""
-        ...
+        self._task.cancel()
 
 
 class Patience:
-    """Tells what is still open after a moment. One timer serves all, so quick ones cost little.
+    """Finds out which exchanges take long. One timer serves all, so quick ones cost little.
 
     Args:
-        tick: Seconds; `linger` of what was added is called after one to two of them.
+        tick: Seconds; an exchange is late after one to two of them.
     """
 
     def __init__(self, tick: float = 0.02) -> None:
         self._tick = tick
-        self._young: dict[object, Callable[[], None]] = {}
-        self._old: dict[object, Callable[[], None]] = {}
+        self._young: set[Exchange] = set()
+        self._old: set[Exchange] = set()
         self._armed = False
 
-    def add(self, waiting: Lingering) -> None:
+    def add(self, exchange: Exchange) -> None:
         """Begin to wait."""
-        self._young[waiting] = waiting.linger
+        self._young.add(exchange)
         if not self._armed:
             self._arm()
 
-    def remove(self, waiting: Lingering) -> None:
+    def remove(self, exchange: Exchange) -> None:
         """Wait no more."""
-        if self._young.pop(waiting, None) is None:
-            self._old.pop(waiting, None)
+        self._young.discard(exchange)
+        self._old.discard(exchange)
 
     def _arm(self) -> None:
         self._armed = True
@@ -205,8 +215,8 @@ class Patience:
 
     def _ticked(self) -> None:
         self._armed = False
-        late, self._old, self._young = self._old, self._young, {}
+        late, self._old, self._young = self._old, self._young, set()
         if self._old:
             self._arm()
-        for linger in late.values():
-            linger()
+        for exchange in late:
+            exchange.grow_late()

@@ -56,7 +56,7 @@ def decode_value(text: str) -> str:
     Raises:
         ValueError: It is marked as Base64 and is not, or is not UTF-8.
     """
-    if not (text.startswith("=?base64?") and text.endswith("?=") and len(text) >= 11):
+    if not text.startswith("=?base64?") or not text.endswith("?=") or len(text) < 11:
         return text
     inner = text[9:-2]
     try:
@@ -77,9 +77,13 @@ def check(exchange: Exchange, method: str, params: Params, version: str) -> None
     Raises:
         Refusal: 400, -32020; one is missing, differs, or is there twice.
     """
-    if exchange.header(b"mcp-protocol-version") != version:
+    get = exchange.headers.get  # most values are equal as they are, without blanks around them
+    if (
+        get(b"mcp-protocol-version") != version.encode()
+        and exchange.header(b"mcp-protocol-version") != version
+    ):
         raise _mismatch("MCP-Protocol-Version", "_meta")
-    if exchange.header(b"mcp-method") != method:
+    if get(b"mcp-method") != method.encode() and exchange.header(b"mcp-method") != method:
         raise _mismatch("Mcp-Method", "method")
     member = NAMES.get(method)
     if member is not None and _value(exchange, b"mcp-name") != getattr(params, member):

@@ -20,7 +20,7 @@ from interlock.errors import CapabilityError, InterlockError, ParseError, Remote
 from interlock.protocol import Request
 from interlock.server import Server, eras
 from interlock.server.http import headers
-from interlock.server.http.exchange import Exchange, Patience
+from interlock.server.http.exchange import Exchange
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.replies import ClientGone, Refusal, refuse, reply, reply_empty
 from interlock.server.http.streams import Budget, Outlet, event, gone
@@ -35,13 +35,14 @@ _STATUS = {
     revisions.UNSUPPORTED_VERSION: 400,
 }
 _EMPTY = Raw(b"{}")
+_VERSION_KEY = revisions.VERSION_KEY.encode()
 _log = logging.getLogger("interlock.server.http")
 
 
 class Params(Struct, gc=False):
     """What the headers of a request repeat, and its metadata."""
 
-    meta: Any = field(name="_meta", default=UNSET)
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
     name: Any = UNSET
     uri: Any = UNSET
     task_id: Any = field(name="taskId", default=UNSET)
@@ -49,6 +50,7 @@ class Params(Struct, gc=False):
 
 
 _decode_params = msgspec.json.Decoder(Params).decode
+_decode_object = msgspec.json.Decoder(JsonObject).decode
 
 
 def params_of(message: Envelope) -> Params:
@@ -65,11 +67,26 @@ def params_of(message: Envelope) -> Params:
         raise ParseError(f"params: {error}", revisions.INVALID_PARAMS) from None
 
 
-def is_modern(params: Params, version: str | None) -> bool:
+def is_modern(params: Params, exchange: Exchange) -> bool:
     """Tell the era of a message: by its body, and only then by its header."""
-    if isinstance(params.meta, dict) and revisions.VERSION_KEY in params.meta:
+    # What stands there as text is looked at closely only when it is there at all.
+    if (
+        params.meta is not UNSET
+        and _VERSION_KEY in bytes(params.meta)
+        and revisions.VERSION_KEY in _meta_of(params)
+    ):
         return True
+    version = exchange.header(b"mcp-protocol-version")
     return version is not None and version not in revisions.LEGACY
+
+
+def _meta_of(params: Params) -> JsonObject:
+    if params.meta is UNSET:
+        return {}
+    try:
+        return _decode_object(params.meta)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"_meta: {error}", revisions.INVALID_PARAMS) from None
 
 
 class Modern:
@@ -78,15 +95,11 @@ class Modern:
     Args:
         server: Whose answers.
         options: How.
-        patience: Tells which requests take long.
         budget: What all streams may take.
     """
 
-    def __init__(
-        self, server: Server, options: HttpOptions, patience: Patience, budget: Budget
-    ) -> None:
+    def __init__(self, server: Server, options: HttpOptions, budget: Budget) -> None:
         self._server = server
-        self._patience = patience
         self._budget = budget
         self.json_silence = options.json_silence
         self.keep_alive = options.keep_alive
@@ -132,50 +145,57 @@ class Modern:
 
     def _context(self, request: Request, params: Params, call: ModernCall) -> Context:
         """Check in the order that the specification's tests fix, and make the context."""
-        meta: JsonObject = {} if params.meta is UNSET else params.meta
-        if not isinstance(meta, dict):
-            raise Refusal(400, "_meta is not an object", revisions.INVALID_PARAMS)
+        exchange = call.exchange
         try:
-            eras.check_modern(meta)
+            stated = eras.stated_in(b"{}" if params.meta is UNSET else bytes(params.meta))
         except InterlockError as error:
-            raise Refusal(400, str(error), revisions.INVALID_PARAMS) from None
-        headers.check(call.exchange, request.method, params, meta[revisions.VERSION_KEY])
+            _check_slowly(exchange, request, params)
+            raise _refusal(error) from None
+        if not stated.revision:  # modern by its header alone
+            _check_slowly(exchange, request, params)
+        headers.check(exchange, request.method, params, stated.revision)
         try:
-            context = eras.modern_context(request, meta, call, call.exchange.principal)
+            eras.check_method(request.method, stated.revision)
         except InterlockError as error:
-            code, text, data = to_wire(error)
-            raise Refusal(_STATUS.get(code, 400), text, code, data=data) from None
+            raise _refusal(error) from None
         if request.method == "tools/call" and isinstance(params.name, str):
             schema = self._server.input_schema(params.name)
-            if schema is not None:
-                expected = self._tool_headers.of(params.name, schema)
-                if expected:
-                    headers.check_params(call.exchange, expected, params.arguments)
-        return context
+            expected = self._tool_headers.of(params.name, schema) if schema else None
+            if expected:
+                headers.check_params(exchange, expected, params.arguments)
+        return Context(
+            revision=stated.revision,
+            request_id=request.id,
+            link=call,
+            loop=asyncio.get_running_loop(),
+            client_capabilities=stated.client_capabilities,
+            client_info=stated.client_info,
+            principal=exchange.principal,
+            meta=stated.meta,
+            progress_token=stated.progress_token,
+            log_level=stated.log_level,
+        )
 
     async def _answer(self, request: Request, context: Context, call: ModernCall) -> bytes:
-        if request.method == "subscriptions/listen":
+        if request.method == "subscriptions/listen" and not call.is_listening:
             return await self._listen(request, context, call)
-        result = await self._run(request, context, call)
-        if request.method == "server/discover" and not self._offers_listen:
-            return _without_changes(result)
-        return result
-
-    async def _run(self, request: Request, context: Context, call: ModernCall) -> bytes:
-        call.task = asyncio.current_task()
-        self._patience.add(call)
+        task = call.exchange.task
+        call.exchange.when_late(call.linger)
         try:
-            return await self._server.answer(request, context)
+            result = await self._server.answer(request, context)
         except asyncio.CancelledError:
-            if not call.is_over or call.task is None:
+            if not call.is_over:
                 raise
-            call.task.uncancel()
+            task.uncancel()
             await call.leave()
             raise ClientGone from None
         finally:
             context.finished = True
-            self._patience.remove(call)
+            call.exchange.when_late(None)
             call.stop_watching()
+        if not self._offers_listen and request.method == "server/discover":
+            return _without_changes(result)
+        return result
 
     async def _listen(self, request: Request, context: Context, call: ModernCall) -> bytes:
         if not self._offers_listen:
@@ -184,8 +204,9 @@ class Modern:
             raise Refusal(406, "subscriptions/listen needs Accept: text/event-stream")
         with self._budget.stream():
             self._listening.add(call)
+            call.is_listening = True
             try:
-                return await self._run(request, context, call)
+                return await self._answer(request, context, call)
             finally:
                 self._listening.discard(call)
 
@@ -200,7 +221,7 @@ class ModernCall:
 
     __slots__ = (
         "_modern", "_outlet", "_silence", "_watch", "_writer", "accepts_stream", "exchange",
-        "id", "is_over", "task",
+        "id", "is_listening", "is_over",
     )  # fmt: skip
 
     def __init__(self, modern: Modern, exchange: Exchange, id: RequestId) -> None:
@@ -209,7 +230,7 @@ class ModernCall:
         self.id = id
         self.accepts_stream = exchange.accepts("text/event-stream")
         self.is_over = False  # the client has gone, or is told to go
-        self.task: asyncio.Task[Any] | None = None
+        self.is_listening = False
         self._outlet: Outlet | None = None
         self._writer: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -253,9 +274,9 @@ class ModernCall:
         self._end()
 
     def _end(self) -> None:
-        if not self.is_over and self.task is not None:
+        if not self.is_over:
             self.is_over = True
-            self.task.cancel()
+            self.exchange.task.cancel()
 
     # Replying
 
@@ -304,8 +325,23 @@ class ModernCall:
         self._end()
 
 
+def _check_slowly(exchange: Exchange, request: Request, params: Params) -> None:
+    """Find which of several faults the client is told."""
+    meta = _meta_of(params)
+    try:
+        eras.check_modern(meta)
+    except InterlockError as error:
+        raise _refusal(error) from None
+    headers.check(exchange, request.method, params, meta[revisions.VERSION_KEY])
+
+
+def _refusal(error: InterlockError) -> Refusal:
+    code, text, data = to_wire(error)
+    return Refusal(_STATUS.get(code, 400), text, code, data=data)
+
+
 def _check_notification(exchange: Exchange, params: Params) -> None:
-    meta = params.meta if isinstance(params.meta, dict) else {}
+    meta = _meta_of(params)
     version = meta.get(revisions.VERSION_KEY, exchange.header(b"mcp-protocol-version"))
     if version not in revisions.MODERN:
         raise Refusal(

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from ipaddress import ip_address
+from time import monotonic
 from typing import Any
 
 from interlock.errors import ConfigError, MissingExtra
@@ -53,6 +54,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, endpoint: Endpoint, host: str, port: int, *, tells: bool = False) -> None:
         self._endpoint = endpoint
         self._tells = tells
+        self._in_headers: dict[Any, float] = {}  # since when
         super().__init__(
             uvicorn.Config(
                 endpoint,
@@ -83,6 +85,22 @@ class HttpServer(uvicorn.Server):
         if self.started and self._tells:
             print(f"serving at {self.url}", file=sys.stderr, flush=True)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Once a second, end connections that have not sent their headers in time."""
+        if counter % 10 == 0:
+            self._end_late_connections(monotonic())
+        return await super().on_tick(counter)
+
+    def _end_late_connections(self, now: float) -> None:
+        # A look from time to time costs requests nothing, a timer for each would.
+        waiting: dict[Any, float] = {}
+        for connection in list(self.server_state.connections):
+            if _is_in_headers(connection):
+                since = waiting[connection] = self._in_headers.get(connection, now)
+                if now - since > HEADER_DEADLINE:
+                    connection.transport.abort()
+        self._in_headers = waiting
+
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
         """End the streams, which would last for ever, and then everything else."""
         self._endpoint.end_streams()
@@ -90,13 +108,11 @@ class HttpServer(uvicorn.Server):
 
 
 def bounded_connection(max_per_address: int) -> type[HttpToolsProtocol]:
-    """Make a class of connections with a deadline for headers and a cap for each address."""
+    """Make a class of connections with a cap for each address."""
     addresses: Counter[str] = Counter()
 
     class BoundedConnection(HttpToolsProtocol):
-        in_headers = True  # a connection that says nothing is in its headers, too
         address = ""
-        deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
             super().connection_made(transport)
@@ -104,33 +120,18 @@ def bounded_connection(max_per_address: int) -> type[HttpToolsProtocol]:
             addresses[self.address] += 1
             if addresses[self.address] > max_per_address:
                 transport.abort()
-                return
-            self.deadline = self.loop.call_later(HEADER_DEADLINE, transport.abort)
 
         def connection_lost(self, exc: Exception | None) -> None:
             addresses[self.address] -= 1
             if not addresses[self.address]:
                 del addresses[self.address]
-            if self.deadline is not None:
-                self.deadline.cancel()
             super().connection_lost(exc)
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            # Most requests come whole, so that no timer is needed for them.
-            if self.in_headers:
-                if self.deadline is None:
-                    self.deadline = self.loop.call_later(HEADER_DEADLINE, self.transport.abort)
-            elif self.deadline is not None:
-                self.deadline.cancel()
-                self.deadline = None
-
-        def on_message_begin(self) -> None:
-            self.in_headers = True
-            super().on_message_begin()
-
-        def on_headers_complete(self) -> None:
-            self.in_headers = False
-            super().on_headers_complete()
-
     return BoundedConnection
+
+
+def _is_in_headers(connection: Any) -> bool:
+    """Whether a connection has begun a request, or nothing at all, and owes us the headers."""
+    cycle = connection.cycle
+    is_between = cycle is None or cycle.response_complete
+    return is_between and connection.timeout_keep_alive_task is None
