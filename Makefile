@@ -24,7 +24,7 @@ help:
 	@echo "make test            all tests"
 	@echo "make lint            ruff and mypy"
 	@echo "make format          let ruff put the style right"
-	@echo "make conformance     every message against the specification's schemas"
+	@echo "make conformance     the specification's schemas, and the official suite"
 	@echo "make bench           the numbers behind docs and budgets"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make clean           remove .venv and build"
@@ -50,6 +50,7 @@ format: .venv/.stamp-dev
 
 conformance: build/conformance/.stamp
 	@$(bin)/python tests/conformance/stdio_client.py build/conformance/schemas
+	@$(bin)/python tests/conformance/run_suite.py build/conformance
 
 # Scripts that others start are called *_server.py.
 bench: .venv/.stamp-bench

@@ -367,6 +367,64 @@ async def test_input_required_result_capabilities(context: Context) -> str:
     return f"Answered: {', '.join(answers) or 'nothing, as nothing can be asked'}"
 
 
+# Tasks
+
+
+@server.tool
+async def greet(name: str) -> str:
+    """Greet at once."""
+    return f"Hello, {name}!"
+
+
+@server.tool(task=True)
+async def slow_compute(seconds: float, label: str = "") -> str:
+    """Take some time."""
+    await asyncio.sleep(seconds)
+    return f"Computed {label} in {seconds:g} s"
+
+
+@server.tool(task="required")
+async def failing_job() -> str:
+    """Fail after some time."""
+    await asyncio.sleep(1.0)
+    raise ToolError("The job has failed")
+
+
+@server.tool(task=True)
+async def protocol_error_job(context: Context) -> str:
+    """Need something of the client that it does not have."""
+    return f"{len(await context.roots())} roots"
+
+
+@server.tool(task=True)
+async def confirm_delete(filename: str, context: Context) -> str:
+    """Delete a file that is not there, once the person has agreed."""
+    wanted = form(confirm={"type": "boolean"})
+    answer = await context.elicit(f"Delete {filename}?", wanted, key="confirm")
+    return f"Deleted {filename}" if filled_in(answer, "confirm") else f"Kept {filename}"
+
+
+@server.tool(task=True)
+async def multi_input(context: Context) -> str:
+    """Ask two things at once."""
+    answers = await context.ask(
+        {
+            "first": elicitation("What is your name?", NAME_FORM),
+            "second": elicitation("What is your other name?", NAME_FORM),
+        }
+    )
+    return " ".join(answer.action for answer in answers.values())
+
+
+@server.tool(task="later")
+async def test_tool_with_task(context: Context) -> str:
+    """Ask first, and go on as a task."""
+    answer = await context.elicit("What is your name?", NAME_FORM, key="user_name")
+    await context.begin_task()
+    await asyncio.sleep(STEP)
+    return f"Hello, {filled_in(answer, 'name')}!"
+
+
 # Schemas
 
 
