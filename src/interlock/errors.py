@@ -25,6 +25,7 @@ The class says whose fault it is, and where a builtin fits it is that builtin to
     ├── SignatureError              a function that cannot be a tool (TypeError)
     ├── InvalidArguments            arguments do not fit the tool    (ValueError)
     ├── UnknownTool                 no tool has this name            (LookupError)
+    ├── UnknownResource             nothing can be read at this URI  (LookupError)
     ├── ServerUnavailable           the tool's server is down, disabled or unknown
     ├── ToolError                   a tool says no, in words for the model
     ├── StepLimit                   the model kept calling tools
@@ -243,6 +244,18 @@ class InvalidArguments(InterlockError, ValueError):
 
 class UnknownTool(InterlockError, LookupError):
     """No tool has this name."""
+
+
+class UnknownResource(InterlockError, LookupError):
+    """Nothing can be read at this URI. Raise it where a template matches more than there is.
+
+    Attributes:
+        uri: What was to be read.
+    """
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"no resource {uri[:200]!r}")
+        self.uri = uri
 
 
 class ServerUnavailable(InterlockError):

@@ -12,7 +12,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from interlock import revisions
 from interlock.context import LEVELS, Context
 from interlock.envelope import encode
-from interlock.errors import InputRequired, InvalidArguments, RemoteError, UnknownTool
+from interlock.errors import (
+    InputRequired,
+    InvalidArguments,
+    RemoteError,
+    UnknownResource,
+    UnknownTool,
+)
 from interlock.protocol import Request
 from interlock.server import listeners
 from interlock.server.catalogue import Catalogue
@@ -259,13 +265,14 @@ class Methods:
             result = await served.read(params.uri, values, context)
         except InputRequired as error:
             return round.ask(error, self._encoder)
+        except UnknownResource as error:
+            raise _not_found(error, context) from None
         return self._encoder.read(result, context.revision)
 
     def _find_resource(self, uri: str, context: Context) -> tuple[ServedResource, dict[str, str]]:
         found = self._catalogue.find_resource(uri)
         if found is None:
-            code = revisions.INVALID_PARAMS if context.is_modern else revisions.RESOURCE_NOT_FOUND
-            raise RemoteError(code, f"no resource {uri[:200]!r}", {"uri": uri})
+            raise _not_found(UnknownResource(uri), context)
         return found
 
     async def _get_prompt(self, request: Request, context: Context) -> bytes:
@@ -359,6 +366,11 @@ def _decode(type: type[_T], request: Request) -> _T:
         return msgspec.json.decode(request.params, type=type)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArguments(f"params of {request.method}: {error}") from None
+
+
+def _not_found(error: UnknownResource, context: Context) -> RemoteError:
+    code = revisions.INVALID_PARAMS if context.is_modern else revisions.RESOURCE_NOT_FOUND
+    return RemoteError(code, str(error), {"uri": error.uri})
 
 
 def _start_of(cursor: object, count: int) -> int:

@@ -1,0 +1,24 @@
+"""What is not there: a resource that a template could have, but has not."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock import Client, Server
+from interlock.errors import RemoteError, UnknownResource
+
+
+@pytest.mark.parametrize(("revision", "code"), [("2026-07-28", -32602), ("2025-11-25", -32002)])
+async def test_a_function_says_that_there_is_no_such_resource(revision: str, code: int) -> None:
+    server = Server("notes")
+
+    @server.resource("notes://{name}")
+    async def note(name: str) -> str:
+        raise UnknownResource(f"notes://{name}")
+
+    async with Client.memory(server, revision=revision) as client:
+        with pytest.raises(RemoteError) as caught:
+            await client.read_resource("notes://nothing")
+
+    assert caught.value.code == code
+    assert caught.value.data == {"uri": "notes://nothing"}
