@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from interlock import Client
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+SERVERS = sorted((ROOT / "examples").glob("*_server.py"))
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - set(SERVERS))
 _BLOCK = re.compile(r"<!-- (examples/\w+\.py) -->\n```python\n(.*?)```", re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
@@ -57,3 +60,9 @@ def test_an_example_runs(example: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
     assert not ran.stderr
+
+
+@pytest.mark.parametrize("example", SERVERS, ids=lambda path: path.stem)
+async def test_a_server_among_the_examples_offers_its_tools(example: Path) -> None:
+    async with Client.stdio(sys.executable, "-W", "error", str(example)) as client:
+        assert await client.list_tools()
