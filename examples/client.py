@@ -1,6 +1,6 @@
 """Speak to one server: its tools, a call with progress, and what can go wrong.
 
-Run: python examples/one_server.py      (needs mcp-server-time)
+Run: python examples/client.py      (needs mcp-server-time)
 """
 
 import asyncio
