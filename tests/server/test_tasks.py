@@ -257,15 +257,17 @@ async def test_cancelling_reaches_the_function_and_changes_the_status():
 
 async def test_what_a_cancelled_function_still_gives_changes_nothing():
     server = Server("test")
-    started, stubborn = asyncio.Event(), asyncio.Event()
+    started, stubborn, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @server.tool(task=True)
-    async def slow() -> str:
+    async def slow(context: Context) -> str:
         try:
             started.set()
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
+            context.progress(1, message="going on all the same")
             stubborn.set()
+            await go_on.wait()
         return "done all the same"
 
     async with knowing(server) as client:
@@ -273,8 +275,12 @@ async def test_what_a_cancelled_function_still_gives_changes_nothing():
         await started.wait()
         await ask(client, "tasks/cancel", id)
         await stubborn.wait()
-        assert (await ask(client, "tasks/get", id))["status"] == "cancelled"
-        assert (await ask(client, "tasks/get", id))["status"] == "cancelled"
+        during = await ask(client, "tasks/get", id)
+        go_on.set()
+        after = await ask(client, "tasks/get", id)
+
+    assert (during["status"], during["statusMessage"]) == ("cancelled", "cancelled by the client")
+    assert after == during
 
 
 @pytest.mark.parametrize("method", ["tasks/cancel", "tasks/update"])
@@ -348,8 +354,8 @@ async def test_a_task_outlives_the_connection_it_came_by():
 # Questions
 
 
-def confirming() -> Server:
-    server = Server("test")
+def confirming(**options: Any) -> Server:
+    server = Server("test", **options)
     runs: list[int] = []
 
     @server.tool(task=True)
@@ -498,6 +504,8 @@ def escalating() -> Server:
         context.progress(1, 2, "of the call")
         await context.begin_task()
         second = await context.elicit("Your friend's?", FORM, key="friend_name")
+        again = await context.elicit("Your name?", FORM, key="user_name")
+        assert again == first
         return f"{first.content['name']} and {second.content['name']}"
 
     return server
@@ -538,7 +546,11 @@ async def test_a_tool_that_never_becomes_a_task_answers_by_itself():
 
     async with knowing(server) as client:
         assert (await call(client, "quick", {"fast": True}))["content"][0]["text"] == "done"
-        assert (await call(client, "quick", {"fast": False}))["resultType"] == "task"
+        made = await call(client, "quick", {"fast": False})
+        task = await ended(client, made["taskId"])
+
+    assert made["resultType"] == "task"
+    assert task["result"]["content"][0]["text"] == "done"
 
 
 async def test_progress_of_a_call_is_the_status_message_of_its_task():
@@ -585,6 +597,16 @@ async def test_older_clients_wait_for_the_result():
             with pytest.raises(RemoteError) as refused:
                 await ask(client, method, "x", inputResponses={})
             assert refused.value.code == revisions.METHOD_NOT_FOUND
+
+
+async def test_an_older_client_gets_no_task_whatever_it_declares():
+    server, work = working()
+    work.go_on.set()
+    params = {"name": "slow", "task": {"ttl": 60_000}}
+
+    result = await as_principal(server, "ada", "tools/call", params, "2025-11-25")
+
+    assert result == {"content": [{"type": "text", "text": "done"}]}
 
 
 async def test_for_other_clients_a_task_never_begins():
@@ -682,10 +704,14 @@ class Nowhere:
 
 
 async def as_principal(
-    server: Server, who: str | None, method: str, params: dict[str, Any]
+    server: Server,
+    who: str | None,
+    method: str,
+    params: dict[str, Any],
+    revision: str = revisions.NEWEST,
 ) -> dict[str, Any]:
     context = Context(
-        revision=revisions.NEWEST,
+        revision=revision,
         request_id=1,
         link=Nowhere(),
         loop=asyncio.get_running_loop(),
@@ -802,7 +828,7 @@ async def turns(notices: list[Any], count: int) -> None:
 async def test_a_listener_is_told_of_each_status_as_get_tells_it():
     async with wire(confirming()) as (connection, notices):
         id = (await request(connection, "tools/call", {"name": "confirm"}))["taskId"]
-        wanted = {"notifications": {"taskIds": [id, "unknown"]}}
+        wanted = {"notifications": {"taskIds": [id, "unknown", id]}}
         listening = asyncio.create_task(request(connection, "subscriptions/listen", wanted))
         await turns(notices, 1)
         answers = {"who": told("Ada")}
@@ -957,9 +983,13 @@ async def test_a_store_may_be_any_object_with_put_and_get():
     class Store:
         def __init__(self) -> None:
             self.history: list[Task] = []
+            self.putting = False
 
         async def put(self, task: Task) -> None:
+            assert not self.putting  # calls for one task never overlap
+            self.putting = True
             await asyncio.sleep(0)
+            self.putting = False
             self.history.append(task)
 
         async def get(self, id: str) -> Task | None:
@@ -967,13 +997,20 @@ async def test_a_store_may_be_any_object_with_put_and_get():
             return next((each for each in reversed(self.history) if each.id == id), None)
 
     store = Store()
-    server, work = working(task_store=store)
-    work.go_on.set()
-    async with knowing(server) as client:
-        task = await ended(client, (await call(client, "slow"))["taskId"])
+    async with knowing(confirming(task_store=store)) as client:
+        id = (await call(client, "confirm"))["taskId"]
+        await state(client, id, "input_required")
+        answers = {"who": told("Ada")}
+        await asyncio.gather(
+            ask(client, "tasks/update", id, inputResponses=answers),
+            ask(client, "tasks/cancel", id),
+        )
+        task = await ask(client, "tasks/get", id)
 
-    assert task["status"] == "completed"
-    assert [each.status for each in store.history] == ["working", "completed"]
+    assert task["status"] == "cancelled"
+    assert [each.status for each in store.history][:2] == ["working", "input_required"]
+    assert store.history[-1].status == "cancelled"
+    assert store.history[-1].questions == {}
 
 
 def test_a_missing_extension_is_named_as_capabilities_are():

@@ -126,7 +126,7 @@ class MemoryTasks:
 
     def _is_full(self, is_new: bool, grows: int) -> bool:
         too_many = is_new and len(self._kept) >= self._max_tasks
-        return too_many or (grows > 0 and self._bytes + grows > self._max_bytes)
+        return too_many or self._bytes + grows > self._max_bytes
 
     def _expire(self) -> None:
         now = monotonic()
@@ -442,7 +442,7 @@ class Tasks:
 
     async def _find(self, id: str, context: Context) -> Task:
         run = self._runs.get(id)
-        task = run.task if run is not None and run.is_task else await self._store.get(id)
+        task = await self._store.get(id) if run is None else run.task
         if task is None or task.owner != _owner(context):
             raise InvalidArguments(_NO_SUCH_TASK)
         return task
@@ -518,7 +518,7 @@ def _handle(task: Task) -> _Handle:
 def _detailed(task: Task) -> _Handle:
     return replace(
         _handle(task),
-        input_requests=task.questions if task.status == "input_required" else UNSET,
+        input_requests=task.questions or UNSET,
         result=task.outcome if task.status == "completed" else UNSET,
         error=task.outcome if task.status == "failed" else UNSET,
     )
