@@ -17,6 +17,7 @@ from interlock.types import (
     CompleteParams,
     CompletionArgument,
     CompletionContext,
+    CreateMessageResult,
     ElicitResult,
     GetPromptParams,
     ImageContent,
@@ -162,6 +163,17 @@ def test_a_result_without_type_is_complete():
     )
     assert asked.input_requests["k"].method == "m"
     assert asked.input_requests["k"].params == Raw(b"{}")
+
+
+def test_the_text_of_an_answer_is_that_of_its_one_block_or_of_all():
+    one = CreateMessageResult(role="assistant", content=TextContent(text="a"), model="m")
+    blocks = [TextContent(text="a"), ImageContent(data="", mime_type="image/png")]
+    several = CreateMessageResult(
+        role="assistant", content=[*blocks, TextContent(text="b")], model="m"
+    )
+
+    assert one.text == "a"
+    assert several.text == "a\nb"
 
 
 def test_the_text_of_a_result_is_that_of_its_text_blocks():

@@ -519,6 +519,11 @@ class CreateMessageResult(Wire, frozen=True):
     model: str
     stop_reason: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The text blocks, joined with newlines."""
+        return join_text(self.content if isinstance(self.content, list) else [self.content])
+
 
 class ElicitParams(Wire, frozen=True):
     """`elicitation/create`: a form (`requested_schema`) or, since 2025-11-25, a `url`."""
