@@ -24,14 +24,12 @@ from interlock.server.values import audio, image
 from interlock.types import (
     AudioContent,
     Content,
-    CreateMessageResult,
     ElicitResult,
     EmbeddedResource,
     ImageContent,
     JsonObject,
     ResourceContents,
     TextContent,
-    join_text,
 )
 
 STEP = 0.05  # seconds between notifications
@@ -82,12 +80,6 @@ def form(**properties: JsonObject) -> JsonObject:
 def embedded(uri: str, text: str, mime_type: str = "text/plain") -> EmbeddedResource:
     """Put a text into a result as a resource."""
     return EmbeddedResource(resource=ResourceContents(uri=uri, mime_type=mime_type, text=text))
-
-
-def said(answer: CreateMessageResult) -> str:
-    """Give what the client's model said."""
-    blocks = answer.content if isinstance(answer.content, list) else [answer.content]
-    return join_text(blocks)
 
 
 def filled_in(answer: ElicitResult, field: str) -> Any:
@@ -213,7 +205,7 @@ async def test_reconnection(context: Context) -> str:
 @server.tool
 async def test_sampling(prompt: str, context: Context) -> str:
     """Ask the client's model."""
-    return f"LLM response: {said(await context.sample(prompt, 100))}"
+    return f"LLM response: {(await context.sample(prompt, 100)).text}"
 
 
 @server.tool
@@ -278,7 +270,7 @@ def _summary(answer: ElicitResult) -> str:
 @server.tool
 async def test_missing_capability(context: Context) -> str:
     """Ask a model that may not be there."""
-    return said(await context.sample("Are you there?", 100))
+    return (await context.sample("Are you there?", 100)).text
 
 
 @server.tool
@@ -302,7 +294,7 @@ async def test_input_required_result_elicitation(context: Context) -> str:
 async def test_input_required_result_sampling(context: Context) -> str:
     """Ask the client's model for a capital."""
     answer = await context.sample("What is the capital of France?", 100, key="capital_question")
-    return said(answer)
+    return answer.text
 
 
 @server.tool
@@ -337,7 +329,7 @@ async def test_input_required_result_multiple_inputs(context: Context) -> str:
         }
     )
     name = filled_in(answers["user_name"], "name")
-    greeting = said(answers["greeting"])
+    greeting = answers["greeting"].text
     return f"{greeting}, {name}: {len(answers['client_roots'].roots)} roots"
 
 
