@@ -913,7 +913,7 @@ async def test_a_full_store_takes_no_more_tasks_until_some_have_expired(clock):
     store = MemoryTasks(max_tasks=2)
     for id in "ab":
         await store.put(kept(id))
-    with pytest.raises(InterlockError, match="at most 2"):
+    with pytest.raises(InterlockError, match="at most 2 are kept"):
         await store.put(kept("c"))
     await store.put(kept("a", status="completed"))  # is there already
 
@@ -933,6 +933,32 @@ async def test_a_full_store_takes_no_more_results_but_always_an_end(clock):
     clock[0] += 61.0
     await store.put(kept("c", status="completed", outcome=Raw(b"x" * 100)))
     assert await store.get("c") is not None
+
+
+async def test_one_principal_gets_a_part_of_the_store(clock):
+    store = MemoryTasks(max_tasks=8, max_bytes=400)
+    for number in range(2):
+        await store.put(kept(f"ada-{number}", owner="ada"))
+    with pytest.raises(InterlockError, match="25%"):
+        await store.put(kept("ada-2", owner="ada"))
+    with pytest.raises(InterlockError, match="25%"):
+        await store.put(kept("ada-0", owner="ada", outcome=Raw(b"x" * 101)))
+    await store.put(kept("ada-0", owner="ada", outcome=Raw(b"x" * 100)))
+    await store.put(kept("bob-0", owner="bob", outcome=Raw(b"x" * 100)))
+
+    clock[0] += 61.0
+    await store.put(kept("ada-2", owner="ada", outcome=Raw(b"x" * 100)))
+    assert await store.get("ada-2") is not None
+
+
+async def test_what_has_expired_leaves_nothing_behind(clock):
+    store = MemoryTasks(max_tasks=4)
+    for round in range(10):
+        for number in range(4):
+            await store.put(kept(f"{round}-{number}", owner=f"p-{round}-{number}"))
+        clock[0] += 61.0
+
+    assert len(store._kept) == len(store._counts) == len(store._bytes) == 4
 
 
 async def test_a_store_without_room_for_a_result_fails_the_task():

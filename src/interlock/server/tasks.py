@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from time import monotonic
@@ -55,6 +56,7 @@ MAX_RUNNING = 1_000
 MAX_RUNNING_EACH = 100  # of one principal
 MAX_KEPT = 10_000
 MAX_KEPT_BYTES = 64 * 1_048_576  # of results
+PART_EACH = 0.25  # of these two, for one principal
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 Handler = Callable[[Request, Context], Awaitable[bytes]]
@@ -96,26 +98,30 @@ class TaskStore(Protocol):
 
 
 class MemoryTasks:
-    """Keeps tasks in this process, up to a number of them and of bytes of their results."""
+    """Keeps tasks in this process, up to a number of them and of bytes of their results.
+
+    One principal gets a part of both, so that there is room for the others.
+    """
 
     def __init__(self, max_tasks: int = MAX_KEPT, max_bytes: int = MAX_KEPT_BYTES) -> None:
         self._max_tasks = max_tasks
         self._max_bytes = max_bytes
         self._kept: dict[str, tuple[float, Task]] = {}  # with the time of its end, monotonic
-        self._bytes = 0
+        self._counts: Counter[str] = Counter()  # by owner
+        self._bytes: Counter[str] = Counter()
 
     async def put(self, task: Task) -> None:
         """Keep a task; see `TaskStore`."""
-        before = self._kept.get(task.id)
-        grows = len(task.outcome) - (len(before[1].outcome) if before else 0)
-        if self._is_full(before is None, grows):
+        if not self._has_room(task):
             self._expire()
-        if self._is_full(before is None, grows):
+        if not self._has_room(task):
             raise InterlockError(
-                f"no room for a task: {len(self._kept)} are kept (at most {self._max_tasks}) "
-                f"with {self._bytes} bytes of results (at most {self._max_bytes}); try later"
+                f"no room for a task: at most {self._max_tasks} are kept, with at most "
+                f"{self._max_bytes} bytes of results, and {PART_EACH:.0%} of that for one principal"
             )
-        self._bytes += grows
+        self._drop(task.id)
+        self._counts[task.owner] += 1
+        self._bytes[task.owner] += len(task.outcome)
         age = (task.updated_at - task.created_at).total_seconds()
         self._kept[task.id] = (monotonic() + task.ttl - age, task)
 
@@ -124,16 +130,31 @@ class MemoryTasks:
         end, task = self._kept.get(id, (0.0, None))
         return task if monotonic() <= end else None
 
-    def _is_full(self, is_new: bool, grows: int) -> bool:
-        too_many = is_new and len(self._kept) >= self._max_tasks
-        return too_many or self._bytes + grows > self._max_bytes
+    def _has_room(self, task: Task) -> bool:
+        _, before = self._kept.get(task.id, (0.0, None))
+        more = int(before is None)
+        grows = len(task.outcome) - (len(before.outcome) if before else 0)
+        part = PART_EACH if task.owner else 1.0
+        return (
+            len(self._kept) + more <= self._max_tasks
+            and self._bytes.total() + grows <= self._max_bytes
+            and self._counts[task.owner] + more <= self._max_tasks * part
+            and self._bytes[task.owner] + grows <= self._max_bytes * part
+        )
 
     def _expire(self) -> None:
         now = monotonic()
-        for id, (end, task) in list(self._kept.items()):
+        for id, (end, _) in list(self._kept.items()):
             if end < now:
-                del self._kept[id]
-                self._bytes -= len(task.outcome)
+                self._drop(id)
+
+    def _drop(self, id: str) -> None:
+        _, task = self._kept.pop(id, (0.0, None))
+        if task is not None:
+            self._bytes[task.owner] -= len(task.outcome)
+            self._counts[task.owner] -= 1
+            if not self._counts[task.owner]:
+                del self._counts[task.owner], self._bytes[task.owner]
 
 
 # Running
