@@ -9,6 +9,7 @@ The path of a call::
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
@@ -23,9 +24,11 @@ from interlock.server.resources import (
     ServedPrompt,
     ServedResource,
 )
+from interlock.server.running import Running
 from interlock.server.sealing import Seal
 from interlock.server.tasks import TASK_TTL, TaskStore
 from interlock.server.tools import ServedTool, ToolOptions, Workers
+from interlock.server.watchdog import watched
 from interlock.transports import Transport
 from interlock.types import Icon, Implementation, JsonObject
 
@@ -83,7 +86,7 @@ class Server:
         self.instructions = instructions
         self.listeners = Listeners()
         self._lifespan = lifespan
-        self._running = 0
+        self._running = Running(self._open)
         self._workers = Workers()
         self._peers: set[asyncio.Task[None]] = set()
         self._catalogue = Catalogue(self.listeners)
@@ -197,21 +200,20 @@ class Server:
 
     # Running
 
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep open what the server needs; its first user enters the lifespan, the last leaves."""
+        return self._running.used()
+
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None, None]:
-        """Keep what the server needs open; the lifespan is entered by the first user only."""
-        self._running += 1
-        try:
-            async with AsyncExitStack() as stack:
-                if self._lifespan is not None and self._running == 1:
-                    await stack.enter_async_context(self._lifespan(self))
-                try:
-                    yield
-                finally:
-                    if self._running == 1:  # while what the lifespan has opened is still open
-                        await self._methods.tasks.close()
-        finally:
-            self._running -= 1
+    async def _open(self) -> AsyncGenerator[None, None]:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(watched())
+            if self._lifespan is not None:
+                await stack.enter_async_context(self._lifespan(self))
+            # These end while what the lifespan has opened is still open.
+            stack.callback(self._workers.close)
+            stack.push_async_callback(self._methods.tasks.close)
+            yield
 
     def run(self) -> None:
         """Serve on stdin and stdout until the client closes them; `print` goes to stderr."""
@@ -221,11 +223,14 @@ class Server:
         source, target = take_standard_streams()
 
         async def serve() -> None:
-            await Peer(self, PipeTransport(source, target)).serve()
+            serving = asyncio.ensure_future(Peer(self, PipeTransport(source, target)).serve())
+            with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+            with suppress(asyncio.CancelledError):
+                await serving
 
         with suppress(KeyboardInterrupt):
             asyncio.run(serve())
-        self.close()
 
     def connect(self) -> Transport:
         """Make the client's end of a connection within this program: see `Client.memory`."""

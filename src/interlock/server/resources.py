@@ -15,7 +15,7 @@ from interlock.errors import InvalidArguments, SignatureError
 from interlock.server.templates import Template
 from interlock.server.tools import Workers
 from interlock.server.values import prompt_result, resource_result
-from interlock.signature import Signature, describe, problem, summary
+from interlock.signature import Signature, describe, is_async, problem, summary
 from interlock.types import (
     Annotations,
     GetPromptResult,
@@ -155,7 +155,7 @@ class ServedCompletion:
             name = getattr(function, "__name__", function)
             raise SignatureError(f"completion {name} takes (value) or (value, arguments)")
         self._takes_arguments = count == 2
-        self._is_async = inspect.iscoroutinefunction(function)
+        self._is_async = is_async(function)
         self._function = function
         self._workers = workers
 

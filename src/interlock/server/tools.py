@@ -7,8 +7,10 @@ import contextvars
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -27,7 +29,7 @@ from interlock.errors import (
     ToolError,
 )
 from interlock.server.values import tool_result
-from interlock.signature import describe, problem, summary
+from interlock.signature import describe, find_context, is_async, problem, summary
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
 WORKERS = 16  # plain functions that run at once
@@ -53,13 +55,26 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     task: bool | Literal["required", "later"] = False
 
 
+class _Job(NamedTuple):
+    """A call that waits for a worker, and who waits for its end."""
+
+    call: Callable[[], Any]
+    loop: asyncio.AbstractEventLoop
+    ended: asyncio.Future[Any]
+
+
 class Workers:
-    """Threads for plain functions, with a bound on what waits for one."""
+    """Threads for plain functions, with a bound on what waits for one.
+
+    The threads are daemons, so that a call that never ends cannot keep the program alive.
+    """
 
     def __init__(self, count: int = WORKERS, max_queued: int = MAX_QUEUED) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="interlock-tool")
+        self._count = count
         self._limit = count + max_queued
         self._open = 0
+        self._threads = 0
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
 
     async def run(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Call a plain function in a worker.
@@ -70,21 +85,49 @@ class Workers:
         if self._open >= self._limit:
             raise ToolError(f"busy: {self._open} calls run or wait already; try again later")
         self._open += 1
-        here = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._pool, lambda: here.run(function, **arguments))
-        # A thread cannot be stopped: its place is free when it ends, not when we stop waiting.
-        running.add_done_callback(self._ended)
-        return await running
+        call = partial(contextvars.copy_context().run, function, **arguments)
+        job = _Job(call, loop, loop.create_future())
+        self._jobs.put(job)
+        if self._threads < min(self._open, self._count):
+            self._threads += 1
+            Thread(
+                target=self._work, args=(self._jobs,), name="interlock-tool", daemon=True
+            ).start()
+        return await job.ended
 
-    def _ended(self, running: asyncio.Future[Any]) -> None:
+    def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
+        while (job := jobs.get()) is not None:
+            value, error = None, None
+            try:
+                if not job.ended.cancelled():
+                    value = job.call()
+            except BaseException as raised:
+                error = raised
+            try:
+                job.loop.call_soon_threadsafe(self._end, job.ended, value, error)
+            except RuntimeError:  # the loop has been closed meanwhile
+                self._open -= 1
+            del job, value, error  # not to be kept until the next call
+
+    def _end(self, ended: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+        # A thread cannot be stopped: its place is free only now, not when the caller left.
         self._open -= 1
-        if not running.cancelled():
-            running.exception()  # told already, or nobody waits any more
+        if ended.cancelled():
+            return
+        if isinstance(error, StopIteration | GeneratorExit):  # which no future passes on
+            error = RuntimeError(f"the function raised {type(error).__name__}")
+        if error is None:
+            ended.set_result(value)
+        else:
+            ended.set_exception(error)
 
     def close(self) -> None:
-        """Take no more calls; those that run are left to end."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Let the threads go; calls that run in them are left to end. `run` may follow."""
+        for _ in range(self._threads):
+            self._jobs.put(None)
+        self._threads = 0
+        self._jobs = SimpleQueue()
 
 
 class ServedTool:
@@ -145,11 +188,11 @@ class ServedTool:
         self._decode = None
         self._input_schema = dict(given)
         self._inferred_output = None
-        self._context, self._is_async = explicit_call(function)
+        self._context, self._is_async = find_context(function, Context), is_async(function)
 
     def _check_explicit(self, raw: Raw) -> dict[str, Any]:
         arguments = msgspec.json.decode(raw)
-        problems = self._validator.errors(arguments)
+        problems = self._validator.errors(arguments, echo=False)
         if problems:
             raise InvalidArguments("; ".join(problems))
         return dict(arguments)
@@ -181,9 +224,9 @@ class ServedTool:
             raise
         except (ToolError, InvalidArguments, RequestTimeout) as error:
             return _failure(str(error))
-        except asyncio.CancelledError:
-            raise
         except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
             # Also SystemExit and the like: no tool may end the server.
             return _failure(self._reference(error))
 
@@ -213,7 +256,7 @@ class ServedTool:
     def _check(self, result: CallToolResult) -> None:
         structured = result.structured_content
         value = msgspec.json.decode(structured) if isinstance(structured, Raw) else structured
-        problems = self._output.errors(value) if self._output else []
+        problems = self._output.errors(value, echo=False) if self._output else []
         if problems:
             raise LocalProtocolError(f"the result does not fit: {'; '.join(problems)}")
 
@@ -234,21 +277,15 @@ class _NoLimit:
 _NO_LIMIT = _NoLimit()
 
 
+def _is_cancelled() -> bool:
+    """Whether somebody cancels this call, and the tool has not made it up."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 def _is_ours(error: BaseException) -> bool:
     return isinstance(error, LocalProtocolError)
 
 
 def _failure(text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
-
-
-def explicit_call(function: Callable[..., Any]) -> tuple[str | None, bool]:
-    """Find the context's parameter of a function whose schema was given, and if it is async."""
-    import inspect
-
-    context = None
-    for parameter in inspect.signature(function).parameters.values():
-        hint = parameter.annotation
-        if hint is Context or (isinstance(hint, str) and hint.split(" |")[0] == "Context"):
-            context = parameter.name
-    return context, inspect.iscoroutinefunction(function)

@@ -1,0 +1,172 @@
+"""The lifespan is entered once and left once, whoever comes and goes in whatever order."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from interlock import Client, Server
+
+
+class Book:
+    """Writes down what happens; its lifespan belongs to the task that enters it."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.left = asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(self, server: Server):
+        self.events.append("entering")
+        await asyncio.sleep(0)
+        self.events.append("entered")
+        task = asyncio.current_task()
+        yield
+        assert asyncio.current_task() is task
+        self.events.append("left")
+        self.left.set()
+
+
+async def test_the_lifespan_holds_from_the_first_user_to_the_last():
+    book = Book()
+    server = Server("s", lifespan=book.lifespan)
+    first, second = server.running(), server.running()
+
+    async with first:
+        await second.__aenter__()
+    assert book.events == ["entering", "entered"]  # the first one has gone, the second has not
+    await second.__aexit__(None, None, None)
+
+    assert book.events == ["entering", "entered", "left"]
+
+
+async def test_nobody_is_served_before_the_lifespan_is_entered():
+    book = Book()
+    server = Server("s", lifespan=book.lifespan)
+
+    @server.tool
+    async def entered() -> str:
+        return book.events[-1]
+
+    async with Client.memory(server) as one, Client.memory(server) as other:
+        assert (await one.call_tool("entered")).text == "entered"
+        assert (await other.call_tool("entered")).text == "entered"
+    await book.left.wait()
+
+    assert book.events == ["entering", "entered", "left"]
+
+
+async def test_a_server_can_run_again():
+    book = Book()
+    server = Server("s", lifespan=book.lifespan)
+
+    for _ in range(2):
+        async with server.running():
+            pass
+
+    assert book.events == ["entering", "entered", "left"] * 2
+
+
+async def test_who_comes_while_the_last_one_leaves_gets_a_run_of_its_own():
+    book = Book()
+    server = Server("s", lifespan=book.lifespan)
+    leaving = server.running()
+    await leaving.__aenter__()
+    going = asyncio.ensure_future(leaving.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+
+    async with server.running():
+        assert book.events.count("entered") == 2
+    await going
+
+    assert book.events == ["entering", "entered", "left"] * 2
+
+
+async def test_what_the_lifespan_raises_each_user_gets_and_the_next_one_tries_again():
+    tries = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server):
+        tries.append(1)
+        await asyncio.sleep(0)
+        if len(tries) == 1:
+            raise OSError("no database")
+        yield
+
+    server = Server("s", lifespan=lifespan)
+
+    async def use() -> None:
+        async with server.running():
+            pass
+
+    results = await asyncio.gather(use(), use(), return_exceptions=True)
+    await use()
+
+    assert [str(each) for each in results] == ["no database"] * 2
+    assert len(tries) == 2
+
+
+async def test_a_cancelled_user_leaves_the_lifespan_in_order():
+    book = Book()
+    server = Server("s", lifespan=book.lifespan)
+    inside = asyncio.Event()
+
+    async def use() -> None:
+        async with server.running():
+            inside.set()
+            await asyncio.Event().wait()
+
+    using = asyncio.create_task(use())
+    await inside.wait()
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+
+    assert book.events == ["entering", "entered", "left"]
+
+
+async def test_middleware_stands_around_every_request_the_first_one_outermost():
+    seen = []
+
+    def named(name: str):
+        def middleware(handler):
+            async def handle(request, context):
+                seen.append((name, request.method))
+                return await handler(request, context)
+
+            return handle
+
+        return middleware
+
+    server = Server("s", middleware=[named("outer"), named("inner")])
+    server.tool(name="t")(lambda: "")
+    async with Client.memory(server, revision="2025-11-25") as client:
+        await client.call_tool("t")
+
+    assert seen == [
+        ("outer", "initialize"),
+        ("inner", "initialize"),
+        ("outer", "tools/call"),
+        ("inner", "tools/call"),
+    ]
+
+
+async def test_a_middleware_can_refuse_and_can_see_what_came_of_it():
+    answers = []
+
+    def middleware(handler):
+        async def handle(request, context):
+            answer = await handler(request, context)
+            answers.append(answer)
+            return answer
+
+        return handle
+
+    server = Server("s", middleware=[middleware])
+    server.tool(name="t")(lambda: "hello")
+    async with Client.memory(server) as client:
+        await client.call_tool("t")
+
+    assert b'"text":"hello"' in answers[-1]

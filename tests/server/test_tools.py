@@ -1,0 +1,638 @@
+"""Calls of tools: arguments, results, what goes wrong, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import gc
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pydantic
+import pytest
+from msgspec import Meta
+
+from interlock import Client, Context, Server, ToolError
+from interlock.errors import (
+    InvalidArguments,
+    LocalProtocolError,
+    RemoteError,
+    RequestTimeout,
+    SchemaError,
+    SignatureError,
+)
+from interlock.server.tools import Workers
+from interlock.server.values import audio, image
+from interlock.types import (
+    CallToolResult,
+    EmbeddedResource,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+    ToolAnnotations,
+)
+
+CANARY = "canary-77aa"
+
+
+@dataclass
+class Hit:
+    name: str
+    score: float
+
+
+class Model(pydantic.BaseModel):
+    width: int = pydantic.Field(alias="w")
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server("tools")
+
+
+async def call(server: Server, name: str, /, **arguments: Any) -> CallToolResult:
+    async with Client.memory(server) as client:
+        return await client.call_tool(name, arguments)
+
+
+# Definition
+
+
+async def test_a_tool_is_described_by_its_function(server: Server):
+    @server.tool
+    def search(query: str, limit: Annotated[int, Meta(ge=1, le=50)] = 10) -> list[Hit]:
+        """Search the notes.
+
+        Args:
+            query: What to look for.
+        """
+
+    async with Client.memory(server) as client:
+        (tool,) = await client.list_tools()
+
+    assert tool.name == "search"
+    assert tool.description == "Search the notes."
+    assert tool.input_schema == {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "What to look for."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    }
+    assert tool.output_schema is not None
+    assert tool.output_schema["type"] == "array"
+    assert callable(search)
+
+
+async def test_what_is_given_to_the_decorator_wins(server: Server):
+    @server.tool(
+        name="find",
+        title="Find",
+        description="Find it.",
+        annotations=ToolAnnotations(read_only_hint=True),
+        meta={"example.com/a": 1},
+    )
+    def search(query: str) -> str:
+        """Search the notes."""
+
+    async with Client.memory(server) as client:
+        (tool,) = await client.list_tools()
+
+    assert (tool.name, tool.title, tool.description) == ("find", "Find", "Find it.")
+    assert tool.annotations == ToolAnnotations(read_only_hint=True)
+    assert tool.meta == {"example.com/a": 1}
+
+
+async def test_explicit_schemas_are_kept_word_for_word(server: Server):
+    given = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {"side": {"enum": ["left", "right"]}},
+        "properties": {"to": {"$ref": "#/$defs/side"}},
+        "if": {"required": ["to"]},
+        "x-ours": True,
+    }
+    output = {"type": "object", "properties": {"at": {"type": "string"}}, "x-theirs": []}
+
+    @server.tool(input_schema=given, output_schema=output)
+    async def turn(context: Context, to: str = "left") -> dict[str, str]:
+        return {"at": to}
+
+    async with Client.memory(server) as client:
+        (tool,) = await client.list_tools()
+        result = await client.call_tool("turn", {"to": "right"})
+        wrong = await client.call_tool("turn", {"to": CANARY})
+
+    assert tool.input_schema == given
+    assert tool.output_schema == output
+    assert result.structured == {"at": "right"}
+    assert wrong.is_error
+    assert wrong.text == 'to: the value is not one of "left", "right"' or "to:" in wrong.text
+    assert CANARY not in wrong.text
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "string"}, {}, {"type": "object", "properties": {"a": {"$ref": "http://x/y"}}}],
+    ids=str,
+)
+def test_an_unusable_explicit_schema_is_refused(server: Server, schema):
+    with pytest.raises(SchemaError):
+        server.tool(name="t", input_schema=schema)(lambda: None)
+
+
+def test_a_second_tool_of_one_name_is_refused(server: Server):
+    server.tool(name="same")(lambda: "")
+
+    with pytest.raises(LocalProtocolError, match="the server has a tool 'same' already"):
+        server.tool(name="same")(lambda: "")
+
+
+def test_a_function_without_a_name_needs_one(server: Server):
+    for function in (lambda: "", functools.partial(print, 1)):
+        with pytest.raises(SignatureError, match="give it one"):
+            server.tool(function)
+
+
+async def test_methods_partials_and_objects_are_tools(server: Server):
+    class Adder:
+        def __init__(self, start: int) -> None:
+            self.start = start
+
+        def add(self, a: int) -> str:
+            return str(self.start + a)
+
+        async def __call__(self, a: int) -> str:
+            return str(self.start - a)
+
+    def multiply(a: int, b: int) -> str:
+        return str(a * b)
+
+    server.tool(Adder(10).add)
+    server.tool(name="subtract")(Adder(10))
+    server.tool(name="double")(functools.partial(multiply, 2))
+
+    assert (await call(server, "add", a=1)).text == "11"
+    assert (await call(server, "subtract", a=1)).text == "9"
+    assert (await call(server, "double", b=4)).text == "8"
+
+
+# Arguments
+
+
+async def test_a_wrong_value_is_told_to_the_model_and_the_function_does_not_run(server: Server):
+    ran = []
+
+    @server.tool
+    def search(query: str, limit: int = 10) -> str:
+        ran.append(query)
+        return ""
+
+    result = await call(server, "search", query="a", limit=CANARY)
+
+    assert result.is_error
+    assert result.text == "limit: expected `int`, got `str`"
+    assert ran == []
+
+
+async def test_missing_and_unknown_arguments_are_named(server: Server):
+    @server.tool
+    def search(query: str) -> str:
+        return ""
+
+    assert (await call(server, "search")).text == "missing required argument 'query'"
+    assert (await call(server, "search", query="", q=CANARY)).text == "unknown argument 'q'"
+
+
+async def test_an_unknown_tool_is_a_protocol_error(server: Server):
+    server.tool(name="one")(lambda: "")
+
+    with pytest.raises(RemoteError) as raised:
+        await call(server, "other")
+
+    assert raised.value.code == -32602
+    assert "unknown tool 'other'" in raised.value.message
+
+
+async def test_arguments_of_a_wrong_shape_are_refused(server, connect, meta):
+    server.tool(name="one")(lambda: "fine")
+    wire = await connect(server)
+
+    for arguments in ([], "a", 1):
+        answer = await wire.modern("tools/call", {"name": "one", "arguments": arguments})
+        assert answer["result"]["isError"], answer
+    for params in ({}, {"name": 1}, {"name": None}):
+        answer = await wire.modern("tools/call", params)
+        assert answer["error"]["code"] == -32602, answer
+    assert (await wire.modern("tools/call", {"name": "one"}))["result"]["content"]
+
+
+# Results
+
+BYTES = b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("value", "content", "structured"),
+    [
+        (None, [], None),
+        ("text", [TextContent(text="text")], None),
+        (TextContent(text="block"), [TextContent(text="block")], None),
+        (
+            [TextContent(text="a"), image(BYTES)],
+            [TextContent(text="a"), image(BYTES)],
+            None,
+        ),
+        (image(BYTES, "image/jpeg"), [image(BYTES, "image/jpeg")], None),
+        (audio(b"RIFF"), [audio(b"RIFF")], None),
+        (
+            ResourceLink(uri="notes://a", name="a"),
+            [ResourceLink(uri="notes://a", name="a")],
+            None,
+        ),
+        (
+            EmbeddedResource(resource=ResourceContents(uri="notes://a", text="t")),
+            [EmbeddedResource(resource=ResourceContents(uri="notes://a", text="t"))],
+            None,
+        ),
+        ({"a": [1]}, [TextContent(text='{"a":[1]}')], None),
+        ([], [TextContent(text="[]")], None),
+        (Hit("a", 0.5), [TextContent(text='{"name":"a","score":0.5}')], None),
+        (Model(w=3), [TextContent(text='{"w":3}')], None),
+        (
+            CallToolResult(content=[TextContent(text="own")], structured_content={"a": 1}),
+            [TextContent(text="own")],
+            {"a": 1},
+        ),
+        (
+            CallToolResult(content=[TextContent(text="no")], is_error=True),
+            [TextContent(text="no")],
+            None,
+        ),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+async def test_a_value_becomes_content(server: Server, value, content, structured):
+    @server.tool
+    async def give() -> Any:
+        return value
+
+    result = await call(server, "give")
+
+    assert result.content == content
+    assert result.structured == structured
+    assert result.is_error == (isinstance(value, CallToolResult) and value.is_error)
+
+
+def test_bytes_become_base64():
+    assert base64.b64decode(image(BYTES).data) == BYTES
+    assert image(BYTES).mime_type == "image/png"
+    assert audio(BYTES).mime_type == "audio/wav"
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "structured", "text"),
+    [
+        (Hit, Hit("a", 0.5), {"name": "a", "score": 0.5}, '{"name":"a","score":0.5}'),
+        (list[Hit], [Hit("a", 0.5)], [{"name": "a", "score": 0.5}], '[{"name":"a","score":0.5}]'),
+        (int, 3, 3, "3"),
+        (int | None, None, None, "null"),
+        (Model, Model(w=3), {"w": 3}, '{"w":3}'),
+        (list[Model], [Model(w=3)], [{"w": 3}], '[{"w":3}]'),
+        (dict[str, bool], {"a": True}, {"a": True}, '{"a":true}'),
+    ],
+    ids=str,
+)
+async def test_a_structured_value_has_its_json_as_text_beside_it(
+    server: Server, hint, value, structured, text
+):
+    async def give(): ...
+
+    async def really() -> Any:
+        return value
+
+    really.__annotations__ = {"return": hint}
+    server.tool(name="give")(really)
+    async with Client.memory(server) as client:
+        await client.list_tools()  # so that the client checks the result, too
+        result = await client.call_tool("give")
+
+    assert result.structured == structured
+    assert result.text == text
+
+
+async def test_a_result_that_its_schema_forbids_is_kept_from_the_client(server: Server, caplog):
+    @server.tool
+    async def count() -> int:
+        return CANARY  # type: ignore[return-value]  # that is the fault
+
+    result = await call(server, "count")
+
+    assert result.is_error
+    assert "tool count gave a result that its schema forbids" in result.text
+    assert CANARY not in result.text
+    assert reference_in(result.text) in caplog.text
+
+
+async def test_a_failure_of_the_tools_own_needs_not_fit_the_schema(server: Server):
+    @server.tool
+    async def count() -> int:
+        return CallToolResult(content=[TextContent(text="none")], is_error=True)  # type: ignore[return-value]  # allowed at run time
+
+    assert (await call(server, "count")).text == "none"
+
+
+async def test_a_value_without_json_is_a_failure_with_a_reference(server: Server, caplog):
+    @server.tool
+    async def give() -> Any:
+        return object()
+
+    result = await call(server, "give")
+
+    assert result.is_error
+    assert reference_in(result.text) in caplog.text
+
+
+# Failures
+
+
+def reference_in(text: str) -> str:
+    assert "the server's log has the details under " in text
+    return text.rpartition(" ")[2]
+
+
+async def test_what_a_tool_error_says_is_told_to_the_model(server: Server, caplog):
+    @server.tool
+    def refuse() -> str:
+        raise ToolError("there is no such note")
+
+    result = await call(server, "refuse")
+
+    assert result.is_error
+    assert result.text == "there is no such note"
+    assert caplog.text == ""
+
+
+FAILURES = [
+    ValueError(CANARY),
+    SystemExit(1),
+    KeyboardInterrupt(),
+    ExceptionGroup(CANARY, [ToolError(CANARY), OSError(CANARY)]),
+    BaseExceptionGroup(CANARY, [KeyboardInterrupt()]),
+    RecursionError(CANARY),
+    MemoryError(),
+    asyncio.CancelledError(),
+    GeneratorExit(),
+    StopIteration(CANARY),
+    StopAsyncIteration(),
+    TimeoutError(CANARY),
+    RemoteError(-1, CANARY),
+    LocalProtocolError(CANARY),
+]
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("kind", ["plain", "async", "limited"])
+async def test_any_other_failure_is_a_reference_into_the_log_and_the_server_lives(
+    server: Server, caplog, error, kind
+):
+    def fail() -> str:
+        raise error
+
+    async def fail_async() -> str:
+        raise error
+
+    if kind == "limited":
+        server.tool(name="fail", timeout=10, concurrency=1)(fail_async)
+    else:
+        server.tool(name="fail")(fail if kind == "plain" else fail_async)
+    server.tool(name="fine")(lambda: "fine")
+
+    async with Client.memory(server) as client:
+        result = await client.call_tool("fail")
+        after = await client.call_tool("fine")
+
+    assert result.is_error
+    assert result.text.startswith("tool fail ")
+    assert CANARY not in result.text
+    assert reference_in(result.text) in caplog.text
+    assert "Traceback" in caplog.text
+    assert after.text == "fine"
+
+
+# Limits
+
+
+async def test_a_tool_that_takes_too_long_is_ended(server: Server):
+    ended = asyncio.Event()
+
+    @server.tool(timeout=0.02)
+    async def sleep() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return ""
+
+    result = await call(server, "sleep")
+
+    assert result.is_error
+    assert result.text == "sleep did not end within 0.02 s"
+    assert ended.is_set()
+
+
+async def test_a_plain_function_that_takes_too_long_is_not_waited_for(server: Server):
+    release = threading.Event()
+
+    @server.tool(timeout=0.02)
+    def sleep() -> str:
+        release.wait(10)
+        return ""
+
+    result = await call(server, "sleep")
+    release.set()
+
+    assert result.text == "sleep did not end within 0.02 s"
+
+
+async def test_a_tool_runs_as_often_at_once_as_allowed(server: Server):
+    running = most = 0
+    full, release = asyncio.Event(), asyncio.Event()
+
+    @server.tool(concurrency=2)
+    async def work() -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 2:
+            full.set()
+        await release.wait()
+        running -= 1
+        return ""
+
+    @server.tool
+    async def let_go() -> str:
+        release.set()
+        return ""
+
+    async with Client.memory(server) as client:
+        calls = [asyncio.create_task(client.call_tool("work")) for _ in range(5)]
+        await full.wait()
+        await client.call_tool("let_go")
+        await asyncio.gather(*calls)
+
+    assert most == 2
+
+
+async def test_cancelling_reaches_an_async_function_and_frees_its_place(server: Server):
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @server.tool(concurrency=1)
+    async def wait(long: bool) -> str:
+        if long:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+        return "next"
+
+    async with Client.memory(server) as client, asyncio.timeout(1):
+        first = asyncio.create_task(client.call_tool("wait", {"long": True}))
+        await begun.wait()
+        first.cancel()
+        await ended.wait()
+        assert (await client.call_tool("wait", {"long": False})).text == "next"
+
+
+async def test_functions_that_block_do_not_block_the_loop(server: Server):
+    release = threading.Event()
+
+    @server.tool
+    def block() -> str:
+        release.wait(10)
+        return "late"
+
+    @server.tool
+    async def quick() -> str:
+        return "quick"
+
+    async with Client.memory(server) as client:
+        blocked = [asyncio.create_task(client.call_tool("block")) for _ in range(8)]
+        for _ in range(100):
+            async with asyncio.timeout(1):
+                assert (await client.call_tool("quick")).text == "quick"
+        assert not any(each.done() for each in blocked)
+        release.set()
+        assert {(await each).text for each in blocked} == {"late"}
+
+
+async def test_a_plain_function_sees_the_callers_context_variables():
+    from contextvars import ContextVar
+
+    variable = ContextVar("variable", default="none")
+    variable.set("caller's")
+    workers = Workers(1)
+
+    assert await workers.run(variable.get, {}) == "caller's"
+    workers.close()
+
+
+async def test_a_full_queue_says_busy_and_recovers():
+    workers = Workers(count=2, max_queued=1)
+    release = threading.Event()
+    waiting = [asyncio.create_task(workers.run(release.wait, {"timeout": 10})) for _ in range(3)]
+    await asyncio.sleep(0)
+
+    with pytest.raises(ToolError, match="busy: 3 calls run or wait already; try again later"):
+        await workers.run(release.wait, {})
+    release.set()
+
+    assert await asyncio.gather(*waiting) == [True] * 3
+    assert await workers.run(lambda: "again", {}) == "again"
+    workers.close()
+
+
+async def test_a_call_that_nobody_waits_for_any_more_does_not_begin():
+    workers = Workers(count=1)
+    release = threading.Event()
+    ran = []
+    first = asyncio.create_task(workers.run(release.wait, {"timeout": 10}))
+    second = asyncio.create_task(workers.run(lambda: ran.append(1), {}))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.wait([second])
+    release.set()
+    await first
+
+    assert await workers.run(lambda: "third", {}) == "third"
+    assert ran == []
+    workers.close()
+
+
+async def test_the_place_of_a_function_that_goes_on_is_not_free():
+    workers = Workers(count=1, max_queued=0)
+    release = threading.Event()
+    left = asyncio.create_task(workers.run(release.wait, {"timeout": 10}))
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.wait([left])
+
+    with pytest.raises(ToolError, match="busy"):
+        await workers.run(lambda: None, {})
+    release.set()
+    workers.close()
+
+
+async def test_threads_are_made_as_needed_and_gone_after_closing():
+    before = set(threading.enumerate())
+    workers = Workers(count=4)
+    for _ in range(10):
+        await workers.run(lambda: None, {})
+    made = set(threading.enumerate()) - before
+    workers.close()
+    for each in made:
+        each.join(10)
+
+    assert len(made) == 1
+    assert not any(each.is_alive() for each in made)
+    assert await workers.run(lambda: "open again", {}) == "open again"
+    workers.close()
+
+
+async def test_an_idle_worker_keeps_no_result_alive():
+    class Large: ...
+
+    workers = Workers(count=1)
+    await workers.run(Large, {})
+    await workers.run(lambda: None, {})
+    gc.collect()
+
+    assert not any(isinstance(each, Large) for each in gc.get_objects())
+    workers.close()
+
+
+async def test_a_failing_log_record_has_no_arguments_in_it(server: Server, caplog):
+    caplog.set_level(logging.DEBUG, "interlock")
+
+    @server.tool
+    async def fail(password: str) -> str:
+        raise RuntimeError("no")
+
+    await call(server, "fail", password=CANARY)
+
+    assert CANARY not in caplog.text
+
+
+@pytest.mark.parametrize("error", [InvalidArguments("a: wrong"), RequestTimeout("too late")])
+async def test_errors_that_are_fit_for_the_model_are_told(server: Server, error):
+    @server.tool
+    async def fail() -> str:
+        raise error
+
+    assert (await call(server, "fail")).text == str(error)
