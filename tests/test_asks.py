@@ -113,6 +113,14 @@ def test_without_a_handler_nothing_is_declared_and_all_is_refused(revision: str)
             answer(none, method, revision=revision)
 
 
+@pytest.mark.parametrize("revision", ALL)
+def test_extensions_are_declared_to_modern_servers_only(revision: str):
+    extensions = {"io.modelcontextprotocol/tasks": {}}
+    declared = Asks(None, None, None, extensions).capabilities(revision).extensions
+
+    assert declared == (extensions if revision == "2026-07-28" else None)
+
+
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
 def test_a_revision_without_elicitation_cannot_ask_for_it(revision: str):
     with pytest.raises(CapabilityError, match="unknown method"):

@@ -951,6 +951,33 @@ async def test_one_principal_gets_a_part_of_the_store(clock):
     assert await store.get("ada-2") is not None
 
 
+async def test_the_parts_of_many_principals_are_not_more_than_the_whole():
+    store = MemoryTasks(max_bytes=400)
+    for owner in "abcd":
+        await store.put(kept(owner, owner=owner, outcome=Raw(b"x" * 100)))
+    with pytest.raises(InterlockError, match="400 bytes"):
+        await store.put(kept("e", owner="e", outcome=Raw(b"x")))
+
+
+async def test_a_task_that_changes_counts_once():
+    store = MemoryTasks(max_tasks=8, max_bytes=400)
+    for _ in range(5):
+        await store.put(kept("ada-0", owner="ada", outcome=Raw(b"x" * 50)))
+
+    await store.put(kept("ada-1", owner="ada", outcome=Raw(b"x" * 50)))
+
+
+async def test_what_has_expired_makes_room_beside_what_has_not(clock):
+    store = MemoryTasks(max_tasks=8, max_bytes=400)
+    await store.put(kept("ada-0", owner="ada", outcome=Raw(b"x" * 100)))
+    clock[0] += 30.0
+    await store.put(kept("ada-1", owner="ada"))
+    clock[0] += 31.0
+
+    await store.put(kept("ada-2", owner="ada", outcome=Raw(b"x" * 100)))
+    assert await store.get("ada-1") is not None
+
+
 async def test_what_has_expired_leaves_nothing_behind(clock):
     store = MemoryTasks(max_tasks=4)
     for round in range(10):
