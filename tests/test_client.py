@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -426,6 +427,28 @@ async def test_progress_without_end_ends_at_the_hard_limit():
     assert next(steps) > 1
 
 
+@pytest.mark.parametrize(
+    ("options", "timeout", "limit"),
+    [
+        ({"hard_timeout": 5.0}, None, 5.0),
+        ({"hard_timeout": 5.0}, 60.0, 60.0),
+        ({"timeout": 3_600.0}, None, 3_600.0),
+    ],
+)
+async def test_the_hard_limit_holds_unless_a_call_asks_for_more(
+    options: Json, timeout: float | None, limit: float
+):
+    def endless(_: Progress) -> None: ...
+
+    server = ScriptedServer(answers={"tools/call": lambda _: None})
+    async with client_of(server, **options) as client:
+        call = asyncio.create_task(client.call_tool("x", timeout=timeout, progress=endless))
+        await server.heard("tools/call")
+        (pending,) = client._connection.protocol._pending.values()
+        assert limit - 1 < pending.hard_deadline - monotonic() <= limit
+        call.cancel()
+
+
 # Progress, cancellation, logging
 
 
@@ -569,6 +592,23 @@ async def test_answers_are_kept_for_their_time_or_until_they_change(
         await ask(client)
         assert len(server.sent(method)) == 3
     assert changed == [kind]
+
+
+@pytest.mark.parametrize(("method", "kind", "ask", "result"), LISTS)
+async def test_an_answer_that_is_overtaken_by_a_change_is_not_kept(
+    method: str, kind: str, ask: Call, result: Json
+):
+    def overtaken(_: Json) -> Json:
+        if len(server.sent(method)) == 1:
+            server.notify(f"notifications/{kind}/list_changed")
+        return {**result, "ttlMs": 5_000, "cacheScope": "private"}
+
+    server = ScriptedServer(MODERN, {method: overtaken})
+    async with client_of(server) as client:
+        old = await ask(client)
+        new = await ask(client)
+        assert new is not old
+        assert await ask(client) is new
 
 
 async def test_without_a_time_every_list_is_asked_for():

@@ -124,7 +124,7 @@ class Client:
             known = ", ".join(revisions.ALL)
             raise LocalProtocolError(f"revision {self._wanted!r} is not auto, legacy or of {known}")
         self._timeout = options.get("timeout", CALL_TIMEOUT)
-        self._hard_timeout = options.get("hard_timeout", HARD_TIMEOUT)
+        self._hard_timeout = options.get("hard_timeout", max(HARD_TIMEOUT, self._timeout))
         self._connect_timeout = options.get("connect_timeout", CONNECT_TIMEOUT)
         self._asks = Asks(
             options.get("roots"),
@@ -363,6 +363,7 @@ class Client:
         kept = self._cache.get("resources/read", uri)
         if isinstance(kept, ReadResourceResult):
             return kept
+        asked = self._cache.changes
         result, was_asked = await self._ask(
             "resources/read",
             ReadResourceParams(uri=uri),
@@ -370,7 +371,7 @@ class Client:
             timeout=timeout,
         )
         if result.contents and not was_asked:  # what answers gave is for this reader only
-            self._cache.keep(result, result.ttl_ms / 1000, "resources/read", uri)
+            self._cache.keep(result, result.ttl_ms / 1000, "resources/read", uri, asked=asked)
         return result
 
     async def subscribe(self, uri: str) -> None:
@@ -481,13 +482,16 @@ class Client:
         self, method: str, params: bytes, *, timeout: float | None = None, members: bytes = b""
     ) -> Raw:
         self._check_method(method)
+        idle, hard = self._limits(timeout)
         return await self._connection.request(
-            method,
-            params,
-            timeout=self._timeout if timeout is None else timeout,
-            hard_timeout=self._hard_timeout,
-            meta=members,
+            method, params, timeout=idle, hard_timeout=hard, meta=members
         )
+
+    def _limits(self, timeout: float | None) -> tuple[float, float]:
+        """Give the idle and the hard limit of a request; one of its own may raise the hard one."""
+        if timeout is None:
+            return self._timeout, self._hard_timeout
+        return timeout, max(timeout, self._hard_timeout)
 
     def _check_method(self, method: str) -> None:
         known = method in revisions.CLIENT_METHODS
@@ -510,13 +514,13 @@ class Client:
             The result, and whether there were questions.
         """
         connection = self._connection
-        timeout = self._timeout if timeout is None else timeout
+        idle, hard = self._limits(timeout)
         for asked in range(MAX_ROUNDS + 1):
             raw = await connection.request(
                 method,
                 encode(params),
-                timeout=timeout,
-                hard_timeout=max(timeout, self._hard_timeout),
+                timeout=idle,
+                hard_timeout=hard,
                 progress=progress,
                 meta=members,
             )
@@ -543,10 +547,11 @@ class Client:
         async def ask(params: bytes) -> Raw:
             return await self._request(kind.method, params, timeout=LIST_TIMEOUT)
 
+        asked = self._cache.changes
         items = await listing.collect(kind, ask)
         for reason in filter(None, (*items.skipped, items.truncated)):
             _log.warning("%s: %s", self.server_info.name or "server", reason)
-        self._cache.keep(items, items.ttl, kind.method)
+        self._cache.keep(items, items.ttl, kind.method, asked=asked)
         return items
 
     # What the server says by itself
