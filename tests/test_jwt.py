@@ -91,8 +91,20 @@ def verifier(**options: Any) -> JwtVerifier:
         (lambda: token(aud=["https://other.example", AUDIENCE]), ["RS256"]),
         (lambda: token(exp=time.time() - 30), ["RS256"]),
         (lambda: token(nbf=time.time() + 30), ["RS256"]),
+        (lambda: token(header={"typ": "at+jwt"}), ["RS256"]),
     ],
-    ids=["RS256", "ES256", "PS384", "ES384", "EdDSA", "no kid", "audiences", "leeway", "nbf"],
+    ids=[
+        "RS256",
+        "ES256",
+        "PS384",
+        "ES384",
+        "EdDSA",
+        "no kid",
+        "audiences",
+        "leeway",
+        "nbf",
+        "at+jwt",
+    ],
 )
 async def test_a_token_of_the_issuer_for_us_is_good(made, algorithms):
     keys = {"keys": [*KEYS["keys"], public(P384, "ec-2"), public(ED, "ed-1")]}
@@ -179,6 +191,8 @@ ATTACKS = {
     "signature of another token": lambda: swapped(token(), sub="root"),
     "another issuer's key": lambda: token(OTHER_RSA),
     "its own key": lambda: token(OTHER_RSA, header={"jwk": public(OTHER_RSA)}),
+    "another kind of token": lambda: token(header={"typ": "logout+jwt"}),
+    "kind not text": lambda: forged({"alg": "RS256", "kid": "rsa-1", "typ": 1}, claims(), b"x"),
     "critical extension": lambda: token(header={"crit": ["b64"], "b64": True}),
     "wrong audience": lambda: token(aud="https://other.example/mcp"),
     "audience longer": lambda: token(aud=AUDIENCE + "/"),

@@ -51,6 +51,8 @@ _ALGORITHMS = {
     "ES512": ("EC", "P-521"),
     "EdDSA": ("OKP", "Ed25519"),
 }
+# What a token may say it is; issuers sign other kinds, such as proofs and log-outs, as well.
+_TYPES = frozenset({"jwt", "application/jwt", "at+jwt", "application/at+jwt"})
 _REQUIRED = ("exp", "iss", "aud", "sub")
 _log = logging.getLogger("interlock.server")
 
@@ -255,6 +257,7 @@ class _Header(Struct):
 
     alg: str
     kid: str | None = None
+    typ: str = "jwt"
     crit: Any = None
 
 
@@ -284,7 +287,9 @@ def _header_of(token: str) -> _Header | None:
         header = msgspec.json.decode(raw, type=_Header)
     except (ValueError, RecursionError):
         return None
-    return None if header.crit is not None else header  # extensions we would have to obey
+    if header.crit is not None or header.typ.lower() not in _TYPES:  # `crit`: we must know them
+        return None
+    return header
 
 
 def _public_key(jwk: JsonObject, algorithm: str) -> PyJWK | None:
