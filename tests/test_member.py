@@ -309,12 +309,14 @@ async def test_a_tool_that_cannot_be_offered_is_left_out_with_its_reason():
         tool("list", inputSchema={"type": "array"}),
         {"name": "nothing"},
         tool("good"),
+        tool(""),
     )
     async with started(server) as member:
         missing = member.status.missing
 
         assert [each.tool.name for each in member.entries] == ["good"]
-        for name, line in zip(["nothing", "good", "bomb", "outside", "list"], missing, strict=True):
+        names = ["nothing", "good", "bomb", "outside", "list", ""]
+        for name, line in zip(names, missing, strict=True):
             assert f"tool '{name}'" in line
         assert member.status.state == "ok"
 

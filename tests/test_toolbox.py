@@ -183,6 +183,12 @@ async def test_a_namespace_takes_the_place_of_the_name(programs: dict[str, Scrip
         assert list(toolbox.status) == ["other"]
 
 
+@pytest.mark.parametrize("name", ["", "a:b"])
+def test_a_name_that_would_spoil_addresses_is_refused(name: str):
+    with pytest.raises(ConfigError, match="no name of a server: give one without colon"):
+        box_of(**{name: served("x")})
+
+
 def test_two_servers_of_one_name_are_refused():
     with pytest.raises(ConfigError, match="two servers are called 'b'; give one another namespace"):
         box_of(a=StdioServer(command="p", namespace="b"), b=served("x"))

@@ -312,6 +312,8 @@ class Member:
         self._missing = tuple(missing)
 
     def _entry(self, tool: Tool) -> Entry:
+        if not tool.name:
+            raise InvalidArguments("it has no name")
         if self._settings is not None and not self._settings.tools.admits(tool.name):
             raise InvalidArguments("not allowed by the configuration")
         encoded = encode(tool.input_schema)

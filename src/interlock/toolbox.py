@@ -50,6 +50,8 @@ class Toolbox:
             name = key
             if isinstance(server, StdioServer | HttpServer):
                 name = server.namespace or key
+            if not name or ":" in name:  # an address could not be split again
+                raise ConfigError(f"{name!r} is no name of a server: give one without colon")
             if name in self._members:
                 raise ConfigError(f"two servers are called {name!r}; give one another namespace")
             self._members[name] = Member(

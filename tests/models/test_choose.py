@@ -160,6 +160,9 @@ async def test_a_missing_package_is_told_before_anything_starts(
 @pytest.mark.usefixtures("embedded")
 async def test_the_embedded_model_may_be_chosen() -> None:
     assert (await choose("local")).name == "local:stand-in"
+    assert (await choose("local:stand-in")).name == "local:stand-in"
+    with pytest.raises(ModelUnavailable, match="no model 'local:other': the embedded one is local"):
+        await choose("local:other")
 
 
 async def test_the_embedded_model_without_its_packages_is_told() -> None:

@@ -105,6 +105,8 @@ async def _named(name: str) -> Model:
         embedded = _embedded()
         if embedded is None:
             raise _missing("local", "local")
+        if name not in ("local", embedded.name):
+            raise ModelUnavailable(f"no model {name!r}: the embedded one is {embedded.name}")
         return embedded
     if kind == "scripted":
         return ScriptedModel.from_file(rest)
