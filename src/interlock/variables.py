@@ -1,0 +1,48 @@
+"""`${VAR}` in a text -> what the environment says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from interlock.errors import ConfigError
+
+MAX_SHOWN = 64  # characters of a wrong reference in a message
+
+_REFERENCE = re.compile(r"\$\{([^}]*)\}")
+_VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+
+
+def fill(text: str, place: str, environ: Mapping[str, str]) -> str:
+    """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}`; the default also stands in for "".
+
+    What is filled in is not looked at again.
+
+    Args:
+        text: Any text.
+        place: Where it stands, for messages, such as "env.TOKEN".
+        environ: The variables there are.
+
+    Raises:
+        ConfigError: A variable is not set and has no default.
+    """
+    return _REFERENCE.sub(lambda match: _value(match[1], place, environ), text)
+
+
+def _value(reference: str, place: str, environ: Mapping[str, str]) -> str:
+    match = _VARIABLE.fullmatch(reference)
+    if match is None:
+        raise ConfigError(
+            f"{place} uses ${{{reference[:MAX_SHOWN]}}}, which cannot be filled in: only "
+            "environment variables can, as ${NAME} or ${NAME:-default}"
+        )
+    name, default = match.groups()
+    value = environ.get(name)
+    if not value and default is not None:
+        return str(default)
+    if value is None:
+        raise ConfigError(
+            f"{place} uses ${{{name}}}, and the environment variable {name} is not set: "
+            f"set it, or write ${{{name}:-default}}"
+        )
+    return value

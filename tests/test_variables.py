@@ -1,0 +1,52 @@
+import pytest
+
+from interlock import variables
+from interlock.errors import ConfigError
+
+ENVIRON = {"KEY": "k", "EMPTY": "", "NESTED": "${KEY}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${KEY}", "k"),
+        ("a-${KEY}-${KEY}", "a-k-k"),
+        ("${env:KEY}", "k"),
+        ("${NONE:-d}", "d"),
+        ("${NONE:-}", ""),
+        ("${NONE:-a\nb}", "a\nb"),
+        ("${EMPTY:-d}", "d"),
+        ("${EMPTY}", ""),
+        ("${NESTED}", "${KEY}"),
+        ("$KEY $$ ${", "$KEY $$ ${"),
+    ],
+)
+def test_a_variable_is_filled_in_once(text: str, expected: str) -> None:
+    assert variables.fill(text, "command", ENVIRON) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "${NONE}",
+            "args[1] uses ${NONE}, and the environment variable NONE is not set: set it, "
+            "or write ${NONE:-default}",
+        ),
+        (
+            "${input:key}",
+            "args[1] uses ${input:key}, which cannot be filled in: only environment variables "
+            "can, as ${NAME} or ${NAME:-default}",
+        ),
+        (
+            "${" + "?" * 1_000 + "}",
+            "args[1] uses ${" + "?" * 64 + "}, which cannot be filled in: only environment "
+            "variables can, as ${NAME} or ${NAME:-default}",
+        ),
+    ],
+)
+def test_what_cannot_be_filled_in_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        variables.fill(text, "args[1]", ENVIRON)
+
+    assert str(caught.value) == message
