@@ -1,0 +1,154 @@
+"""One object of a JSON file, read member by member, or refused with the place of what is wrong.
+
+Messages name file, line and place; they never show a value, which may be a secret.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from interlock.errors import ConfigError
+from interlock.jsonc import Document, JsoncError, Place, write_place
+from interlock.wording import kind
+
+MAX_SECONDS = 86_400
+MAX_WARNINGS = 20
+MAX_KEY = 64  # characters of an unknown key that are compared with the known ones
+
+
+class _Source(NamedTuple):
+    """What all sections of a file share."""
+
+    document: Document
+    path: Path | None
+    warnings: list[str]
+
+
+class Section:
+    """An object in a file. Methods read one member of it; a wrong one is a `ConfigError`.
+
+    Attributes:
+        members: The object itself.
+        warnings: Of the whole file so far, one line each.
+    """
+
+    def __init__(self, source: _Source, place: Place, value: Any) -> None:
+        self._source = source
+        self._place = place
+        self.members: dict[str, Any] = value if isinstance(value, dict) else {}
+        self.warnings = source.warnings
+        if not isinstance(value, dict):
+            self.refuse(f"must be an object, not {kind(value)}")
+
+    def within(self, key: str) -> Section:
+        """Go to an object inside this one; an absent one is empty."""
+        return Section(self._source, (*self._place, key), self.members.get(key, {}))
+
+    # Members
+
+    def text(self, key: str) -> str:
+        """Read text that a program or server can be given. It must be there."""
+        return self._text(self.members[key], key)
+
+    def filled(self, key: str) -> str:
+        """Read text that is more than blanks. It must be there."""
+        text = self.text(key)
+        if not text.strip():
+            self.refuse("must not be empty", key)
+        return text
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Read a list of texts, () by default."""
+        items = self.members.get(key, [])
+        if not isinstance(items, list):
+            self.refuse(f"must be a list of strings, not {kind(items)}", key)
+        return tuple(self._text(item, key, index) for index, item in enumerate(items))
+
+    def seconds(self, key: str, default: float) -> float:
+        """Read a time: more than 0 and at most a day."""
+        value = self.members.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.refuse(f"must be a number of seconds, not {kind(value)}", key)
+        if not 0 < value <= MAX_SECONDS:
+            self.refuse(f"must be more than 0 and at most {MAX_SECONDS:,} seconds", key)
+        return float(value)
+
+    def count(self, key: str, default: int, most: int) -> int:
+        """Read a whole number from 1 to `most`."""
+        value = self.members.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.refuse("must be a whole number", key)
+        if not 0 < value <= most:
+            self.refuse(f"must be between 1 and {most:,}", key)
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Read true or false."""
+        value = self.members.get(key, default)
+        if not isinstance(value, bool):
+            self.refuse(f"must be true or false, not {kind(value)}", key)
+        return value
+
+    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+        """Read one of a few words, the first by default."""
+        value = self.members.get(key, choices[0])
+        if value not in choices:
+            self.refuse(f"must be one of {', '.join(choices)}", key)
+        return str(value)
+
+    def _text(self, value: Any, *steps: str | int) -> str:
+        if isinstance(value, bool | int | float):
+            self.refuse(f'must be a string, not {kind(value)}: put it in quotes ("…")', *steps)
+        if not isinstance(value, str):
+            self.refuse(f"must be a string, not {kind(value)}", *steps)
+        if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in value):
+            self.refuse("has a character that no program or server can be given", *steps)
+        return value
+
+    # Complaints
+
+    def refuse(self, problem: str, *steps: str | int) -> NoReturn:
+        """Raise a `ConfigError` about this object, or what the steps lead to inside it."""
+        raise ConfigError(f"{self._where(*steps)} {problem}")
+
+    def warn(self, problem: str, *steps: str | int) -> None:
+        """Note a problem that is no error."""
+        self.warnings.append(f"{self._where(*steps)} {problem}")
+
+    def warn_unknown(self, known: tuple[str, ...]) -> None:
+        """Note keys that nothing reads, up to `MAX_WARNINGS` in the whole file."""
+        for key in self.members:
+            if key not in known and len(self.warnings) < MAX_WARNINGS:
+                from difflib import get_close_matches
+
+                close = get_close_matches(key[:MAX_KEY], known, n=1)
+                hint = f" (did you mean {close[0]!r}?)" if close else ""
+                self.warn(f"is unknown and ignored{hint}", key)
+
+    def _where(self, *steps: str | int) -> str:
+        document, path, _ = self._source
+        place = (*self._place, *steps)
+        return (
+            f"{path or 'configuration'}, line {document.line(place)}: "
+            f"{write_place(place) or 'the file'}"
+        )
+
+
+def parse(text: bytes, path: Path | None) -> Section:
+    """Read a whole file, which must be an object.
+
+    Args:
+        text: JSON in UTF-8, comments and trailing commas allowed.
+        path: Where it comes from, for messages.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    try:
+        document = Document(text)
+    except JsoncError as error:
+        where = f", line {error.line}" if error.line else ""
+        where += f" column {error.column}" if error.column else ""
+        raise ConfigError(f"{path or 'configuration'}{where}: {error}") from None
+    return Section(_Source(document, path, []), (), document.value)
