@@ -18,12 +18,12 @@ PACKAGE = Path(interlock.__file__).parent
 
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
-    errors messages types revisions names cache jsonc
+    errors messages types revisions names cache jsonc wording
     envelope schema signature
     protocol transports connection
     decoding listing subscriptions asks handshake client
     context auth jwt server http
-    config member toolbox
+    files variables section config trust member toolbox
     store models agent
     cli
 """

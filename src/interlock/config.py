@@ -7,39 +7,30 @@ and trailing commas. Rules:
 2. `${VAR}` and `${VAR:-default}` are filled in by `resolve`, from the operator's environment
    and for these files only; a missing variable costs one server.
 3. Relative paths (`command`, `cwd`) are relative to the working directory, as in other tools.
-4. A `.mcp.json` in the working folder came with the folder. Nothing in it is used until
-   `trust` has noted its exact content.
+4. A `.mcp.json` in the working folder came with the folder: it is read by way of `trust` only.
 5. No value of `env` or `headers` appears in an error or a repr.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import stat
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from hashlib import sha256
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
 
+from interlock import files, section, variables
 from interlock.errors import ConfigError
-from interlock.jsonc import Document, JsoncError, Place, write_place
+from interlock.jsonc import Document
+from interlock.section import Section
 
 VARIABLE = "INTERLOCK_MCP_CONFIG"
-MAX_FILE_BYTES = 1024 * 1024
 MAX_SERVERS = 1_000
 MAX_NAME = 64
-MAX_SECONDS = 86_400
 MAX_CONCURRENCY = 10_000
-MAX_WARNINGS = 20
-LOCK_SECONDS = 5.0
 
 Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 
@@ -111,7 +102,7 @@ class Config(Struct, frozen=True):
     warnings: tuple[str, ...] = ()  # for the operator, one line each
 
 
-# Finding and loading
+# Finding
 
 
 def find(explicit: Path | str | None = None) -> Path | None:
@@ -139,34 +130,6 @@ def default_path() -> Path:
     return user_config_path("interlock") / "mcp.json"
 
 
-def load(path: Path | None) -> Config:
-    """Read a file; None gives no servers and no complaint.
-
-    Raises:
-        ConfigError: It cannot be read, or something in it is wrong.
-    """
-    return Config() if path is None else loads(_read(path), path)
-
-
-def loads(text: bytes, path: Path | None = None) -> Config:
-    """Read a file's content.
-
-    Args:
-        text: JSON in UTF-8, comments and trailing commas allowed.
-        path: Where it comes from, for messages.
-
-    Raises:
-        ConfigError: Something in it is wrong. Names file, line and place.
-    """
-    try:
-        document = Document(text)
-    except JsoncError as error:
-        where = f", line {error.line}" if error.line else ""
-        where += f" column {error.column}" if error.column else ""
-        raise ConfigError(f"{path or 'configuration'}{where}: {error}") from None
-    return _Reader(document, path).config()
-
-
 def _named(path: Path, role: str) -> Path:
     try:
         path = path.expanduser()
@@ -186,22 +149,162 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes")
-    return content
+# Reading
+
+_COMMON_KEYS = (
+    "timeout",
+    "connectTimeout",
+    "concurrency",
+    "namespace",
+    "tools",
+    "sharing",
+    "enabled",
+    "disabled",
+)
+_STDIO_KEYS = ("type", "command", "args", "env", "cwd", *_COMMON_KEYS)
+_HTTP_KEYS = ("type", "url", "headers", *_COMMON_KEYS)
+_HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
+    "http": "http",
+    "streamable-http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+}
+
+
+def load(path: Path | None) -> Config:
+    """Read a file; None gives no servers and no complaint.
+
+    Raises:
+        ConfigError: It cannot be read, or something in it is wrong.
+    """
+    return Config() if path is None else loads(files.read(path), path)
+
+
+def loads(text: bytes, path: Path | None = None) -> Config:
+    """Read a file's content.
+
+    Args:
+        text: JSON in UTF-8, comments and trailing commas allowed.
+        path: Where it comes from, for messages.
+
+    Raises:
+        ConfigError: Something in it is wrong. Names file, line and place.
+    """
+    root = section.parse(text, path)
+    for key, value in root.members.items():
+        if isinstance(value, dict) and ("command" in value or "url" in value):
+            root.refuse('is a server outside of "mcpServers": move it inside', key)
+    if "mcpServers" in root.members and "servers" in root.members:
+        root.refuse('stands beside "mcpServers": keep one of them', "servers")
+    if root.members.get("inputs"):
+        root.warn("is not supported: use environment variables, as ${NAME}", "inputs")
+    key = _servers_key(root.members)
+    root.warn_unknown((key, "inputs", "$schema"))
+    table = root.within(key)
+    count = len(table.members)
+    if count > MAX_SERVERS:
+        table.refuse(f"has {count:,} servers, over the limit of {MAX_SERVERS:,}")
+    servers = {name: _server(table, name) for name in table.members}
+    return Config(path, servers, tuple(root.warnings))
+
+
+def _servers_key(members: dict[str, Any]) -> str:
+    return "servers" if "servers" in members else "mcpServers"
+
+
+def _server(table: Section, name: str) -> ServerConfig:
+    _check_name(table, name, name)
+    entry = table.within(name)
+    if "command" in entry.members and "url" in entry.members:
+        entry.refuse('has both "command" and "url": keep one of them')
+    if "command" in entry.members:
+        return _stdio_server(entry)
+    if "url" in entry.members:
+        return _http_server(entry)
+    return entry.refuse('needs a "command" to run or a "url" to connect to')
+
+
+def _stdio_server(entry: Section) -> StdioServer:
+    entry.warn_unknown(_STDIO_KEYS)
+    entry.choice("type", ("stdio",))
+    return StdioServer(
+        command=entry.filled("command"),
+        args=entry.texts("args"),
+        env=_environment(entry.within("env")),
+        cwd=entry.filled("cwd") if "cwd" in entry.members else None,
+        **_common(entry),
+    )
+
+
+def _http_server(entry: Section) -> HttpServer:
+    entry.warn_unknown(_HTTP_KEYS)
+    type = _HTTP_TYPES[entry.choice("type", tuple(_HTTP_TYPES))]
+    url = entry.filled("url")
+    if "${" not in url and (problem := _url_problem(url)):
+        entry.refuse(problem, "url")
+    headers = _headers(entry.within("headers"))
+    return HttpServer(url=url, headers=headers, type=type, **_common(entry))
+
+
+def _common(entry: Section) -> dict[str, Any]:
+    namespace = entry.filled("namespace") if "namespace" in entry.members else None
+    if namespace is not None:
+        _check_name(entry, "namespace", namespace)
+    return {
+        "timeout": entry.seconds("timeout", 120.0),
+        "connect_timeout": entry.seconds("connectTimeout", 10.0),
+        "concurrency": entry.count("concurrency", 16, MAX_CONCURRENCY),
+        "namespace": namespace,
+        "tools": _tool_filter(entry.within("tools")),
+        "sharing": entry.choice("sharing", get_args(Sharing)),
+        "enabled": entry.flag("enabled", True) and not entry.flag("disabled", False),
+    }
+
+
+def _check_name(entry: Section, key: str, name: str) -> None:
+    if not name or len(name) > MAX_NAME:
+        entry.refuse(f"must be a name of 1 to {MAX_NAME} characters, not {len(name)}", key)
+    if ":" in name or not name.isprintable() or name != name.strip():
+        entry.refuse("must be a name without colon, control characters and blanks around it", key)
+
+
+def _environment(env: Section) -> dict[str, str]:
+    for name in env.members:
+        if not name or "=" in name or "\0" in name:
+            env.refuse("is not a name of an environment variable", name)
+        env.text(name)
+    return env.members
+
+
+def _headers(headers: Section) -> dict[str, str]:
+    for name in headers.members:
+        if not _HEADER_NAME.fullmatch(name):
+            headers.refuse("is not a name of an HTTP header", name)
+        if problem := _header_problem(headers.text(name)):
+            headers.refuse(problem, name)
+    return headers.members
+
+
+def _tool_filter(tools: Section) -> ToolFilter:
+    tools.warn_unknown(("allow", "deny"))
+    allow = tools.texts("allow") if "allow" in tools.members else None
+    return ToolFilter(allow, tools.texts("deny"))
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def _header_problem(value: str) -> str | None:
+    printable = all(char == "\t" or char.isprintable() for char in value)
+    return None if printable else "has a line break or another control character"
+
+
+def _url_problem(url: str) -> str | None:
+    return None if re.match(r"https?://[^/\s]", url) else "must start with https:// or http://"
 
 
 # Variables
 
-
-_REFERENCE = re.compile(r"\$\{([^}]*)\}")
-_VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _Server = TypeVar("_Server", StdioServer, HttpServer)
 
 
@@ -213,7 +316,7 @@ def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
     """
 
     def expand(text: str, place: str) -> str:
-        return _REFERENCE.sub(lambda match: _variable(match[1], place, environ), text)
+        return variables.fill(text, place, environ)
 
     def expand_all(values: dict[str, str], place: str) -> dict[str, str]:
         return {name: expand(value, f"{place}.{name}") for name, value in values.items()}
@@ -239,25 +342,6 @@ def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
     )
 
 
-def _variable(reference: str, place: str, environ: Mapping[str, str]) -> str:
-    match = _VARIABLE.fullmatch(reference)
-    if match is None:
-        raise ConfigError(
-            f"{place} uses ${{{reference[:MAX_NAME]}}}, which cannot be filled in: only "
-            "environment variables can, as ${NAME} or ${NAME:-default}"
-        )
-    name, default = match.groups()
-    value = environ.get(name)
-    if not value and default is not None:
-        return str(default)
-    if value is None:
-        raise ConfigError(
-            f"{place} uses ${{{name}}}, and the environment variable {name} is not set: "
-            f"set it, or write ${{{name}:-default}}"
-        )
-    return value
-
-
 # Editing
 
 
@@ -271,15 +355,15 @@ def add_server(path: Path, name: str, server: ServerConfig) -> None:
         ConfigError: The file is wrong, has a server of this name, or cannot be written.
     """
 
-    def edit(document: Document, config: Config) -> str:
+    def change(document: Document, config: Config) -> str:
         if name in config.servers:
             raise ConfigError(f"{path} already has a server {name!r}: remove it first")
-        key = "servers" if "servers" in document.value else "mcpServers"
+        key = _servers_key(document.value)
         if key not in document.value:
             return document.with_member((), key, {name: _entry(server)})
         return document.with_member((key,), name, _entry(server))
 
-    _edit(path, edit)
+    _edit(path, change)
 
 
 def remove_server(path: Path, name: str) -> None:
@@ -289,13 +373,12 @@ def remove_server(path: Path, name: str) -> None:
         ConfigError: The file is wrong, has no such server, or cannot be written.
     """
 
-    def edit(document: Document, config: Config) -> str:
+    def change(document: Document, config: Config) -> str:
         if name not in config.servers:
             raise ConfigError(f"{path} has no server {name!r}")
-        key = "servers" if "servers" in document.value else "mcpServers"
-        return document.without_member((key, name))
+        return document.without_member((_servers_key(document.value), name))
 
-    _edit(path, edit)
+    _edit(path, change)
 
 
 def _entry(server: ServerConfig) -> dict[str, Any]:
@@ -317,414 +400,14 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
     return entry
 
 
-def _edit(path: Path, edit: Callable[[Document, Config], str]) -> None:
-    # A link stays a link: the file it leads to is replaced.
-    path = path.resolve()
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(path.parent):
-            content = _read(path) if path.exists() else b"{}\n"
-            config = loads(content, path)
-            edited = edit(Document(content), config).encode()
-            loads(edited, path)  # a server that could not be read back is not written
-            _replace(path, edited)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from editing files in a folder. Leaves no lock file behind."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ConfigError(f"another process keeps {folder} locked") from None
-                time.sleep(0.01)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that it is the old one or the new one, also after a power cut."""
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-# Trust
-
-PROJECT_FILE = ".mcp.json"
-
-
-def project_file(folder: Path | None = None) -> Path | None:
-    """Find the `.mcp.json` that came with a folder, the working folder by default.
-
-    Nothing in it may be used before `is_trusted`; `load_trusted` sees to that.
-    """
-    path = (folder or Path.cwd()) / PROJECT_FILE
-    return path.resolve() if path.is_file() else None
-
-
-def fingerprint(path: Path) -> str:
-    """Hash a file's content, for `trust`: SHA-256 in hex.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
-    return sha256(_read(path)).hexdigest()
-
-
-def is_trusted(path: Path) -> bool:
-    """Whether somebody has trusted this file, at this place, with exactly this content."""
-    try:
-        return _trusted_files().get(str(path.resolve())) == fingerprint(path)
-    except ConfigError:
-        return False
-
-
-def trust(path: Path, seen: str) -> None:
-    """Note that the operator trusts a file; any later edit needs a new look.
-
-    Args:
-        path: The file.
-        seen: `fingerprint` of the content that was shown to the operator.
-
-    Raises:
-        ConfigError: The file is wrong, has changed since it was shown, or trust cannot be noted.
-    """
-    content = _read(path)
-    if sha256(content).hexdigest() != seen:
-        raise ConfigError(f"{path} has changed since it was shown: look at it again")
-    loads(content, path)
-    store = _trust_store()
-    try:
-        store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(store.parent):
-            files = _trusted_files() | {str(path.resolve()): seen}
-            _replace(store, msgspec.json.format(msgspec.json.encode(files), indent=2))
-    except OSError as error:
-        raise ConfigError(f"{store} cannot be written: {error.strerror}") from None
-
-
-def load_trusted(path: Path) -> Config:
-    """Read a project's file, if it is trusted. What was checked is what is read.
-
-    Raises:
-        ConfigError: It is not trusted, or something in it is wrong.
-    """
-    content = _read(path)
-    if _trusted_files().get(str(path.resolve())) != sha256(content).hexdigest():
-        raise ConfigError(f"{path} is not trusted: interlock servers trust")
-    return loads(content, path)
-
-
-def untrusted_warning(folder: Path | None = None) -> str | None:
-    """Say in one line that a folder's `.mcp.json` is being ignored; None when it is not."""
-    path = project_file(folder)
-    if path is None or is_trusted(path):
-        return None
-    try:
-        count = len(load(path).servers)
-        what = "1 server" if count == 1 else f"{count} servers"
-    except ConfigError:
-        what = "which has errors"
-    return (
-        f"found {PROJECT_FILE} ({what}) in this folder, ignored until you trust it: "
-        "interlock servers trust"
-    )
-
-
-def _trust_store() -> Path:
-    from platformdirs import user_data_path
-
-    return user_data_path("interlock") / "trusted.json"
-
-
-def _trusted_files() -> dict[str, str]:
-    """Read which files are trusted: resolved path -> SHA-256. Damaged or absent: none."""
-    try:
-        return msgspec.json.decode(_trust_store().read_bytes(), type=dict[str, str])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return {}
-
-
-# Reading
-
-_COMMON_KEYS = (
-    "timeout",
-    "connectTimeout",
-    "concurrency",
-    "namespace",
-    "tools",
-    "sharing",
-    "enabled",
-    "disabled",
-)
-_STDIO_KEYS = ("type", "command", "args", "env", "cwd", *_COMMON_KEYS)
-_HTTP_KEYS = ("type", "url", "headers", *_COMMON_KEYS)
-_HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
-    "http": "http",
-    "streamable-http": "http",
-    "streamableHttp": "http",
-    "sse": "sse",
-}
-
-
-class _Reader:
-    """Turns a document into a `Config`, or complains about the first wrong place."""
-
-    def __init__(self, document: Document, path: Path | None) -> None:
-        self._document = document
-        self._path = path
-        self._warnings: list[str] = []
-
-    def config(self) -> Config:
-        root = self._document.value
-        if not isinstance(root, dict):
-            self._fail((), f"must be an object, not {_kind(root)}")
-        for key, value in root.items():
-            if isinstance(value, dict) and ("command" in value or "url" in value):
-                self._fail((key,), 'is a server outside of "mcpServers": move it inside')
-        if "mcpServers" in root and "servers" in root:
-            self._fail(("servers",), 'stands beside "mcpServers": keep one of them')
-        key = "servers" if "servers" in root else "mcpServers"
-        if root.get("inputs"):
-            self._warn(("inputs",), "is not supported: use environment variables, as ${NAME}")
-        self._warn_unknown((), root, (key, "inputs", "$schema"))
-        servers = self._object((key,), root.get(key, {}))
-        if len(servers) > MAX_SERVERS:
-            self._fail((key,), f"has {len(servers):,} servers, over the limit of {MAX_SERVERS:,}")
-        read = {name: self._server((key, name), value) for name, value in servers.items()}
-        return Config(self._path, read, tuple(self._warnings))
-
-    # A server
-
-    def _server(self, place: Place, value: Any) -> ServerConfig:
-        self._check_name(place, str(place[-1]))
-        table = self._object(place, value)
-        if "command" in table and "url" in table:
-            self._fail(place, 'has both "command" and "url": keep one of them')
-        if "command" in table:
-            return self._stdio_server(place, table)
-        if "url" in table:
-            return self._http_server(place, table)
-        return self._fail(place, 'needs a "command" to run or a "url" to connect to')
-
-    def _stdio_server(self, place: Place, table: dict[str, Any]) -> StdioServer:
-        self._warn_unknown(place, table, _STDIO_KEYS)
-        self._choice(place, table, "type", ("stdio",), "stdio")
-        return StdioServer(
-            command=self._filled(place, table, "command"),
-            args=self._texts(place, table, "args", ()),
-            env=self._environment(place, table),
-            cwd=self._filled(place, table, "cwd") if "cwd" in table else None,
-            **self._common(place, table),
-        )
-
-    def _http_server(self, place: Place, table: dict[str, Any]) -> HttpServer:
-        self._warn_unknown(place, table, _HTTP_KEYS)
-        kind = self._choice(place, table, "type", tuple(_HTTP_TYPES), "http")
-        url = self._filled(place, table, "url")
-        if "${" not in url:
-            self._checked((*place, "url"), _url_problem(url))
-        return HttpServer(
-            url=url,
-            headers=self._headers(place, table),
-            type=_HTTP_TYPES[kind],
-            **self._common(place, table),
-        )
-
-    def _common(self, place: Place, table: dict[str, Any]) -> dict[str, Any]:
-        namespace = self._filled(place, table, "namespace") if "namespace" in table else None
-        if namespace is not None:
-            self._check_name((*place, "namespace"), namespace)
-        return {
-            "timeout": self._seconds(place, table, "timeout", 120.0),
-            "connect_timeout": self._seconds(place, table, "connectTimeout", 10.0),
-            "concurrency": self._concurrency(place, table),
-            "namespace": namespace,
-            "tools": self._tool_filter(place, table),
-            "sharing": self._choice(place, table, "sharing", get_args(Sharing), "shared"),
-            "enabled": self._flag(place, table, "enabled", True)
-            and not self._flag(place, table, "disabled", False),
-        }
-
-    def _check_name(self, place: Place, name: str) -> None:
-        if not name or len(name) > MAX_NAME:
-            self._fail(place, f"must be a name of 1 to {MAX_NAME} characters, not {len(name)}")
-        if ":" in name or not name.isprintable() or name != name.strip():
-            self._fail(
-                place, "must be a name without colon, control characters and blanks around it"
-            )
-
-    def _environment(self, place: Place, table: dict[str, Any]) -> dict[str, str]:
-        env = self._object((*place, "env"), table.get("env", {}))
-        for name, value in env.items():
-            if not name or "=" in name or "\0" in name:
-                self._fail((*place, "env", name), "is not a name of an environment variable")
-            self._text((*place, "env", name), value)
-        return env
-
-    def _headers(self, place: Place, table: dict[str, Any]) -> dict[str, str]:
-        headers = self._object((*place, "headers"), table.get("headers", {}))
-        for name, value in headers.items():
-            here = (*place, "headers", name)
-            if not _HEADER_NAME.fullmatch(name):
-                self._fail(here, "is not a name of an HTTP header")
-            self._checked(here, _header_problem(self._text(here, value)))
-        return headers
-
-    def _tool_filter(self, place: Place, table: dict[str, Any]) -> ToolFilter:
-        place = (*place, "tools")
-        tools = self._object(place, table.get("tools", {}))
-        self._warn_unknown(place, tools, ("allow", "deny"))
-        return ToolFilter(
-            allow=self._texts(place, tools, "allow", ()) if "allow" in tools else None,
-            deny=self._texts(place, tools, "deny", ()),
-        )
-
-    # Values
-
-    def _object(self, place: Place, value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            self._fail(place, f"must be an object, not {_kind(value)}")
-        return value
-
-    def _text(self, place: Place, value: Any) -> str:
-        if isinstance(value, bool | int | float):
-            self._fail(place, f'must be a string, not {_kind(value)}: put it in quotes ("…")')
-        if not isinstance(value, str):
-            self._fail(place, f"must be a string, not {_kind(value)}")
-        if "\0" in value or not _is_unicode(value):
-            self._fail(place, "has a character that no program or server can be given")
-        return value
-
-    def _filled(self, place: Place, table: dict[str, Any], key: str) -> str:
-        text = self._text((*place, key), table[key])
-        if not text.strip():
-            self._fail((*place, key), "must not be empty")
-        return text
-
-    def _texts(
-        self, place: Place, table: dict[str, Any], key: str, default: tuple[str, ...]
-    ) -> tuple[str, ...]:
-        if key not in table:
-            return default
-        place, value = (*place, key), table[key]
-        if not isinstance(value, list):
-            self._fail(place, f"must be a list of strings, not {_kind(value)}")
-        return tuple(self._text((*place, index), item) for index, item in enumerate(value))
-
-    def _seconds(self, place: Place, table: dict[str, Any], key: str, default: float) -> float:
-        value = table.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self._fail((*place, key), f"must be a number of seconds, not {_kind(value)}")
-        if not 0 < value <= MAX_SECONDS:
-            self._fail((*place, key), f"must be more than 0 and at most {MAX_SECONDS:,} seconds")
-        return float(value)
-
-    def _concurrency(self, place: Place, table: dict[str, Any]) -> int:
-        value = table.get("concurrency", 16)
-        if isinstance(value, bool) or not isinstance(value, int):
-            self._fail((*place, "concurrency"), "must be a whole number")
-        if not 0 < value <= MAX_CONCURRENCY:
-            self._fail((*place, "concurrency"), f"must be between 1 and {MAX_CONCURRENCY:,}")
-        return value
-
-    def _flag(self, place: Place, table: dict[str, Any], key: str, default: bool) -> bool:
-        value = table.get(key, default)
-        if not isinstance(value, bool):
-            self._fail((*place, key), f"must be true or false, not {_kind(value)}")
-        return value
-
-    def _choice(
-        self,
-        place: Place,
-        table: dict[str, Any],
-        key: str,
-        choices: tuple[str, ...],
-        default: str,
-    ) -> str:
-        value = table.get(key, default)
-        if value not in choices:
-            self._fail((*place, key), f"must be one of {', '.join(choices)}")
-        return str(value)
-
-    # Complaints
-
-    def _warn_unknown(self, place: Place, table: dict[str, Any], known: tuple[str, ...]) -> None:
-        for key in table:
-            if key not in known and len(self._warnings) < MAX_WARNINGS:
-                from difflib import get_close_matches
-
-                close = get_close_matches(key[:MAX_NAME], known, n=1)
-                hint = f" (did you mean {close[0]!r}?)" if close else ""
-                self._warn((*place, key), f"is unknown and ignored{hint}")
-
-    def _warn(self, place: Place, problem: str) -> None:
-        self._warnings.append(f"{self._where(place)} {problem}")
-
-    def _checked(self, place: Place, problem: str | None) -> None:
-        if problem:
-            self._fail(place, problem)
-
-    def _fail(self, place: Place, problem: str) -> NoReturn:
-        raise ConfigError(f"{self._where(place)} {problem}")
-
-    def _where(self, place: Place) -> str:
-        file = self._path or "configuration"
-        line = self._document.line(place)
-        return f"{file}, line {line}: {write_place(place) or 'the file'}"
-
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
-def _header_problem(value: str) -> str | None:
-    printable = all(char == "\t" or char.isprintable() for char in value)
-    return None if printable else "has a line break or another control character"
-
-
-def _url_problem(url: str) -> str | None:
-    return None if re.match(r"https?://[^/\s]", url) else "must start with https:// or http://"
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+def _edit(path: Path, change: Callable[[Document, Config], str]) -> None:
+    path = path.resolve()  # a link stays a link: the file it leads to is replaced
+
+    def content() -> bytes:
+        before = files.read(path) if path.exists() else b"{}\n"
+        config = loads(before, path)
+        after = change(Document(before), config).encode()
+        loads(after, path)  # a server that could not be read back is not written
+        return after
+
+    files.edit(path, content)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock import config
+from interlock import config, trust
 from interlock.cli import servers as servers_module
 
 SECRET = "s3cr3t-value"
@@ -80,7 +80,7 @@ def test_add_refuses_what_it_cannot_write(
     assert servers().read_bytes() == before
 
 
-def test_remove_takes_one_server_away(interlock, servers):
+def test_remove_takes_client_away(interlock, servers):
     path = servers(other={"command": "run"})
 
     assert interlock("servers", "remove", "e").code == 0
@@ -157,7 +157,7 @@ def test_trust_shows_what_would_be_started(interlock, project):
     ran = interlock("servers", "trust", "--yes")
 
     assert "p: NODE_OPTIONS='--require evil\\x1b[2J' run 'a b'" in ran.err
-    assert config.is_trusted(project)
+    assert trust.is_trusted(project)
     assert "trusted already" in interlock("servers", "trust").err
 
 
@@ -166,9 +166,9 @@ def test_trust_asks_a_person(interlock, project, monkeypatch):
     refused = interlock("servers", "trust", stdin=b"n\n")
 
     assert refused.code == 130
-    assert not config.is_trusted(project)
+    assert not trust.is_trusted(project)
     assert interlock("servers", "trust", stdin=b"y\n").code == 0
-    assert config.is_trusted(project)
+    assert trust.is_trusted(project)
 
 
 def test_trust_needs_somebody_to_ask(interlock, project):
@@ -176,7 +176,7 @@ def test_trust_needs_somebody_to_ask(interlock, project):
 
     assert ran.code == 2
     assert "add --yes" in ran.err
-    assert not config.is_trusted(project)
+    assert not trust.is_trusted(project)
 
 
 def test_trust_without_a_file_is_an_error(interlock):
@@ -187,4 +187,4 @@ def test_trust_of_a_wrong_file_is_an_error(interlock, project):
     project.write_text('{"mcpServers": 5}')
 
     assert interlock("servers", "trust", "--yes").code == 1
-    assert not config.is_trusted(project)
+    assert not trust.is_trusted(project)

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from interlock import config
+from interlock import trust
 
 BROKEN = {"command": "no-such-program"}
 
@@ -102,7 +102,7 @@ def test_a_folders_servers_do_nothing_until_they_are_trusted(interlock, home, se
     servers()
     path = project(home)
     before = interlock("tools")
-    config.trust(path, config.fingerprint(path))
+    trust.grant(path, trust.fingerprint(path))
     after = interlock("tools")
 
     assert "p:say" not in before.out
@@ -114,7 +114,7 @@ def test_a_folders_servers_do_nothing_until_they_are_trusted(interlock, home, se
 def test_a_folders_server_does_not_take_the_place_of_ones_own(interlock, home, servers):
     servers()
     path = project(home, "e")
-    config.trust(path, config.fingerprint(path))
+    trust.grant(path, trust.fingerprint(path))
     ran = interlock("tools")
 
     assert len(addresses(ran.out)) == 6

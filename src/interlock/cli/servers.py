@@ -165,16 +165,17 @@ def trust(yes: bool) -> None:
     Example:
       interlock servers trust
     """
-    from interlock import config
+    from interlock.config import load
+    from interlock.trust import PROJECT_FILE, fingerprint, grant, is_trusted, project_file
 
-    path = config.project_file()
+    path = project_file()
     if path is None:
-        raise ConfigError(f"there is no {config.PROJECT_FILE} in this folder")
-    seen = config.fingerprint(path)
-    if config.is_trusted(path):
+        raise ConfigError(f"there is no {PROJECT_FILE} in this folder")
+    seen = fingerprint(path)
+    if is_trusted(path):
         say(f"{path} is trusted already")
         return
-    found = config.load(path)
+    found = load(path)
     say(f"{path} would start:")
     for name, server in found.servers.items():
         say(f"  {safe_line(name)}: {safe_line(_whole(server))}")
@@ -182,7 +183,7 @@ def trust(yes: bool) -> None:
         if not is_terminal(sys.stdin):
             raise click.UsageError("nobody to ask: look at the file, then add --yes")
         click.confirm("Trust it?", abort=True, err=True)
-    config.trust(path, seen)
+    grant(path, seen)
     say(f"trusted {path}")
 
 

@@ -42,17 +42,17 @@ def load(path: Path | None) -> Config:
     Raises:
         ConfigError: The file is missing or wrong.
     """
-    from interlock import config
+    from interlock import config, trust
 
     found = config.load(config.find(path))
     project = None
     if path is None and not os.environ.get(config.VARIABLE):
-        project = config.project_file()
+        project = trust.project_file()
     if project is not None:
-        if ignored := config.untrusted_warning():
+        if ignored := trust.untrusted_warning():
             warn(ignored)
         else:
-            found = _joined(found, config.load_trusted(project))
+            found = _joined(found, trust.load(project))
     for warning in found.warnings:
         warn(warning)
     return found
