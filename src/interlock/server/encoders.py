@@ -6,7 +6,7 @@ knows (`resultType`, caching hints, who the server is) is added for it alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -78,15 +78,21 @@ class Encoder:
 
     # Calls, prompts, resources
 
-    def call(self, result: CallToolResult, revision: str) -> bytes:
-        """Encode a tool's result; `content` is there even when empty."""
+    def call(self, result: CallToolResult, revision: str, *, wraps: bool = False) -> bytes:
+        """Encode a tool's result; `content` is there even when empty.
+
+        Args:
+            result: What the tool gave.
+            revision: The client's.
+            wraps: Older clients know the tool's output as an object around the value.
+        """
         meta = result.meta
         if meta is None and result.content and revision in MODERN:
             return b"%b,%b" % (self._complete, encode(result)[1:])  # what most calls are
         if meta is not None:
             result = replace(result, meta=None)
         if not is_modern(revision):
-            result = _for_legacy(result, revision)
+            result = _for_legacy(result, revision, wraps)
         body = encode(result)
         if not result.content:
             body = b'{"content":[]' + (b"," + body[1:] if len(body) > 2 else b"}")
@@ -144,7 +150,7 @@ def item_for(item: Struct, revision: str) -> JsonObject:
     if "inputSchema" in fields and not at_least(revision, _TOOL_ANNOTATIONS):
         fields.pop("annotations", None)
     output = fields.get("outputSchema")
-    if output is not None and output.get("type") != "object":
+    if output is not None and wraps_for_legacy(output):
         fields["outputSchema"] = _wrapped_schema(output)
     for argument in fields.get("arguments") or ():
         if not at_least(revision, _ITEM_MEMBERS["title"]):
@@ -152,19 +158,24 @@ def item_for(item: Struct, revision: str) -> JsonObject:
     return fields
 
 
+def wraps_for_legacy(schema: Mapping[str, Any]) -> bool:
+    """Tell whether older clients, which know objects only, get the value in a member "result"."""
+    return schema.get("type") != "object"
+
+
 def _wrapped_schema(schema: JsonObject) -> JsonObject:
-    """Older revisions know objects only: put the value into a member "result"."""
-    inner = {key: value for key, value in schema.items() if key != "$defs"}
-    outer = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
-    return {**outer, "$defs": schema["$defs"]} if "$defs" in schema else outer
+    # References lead to places below the root, so these stay there.
+    kept = {key: schema[key] for key in ("$schema", "$defs", "definitions") if key in schema}
+    inner = {key: value for key, value in schema.items() if key not in kept}
+    return kept | {"type": "object", "properties": {"result": inner}, "required": ["result"]}
 
 
-def _for_legacy(result: CallToolResult, revision: str) -> CallToolResult:
+def _for_legacy(result: CallToolResult, revision: str, wraps: bool) -> CallToolResult:
     structured = result.structured_content
     if structured is not UNSET:
         if not at_least(revision, _STRUCTURED):
             structured = UNSET
-        elif not _is_object(structured):
+        elif wraps or not _is_object(structured):
             structured = {"result": structured}
     content = _content_for(result.content, revision)
     return replace(result, content=content, structured_content=structured)

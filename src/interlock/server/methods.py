@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -30,7 +31,6 @@ from interlock.server.sealing import Seal
 from interlock.server.tasks import Tasks, TaskStore
 from interlock.types import (
     CompleteParams,
-    CompleteResult,
     Completion,
     Implementation,
     InitializeParams,
@@ -43,6 +43,8 @@ from interlock.types import (
 
 PAGE_SIZE = 1_000
 MAX_VALUES = 100  # of a completion
+
+_CURSOR = re.compile(r"[1-9][0-9]{0,8}")
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 _T = TypeVar("_T")
@@ -255,7 +257,7 @@ class Methods:
         except InputRequired as error:
             round = round or Round(params, request, context, subject, self._seal)
             return round.ask(error, self._encoder)
-        return self._encoder.call(result, context.revision)
+        return self._encoder.call(result, context.revision, wraps=tool.wraps)
 
     async def _read_resource(self, request: Request, context: Context) -> bytes:
         params = _decode(_ReadParams, request)
@@ -305,7 +307,9 @@ class Methods:
         before = {} if params.context is UNSET else params.context.arguments
         values = await served.complete(params.argument.value, before) if served else []
         completion = values if isinstance(values, Completion) else _completion(list(values))
-        body = encode(CompleteResult(completion=completion))
+        # Members that are empty are left out, but this one has to be there.
+        told = {"values": completion.values, **msgspec.to_builtins(completion)}
+        body = encode({"completion": told})
         return self._encoder.result(body, context.revision)
 
     # Subscriptions
@@ -376,10 +380,10 @@ def _not_found(error: UnknownResource, context: Context) -> RemoteError:
 def _start_of(cursor: object, count: int) -> int:
     if cursor == "":
         return 0
-    if not (isinstance(cursor, str) and cursor.isdecimal() and len(cursor) < 10):
+    start = int(cursor) if isinstance(cursor, str) and _CURSOR.fullmatch(cursor) else 1
+    if start % PAGE_SIZE:
         raise InvalidArguments("the cursor is not one of ours")
-    start = int(cursor)
-    if not 0 < start < count:
+    if start >= count:
         raise InvalidArguments("the cursor points past the end; begin again without it")
     return start
 

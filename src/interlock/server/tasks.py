@@ -361,7 +361,7 @@ class Tasks:
             if tool.task == "required":
                 raise MissingCapability(_CAPABILITY)
             result = await tool.call(arguments, context)
-            return self._encoder.call(result, context.revision)
+            return self._encoder.call(result, context.revision, wraps=tool.wraps)
         run = _Run(_owner(context), self._ttl, self._save)
         self._admit(run)
         inner = TaskContext(**asdict(context), run=run)
@@ -397,7 +397,7 @@ class Tasks:
                 await context.begin_task()
             async with asyncio.timeout(self._ttl) as limit:
                 result = await tool.call(arguments, context)
-            encoded = self._encoder.call(result, context.revision)
+            encoded = self._encoder.call(result, context.revision, wraps=tool.wraps)
             if not run.is_task:
                 return encoded
             await self._end(run, encoded)

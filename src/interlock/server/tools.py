@@ -28,6 +28,7 @@ from interlock.errors import (
     SignatureError,
     ToolError,
 )
+from interlock.server.encoders import wraps_for_legacy
 from interlock.server.values import tool_result
 from interlock.signature import describe, find_context, is_async, problem, summary
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
@@ -169,6 +170,7 @@ class ServedTool:
             options.output_schema if options.output_schema is not None else self._inferred_output
         )
         self._output = None if output is None else schema.compile(encode(output), member="member")
+        self.wraps = output is not None and wraps_for_legacy(output)
         self.definition = Tool(
             name=name,
             title=options.title,

@@ -1,0 +1,460 @@
+"""What each revision is sent: nothing that it has no name for, everything that it must have."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from interlock import Client, Server
+from interlock.revisions import ALL, LEGACY
+from interlock.server.values import audio
+from interlock.types import (
+    CallToolResult,
+    Completion,
+    EmbeddedResource,
+    Icon,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+    ToolAnnotations,
+)
+
+OLDEST, SECOND, THIRD, LAST_LEGACY, MODERN = ALL
+INFO = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}}
+COMPLETE = {"resultType": "complete", "_meta": INFO}
+CACHED = {"ttlMs": 0, "cacheScope": "private", **COMPLETE}
+ICON = {"src": "https://example.com/a.png"}
+
+
+@dataclass
+class Hit:
+    name: str
+    inner: Hit | None = None
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server("s", version="2")
+
+
+@pytest.fixture
+def asker(server, connect):
+    """Ask the server in any revision; gives the whole result."""
+
+    async def ask(revision: str, method: str, params: dict[str, Any] | None = None) -> Any:
+        wire = await connect(server)
+        if revision == MODERN:
+            answer = await wire.modern(method, params)
+        else:
+            await wire.initialize(revision)
+            answer = await wire.call(method, params)
+        return answer["result"]
+
+    return ask
+
+
+# Lists
+
+TOOL = {
+    "name": "t",
+    "description": "Do it.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {},
+        "required": [],
+        "additionalProperties": False,
+    },
+}
+WRAPPED = {
+    "type": "object",
+    "properties": {"result": {"type": "array", "items": {"type": "integer"}}},
+    "required": ["result"],
+}
+
+
+@pytest.mark.parametrize(
+    ("revision", "more"),
+    [
+        (OLDEST, {}),
+        (SECOND, {"annotations": {"readOnlyHint": True}}),
+        (THIRD, {"annotations": {"readOnlyHint": True}, "title": "T", "_meta": {"a/b": 1}, "outputSchema": WRAPPED}),  # noqa: E501
+        (LAST_LEGACY, {"annotations": {"readOnlyHint": True}, "title": "T", "_meta": {"a/b": 1}, "icons": [ICON], "outputSchema": WRAPPED}),  # noqa: E501
+        (MODERN, {"annotations": {"readOnlyHint": True}, "title": "T", "_meta": {"a/b": 1}, "icons": [ICON], "outputSchema": {"type": "array", "items": {"type": "integer"}}}),  # noqa: E501
+    ],
+)  # fmt: skip
+async def test_a_tool_in_a_list(server: Server, asker, revision, more):
+    @server.tool(
+        name="t",
+        title="T",
+        annotations=ToolAnnotations(read_only_hint=True),
+        icons=[Icon(src=ICON["src"])],
+        meta={"a/b": 1},
+    )
+    def function() -> list[int]:
+        """Do it."""
+
+    result = await asker(revision, "tools/list")
+
+    assert result == {"tools": [{**TOOL, **more}], **(CACHED if revision == MODERN else {})}
+
+
+@pytest.mark.parametrize("revision", ALL)
+async def test_resources_templates_and_prompts_in_lists(server: Server, asker, revision):
+    options: Any = {"title": "T", "icons": [Icon(src=ICON["src"])], "meta": {"a/b": 1}}
+
+    @server.resource("notes://all", mime_type="text/plain", **options)
+    def notes() -> str:
+        """All notes."""
+        return ""
+
+    @server.resource("notes://{name}", **options)
+    def note(name: str) -> str:
+        """One note."""
+        return ""
+
+    @server.prompt(**options)
+    def sum_up(length: str, style: str = "plain") -> str:
+        """Sum up.
+
+        Args:
+            length: In words.
+        """
+        return ""
+
+    since_third = {"title": "T", "_meta": {"a/b": 1}} if revision not in LEGACY[:2] else {}
+    more = {**since_third, **({"icons": [ICON]} if revision in (LAST_LEGACY, MODERN) else {})}
+    cached = CACHED if revision == MODERN else {}
+
+    assert await asker(revision, "resources/list") == {
+        "resources": [
+            {"uri": "notes://all", "name": "notes", "description": "All notes.", "mimeType": "text/plain", **more}  # noqa: E501
+        ],
+        **cached,
+    }  # fmt: skip
+    assert await asker(revision, "resources/templates/list") == {
+        "resourceTemplates": [
+            {"uriTemplate": "notes://{name}", "name": "note", "description": "One note.", **more}
+        ],
+        **cached,
+    }
+    assert await asker(revision, "prompts/list") == {
+        "prompts": [
+            {
+                "name": "sum_up",
+                "description": "Sum up.",
+                "arguments": [
+                    {"name": "length", "description": "In words.", "required": True},
+                    {"name": "style"},
+                ],
+                **more,
+            }
+        ],
+        **cached,
+    }
+
+
+# Calls
+
+
+@pytest.mark.parametrize("revision", ALL)
+async def test_a_plain_text_result(server: Server, asker, revision):
+    server.tool(name="t")(lambda: "hello")
+
+    result = await asker(revision, "tools/call", {"name": "t"})
+
+    more = COMPLETE if revision == MODERN else {}
+    assert result == {"content": [{"type": "text", "text": "hello"}], **more}
+
+
+@pytest.mark.parametrize("revision", ALL)
+async def test_a_result_without_content_has_an_empty_list(server: Server, asker, revision):
+    server.tool(name="t")(lambda: None)
+
+    result = await asker(revision, "tools/call", {"name": "t"})
+
+    assert result == {"content": [], **(COMPLETE if revision == MODERN else {})}
+
+
+@pytest.mark.parametrize("revision", ALL)
+async def test_a_failed_call_says_so(server: Server, asker, revision):
+    server.tool(name="t")(lambda: CallToolResult(content=[TextContent(text="no")], is_error=True))
+
+    result = await asker(revision, "tools/call", {"name": "t"})
+
+    assert result["isError"] is True
+
+
+@pytest.mark.parametrize(
+    ("revision", "structured"),
+    [(OLDEST, None), (SECOND, None), (THIRD, {"result": [1]}), (LAST_LEGACY, {"result": [1]}), (MODERN, [1])],  # noqa: E501
+)  # fmt: skip
+async def test_a_list_is_wrapped_for_clients_that_know_objects_only(
+    server: Server, asker, revision, structured
+):
+    def function() -> list[int]:
+        return [1]
+
+    server.tool(name="t")(function)
+
+    result = await asker(revision, "tools/call", {"name": "t"})
+
+    assert result["content"] == [{"type": "text", "text": "[1]"}]
+    assert result.get("structuredContent") == structured
+
+
+@pytest.mark.parametrize("revision", ALL)
+@pytest.mark.parametrize("hint", [Hit, Hit | None, list[Hit], dict[str, Hit], int | None])
+async def test_list_and_call_agree_on_what_is_wrapped(server: Server, revision, hint):
+    value = {Hit: Hit("a", Hit("b")), Hit | None: Hit("a"), list[Hit]: [Hit("a", Hit("b"))]}
+
+    def function(): ...
+
+    def give():
+        return value.get(hint, {"a": Hit("b")} if hint == dict[str, Hit] else None)
+
+    give.__annotations__ = {"return": hint}
+    server.tool(name="t")(give)
+
+    async with Client.memory(server, revision=revision) as client:
+        (tool,) = await client.list_tools()
+        result = await client.call_tool("t")  # the client checks it against the schema
+
+    assert not result.is_error
+    assert result.text
+    if revision in (THIRD, LAST_LEGACY):
+        assert (tool.output_schema or {})["type"] == "object"
+        assert isinstance(result.structured, dict)
+
+
+@pytest.mark.parametrize("revision", ALL)
+async def test_content_that_a_revision_does_not_know_becomes_text(server, asker, revision):
+    link = ResourceLink(uri="notes://a", name="a", meta={"a/b": 1})
+    embedded = EmbeddedResource(resource=ResourceContents(uri="notes://a", text="t"))
+    server.tool(name="t")(lambda: [TextContent(text="x", meta={"a/b": 1}), audio(b"R"), link, embedded])  # noqa: E501  # fmt: skip
+
+    text, sound, linked, resource = (await asker(revision, "tools/call", {"name": "t"}))["content"]
+
+    new = revision not in LEGACY[:2]
+    assert text == {"type": "text", "text": "x", **({"_meta": {"a/b": 1}} if new else {})}
+    assert resource == {"type": "resource", "resource": {"uri": "notes://a", "text": "t"}}
+    assert linked == (
+        {"type": "resource_link", "uri": "notes://a", "name": "a", "_meta": {"a/b": 1}}
+        if new
+        else {"type": "text", "text": "a: notes://a"}
+    )
+    assert sound == (
+        {"type": "text", "text": "[audio, audio/wav]"}
+        if revision == OLDEST
+        else {"type": "audio", "data": "Ug==", "mimeType": "audio/wav"}
+    )
+
+
+@pytest.mark.parametrize("revision", ALL)
+async def test_meta_of_a_result_is_kept_where_it_is_known(server: Server, asker, revision):
+    server.tool(name="t")(lambda: CallToolResult(meta={"a/b": 1}))
+
+    result = await asker(revision, "tools/call", {"name": "t"})
+
+    expected = {"_meta": {"a/b": 1}} if revision in (THIRD, LAST_LEGACY) else {}
+    if revision == MODERN:
+        expected = {"resultType": "complete", "_meta": {**INFO, "a/b": 1}}
+    assert result == {"content": [], **expected}
+
+
+# Other results
+
+
+@pytest.mark.parametrize("revision", ALL)
+async def test_what_is_read_and_prompted(server: Server, asker, revision):
+    @server.resource("notes://{name}", ttl_ms=5000, cache_scope="public")
+    def note(name: str) -> str:
+        return f"note {name}"
+
+    @server.prompt
+    def empty() -> list[str]:
+        return []
+
+    @server.prompt
+    def sound(name: str) -> Any:
+        """Hear it."""
+        return [name, audio(b"R")]
+
+    modern = revision == MODERN
+    assert await asker(revision, "resources/read", {"uri": "notes://a"}) == {
+        "contents": [{"uri": "notes://a", "mimeType": "text/plain", "text": "note a"}],
+        **({**COMPLETE, "ttlMs": 5000, "cacheScope": "public"} if modern else {}),
+    }
+    assert await asker(revision, "prompts/get", {"name": "empty"}) == {
+        "messages": [],
+        **(COMPLETE if modern else {}),
+    }
+    heard = await asker(revision, "prompts/get", {"name": "sound", "arguments": {"name": "a"}})
+    assert heard["description"] == "Hear it."
+    assert heard["messages"][0] == {"role": "user", "content": {"type": "text", "text": "a"}}
+    kind = heard["messages"][1]["content"]["type"]
+    assert kind == ("text" if revision == OLDEST else "audio")
+
+
+@pytest.mark.parametrize("revision", ALL)
+async def test_completions_always_have_values(server: Server, asker, revision):
+    @server.prompt
+    def greet(name: str) -> str:
+        return name
+
+    @server.completion("greet", "name")
+    def names(value: str) -> list[str]:
+        return [each for each in ("Ada", "Bob") if each.startswith(value)]
+
+    def params(value: str) -> dict[str, Any]:
+        ref = {"type": "ref/prompt", "name": "greet"}
+        return {"ref": ref, "argument": {"name": "name", "value": value}}
+
+    more = COMPLETE if revision == MODERN else {}
+    for value, values in (("A", ["Ada"]), ("Z", [])):
+        assert await asker(revision, "completion/complete", params(value)) == {
+            "completion": {"values": values, "total": len(values)},
+            **more,
+        }
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+async def test_ping_and_set_level_are_answered_with_nothing_else(server: Server, asker, revision):
+    assert await asker(revision, "ping") == {}
+    assert await asker(revision, "logging/setLevel", {"level": "error"}) == {}
+
+
+async def test_what_a_server_says_of_itself(connect):
+    server = Server("s", version="2", instructions="Be kind.", title="S", website_url="https://s")
+    server.tool(name="t")(lambda: "")
+    wire = await connect(server)
+
+    found = (await wire.modern("server/discover"))["result"]
+    told = {revision: await (await connect(server)).initialize(revision) for revision in LEGACY}
+
+    full = {"name": "s", "version": "2", "title": "S", "websiteUrl": "https://s"}
+    assert found == {
+        "supportedVersions": [MODERN],
+        "capabilities": {"tools": {"listChanged": True}, "logging": {}},
+        "instructions": "Be kind.",
+        "ttlMs": 0,
+        "cacheScope": "private",
+        "resultType": "complete",
+        "_meta": {"io.modelcontextprotocol/serverInfo": full},
+    }
+    for revision, result in told.items():
+        known = full if revision == LAST_LEGACY else {**full, "websiteUrl": None}
+        assert result["protocolVersion"] == revision
+        assert result["instructions"] == "Be kind."
+        assert result["capabilities"] == {"tools": {"listChanged": True}, "logging": {}}
+        for name, value in result["serverInfo"].items():
+            assert known[name] == value, revision
+
+
+# Kept
+
+
+async def test_a_list_is_encoded_once_and_renewed_on_change(server: Server, connect, monkeypatch):
+    encoder = server._methods._encoder
+    encoded = []
+    listing = encoder.listing
+
+    def count(*args: Any, **options: Any) -> bytes:
+        encoded.append(args[2])
+        return listing(*args, **options)
+
+    monkeypatch.setattr(encoder, "listing", count)
+    server.tool(name="one")(lambda: "")
+    wire = await connect(server)
+    for _ in range(3):
+        await wire.modern("tools/list")
+    server.tool(name="two")(lambda: "")
+    names = [
+        [tool["name"] for tool in (await wire.modern("tools/list"))["result"]["tools"]]
+        for _ in range(3)
+    ]
+    server.remove_tool("one")
+    server.remove_tool("two")
+    answer = await wire.modern("tools/list")
+
+    assert names == [["one", "two"]] * 3
+    assert encoded == [MODERN] * 2
+    assert answer["error"]["code"] == -32601  # without tools there is no such method
+
+
+async def test_long_lists_come_in_pages_in_the_order_of_definition(server: Server, connect):
+    for number in range(2_345):
+        server.tool(name=f"tool_{number}")(lambda: "")
+    wire = await connect(server)
+    names: list[str] = []
+    sizes = []
+    cursor: dict[str, Any] = {}
+    while True:
+        page = (await wire.modern("tools/list", cursor))["result"]
+        names += [tool["name"] for tool in page["tools"]]
+        sizes.append(len(page["tools"]))
+        if "nextCursor" not in page:
+            break
+        cursor = {"cursor": page["nextCursor"]}
+
+    assert sizes == [1000, 1000, 345]
+    assert names == [f"tool_{number}" for number in range(2_345)]
+    assert len((await wire.modern("tools/list", {"cursor": ""}))["result"]["tools"]) == 1000
+    for cursor in ("x", "-1", "0", "7", "9000", 5, None, "1" * 50, "１"):
+        answer = await wire.modern("tools/list", {"cursor": cursor})
+        assert answer["error"]["code"] == -32602, cursor
+    assert len(server._methods._encoded) == 3  # what clients made up is not kept
+
+
+async def test_a_completion_is_cut_at_a_hundred_values(server: Server, connect):
+    server.prompt(greet)
+
+    @server.completion("greet", "name")
+    async def names(value: str, arguments: dict[str, str]) -> list[str]:
+        return [f"{value}{arguments.get('before', '')}{number}" for number in range(150)]
+
+    wire = await connect(server)
+    params = {
+        "ref": {"type": "ref/prompt", "name": "greet"},
+        "argument": {"name": "name", "value": "a"},
+        "context": {"arguments": {"before": "-"}},
+    }
+    completion = (await wire.modern("completion/complete", params))["result"]["completion"]
+
+    assert len(completion["values"]) == 100
+    assert completion["values"][0] == "a-0"
+    assert (completion["total"], completion["hasMore"]) == (150, True)
+
+
+async def test_a_completion_may_be_made_whole(server: Server, connect):
+    server.prompt(greet)
+    server.completion("greet", "name")(lambda value: Completion(values=["x"], total=7))
+    wire = await connect(server)
+    ref = {"type": "ref/prompt", "name": "greet"}
+    params = {"ref": ref, "argument": {"name": "name", "value": ""}}
+
+    result = (await wire.modern("completion/complete", params))["result"]
+
+    assert json.dumps(result["completion"]["values"]) == '["x"]'
+    assert result["completion"]["total"] == 7
+
+
+@pytest.mark.parametrize(
+    "ref", [{"type": "ref/prompt", "name": "x"}, {"type": "ref/resource", "uri": "x://{y}"}]
+)
+async def test_completing_what_is_not_there_is_refused(server: Server, connect, ref):
+    server.prompt(greet)
+    server.completion("greet", "name")(lambda value: [])
+    wire = await connect(server)
+
+    answer = await wire.modern(
+        "completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}}
+    )
+
+    assert answer["error"]["code"] == -32602
+
+
+def greet(name: str) -> str:
+    return name
