@@ -41,7 +41,6 @@ class Outlet:
         send: Of the ASGI request.
         headers: Further ones of the response.
         keep_alive: Seconds of silence between comments.
-        max_queued: Bytes that may wait for the client; one that is further behind is cut off.
     """
 
     def __init__(
@@ -50,12 +49,10 @@ class Outlet:
         headers: Iterable[Header],
         *,
         keep_alive: float,
-        max_queued: int = MAX_QUEUED,
     ) -> None:
         self._send = send
         self._headers = [*_HEADERS, *headers]
         self._keep_alive = keep_alive
-        self._max_queued = max_queued
         self._queue: deque[bytes] = deque()
         self._size = 0
         self._more = asyncio.Event()
@@ -64,11 +61,14 @@ class Outlet:
         self.was_cut = False
 
     def put(self, data: bytes) -> None:
-        """Send whole events as soon as the client takes them. Never blocks."""
+        """Send whole events as soon as the client takes them. Never blocks.
+
+        A client for which over `MAX_QUEUED` bytes wait already is cut off.
+        """
         if self.ended:
             return
-        if self._size > self._max_queued:
-            _log.warning("cut off a stream: over %d bytes wait for its client", self._max_queued)
+        if self._size > MAX_QUEUED:
+            _log.warning("cut off a stream: over %d bytes wait for its client", MAX_QUEUED)
             self.cut()
             return
         self._queue.append(data)
@@ -258,8 +258,9 @@ class Stream:
 
     def dismiss_reader(self, retry_ms: int) -> None:
         """Let the reader go; it comes back after a while."""
-        self.retry_ms = retry_ms
-        if self._outlet is not None:
+        if self._outlet is None:
+            self.retry_ms = retry_ms  # for the reader that is about to come
+        else:
             self._outlet.put(b"retry: %d\n\n" % retry_ms)
             self._outlet.end()
         self._changed.set()
@@ -283,14 +284,15 @@ class Stream:
         if self._outlet is not None:
             self._outlet.cut()
         self._outlet = outlet
-        if self.primed:
-            outlet.put(b"id: %b\ndata: \n\n" % self._id(after).encode())
-        for number, frame in self.frames:
-            if number > after:
-                outlet.put(event(frame, self._id(number)))
+        parts = [event(frame, self._id(number)) for number, frame in self.frames if number > after]
+        if self.primed and (self.frames or not self.ended):
+            parts.insert(0, b"id: %b\ndata: \n\n" % self._id(after).encode())
         self.seen = self.last
         if self.retry_ms is not None:
-            outlet.put(b"retry: %d\n\n" % self.retry_ms)
+            parts.append(b"retry: %d\n\n" % self.retry_ms)
+        if parts:
+            outlet.put(b"".join(parts))
+        if self.retry_ms is not None:
             self.retry_ms = None
             outlet.end()
         if self.ended:

@@ -1,0 +1,171 @@
+"""The application in others, and what is opened and closed with it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from interlock import Server
+
+
+@pytest.fixture
+def events() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def living(events) -> Server:
+    @asynccontextmanager
+    async def lifespan(_server):
+        events.append("opened")
+        yield
+        events.append("closed")
+
+    server = Server("living", lifespan=lifespan)
+
+    @server.tool
+    async def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    return server
+
+
+def fastapi(app):
+    api = FastAPI()
+
+    @api.get("/health")
+    async def health() -> str:
+        return "well"
+
+    api.mount("/tools", app)
+    return api
+
+
+def starlette(app):
+    async def health(_request):
+        return PlainTextResponse("well")
+
+    return Starlette(routes=[Route("/health", health), Mount("/tools", app)])
+
+
+@pytest.mark.parametrize("host", [fastapi, starlette])
+@pytest.mark.parametrize("options", [{}, {"path": "/"}, {"path": "/deep/er/"}])
+async def test_it_is_mounted_under_any_prefix(make, host, options):
+    http = make(**options)
+    http.app, inner = host(http.app), http.app
+    path = "/tools/" + options.get("path", "/mcp").strip("/")
+
+    assert (await http.call("add", {"a": 1}, path=path)).text == "2"
+    assert (await http.request("GET", "/health")).code == 200
+    assert (await http.call("add", {"a": 1}, path="/tools/other")).code == 404
+    http.app = inner
+
+
+@pytest.mark.parametrize("host", [fastapi, starlette])
+async def test_streams_and_disconnects_pass_through_a_host(make, gate, host):
+    http = make()
+    http.app, inner = host(http.app), http.app
+    call = {"name": "tell_and_hold"}
+    reply = http.begin("tools/call", call, meta={"progressToken": 1}, path="/tools/mcp")
+    assert (await reply.message())["params"]["progress"] == 1
+    reply.disconnect()
+    await reply.finished()
+
+    assert gate.cancelled.is_set()
+    http.app = inner
+
+
+async def test_the_root_path_of_a_proxy_is_respected(make):
+    http = make(root="/api/v1")
+
+    assert (await http.call("add", {"a": 1})).text == "2"
+
+
+async def live(app):
+    """Begin a lifespan; give a function that ends it."""
+    incoming: asyncio.Queue = asyncio.Queue()
+    outgoing: asyncio.Queue = asyncio.Queue()
+    task = asyncio.create_task(app({"type": "lifespan"}, incoming.get, outgoing.put))
+    incoming.put_nowait({"type": "lifespan.startup"})
+
+    async def end():
+        incoming.put_nowait({"type": "lifespan.shutdown"})
+        await task
+        return await outgoing.get()
+
+    return await outgoing.get(), end
+
+
+async def test_the_lifespan_is_that_of_the_application(living, events):
+    started, end = await live(living.asgi())
+    assert started == {"type": "lifespan.startup.complete"}
+    assert events == ["opened"]
+
+    assert await end() == {"type": "lifespan.shutdown.complete"}
+    assert events == ["opened", "closed"]
+
+
+async def test_without_one_the_first_request_opens_and_close_closes(living, events, make):
+    http = make()
+    http.app = living.asgi()
+    assert events == []
+    calls = [http.begin("tools/call", {"name": "add", "arguments": {"a": 1}}) for _ in range(5)]
+    assert [(await each.finished()).text for each in calls] == ["2"] * 5
+    assert events == ["opened"]
+
+    await http.app.close()
+    assert events == ["opened", "closed"]
+
+
+async def test_requests_wait_until_everything_is_open(make):
+    ready = asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(_server):
+        await ready.wait()
+        yield
+
+    server = Server("slow", lifespan=lifespan)
+    http = make()
+    http.app = server.asgi()
+    replies = [http.begin("server/discover") for _ in range(3)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not any(each.task.done() for each in replies)
+    ready.set()
+
+    assert [(await each.finished()).code for each in replies] == [200, 200, 200]
+    await http.app.close()
+
+
+async def test_a_lifespan_that_fails_is_told_without_its_words(caplog):
+    @asynccontextmanager
+    async def lifespan(_server):
+        raise RuntimeError("hunter2")
+        yield
+
+    server = Server("failing", lifespan=lifespan)
+    incoming: asyncio.Queue = asyncio.Queue()
+    outgoing: asyncio.Queue = asyncio.Queue()
+    incoming.put_nowait({"type": "lifespan.startup"})
+    await server.asgi()({"type": "lifespan"}, incoming.get, outgoing.put)
+
+    told = outgoing.get_nowait()
+    assert told["type"] == "lifespan.startup.failed"
+    assert "hunter2" not in told["message"]
+
+
+async def test_websockets_are_closed(make):
+    sent: asyncio.Queue = asyncio.Queue()
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    await make().app({"type": "websocket"}, receive, sent.put)
+    assert sent.get_nowait()["type"] == "websocket.close"

@@ -1,0 +1,163 @@
+"""HTTP+SSE, the transport of 2024-11-05."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from interlock.context import Principal
+
+
+async def connect(http, capabilities=None, headers=None):
+    """Open a session; give its stream, and a function that posts to it."""
+    stream = http.start("GET", "/sse", headers=headers)
+    first = dict(line.split(": ", 1) for line in (await stream.part()).splitlines())
+    assert first["event"] == "endpoint"
+    path, _, query = first["data"].removeprefix(http.root).partition("?")
+
+    async def post(method, params=None, **more):
+        body = http.rpc(method, params, **more) if isinstance(method, str) else method
+        return await http.request("POST", path, body=body, query=query, headers=headers)
+
+    params = {
+        "protocolVersion": "2024-11-05",
+        "capabilities": capabilities or {},
+        "clientInfo": {"name": "old", "version": "1"},
+    }
+    assert (await post("initialize", params, id=0)).code == 202
+    assert (await stream.message())["result"]["protocolVersion"] == "2024-11-05"
+    await post("notifications/initialized")
+    return stream, post
+
+
+@pytest.fixture
+def oldest(make):
+    return make(sse=True)
+
+
+async def test_it_is_off_unless_switched_on(http):
+    assert (await http.request("GET", "/sse")).code == 404
+    assert (await http.request("POST", "/messages")).code == 404
+
+
+async def test_everything_comes_on_the_one_stream(server, oldest):
+    stream, post = await connect(oldest)
+    call = {"name": "count", "arguments": {"to": 1}, "_meta": {"progressToken": 1}}
+    reply = await post("tools/call", call, id=1)
+    assert (reply.code, reply.body) == (202, b"")
+    assert (await stream.message())["method"] == "notifications/progress"
+    assert (await stream.message())["result"]["content"][0]["text"] == "counted to 1"
+
+    server.remove_tool("add")
+    assert (await stream.message())["method"] == "notifications/tools/list_changed"
+    assert not stream.ended
+    assert b"id: " not in stream.body
+
+
+async def test_the_path_below_a_mount_is_told(make):
+    http = make(sse=True, root="/tools")
+    stream = http.start("GET", "/sse")
+
+    assert "data: /tools/messages?session_id=" in await stream.part()
+
+
+async def test_a_client_is_asked_and_answers(oldest):
+    stream, post = await connect(oldest, {"sampling": {}})
+    await post("tools/call", {"name": "sample"}, id=1)
+    question = await stream.message()
+    answer = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hi"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": question["id"], "result": answer}).encode()
+    assert (await post(body)).code == 202
+
+    assert (await stream.message())["result"]["content"][0]["text"] == "the model said hi"
+
+
+async def test_the_session_ends_with_its_stream(oldest, gate):
+    stream, post = await connect(oldest)
+    await post("tools/call", {"name": "hold"}, id=1)
+    await gate.entered.wait()
+    stream.disconnect()
+    await stream.finished()
+    await gate.cancelled.wait()
+
+    assert (await post("ping", id=2)).code == 404
+    assert len(oldest.app.sessions) == 0
+
+
+async def test_nothing_is_kept_of_what_was_sent(oldest):
+    stream, post = await connect(oldest)
+    kept = oldest.app._legacy._budget.bytes
+    for id in range(20):
+        await post("ping", id=id)
+        await stream.message()
+
+    assert oldest.app._legacy._budget.bytes == kept
+
+
+async def test_sessions_of_the_two_kinds_do_not_mix(oldest):
+    client = await oldest.initialize()
+    body = oldest.rpc("ping", id=1)
+    query = f"session_id={client.id}"
+    assert (await oldest.request("POST", "/messages", body=body, query=query)).code == 404
+
+    _, post = await connect(oldest)
+    [client.headers["mcp-session-id"]] = set(oldest.app.sessions._open) - {client.id}
+    assert (await client.ask("ping")).code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [("", 400), ("session_id=", 400), ("session_id=x", 404), ("session_id=x&session_id=y", 400)],
+)
+async def test_a_message_needs_a_session(oldest, query, code):
+    body = oldest.rpc("ping", id=1)
+
+    assert (await oldest.request("POST", "/messages", body=body, query=query)).code == code
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE", "PUT"])
+async def test_the_stream_is_only_read(oldest, method):
+    reply = await oldest.request(method, "/sse")
+
+    assert (reply.code, reply.header("allow")) == (405, "GET")
+
+
+async def test_messages_are_only_posted(oldest):
+    assert (await oldest.request("GET", "/messages")).code == 405
+    assert (await oldest.request("GET", "/sse", headers={"accept": "text/html"})).code == 406
+
+
+async def test_bad_messages_are_refused_and_the_session_goes_on(oldest):
+    stream, post = await connect(oldest)
+    for body in (b"", b"{", b"[]", b'{"jsonrpc":"2.0","id":null,"method":"ping"}'):
+        assert (await post(body)).code == 400
+    await post("ping", id=1)
+
+    assert (await stream.message())["id"] == 1
+
+
+async def test_an_id_in_use_is_refused(oldest, gate):
+    _, post = await connect(oldest)
+    await post("tools/call", {"name": "hold"}, id=1)
+    await gate.entered.wait()
+
+    assert (await post("ping", id=1)).code == 400
+
+
+async def test_sessions_count_and_have_owners(make):
+    async def verify(token):
+        return Principal(token)
+
+    http = make(sse=True, max_sessions=1, verify_token=verify, resource="http://127.0.0.1/mcp")
+    headers = {"authorization": "Bearer user-a"}
+    await connect(http, headers=headers)
+    assert (await http.request("GET", "/sse", headers=headers)).code == 503
+
+    [id] = http.app.sessions._open
+    other = {"authorization": "Bearer user-b"}
+    body = http.rpc("ping", id=1)
+    reply = await http.request(
+        "POST", "/messages", body=body, query=f"session_id={id}", headers=other
+    )
+    assert reply.code == 404

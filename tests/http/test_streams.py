@@ -1,0 +1,412 @@
+"""Streams of legacy sessions: what comes on which, and how a client finds back to one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from interlock import Context
+from interlock.server.http import sessions, streams
+
+TOKEN = {"progressToken": "p"}
+
+
+# Which stream
+
+
+async def test_what_belongs_to_a_request_comes_on_its_stream(http):
+    client = await http.initialize()
+    standalone = client.listen()
+    await standalone.status()
+    reply = await client.call("count", {"to": 2}, **TOKEN)
+
+    first, second, last = [await reply.message() for _ in range(3)]
+    assert [each["params"]["progress"] for each in (first, second)] == [0, 1]
+    assert last["id"] == 1
+    assert b"progress" not in standalone.body
+
+
+async def test_what_belongs_to_no_request_comes_on_the_standalone_stream(server, http, gate):
+    client = await http.initialize()
+    standalone, running = client.listen(), client.begin_call("tell_and_hold", **TOKEN)
+    await standalone.status()
+    await running.message()
+    server.remove_tool("add")
+
+    assert (await standalone.message())["method"] == "notifications/tools/list_changed"
+    gate.opened.set()
+    await running.finished()
+    assert b"list_changed" not in running.body
+
+
+async def test_what_is_told_before_anybody_listens_is_kept(server, http):
+    client = await http.initialize()
+    server.remove_tool("add")
+    standalone = client.listen()
+
+    assert (await standalone.message())["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_message_is_told_once(server, http):
+    client = await http.initialize()
+    first = client.listen()
+    await first.status()
+    server.remove_tool("add")
+    await first.message()
+    first.disconnect()
+    await first.finished()
+    second = client.listen()
+    await second.status()
+    server.remove_prompt("greet")
+
+    assert (await second.message())["method"] == "notifications/prompts/list_changed"
+
+
+async def test_a_second_standalone_stream_is_refused(http):
+    client = await http.initialize()
+    await client.listen().status()
+
+    assert (await client.listen().finished()).code == 409
+
+
+async def test_a_subscribed_resource_is_told_of(server, http):
+    client = await http.initialize()
+    standalone = client.listen()
+    await client.ask("resources/subscribe", {"uri": "notes://one"})
+    server.resource_updated("notes://one")
+
+    assert (await standalone.message())["params"]["uri"] == "notes://one"
+
+
+async def test_a_stream_must_be_wanted(http):
+    client = await http.initialize()
+    client.headers["accept"] = "application/json"
+
+    assert (await client.listen().finished()).code == 406
+
+
+async def test_standalone_streams_are_limited(make):
+    http = make(max_streams=1)
+    clients = [await http.initialize(), await http.initialize()]
+    assert await clients[0].listen().status() == 200
+
+    assert (await clients[1].listen().finished()).code == 503
+
+
+# Events
+
+
+@pytest.mark.parametrize(("revision", "primed"), [("2025-06-18", False), ("2025-11-25", True)])
+async def test_only_new_clients_get_an_event_without_data(http, revision, primed):
+    client = await http.initialize(revision)
+    reply = await client.call("count", {"to": 1}, **TOKEN)
+
+    assert reply.body.startswith(b"id: 1-0\ndata: \n\n") is primed
+
+
+async def test_ids_of_events_are_there_once_in_a_session(http):
+    client = await http.initialize()
+    ids = []
+    for id in range(3):
+        reply = await client.call("count", {"to": 2}, id=id, **TOKEN)
+        ids += [(await reply.event())[0] for _ in range(3)]
+
+    assert len(set(ids)) == 9
+
+
+async def test_a_line_break_within_a_message_does_not_end_its_event():
+    assert streams.event(b'{"a":\r\n1}') == b'data: {"a":  1}\n\n'
+
+
+# Coming back
+
+
+async def test_a_client_comes_back_for_the_rest_of_a_request(http, gate):
+    client = await http.initialize()
+    reply = client.begin_call("tell_and_hold", **TOKEN)
+    last, _ = await reply.event()
+    reply.disconnect()
+    await reply.finished()
+    gate.opened.set()
+    again = client.listen(last)
+
+    assert (await again.message())["result"]["content"][0]["text"] == "done"
+    assert (await again.finished()).ended
+    assert b"progress" not in again.body
+
+
+async def test_a_client_may_see_everything_again(http):
+    client = await http.initialize()
+    reply = await client.call("count", {"to": 2}, **TOKEN)
+    seen = [await reply.event() for _ in range(3)]
+
+    again = await client.listen("1-0").finished()
+    assert [await again.event() for _ in range(3)] == seen
+    rest = await client.listen(seen[1][0]).finished()
+    assert await rest.event() == seen[2]
+
+
+async def test_only_the_same_stream_is_played_again(http):
+    client = await http.initialize()
+    await client.call("count", {"to": 1}, id=1, **TOKEN)
+    await client.call("count", {"to": 1}, id=2, **TOKEN)
+
+    again = await client.listen("1-1").finished()
+    assert (await again.message())["id"] == 1
+    assert b'"id":2' not in again.body
+
+
+async def test_the_standalone_stream_is_taken_over_by_who_has_seen_its_events(server, http):
+    client = await http.initialize()
+    old = client.listen()
+    await old.status()
+    server.remove_tool("add")
+    id, _ = await old.event()
+    new = client.listen(id)
+    assert await new.status() == 200
+    await old.finished()
+
+    server.remove_tool("count")
+    assert (await new.message())["method"] == "notifications/tools/list_changed"
+
+
+@pytest.mark.parametrize("last", ["", "7-1", "1", "--", "1-x", "x-1", "1" * 50, "1-1-1", "\xb2-1"])
+async def test_an_event_that_is_not_kept_is_refused(http, last):
+    client = await http.initialize()
+
+    assert (await client.listen(last).finished()).code == 400
+
+
+async def test_an_event_of_another_session_is_not_found(http):
+    one, other = await http.initialize(), await http.initialize()
+    await one.call("count", {"to": 1}, **TOKEN)
+
+    assert (await other.listen("1-0").finished()).code == 400
+
+
+async def test_plain_answers_are_not_kept(http):
+    client = await http.initialize()
+    for id in range(10):
+        await client.call("add", {"a": 1}, id=id)
+
+    assert http.app._legacy._budget.bytes == 0
+
+
+async def test_streams_that_are_kept_have_a_limit(http, monkeypatch):
+    monkeypatch.setattr(sessions, "MAX_STREAMS", 3)
+    client = await http.initialize()
+    for id in range(6):
+        await client.call("count", {"to": 1}, id=id, **TOKEN)
+
+    assert (await client.listen("1-0").finished()).code == 400
+    assert (await client.listen("6-0").finished()).code == 200
+    await client.delete()
+    assert http.app._legacy._budget.bytes == 0
+
+
+async def test_messages_that_are_kept_have_a_limit(server, http, monkeypatch):
+    monkeypatch.setattr(streams, "MAX_QUEUED", 2000)
+    client = await http.initialize()
+    for _ in range(100):
+        server.resource_updated("notes://one")
+        server.listeners.list_changed("tools")
+
+    assert http.app._legacy._budget.bytes <= 2000
+    assert (await client.listen().message())["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_flood_costs_only_the_session_that_makes_it(server, http):
+    http.app._legacy._budget.max_bytes = 3000
+    one, other = await http.initialize(), await http.initialize()
+    await one.call("count", {"to": 3}, **TOKEN)
+    await other.call("count", {"to": 100}, **TOKEN)
+    assert http.app._legacy._budget.bytes <= 3000
+
+    again = await one.listen("1-0").finished()
+    assert again.body.count(b"progressToken") == 3
+
+
+# Leaving early
+
+
+async def test_a_tool_may_let_its_client_go_for_a_while(http, gate):
+    client = await http.initialize()
+    reply = client.begin_call("release")
+    assert await reply.part() == "id: 1-0\ndata: "
+    assert await reply.part() == "retry: 500"
+    assert (await reply.finished()).ended
+
+    again = client.listen("1-0")
+    assert await again.status() == 200
+    gate.opened.set()
+    assert (await again.message())["result"]["content"][0]["text"] == "released"
+    assert (await again.finished()).ended
+
+
+async def test_a_client_that_is_let_go_in_the_middle_finds_back(server, http):
+    steps = asyncio.Queue()
+
+    @server.tool
+    async def work(context: Context) -> str:
+        context.progress(1)
+        await steps.get()
+        context.close_stream(100)
+        context.progress(2)
+        await steps.get()
+        return "worked"
+
+    client = await http.initialize()
+    reply = client.begin_call("work", **TOKEN)
+    id, _ = await reply.event()
+    steps.put_nowait(1)
+    assert await reply.part() == "retry: 100"
+    assert (await reply.finished()).ended
+    again = client.listen(id)
+    assert (await again.message())["params"]["progress"] == 2
+    steps.put_nowait(2)
+    assert (await again.message())["result"]["content"][0]["text"] == "worked"
+
+
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18"])
+async def test_older_clients_are_not_let_go(http, gate, revision):
+    client = await http.initialize(revision)
+    gate.opened.set()
+
+    assert (await client.call("release")).text == "released"
+
+
+async def test_modern_clients_are_not_let_go(http, gate):
+    gate.opened.set()
+
+    assert (await http.call("release")).text == "released"
+
+
+# Questions
+
+ANSWER = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hi"}}
+
+
+async def test_a_client_is_asked_on_the_stream_of_the_request(http):
+    client = await http.initialize(capabilities={"sampling": {}})
+    standalone, reply = client.listen(), client.begin_call("sample", id=5)
+    question = await reply.message()
+    assert question["method"] == "sampling/createMessage"
+    assert (await client.answer(question["id"], ANSWER)).code == 202
+
+    assert (await reply.message())["result"]["content"][0]["text"] == "the model said hi"
+    assert b"sampling" not in standalone.body
+
+
+async def test_answers_go_to_the_session_that_was_asked(http):
+    clients = [await http.initialize(capabilities={"sampling": {}}) for _ in range(2)]
+    replies = [each.begin_call("sample", id=5) for each in clients]
+    asked = [(await each.message())["id"] for each in replies]
+    for number, client in reversed(list(enumerate(clients))):
+        content = {"type": "text", "text": f"to {number}"}
+        await client.answer(asked[number], ANSWER | {"content": content})
+
+    for number, reply in enumerate(replies):
+        text = (await reply.message())["result"]["content"][0]["text"]
+        assert text == f"the model said to {number}"
+
+
+@pytest.mark.parametrize("error", [b'{"code":-1,"message":"no"}', b'{"code":"x"}', b"7", b"null"])
+async def test_a_refused_question_is_an_error_of_the_tool(http, error):
+    client = await http.initialize(capabilities={"sampling": {}})
+    reply = client.begin_call("sample")
+    id = (await reply.message())["id"]
+    await client.post(b'{"jsonrpc":"2.0","id":%d,"error":%b}' % (id, error)).finished()
+
+    assert (await reply.message())["id"] == 1
+
+
+async def test_a_wrong_answer_leaves_the_question_open(http):
+    client = await http.initialize(capabilities={"sampling": {}})
+    reply = client.begin_call("sample")
+    id = (await reply.message())["id"]
+    for wrong in (str(id), id + 100, True, -1):
+        await client.answer(wrong, ANSWER)
+    await client.answer(id, ANSWER)
+    await client.answer(id, ANSWER | {"content": {"type": "text", "text": "late"}})
+
+    assert (await reply.message())["result"]["content"][0]["text"] == "the model said hi"
+
+
+async def test_a_question_has_a_deadline_and_is_taken_back(server, http, monkeypatch):
+    monkeypatch.setattr("interlock.context.ASK_TIMEOUT", 0.01)
+    client = await http.initialize(capabilities={"sampling": {}})
+    reply = await client.call("sample")
+
+    question, cancelled, answer = [await reply.message() for _ in range(3)]
+    assert cancelled["params"] == {"requestId": question["id"]}
+    assert answer["id"] == 1
+
+
+async def test_who_takes_no_stream_cannot_be_asked(http):
+    client = await http.initialize(capabilities={"sampling": {}})
+    client.headers["accept"] = "application/json"
+    reply = await client.call("sample")
+
+    assert "error" in reply.json or reply.json["result"]["isError"]
+
+
+async def test_the_end_of_a_session_ends_its_questions(http):
+    client = await http.initialize(capabilities={"sampling": {}})
+    reply = client.begin_call("sample")
+    await reply.message()
+    await client.delete()
+
+    await reply.finished()
+    assert b'"id":1,"result"' not in reply.body
+
+
+async def test_a_question_can_be_answered_after_coming_back(http):
+    client = await http.initialize(capabilities={"sampling": {}})
+    reply = client.begin_call("sample")
+    reply_id, question = await reply.event()
+    reply.disconnect()
+    await reply.finished()
+    await client.answer(question["id"], ANSWER)
+
+    again = client.listen(reply_id)
+    assert (await again.message())["result"]["content"][0]["text"] == "the model said hi"
+
+
+# Keeping alive
+
+
+async def test_a_standalone_stream_is_kept_alive(make):
+    http = make(keep_alive=0.01)
+    client = await http.initialize("2025-06-18")
+    standalone = client.listen()
+
+    assert [await standalone.part() for _ in range(3)] == [": ", ": ", ": "]
+
+
+async def test_a_silent_request_becomes_a_stream_that_can_be_found_again(make, gate):
+    http = make(json_silence=0.01)
+    client = await http.initialize()
+    reply = client.begin_call("hold")
+    assert await reply.part() == "id: 1-0\ndata: "
+    gate.opened.set()
+
+    assert (await reply.message())["id"] == 1
+
+
+async def test_a_slow_reader_is_cut_off_and_finds_the_latest_messages(server, http, monkeypatch):
+    monkeypatch.setattr(streams, "MAX_QUEUED", 50_000)
+    client = await http.initialize()
+    standalone = client.listen()
+    await standalone.status()
+    standalone.stop_reading()
+    for _ in range(5_000):
+        server.listeners.list_changed("tools")
+        if not _ % 10:
+            await asyncio.sleep(0)
+    await standalone.finished()
+    assert not standalone.ended
+
+    assert http.app._legacy._budget.bytes <= 50_000
+    again = client.listen("0-4990")
+    assert (await again.event())[0] == "0-4991"
