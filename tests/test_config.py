@@ -181,6 +181,14 @@ def test_disabled_is_understood_as_well_as_enabled() -> None:
     assert config.loads(one_server(command="x", disabled=False)).servers["time"].enabled
 
 
+@pytest.mark.parametrize("key", ["mcpServers", "servers"])
+@pytest.mark.parametrize("name", ["command", "url"])
+def test_a_server_may_have_the_name_of_a_key(key: str, name: str) -> None:
+    read = config.loads(json.dumps({key: {name: {"command": "x"}}}).encode())
+
+    assert read.servers == {name: StdioServer(command="x")}
+
+
 @pytest.mark.parametrize("text", [b"{}", b'{"mcpServers": {}}', b'{"servers": {}}'])
 def test_a_file_may_have_no_servers(text: bytes) -> None:
     assert config.loads(text) == Config()

@@ -192,7 +192,8 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     """
     root = section.parse(text, path)
     for key, value in root.members.items():
-        if isinstance(value, dict) and ("command" in value or "url" in value):
+        looks_like_one = isinstance(value, dict) and ("command" in value or "url" in value)
+        if looks_like_one and key not in ("mcpServers", "servers"):
             root.refuse('is a server outside of "mcpServers": move it inside', key)
     if "mcpServers" in root.members and "servers" in root.members:
         root.refuse('stands beside "mcpServers": keep one of them', "servers")
