@@ -101,7 +101,7 @@ async def test_sessions_of_the_two_kinds_do_not_mix(oldest):
     query = f"session_id={client.id}"
     assert (await oldest.request("POST", "/messages", body=body, query=query)).code == 404
 
-    _, post = await connect(oldest)
+    await connect(oldest)
     [client.headers["mcp-session-id"]] = set(oldest.app.sessions._open) - {client.id}
     assert (await client.ask("ping")).code == 404
 

@@ -27,7 +27,7 @@ META = {
 async def served(server: Server, **options):
     running = serving.HttpServer(server.asgi(**options), "127.0.0.1", 0)
     task = asyncio.create_task(running.serve())
-    while not running.started:
+    while not running.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.001)
     try:
         async with aiohttp.ClientSession() as client:
@@ -97,9 +97,9 @@ async def test_a_client_that_stops_reading_is_cut_off(server):
 
     async with served(server) as (running, _):
         host, port = running.servers[0].sockets[0].getsockname()
-        reader, writer = await asyncio.open_connection(host, port, limit=1024)
+        _, writer = await asyncio.open_connection(host, port, limit=1024)
         body = call("flood")["data"].encode()
-        head = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n" % len(body)
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
         lines = "".join(f"{name}: {value}\r\n" for name, value in call("flood")["headers"].items())
         writer.write(f"{head}{lines}\r\n".encode() + body)
         async with asyncio.timeout(10):
