@@ -26,7 +26,8 @@ from interlock.server.resources import (
 )
 from interlock.server.running import Running
 from interlock.server.sealing import Seal
-from interlock.server.tasks import TASK_TTL, TaskStore
+from interlock.server.task_store import TaskStore
+from interlock.server.tasks import TASK_TTL
 from interlock.server.tools import ServedTool, ToolOptions, Workers
 from interlock.server.watchdog import watched
 from interlock.transports import Transport

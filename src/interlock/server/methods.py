@@ -28,7 +28,8 @@ from interlock.server.listeners import Listeners
 from interlock.server.resources import ServedResource
 from interlock.server.rounds import AskingParams, Round, canonical
 from interlock.server.sealing import Seal
-from interlock.server.tasks import Tasks, TaskStore
+from interlock.server.task_store import TaskStore
+from interlock.server.tasks import Tasks
 from interlock.types import (
     CompleteParams,
     Completion,

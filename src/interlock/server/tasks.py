@@ -22,11 +22,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from time import monotonic
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -47,6 +45,7 @@ from interlock.protocol import Request
 from interlock.revisions import METHOD_NOT_FOUND, TASKS_EXTENSION
 from interlock.server.encoders import Encoder
 from interlock.server.listeners import Listeners
+from interlock.server.task_store import MemoryTasks, Status, Task, TaskStore
 from interlock.server.tools import ServedTool
 from interlock.types import Wire
 
@@ -54,107 +53,13 @@ TASK_TTL = 3_600.0  # seconds that a task may take, and that its end is kept
 POLL_INTERVAL_MS = 1_000
 MAX_RUNNING = 1_000
 MAX_RUNNING_EACH = 100  # of one principal
-MAX_KEPT = 10_000
-MAX_KEPT_BYTES = 64 * 1_048_576  # of results
-PART_EACH = 0.25  # of these two, for one principal
 
-Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 _ENDED = frozenset({"completed", "failed", "cancelled"})
 _CAPABILITY = f"extensions.{TASKS_EXTENSION}"
 _NO_SUCH_TASK = "no task has this id, or it has expired"
 _T = TypeVar("_T")
 _log = logging.getLogger("interlock.server")
-
-
-class Task(Struct, frozen=True, kw_only=True):
-    """A task at one moment: what a store keeps."""
-
-    id: str
-    owner: str  # id of the principal; "" when nobody has checked
-    status: Status
-    message: str | None = None
-    created_at: datetime
-    updated_at: datetime
-    ttl: float  # seconds from its creation
-    questions: dict[str, Raw] = {}  # encoded requests that wait for an answer, by key
-    outcome: Raw = Raw(b"")  # encoded: a result when completed, an error when failed
-
-
-class TaskStore(Protocol):
-    """Where tasks are kept. Calls for one task never overlap."""
-
-    async def put(self, task: Task) -> None:
-        """Keep a task instead of the one with its id; when this returns, `get` finds it.
-
-        Raises:
-            InterlockError: There is no room.
-        """
-        ...
-
-    async def get(self, id: str) -> Task | None:
-        """Give a task; None for one that is unknown or older than its `ttl`."""
-        ...
-
-
-class MemoryTasks:
-    """Keeps tasks in this process, up to a number of them and of bytes of their results.
-
-    One principal gets a part of both, so that there is room for the others.
-    """
-
-    def __init__(self, max_tasks: int = MAX_KEPT, max_bytes: int = MAX_KEPT_BYTES) -> None:
-        self._max_tasks = max_tasks
-        self._max_bytes = max_bytes
-        self._kept: dict[str, tuple[float, Task]] = {}  # with the time of its end, monotonic
-        self._counts: Counter[str] = Counter()  # by owner
-        self._bytes: Counter[str] = Counter()
-
-    async def put(self, task: Task) -> None:
-        """Keep a task; see `TaskStore`."""
-        if not self._has_room(task):
-            self._expire()
-        if not self._has_room(task):
-            raise InterlockError(
-                f"no room for a task: at most {self._max_tasks} are kept, with at most "
-                f"{self._max_bytes} bytes of results, and {PART_EACH:.0%} of that for one principal"
-            )
-        self._drop(task.id)
-        self._counts[task.owner] += 1
-        self._bytes[task.owner] += len(task.outcome)
-        age = (task.updated_at - task.created_at).total_seconds()
-        self._kept[task.id] = (monotonic() + task.ttl - age, task)
-
-    async def get(self, id: str) -> Task | None:
-        """Give a task; see `TaskStore`."""
-        end, task = self._kept.get(id, (0.0, None))
-        return task if monotonic() <= end else None
-
-    def _has_room(self, task: Task) -> bool:
-        _, before = self._kept.get(task.id, (0.0, None))
-        more = int(before is None)
-        grows = len(task.outcome) - (len(before.outcome) if before else 0)
-        part = PART_EACH if task.owner else 1.0
-        return (
-            len(self._kept) + more <= self._max_tasks
-            and self._bytes.total() + grows <= self._max_bytes
-            and self._counts[task.owner] + more <= self._max_tasks * part
-            and self._bytes[task.owner] + grows <= self._max_bytes * part
-        )
-
-    def _expire(self) -> None:
-        now = monotonic()
-        for id, (end, _) in list(self._kept.items()):
-            if end < now:
-                self._drop(id)
-
-    def _drop(self, id: str) -> None:
-        _, task = self._kept.pop(id, (0.0, None))
-        if task is not None:
-            self._bytes[task.owner] -= len(task.outcome)
-            self._counts[task.owner] -= 1
-            if not self._counts[task.owner]:
-                del self._counts[task.owner], self._bytes[task.owner]
 
 
 # Running
