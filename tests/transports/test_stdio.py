@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge, ServerExited
+from interlock.transports import stdio
 from interlock.transports.stdio import StdioTransport
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -58,6 +59,21 @@ async def test_sending_never_waits_and_keeps_the_order():
         assert await ear.first(40) == frames
     finally:
         await transport.close()
+
+
+async def test_a_server_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stdio, "MAX_UNSENT_BYTES", 2 * 2**20)
+    transport, ear = shell("exec sleep 100"), Ear()
+    await transport.open(ear)
+    transport.send([b"x" * 4 * 2**20])  # one message may be as long as it likes
+    await asyncio.sleep(0)
+    assert not ear.lost.done()
+    transport.send([b"y"])
+    error = await ear.lost
+
+    assert str(error) == "'sh' does not read what it is sent: over 2 MiB wait"
+    await transport.close()
+    assert not transport._unsent
 
 
 async def test_the_end_is_told_after_the_last_line_with_code_and_stderr():

@@ -21,6 +21,9 @@ from interlock.transports.process import Process
 INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ")
 
 STDERR_BYTES = 256 * 1024
+# What may wait to be written to a server that does not read: as many of the longest messages as a
+# toolbox has calls at once.
+MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
 _READ_BYTES = 128 * 1024
 _PIPE_BYTES = 1024 * 1024
 # How long we wait for the exit code after stdout has ended, and for bytes after the exit.
@@ -51,6 +54,7 @@ class StdioTransport:
         self._cwd = cwd
         self._lines = LineSplitter(max_frame_bytes)
         self._unsent: deque[memoryview] = deque()
+        self._unsent_size = 0
         self._stderr: deque[bytes] = deque()
         self._stderr_size = 0
         self._process: Process | None = None
@@ -135,7 +139,13 @@ class StdioTransport:
         if self._receiver is None:
             return
         waiting = bool(self._unsent)
-        self._unsent.append(memoryview(b"\n".join([*frames, b""])))
+        data = memoryview(b"\n".join([*frames, b""]))
+        self._unsent.append(data)
+        self._unsent_size += len(data)
+        if waiting and self._unsent_size > MAX_UNSENT_BYTES:
+            limit = MAX_UNSENT_BYTES / 2**20
+            error = f"{self._argv[0]!r} does not read what it is sent: over {limit:g} MiB wait"
+            self._loop.call_soon(self._lose, ConnectionClosed(error))
         if not waiting and self._write():
             self._loop.add_writer(self._process_now.stdin, self._write_more)
 
@@ -148,9 +158,10 @@ class StdioTransport:
             except (BlockingIOError, InterruptedError):
                 return True
             except OSError:  # it closed its stdin, so no request can reach it any more
-                self._unsent.clear()
+                self._clear_unsent()
                 self._loop.call_later(_EXIT_GRACE, self._lose, None)
                 return False
+            self._unsent_size -= written
             if written < len(data):
                 self._unsent[0] = data[written:]
             else:
@@ -160,6 +171,10 @@ class StdioTransport:
     def _write_more(self) -> None:
         if not self._write():
             self._loop.remove_writer(self._process_now.stdin)
+
+    def _clear_unsent(self) -> None:
+        self._unsent.clear()
+        self._unsent_size = 0
 
     # Closing
 
@@ -179,7 +194,7 @@ class StdioTransport:
 
     async def _end(self) -> None:
         process = self._process_now
-        self._unsent.clear()
+        self._clear_unsent()
         self._loop.remove_writer(process.stdin)
         try:
             # Both pipes are read to the end: a full one would keep the server from leaving.
