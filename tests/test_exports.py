@@ -19,7 +19,7 @@ PACKAGE = Path(interlock.__file__).parent
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
     errors messages types revisions names cache jsonc wording
-    envelope schema signature
+    envelope survey workload mismatch schema signature
     protocol transports connection
     decoding listing subscriptions asks handshake client
     context auth jwt server http

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock import schema
+from interlock import schema, survey
 from interlock.errors import SchemaError
 
 TIME = {
@@ -515,9 +515,9 @@ REFERENCES = st.sampled_from(
     ["#", "#/$defs/a", "#/properties/a", "#/anyOf/0", "#a", "x", "%", "#/"]
 )
 SCHEMAS = st.recursive(
-    st.booleans() | st.fixed_dictionaries({"type": st.sampled_from([*schema._TYPES, 5])}) | JSON,
+    st.booleans() | st.fixed_dictionaries({"type": st.sampled_from([*survey._TYPES, 5])}) | JSON,
     lambda inner: st.dictionaries(
-        st.sampled_from(sorted(schema._KEYWORDS)),
+        st.sampled_from(sorted(survey._KEYWORDS)),
         inner
         | st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["a", "b"]), inner)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+MAX_ECHO = 80  # characters of a value shown in a message
+
 
 def kind(value: Any) -> str:
     """Say what kind of JSON value it is: "a list"."""
@@ -20,3 +24,34 @@ def kind(value: Any) -> str:
             return "a list"
         case _:
             return "an object"
+
+
+def echo(value: Any) -> str:
+    """Show a value, at most some `MAX_ECHO` characters of it, in one line."""
+    if isinstance(value, dict):
+        return "the object"
+    if isinstance(value, list):
+        return "the list"
+    if isinstance(value, str):
+        short = value if len(value) <= MAX_ECHO else value[:MAX_ECHO] + "…"
+        return repr(short)
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "the number"  # Python refuses to print integers over 4,300 digits
+    return msgspec.json.encode(value).decode()
+
+
+def clip(text: str) -> str:
+    """Bring text into one line of at most some `MAX_ECHO` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_ECHO else line[:MAX_ECHO] + "…"
+
+
+def place(path: list[str | int]) -> str:
+    """Write a path as one would in a program: filter.items[2]."""
+    written = ""
+    for step in path:
+        if isinstance(step, str) and step.isidentifier() and len(step) <= MAX_ECHO:
+            written += f".{step}"
+        else:
+            written += f"[{echo(step)}]"
+    return written.removeprefix(".")

@@ -1,0 +1,117 @@
+"""How many rules of a schema may look at one value: the work, bounded before it starts."""
+
+from __future__ import annotations
+
+from interlock.errors import SchemaError
+from interlock.survey import MAX_JSON_DEPTH, Rule, Survey
+
+MAX_RULES_PER_VALUE = 100_000  # with all references followed
+MAX_REFERENCE_CHAIN = 100
+MAX_PATHS = 20_000
+MAX_WORK = 10_000_000  # rules times values; 5 to 12 ns each
+
+
+def by_depth(survey: Survey) -> list[int]:
+    """Count the rules that may look at one value, by how deep values are nested below it.
+
+    Entry d is for a value with d levels below it and the last one also for all deeper; it
+    is over `MAX_WORK` where the count of a recursive schema explodes.
+
+    Raises:
+        SchemaError: Too many, or a rule leads back to itself for the same value.
+    """
+    if survey.is_tree():
+        return [sum(rule.weight for rule in survey.rules.values()) or 1]
+    if survey.root is None:
+        return [1]
+    flats = _flatten_all(survey.root, survey.repeats)
+    level = dict.fromkeys(flats, 0)
+    costs: list[int] = []
+    for _ in range(MAX_JSON_DEPTH + 1):
+        deeper = {rule: _cost(flat, level) for rule, flat in flats.items()}
+        if deeper == level:
+            break
+        level = deeper
+        costs.append(level[survey.root])
+        if costs[-1] > MAX_WORK:
+            break
+    return costs
+
+
+class _Flat:
+    """What a rule asks for, once all rules for the same value are counted in."""
+
+    __slots__ = ("below", "weight")
+
+    def __init__(self, weight: int, below: dict[str | int, dict[Rule, int]]) -> None:
+        self.weight = weight
+        self.below = below
+
+
+def _flatten_all(root: Rule, repeats: int) -> dict[Rule, _Flat]:
+    """Flatten every rule that can be reached."""
+    flats: dict[Rule, _Flat | None] = {}
+    reached = {root: None}
+    queue = [root]
+    entries = 0
+    for rule in queue:  # grows
+        flat = _flatten(rule, flats, repeats, 0)
+        for members in flat.below.values():
+            entries += len(members)
+            queue += [member for member in members if member not in reached]
+            reached.update(dict.fromkeys(members))
+        if entries > MAX_PATHS:
+            raise SchemaError(f"the schema's references lead along more than {MAX_PATHS:,} paths")
+    return {rule: flat for rule, flat in flats.items() if flat is not None}
+
+
+def _flatten(rule: Rule, flats: dict[Rule, _Flat | None], repeats: int, depth: int) -> _Flat:
+    """Count in the rules for the same value, however many references away."""
+    if rule in flats:
+        flat = flats[rule]
+        if flat is None:
+            raise SchemaError(
+                "a reference leads back to its own place without going deeper into the value, "
+                "so checking would never end"
+            )
+        return flat
+    if depth > MAX_REFERENCE_CHAIN:
+        raise SchemaError(f"more than {MAX_REFERENCE_CHAIN} rules lead from one to the next")
+    flats[rule] = None  # being counted
+    inner = [_flatten(other, flats, repeats, depth + 1) for other in rule.here]
+    weight = rule.weight + repeats * sum(flat.weight for flat in inner)
+    if weight > MAX_RULES_PER_VALUE:
+        raise SchemaError(
+            f"with its references followed, the schema has more than {MAX_RULES_PER_VALUE:,} "
+            "rules for one value"
+        )
+    if len(inner) == repeats == 1 and not rule.below:
+        below = inner[0].below
+    else:
+        below = {}
+        for flat in inner:
+            for label, members in flat.below.items():
+                counted = below.setdefault(label, {})
+                for member, times in members.items():
+                    counted[member] = counted.get(member, 0) + times * repeats
+        for label, member in rule.below:
+            counted = below.setdefault(label, {})
+            counted[member] = counted.get(member, 0) + 1
+    flats[rule] = flat = _Flat(weight, below)
+    return flat
+
+
+def _cost(flat: _Flat, level: dict[Rule, int]) -> int:
+    """Count the rules for a value and, along the dearest path, for what is in it."""
+    named = indexed = every_property = every_item = 0
+    for label, members in flat.below.items():
+        cost = sum(times * level[member] for member, times in members.items())
+        if label == "{}":
+            every_property = cost
+        elif label == "[]":
+            every_item = cost
+        elif isinstance(label, int):
+            indexed = max(indexed, cost)
+        else:
+            named = max(named, cost)
+    return flat.weight + max(named + every_property, indexed + every_item)
