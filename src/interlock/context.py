@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, Protocol
 
 import msgspec
@@ -16,7 +17,7 @@ from msgspec import Raw, Struct
 
 from interlock import revisions
 from interlock.envelope import encode
-from interlock.errors import CapabilityError, InputRequired, InvalidArguments, MissingCapability
+from interlock.errors import InputRequired, InvalidArguments, MalformedAnswer, MissingCapability
 from interlock.types import (
     ClientCapabilities,
     CreateMessageParams,
@@ -162,15 +163,15 @@ class Context(Struct, eq=False, kw_only=True):
         """Tell how far the work is; nothing is sent if the client did not ask for it.
 
         Args:
-            progress: Must grow; what does not is not sent.
+            progress: Must grow, and be finite; else it is not sent.
             total: If known, in the same unit.
             message: For people; clients before 2025-03-26 do not get it.
         """
-        if self.progress_token is None or progress <= self._told:
+        if self.progress_token is None or not self._told < progress < float("inf"):
             return
         self._told = progress
         params: dict[str, Any] = {"progressToken": self.progress_token, "progress": progress}
-        if total is not None:
+        if total is not None and isfinite(total):
             params["total"] = total
         if message is not None and revisions.at_least(self.revision, "2025-03-26"):
             params["message"] = message
@@ -238,7 +239,8 @@ class Context(Struct, eq=False, kw_only=True):
         if declared is None:
             return False
         # Before there was a choice, elicitation meant forms.
-        return not detail or detail in declared or (detail == "form" and not declared)
+        is_form = detail == "form" and "url" not in declared
+        return not detail or detail in declared or is_form
 
     async def elicit(
         self, message: str, requested_schema: JsonObject, *, key: str | None = None
@@ -285,6 +287,7 @@ class Context(Struct, eq=False, kw_only=True):
 
         Raises:
             MissingCapability: The client did not declare that it can be asked this.
+            MalformedAnswer: What it said is no answer.
             RemoteError: The client refused.
         """
         for question in questions.values():
@@ -316,26 +319,31 @@ class Context(Struct, eq=False, kw_only=True):
         try:
             return msgspec.json.decode(self.answers[key], type=question.answer)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidArguments(f"inputResponses.{key} is not an answer: {error}") from None
+            raise MalformedAnswer(f"inputResponses.{key} is not an answer: {error}") from None
 
     async def _ask_legacy(self, question: Question) -> Any:
         raw = await self.link.ask(question.method, encode(question.params), timeout=ASK_TIMEOUT)
         try:
             return msgspec.json.decode(raw, type=question.answer)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise CapabilityError(f"malformed answer to {question.method}: {error}") from None
+            raise MalformedAnswer(f"malformed answer to {question.method}: {error}") from None
 
     def _check(self, question: Question) -> None:
-        needed = {
-            "elicitation/create": "elicitation",
-            "sampling/createMessage": "sampling",
-            "roots/list": "roots",
-        }[question.method]
-        if isinstance(question.params, ElicitParams) and question.params.mode == "url":
-            needed = "elicitation.url"
         known = revisions.has_method(revisions.SERVER_METHODS, question.method, self.revision)
-        if not known or not self.can(needed):
-            raise MissingCapability(needed)
+        for needed in _needed(question):
+            if not known or not self.can(needed):
+                raise MissingCapability(needed)
+
+
+def _needed(question: Question) -> tuple[str, ...]:
+    """Name what a client must declare to be asked this, the whole before its part."""
+    params = question.params
+    if isinstance(params, ElicitParams):
+        return ("elicitation.url",) if params.mode == "url" else ("elicitation", "elicitation.form")
+    if isinstance(params, CreateMessageParams):
+        has_tools = params.tools is not None or params.tool_choice is not None
+        return ("sampling", "sampling.tools") if has_tools else ("sampling",)
+    return ("roots",)
 
 
 __all__ = [

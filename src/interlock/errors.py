@@ -24,6 +24,7 @@ The class says whose fault it is, and where a builtin fits it is that builtin to
     ├── SchemaError                 a JSON Schema we refuse to use   (ValueError)
     ├── SignatureError              a function that cannot be a tool (TypeError)
     ├── InvalidArguments            arguments do not fit the tool    (ValueError)
+    │   └── MalformedAnswer         ... or an answer does not fit the question
     ├── UnknownTool                 no tool has this name            (LookupError)
     ├── UnknownResource             nothing can be read at this URI  (LookupError)
     ├── ServerUnavailable           the tool's server is down, disabled or unknown
@@ -240,6 +241,10 @@ class SignatureError(InterlockError, TypeError):
 
 class InvalidArguments(InterlockError, ValueError):
     """Arguments do not fit the tool's input schema. The tool was not called."""
+
+
+class MalformedAnswer(InvalidArguments):
+    """What a client said to a handler's question is no answer to it."""
 
 
 class UnknownTool(InterlockError, LookupError):

@@ -23,6 +23,7 @@ from interlock.errors import (
     InputRequired,
     InvalidArguments,
     LocalProtocolError,
+    MalformedAnswer,
     MissingCapability,
     RequestTimeout,
     SignatureError,
@@ -203,7 +204,7 @@ class ServedTool:
         """Check the arguments and run the function; what goes wrong in it is a result, too.
 
         Raises:
-            InputRequired, MissingCapability: The client has to do something first.
+            InputRequired, MissingCapability, MalformedAnswer: The client has to do something.
         """
         raw = _EMPTY if arguments is None else arguments
         try:
@@ -222,7 +223,7 @@ class ServedTool:
             if self._output is None and type(value) is str:
                 return CallToolResult(content=[TextContent(text=value)])
             return self._result(value)
-        except (InputRequired, MissingCapability):
+        except (InputRequired, MissingCapability, MalformedAnswer):
             raise
         except (ToolError, InvalidArguments, RequestTimeout) as error:
             return _failure(str(error))
