@@ -54,102 +54,7 @@ def doubling(keyword: str, steps: int) -> dict[str, Any]:
     return {"$ref": "#/$defs/d0", "$defs": {**places, f"d{steps}": {"type": "integer"}}}
 
 
-# What an error says
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ({"timezone": "UTC"}, []),
-        ({}, ["missing required argument 'timezone'"]),
-        (
-            {"tz": "UTC"},
-            [
-                "unknown argument 'tz' (did you mean 'timezone'?)",
-                "missing required argument 'timezone'",
-            ],
-        ),
-        ({"timezone": "UTC", "limit": 500}, ["limit: 500 is more than the maximum 50"]),
-        ({"timezone": "UTC", "limit": 0}, ["limit: 0 is less than the minimum 1"]),
-        ({"timezone": "UTC", "limit": "5"}, ["limit: '5' is not an integer"]),
-        ({"timezone": ""}, ["timezone: '' has 0 characters, the minimum is 1"]),
-        ({"timezone": "UTC", "unit": "day"}, ["unit: 'day' is not one of 'hour', 'minute'"]),
-        ({"timezone": "UTC", "note": 1}, ["note: 1 is not a string or null"]),
-        ({"timezone": "UTC", "filter": {}}, ["filter: missing required property 'items'"]),
-        (
-            {"timezone": "UTC", "filter": {"items": ["a", "b", 3]}},
-            ["filter.items[2]: 3 is not a string"],
-        ),
-        ([], ["the list is not an object"]),
-        ({"timezone": b"UTC"}, ["not a JSON value: Unsupported type: 'bytes'"]),
-    ],
-)
-def test_an_error_names_place_value_and_limit(value: Any, expected: list[str]) -> None:
-    assert sorted(errors(TIME, value)) == sorted(expected)
-
-
-@pytest.mark.parametrize(
-    ("document", "value", "expected"),
-    [
-        ({"const": "a"}, "b", "'b' is not 'a'"),
-        ({"exclusiveMinimum": 3}, 3, "3 is not more than 3"),
-        ({"exclusiveMaximum": 3}, 3, "3 is not less than 3"),
-        ({"multipleOf": 3}, 4, "4 is not a multiple of 3"),
-        ({"maxLength": 1}, "ab", "'ab' has 2 characters, the maximum is 1"),
-        ({"minItems": 2}, [1], "has 1 item, the minimum is 2"),
-        ({"maxItems": 1}, [1, 2], "has 2 items, the maximum is 1"),
-        ({"minProperties": 2}, {"a": 1}, "has 1 member, the minimum is 2"),
-        ({"maxProperties": 0}, {"a": 1}, "has 1 member, the maximum is 0"),
-        ({"uniqueItems": True}, [1, 1], "has the same item twice"),
-        ({"pattern": "^a"}, "b", "'b' does not match the pattern ^a"),
-        ({"properties": {"a": False}}, {"a": 1}, "a: 1 is not allowed here"),
-        (
-            {"contains": {"type": "null"}},
-            [1],
-            "does not hold as many items of the wanted kind as it must",
-        ),
-        (
-            {"propertyNames": {"maxLength": 1}},
-            {"ab": 1},
-            "a name in it is not allowed: 'ab' has 2 characters, the maximum is 1",
-        ),
-        ({"not": {"type": "null"}}, None, "null is what the schema excludes"),
-        (
-            {"oneOf": [{"type": "integer"}, {"minimum": 1}]},
-            3,
-            "3 fits more than one of the alternatives, and may fit only one",
-        ),
-        (
-            {"anyOf": [{"type": "null"}, {"minimum": 5, "type": "integer"}]},
-            3,
-            "3 is less than the minimum 5",
-        ),
-        (
-            {"anyOf": [{"minimum": 5}, {"minimum": 6}]},
-            3,
-            "3 fits none of the 2 alternatives",
-        ),
-        (
-            {"anyOf": [{"properties": {"kind": {"const": kind}}} for kind in ("a", "b")]},
-            {"kind": "c"},
-            "kind: 'c' is not one of 'a', 'b'",
-        ),
-        ({"properties": {"a b": {"type": "null"}}}, {"a b": 1}, "['a b']: 1 is not null"),
-    ],
-)
-def test_each_rule_has_its_own_words(document: Any, value: Any, expected: str) -> None:
-    assert errors(document, value) == [expected]
-
-
-def test_a_long_value_is_not_echoed() -> None:
-    (line,) = errors({"type": "integer"}, "x" * 100_000)
-
-    assert line.endswith("x…' is not an integer")
-    assert len(line) < 120
-
-
-def test_a_long_number_is_not_echoed() -> None:
-    assert errors({"type": "string"}, 10**300) == ["the number is not a string"]
+# Values
 
 
 def test_errors_are_limited_in_number() -> None:
@@ -157,12 +62,6 @@ def test_errors_are_limited_in_number() -> None:
 
     assert len(validator.errors(["x"] * 100)) == 5
     assert len(validator.errors(["x"] * 100, limit=2)) == 2
-
-
-def test_the_outermost_member_is_called_what_the_caller_calls_it() -> None:
-    validator = schema.compile(encode(TIME), member="field")
-
-    assert validator.errors({}) == ["missing required field 'timezone'"]
 
 
 def test_is_valid_agrees_with_errors_and_refuses_what_is_no_json() -> None:
@@ -181,40 +80,12 @@ def test_is_valid_agrees_with_errors_and_refuses_what_is_no_json() -> None:
     ("document", "reason"),
     [
         (5, "a schema must be an object or a boolean, not a number"),
-        ({"type": 5}, "5 is not a type of JSON Schema"),
         ({"type": "strnig"}, "'strnig' is not a type of JSON Schema"),
-        ({"properties": []}, "'properties' must be an object of schemas, not a list"),
-        ({"properties": {"a": "x"}}, "a schema must be an object or a boolean, not a string"),
-        ({"anyOf": []}, "'anyOf' must be a list of schemas, not an empty one"),
-        ({"enum": "a"}, "'enum' must be a list, not a string"),
-        ({"pattern": 1}, "'pattern' must be a string, not a number"),
-        ({"$ref": 1}, "'$ref' must be a string, not a number"),
         ({"$ref": "#/$defs/none"}, "the reference '#/$defs/none' leads nowhere in the schema"),
-        ({"$ref": "#none"}, "the reference '#none' leads nowhere in the schema"),
-        (
-            {"$schema": "https://example.com/draft"},
-            "$schema 'https://example.com/draft' is not supported; supported are "
-            "2019-09, 2020-12, draft-04, draft-06, draft-07",
-        ),
-        ({"default": nested(65)}, "'default' is nested deeper than 64 levels"),
-        ({"enum": [nested(65)]}, "'enum' is nested deeper than 64 levels"),
-        (
-            {"properties": {f"p{i}": {} for i in range(2_000)}},
-            "the schema has more than 2,000 subschemas",
-        ),
-        (
-            {"properties": {f"p{i}": {"pattern": f"^{i}"} for i in range(101)}},
-            "the schema has more than 100 patterns",
-        ),
         (
             {"$ref": "#"},
             "a reference leads back to its own place without going deeper into the value, "
             "so checking would never end",
-        ),
-        (
-            {"$defs": {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(200)}}
-            | {"$ref": "#/$defs/d0"},
-            "the reference '#/$defs/d200' leads nowhere in the schema",
         ),
     ],
 )
@@ -413,13 +284,6 @@ def test_an_unchecked_pattern_never_makes_the_schema_stricter(document: Any, val
 # Hostile sizes
 
 
-@pytest.mark.parametrize("keyword", ["anyOf", "allOf", "oneOf"])
-@pytest.mark.parametrize("steps", [17, 25, 45])
-def test_a_bomb_of_references_is_refused(keyword: str, steps: int) -> None:
-    with pytest.raises(SchemaError, match="more than 100,000 rules for one value"):
-        schema.check(encode(doubling(keyword, steps)))
-
-
 def test_a_smaller_bomb_is_told_in_bounded_time() -> None:
     assert errors(doubling("anyOf", 13), "x") == [
         "does not fit the schema, which is too complex to say where"
@@ -434,40 +298,6 @@ def test_a_bomb_multiplied_by_a_long_list_is_refused() -> None:
     assert line.startswith("too much to check: 10,001 values, nested 1 deep")
     assert not validator.is_valid([1] * 10_000)
     assert validator.is_valid([1] * 10)
-
-
-def test_unevaluated_keywords_inside_each_other_are_refused() -> None:
-    document: dict[str, Any] = {"properties": {"a": {}}}
-    for _ in range(15):
-        document = {"allOf": [document], "unevaluatedProperties": False}
-
-    with pytest.raises(SchemaError, match="more than 100,000 rules"):
-        schema.check(encode(document))
-
-
-def test_a_chain_of_references_is_limited() -> None:
-    places = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(200)}
-
-    with pytest.raises(SchemaError, match="more than 100 rules lead from one to the next"):
-        schema.check(encode({"$ref": "#/$defs/d0", "$defs": {**places, "d200": {}}}))
-
-
-def test_references_that_cross_too_often_are_refused() -> None:
-    places = {
-        f"a{i}": {"properties": {f"x{k}": {"$ref": f"#/$defs/a{(i * 7 + k) % 40}"}}}
-        | {"allOf": [{"$ref": "#/$defs/all"}]}
-        for i in range(40)
-        for k in range(2)
-    }
-    every = {"properties": {f"y{k}": {"$ref": "#"} for k in range(900)}}
-
-    with pytest.raises(SchemaError, match="more than 20,000 paths"):
-        schema.check(
-            encode(
-                {"properties": {n: {"$ref": f"#/$defs/{n}"} for n in places}}
-                | {"$defs": {**places, "all": every}}
-            )
-        )
 
 
 @pytest.mark.parametrize("depth", [0, 1, 30, 63])
@@ -547,28 +377,3 @@ def test_any_schema_is_refused_in_one_line_or_works(document: Any, value: Any) -
 def test_any_bytes_are_refused_or_work(text: bytes) -> None:
     with contextlib.suppress(SchemaError):
         schema.check(text)
-
-
-@pytest.mark.parametrize(
-    ("rule", "value"),
-    [
-        ({"type": "integer"}, "secret"),
-        ({"enum": [1]}, "secret"),
-        ({"pattern": "^a"}, "secret"),
-        ({"maxLength": 2}, "secret"),
-        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "secret"),
-        ({"oneOf": [{"properties": {"k": {"const": c}}} for c in "ab"]}, {"k": "secret"}),
-        ({"type": "object", "propertyNames": {"maxLength": 1}}, {"secret": 1}),
-        ({"minimum": 5}, 4.25),
-        ({"not": {}}, "secret"),
-    ],
-    ids=str,
-)
-def test_without_echo_no_value_is_shown(rule, value):
-    document = json.dumps({"type": "object", "properties": {"a": rule}}).encode()
-
-    (line,) = schema.compile(document).errors({"a": value}, echo=False)
-
-    assert line.startswith("a")
-    assert "secret" not in line
-    assert "4.25" not in line

@@ -19,3 +19,34 @@ from interlock import wording
 )
 def test_each_kind_of_value_has_its_name(value: Any, expected: str) -> None:
     assert wording.kind(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("it's", '"it\'s"'),
+        ("a\nb", r"'a\nb'"),
+        ("x" * 80, f"'{'x' * 80}'"),
+        ("x" * 81, f"'{'x' * 80}…'"),
+        (None, "null"),
+        (True, "true"),
+        (1.5, "1.5"),
+        (10**300, "the number"),
+        ([1], "the list"),
+        ({"a": 1}, "the object"),
+    ],
+)
+def test_a_value_is_shown_in_one_short_line(value: Any, expected: str) -> None:
+    assert wording.echo(value) == expected
+
+
+def test_text_is_brought_into_one_short_line() -> None:
+    assert wording.clip(" a\n  b ") == "a b"
+    assert wording.clip("x" * 81) == "x" * 80 + "…"
+
+
+def test_a_place_is_written_as_in_a_program() -> None:
+    assert wording.place(["filter", "items", 2, "a b", "x" * 81]) == (
+        f"filter.items[2]['a b']['{'x' * 80}…']"
+    )
+    assert wording.place([]) == ""
