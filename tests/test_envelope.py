@@ -152,6 +152,14 @@ def test_a_member_given_twice_is_refused_however_it_is_written():
         assert "twice" in str(refusal(frame(rest)))
 
 
+def test_very_many_members_given_twice_cost_little_and_are_told_in_short():
+    keys = [f'"{"k" * 50}{number:05}":1' for number in range(40_000)]
+
+    error = refusal(frame(",".join(keys * 2)))
+
+    assert str(error) == f"member given twice: {', '.join(['k' * 40] * 3)} and 39997 more"
+
+
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", "\t: ")])
 @pytest.mark.parametrize(
     "inside",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from functools import lru_cache
 from typing import Any
 
@@ -119,12 +120,17 @@ def _refuse_ambiguous_keys(frame: bytes) -> None:
     json.loads(frame, object_pairs_hook=keep_keys, parse_int=len, parse_float=len)
     keys = depth_first[-1]
     if len(set(keys)) != len(keys):
-        twice = sorted({key for key in keys if keys.count(key) > 1})
-        raise ParseError(f"member given twice: {', '.join(twice)}", INVALID_REQUEST)
+        twice = sorted(key for key, times in Counter(keys).items() if times > 1)
+        raise ParseError(f"member given twice: {_first_of(twice)}", INVALID_REQUEST)
     # Some parsers take "Method" for "method", so that two programs would see two messages.
     other_case = sorted(key for key in keys if key not in _KEYS and key.casefold() in _KEYS)
     if other_case:
-        raise ParseError(f"member in wrong case: {', '.join(other_case)}", INVALID_REQUEST)
+        raise ParseError(f"member in wrong case: {_first_of(other_case)}", INVALID_REQUEST)
+
+
+def _first_of(keys: list[str]) -> str:
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(key[:40] for key in keys[:3]) + more
 
 
 def id_of(frame: bytes) -> RequestId | None:
