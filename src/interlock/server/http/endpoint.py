@@ -90,7 +90,9 @@ class Endpoint:
 
     async def _serve(self, exchange: Exchange) -> None:
         self._guard.check(exchange)
-        path = self._path_of(exchange)
+        path: str = exchange.scope["path"]
+        if path != self.path or exchange.scope.get("root_path"):
+            path = self._path_of(exchange)
         method: str = exchange.scope["method"]
         if path != self.path and (self._sse is None or path not in (STREAM_PATH, MESSAGES_PATH)):
             await self._serve_elsewhere(exchange)
@@ -157,14 +159,14 @@ class Endpoint:
         message = envelope.decode(body)
         try:
             params = modern.params_of(message)
-            is_modern = modern.is_modern(params, exchange)
         except ParseError as error:
             refusal = Refusal(400, str(error), error.code)
             id = None if message.id is UNSET else message.id
             await refuse(exchange.send, refusal, exchange.extra, id)
             return
-        if is_modern:
-            await self._modern.serve(exchange, message, params)
+        stated = modern.stated_by(params)
+        if modern.is_modern(stated, exchange):
+            await self._modern.serve(exchange, message, params, stated)
         else:
             await self._legacy.serve(exchange, message)
 

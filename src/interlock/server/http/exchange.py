@@ -30,7 +30,7 @@ class Exchange:
     """
 
     __slots__ = (
-        "_is_late", "_when_late", "extra", "headers", "principal", "receive", "repeated",
+        "_alarm", "_is_late", "_when_late", "extra", "headers", "principal", "receive", "repeated",
         "scope", "send", "task",
     )  # fmt: skip
 
@@ -46,6 +46,7 @@ class Exchange:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - an ASGI application runs in a task
         self.task = task
+        self._alarm: Alarm | None = None
         self._is_late = False
         self._when_late: Callable[[], None] | None = None
         if len(self.headers) != len(raw):
@@ -112,8 +113,7 @@ class Exchange:
             raise Refusal(400, "malformed Content-Length")
         if int(length) > max_bytes:
             raise _too_large(max_bytes)
-        alarm = Alarm(self.task, BODY_DEADLINE)
-        self.when_late(alarm.start)
+        self.when_late(self._set_alarm)
         try:
             message = await self.receive()
             body: bytes = message.get("body", b"")
@@ -126,7 +126,7 @@ class Exchange:
                     size += len(parts[-1])
                 body = b"".join(parts)
         except asyncio.CancelledError:
-            if not alarm.rang:
+            if self._alarm is None or not self._alarm.rang:
                 raise
             self.task.uncancel()
             raise Refusal(
@@ -134,12 +134,16 @@ class Exchange:
             ) from None
         finally:
             self.when_late(None)
-            alarm.stop()
+            if self._alarm is not None:
+                self._alarm.stop()
         if message["type"] == "http.disconnect":
             raise ClientGone
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
         return body
+
+    def _set_alarm(self) -> None:
+        self._alarm = Alarm(self.task, BODY_DEADLINE)
 
 
 _CLOSE: list[Header] = [(b"connection", b"close")]
@@ -161,24 +165,18 @@ def _accepts(accept: bytes, type: str) -> bool:
 
 
 class Alarm:
-    """Cancels a task when its time is over."""
+    """Cancels a task after a number of seconds."""
 
-    __slots__ = ("_seconds", "_task", "_timer", "rang")
+    __slots__ = ("_task", "_timer", "rang")
 
     def __init__(self, task: asyncio.Task[Any], seconds: float) -> None:
         self._task = task
         self.rang = False
-        self._seconds = seconds
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Begin to count."""
-        self._timer = self._task.get_loop().call_later(self._seconds, self._ring)
+        self._timer = task.get_loop().call_later(seconds, self._ring)
 
     def stop(self) -> None:
         """Count no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
 
     def _ring(self) -> None:
         self.rang = True

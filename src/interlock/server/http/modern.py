@@ -34,8 +34,13 @@ _STATUS = {
     revisions.MISSING_CAPABILITY: 400,
     revisions.UNSUPPORTED_VERSION: 400,
 }
+_REMOVED = frozenset(
+    name
+    for name in revisions.CLIENT_METHODS
+    if not revisions.has_method(revisions.CLIENT_METHODS, name, revisions.NEWEST)
+)
 _EMPTY = Raw(b"{}")
-_VERSION_KEY = revisions.VERSION_KEY.encode()
+_NOTHING = eras.Stated("", {})
 _log = logging.getLogger("interlock.server.http")
 
 
@@ -67,14 +72,19 @@ def params_of(message: Envelope) -> Params:
         raise ParseError(f"params: {error}", revisions.INVALID_PARAMS) from None
 
 
-def is_modern(params: Params, exchange: Exchange) -> bool:
+def stated_by(params: Params) -> eras.Stated | None:
+    """Read what a message states about itself; None when a modern one lacks something."""
+    if params.meta is UNSET:
+        return _NOTHING
+    try:
+        return eras.stated_in(bytes(params.meta))
+    except InterlockError:
+        return None
+
+
+def is_modern(stated: eras.Stated | None, exchange: Exchange) -> bool:
     """Tell the era of a message: by its body, and only then by its header."""
-    # What stands there as text is looked at closely only when it is there at all.
-    if (
-        params.meta is not UNSET
-        and _VERSION_KEY in bytes(params.meta)
-        and revisions.VERSION_KEY in _meta_of(params)
-    ):
+    if stated is None or stated.revision:
         return True
     version = exchange.header(b"mcp-protocol-version")
     return version is not None and version not in revisions.LEGACY
@@ -107,7 +117,13 @@ class Modern:
         self._listening: set[ModernCall] = set()
         self._tool_headers = headers.ToolHeaders()
 
-    async def serve(self, exchange: Exchange, message: Envelope, params: Params) -> None:
+    async def serve(
+        self,
+        exchange: Exchange,
+        message: Envelope,
+        params: Params,
+        stated: eras.Stated | None,
+    ) -> None:
         """Answer one message.
 
         Raises:
@@ -123,7 +139,7 @@ class Modern:
         request = Request(message.id, message.method, raw)
         call = ModernCall(self, exchange, request.id)
         try:
-            context = self._context(request, params, call)
+            context = self._context(request, params, stated, call)
             result = await self._answer(request, context, call)
         except ClientGone:
             return
@@ -143,21 +159,17 @@ class Modern:
         status = 400 if isinstance(error, ParseError) else _STATUS.get(code, 200)
         await call.finish(status, envelope.error(request.id, code, text, data))
 
-    def _context(self, request: Request, params: Params, call: ModernCall) -> Context:
+    def _context(
+        self, request: Request, params: Params, stated: eras.Stated | None, call: ModernCall
+    ) -> Context:
         """Check in the order that the specification's tests fix, and make the context."""
         exchange = call.exchange
-        try:
-            stated = eras.stated_in(b"{}" if params.meta is UNSET else bytes(params.meta))
-        except InterlockError as error:
-            _check_slowly(exchange, request, params)
-            raise _refusal(error) from None
-        if not stated.revision:  # modern by its header alone
-            _check_slowly(exchange, request, params)
+        if stated is None or not stated.revision:
+            raise _fault(exchange, request, params)
         headers.check(exchange, request.method, params, stated.revision)
-        try:
-            eras.check_method(request.method, stated.revision)
-        except InterlockError as error:
-            raise _refusal(error) from None
+        if request.method in _REMOVED:
+            unknown = f"unknown method {request.method!r}"
+            raise Refusal(404, unknown, revisions.METHOD_NOT_FOUND)
         if request.method == "tools/call" and isinstance(params.name, str):
             schema = self._server.input_schema(params.name)
             expected = self._tool_headers.of(params.name, schema) if schema else None
@@ -220,21 +232,25 @@ class ModernCall:
     """One request and its way back. Also the `Link` of its handler."""
 
     __slots__ = (
-        "_modern", "_outlet", "_silence", "_watch", "_writer", "accepts_stream", "exchange",
-        "id", "is_listening", "is_over",
+        "_modern", "_outlet", "_silence", "_watch", "_writer", "exchange", "id",
+        "is_listening", "is_over",
     )  # fmt: skip
 
     def __init__(self, modern: Modern, exchange: Exchange, id: RequestId) -> None:
         self._modern = modern
         self.exchange = exchange
         self.id = id
-        self.accepts_stream = exchange.accepts("text/event-stream")
         self.is_over = False  # the client has gone, or is told to go
         self.is_listening = False
         self._outlet: Outlet | None = None
         self._writer: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._silence: asyncio.TimerHandle | None = None
+
+    @property
+    def accepts_stream(self) -> bool:
+        """Whether the client takes more than the answer."""
+        return self.exchange.accepts("text/event-stream")
 
     # Link
 
@@ -325,19 +341,19 @@ class ModernCall:
         self._end()
 
 
-def _check_slowly(exchange: Exchange, request: Request, params: Params) -> None:
+def _fault(exchange: Exchange, request: Request, params: Params) -> InterlockError:
     """Find which of several faults the client is told."""
     meta = _meta_of(params)
     try:
         eras.check_modern(meta)
+        headers.check(exchange, request.method, params, meta[revisions.VERSION_KEY])
+        eras.read_modern(meta)
+    except Refusal as refusal:
+        return refusal
     except InterlockError as error:
-        raise _refusal(error) from None
-    headers.check(exchange, request.method, params, meta[revisions.VERSION_KEY])
-
-
-def _refusal(error: InterlockError) -> Refusal:
-    code, text, data = to_wire(error)
-    return Refusal(_STATUS.get(code, 400), text, code, data=data)
+        code, text, data = to_wire(error)
+        return Refusal(_STATUS.get(code, 400), text, code, data=data)
+    raise AssertionError("there is a fault, or we would not look for one")
 
 
 def _check_notification(exchange: Exchange, params: Params) -> None:
