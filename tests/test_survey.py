@@ -71,6 +71,27 @@ def test_a_reference_to_the_outside_is_refused(reference: str) -> None:
             Survey({"properties": {"a": {keyword: reference}}})
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"$id": "http://e.org/", "$ref": "http://[x"},
+        {"$id": "http://e.org/", "$ref": "http://a\u2100b/"},
+        {"$id": "http://e.org/", "properties": {"a": {"$id": "http://[x"}}},
+        {"$id": "//e[/", "$ref": "b"},
+        {"$ref": "http://[x#a"},
+    ],
+)
+def test_what_is_no_uri_is_refused(document: Any) -> None:
+    with pytest.raises(SchemaError, match=r"it, or the \$id around it, is not a URI"):
+        Survey(document)
+
+
+@pytest.mark.parametrize("index", ["2", "-1", "x", "", "9" * 5_000, "\u0660"])
+def test_an_index_that_a_list_does_not_have_leads_nowhere(index: str) -> None:
+    with pytest.raises(SchemaError, match="leads nowhere"):
+        Survey({"anyOf": [{}, {}], "properties": {"a": {"$ref": f"#/anyOf/{index}"}}})
+
+
 def test_alternatives_nest_when_one_looks_further() -> None:
     assert not Survey({"anyOf": [{"type": "null"}]}).nests_alternatives()
     assert not Survey({"allOf": [{"items": {}}]}).nests_alternatives()

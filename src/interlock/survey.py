@@ -6,6 +6,7 @@ reference leads to a place inside the document or is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -137,11 +138,8 @@ class Survey:
         identifier = schema.get(self._id_keyword)
         if not isinstance(identifier, str) or identifier.startswith("#"):
             return outer or self._add_resource("", schema)
-        from urllib.parse import urldefrag, urljoin
-
-        return self._add_resource(
-            urldefrag(urljoin(outer.uri if outer else "", identifier)).url, schema
-        )
+        uri, _ = _join(outer.uri if outer else "", identifier)
+        return self._add_resource(uri, schema)
 
     def _add_resource(self, uri: str, schema: dict[str, Any]) -> _Resource:
         return self._resources.setdefault(uri, _Resource(uri, schema))
@@ -262,22 +260,19 @@ class Survey:
         return targets
 
     def _locate(self, base: _Resource, reference: str) -> tuple[_Resource, str]:
-        if reference.startswith("#") and "%" not in reference:
-            return base, reference[1:]
-        from urllib.parse import unquote, urldefrag, urljoin
-
         if reference.startswith("#"):
-            return base, unquote(reference[1:])
-        uri, fragment = urldefrag(urljoin(base.uri, reference))
+            return base, _unquoted(reference[1:])
+        uri, fragment = _join(base.uri, reference)
         resource = self._resources.get(uri)
         if resource is None:
             raise SchemaError(
                 f"the reference {wording.echo(reference)} leads outside of the schema, "
                 "and nothing is ever fetched: put its target into $defs"
             )
-        return resource, unquote(fragment)
+        return resource, fragment
 
 
+_INDEX = re.compile(r"[0-9]{1,6}")  # int() refuses what has thousands of digits
 _CONTAINERS = frozenset({dict, list})
 _EVERY_MEMBER = {
     "additionalItems": "[]",
@@ -356,14 +351,34 @@ def _string(keyword: str, value: Any) -> str:
     return value
 
 
+def _join(base: str, reference: str) -> tuple[str, str]:
+    """Resolve a reference: the URI of a resource, and the fragment."""
+    from urllib.parse import urldefrag, urljoin
+
+    try:
+        uri, fragment = urldefrag(urljoin(base, reference))
+    except ValueError:
+        raise SchemaError(
+            f"{wording.echo(reference)} cannot be resolved: it, or the $id around it, is not a URI"
+        ) from None
+    return uri, _unquoted(fragment)
+
+
+def _unquoted(fragment: str) -> str:
+    if "%" not in fragment:
+        return fragment
+    from urllib.parse import unquote
+
+    return unquote(fragment)
+
+
 def _point(document: Any, pointer: str) -> Any:
     """Resolve a JSON pointer; None when it leads nowhere."""
     for step in pointer.split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list):
-            document = (
-                document[int(step)] if step.isdecimal() and int(step) < len(document) else None
-            )
+            index = int(step) if _INDEX.fullmatch(step) else len(document)
+            document = document[index] if index < len(document) else None
         elif isinstance(document, dict):
             document = document.get(step)
         else:
