@@ -14,18 +14,28 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from interlock.envelope import encode, with_meta
-from interlock.revisions import MODERN, SERVER_INFO_KEY, at_least, is_modern
+from interlock.revisions import (
+    IMPLEMENTATION_DETAILS,
+    LEGACY,
+    MODERN,
+    SERVER_INFO_KEY,
+    TITLES,
+    at_least,
+    is_modern,
+)
 from interlock.types import (
+    Annotations,
     AudioContent,
     CallToolResult,
     Content,
+    EmbeddedResource,
     GetPromptResult,
+    ImageContent,
     Implementation,
     JsonObject,
     ReadResourceResult,
     ResourceLink,
     TextContent,
-    UnknownContent,
 )
 
 # First revision of members of tools, resources, templates, prompts and their arguments.
@@ -36,9 +46,16 @@ _ITEM_MEMBERS = {
     "icons": "2025-11-25",
     "execution": "2025-11-25",
 }
+# ... and of those who speak.
+_IMPLEMENTATION_MEMBERS = {
+    "title": TITLES,
+    "description": IMPLEMENTATION_DETAILS,
+    "websiteUrl": IMPLEMENTATION_DETAILS,
+    "icons": IMPLEMENTATION_DETAILS,
+}
 _TOOL_ANNOTATIONS = "2025-03-26"
 _AUDIO = "2025-03-26"
-_LINKS = "2025-06-18"
+_LINKS = "2025-06-18"  # and metadata of content, and when it was modified
 _STRUCTURED = "2025-06-18"
 _OBJECT_ONLY_UNTIL = "2025-11-25"
 
@@ -113,7 +130,10 @@ class Encoder:
 
     def read(self, result: ReadResourceResult, revision: str) -> bytes:
         """Encode the contents of a resource."""
-        body: dict[str, Any] = {"contents": result.contents}
+        contents = result.contents
+        if not at_least(revision, _LINKS):
+            contents = [replace(each, meta=None) for each in contents]
+        body: dict[str, Any] = {"contents": contents}
         if is_modern(revision):
             body |= {"ttlMs": result.ttl_ms, "cacheScope": result.cache_scope}
         return self.result(encode(body), revision, result.meta)
@@ -139,6 +159,16 @@ class Encoder:
         return self.result(encode(body), revision)
 
 
+def implementation_for(info: Implementation, revision: str) -> JsonObject:
+    """Write who the server is, for a revision."""
+    fields: JsonObject = {"version": "", **msgspec.to_builtins(info)}
+    return {
+        member: value
+        for member, value in fields.items()
+        if at_least(revision, _IMPLEMENTATION_MEMBERS.get(member, LEGACY[0]))
+    }
+
+
 def item_for(item: Struct, revision: str) -> JsonObject:
     """Write an item of a list for a revision."""
     fields: JsonObject = msgspec.to_builtins(item)
@@ -149,6 +179,8 @@ def item_for(item: Struct, revision: str) -> JsonObject:
             del fields[member]
     if "inputSchema" in fields and not at_least(revision, _TOOL_ANNOTATIONS):
         fields.pop("annotations", None)
+    if "annotations" in fields and not at_least(revision, _LINKS):
+        fields["annotations"].pop("lastModified", None)
     output = fields.get("outputSchema")
     if output is not None and wraps_for_legacy(output):
         fields["outputSchema"] = _wrapped_schema(output)
@@ -188,16 +220,26 @@ def _is_object(value: Any) -> bool:
 
 
 def _content_for(content: list[Content], revision: str) -> list[Content]:
-    if at_least(revision, _LINKS):
-        return content
     return [_block_for(block, revision) for block in content]
 
 
 def _block_for(block: Content, revision: str) -> Content:
+    if at_least(revision, _ITEM_MEMBERS["icons"]):
+        return block
+    if at_least(revision, _LINKS):
+        return replace(block, icons=None) if isinstance(block, ResourceLink) else block
     if isinstance(block, ResourceLink):
         return TextContent(text=f"{block.name or 'resource'}: {block.uri}")
     if isinstance(block, AudioContent) and not at_least(revision, _AUDIO):
         return TextContent(text=f"[audio, {block.mime_type}]")
-    if isinstance(block, UnknownContent):
-        return TextContent(text="[content of an unknown type]")
-    return replace(block, meta=None) if getattr(block, "meta", None) is not None else block
+    if isinstance(block, TextContent | ImageContent | AudioContent):
+        return replace(block, meta=None, annotations=_annotations_for(block.annotations))
+    if isinstance(block, EmbeddedResource):
+        resource = replace(block.resource, meta=None)
+        annotations = _annotations_for(block.annotations)
+        return replace(block, meta=None, annotations=annotations, resource=resource)
+    return TextContent(text="[content of an unknown type]")
+
+
+def _annotations_for(annotations: Annotations | None) -> Annotations | None:
+    return None if annotations is None else replace(annotations, last_modified=None)

@@ -23,7 +23,7 @@ from interlock.errors import (
 from interlock.protocol import Request
 from interlock.server import listeners
 from interlock.server.catalogue import Catalogue
-from interlock.server.encoders import Encoder
+from interlock.server.encoders import Encoder, implementation_for
 from interlock.server.listeners import Listeners
 from interlock.server.resources import ServedResource
 from interlock.server.rounds import AskingParams, Round, canonical
@@ -156,9 +156,6 @@ class Methods:
         session.revision = wanted if wanted in revisions.LEGACY else revisions.NEWEST_LEGACY
         session.client_capabilities = params.capabilities
         session.client_info = params.client_info
-        info = msgspec.to_builtins(self._info)
-        if not revisions.at_least(session.revision, revisions.IMPLEMENTATION_DETAILS):
-            info = {key: info[key] for key in ("name", "version", "title") if key in info}
         capabilities = msgspec.to_builtins(self._catalogue.capabilities())
         capabilities.pop("extensions", None)
         if session.revision == revisions.LEGACY[0]:
@@ -166,7 +163,7 @@ class Methods:
         result: JsonObject = {
             "protocolVersion": session.revision,
             "capabilities": capabilities,
-            "serverInfo": {"version": "", **info},
+            "serverInfo": implementation_for(self._info, session.revision),
         }
         if self._instructions is not None:
             result["instructions"] = self._instructions
