@@ -293,6 +293,9 @@ class Protocol:
         self._running[id] = batch
         if batch is not None:
             batch.open += 1
+            if method == "initialize":
+                self.reply_error(id, INVALID_REQUEST, "initialize must not be part of a batch")
+                return []
         if len(self._running) > MAX_RUNNING:
             self.dropped["too many requests"] += 1
             self.reply_error(id, INTERNAL_ERROR, f"over {MAX_RUNNING} requests at once; try later")
