@@ -181,7 +181,8 @@ def test_the_lock_of_the_conformance_suite_has_hashes_and_no_registry():
 def test_every_set_of_requirements_agrees_with_the_tested_one():
     tested = pins(ROOT / "requirements/dev.txt")
 
-    for file in PINNED:
+    # An old peer lives in an environment of its own, so its versions are its own.
+    for file in (each for each in PINNED if each.name != "mcp1.txt"):
         for name, version in pins(file).items():
             assert tested.get(name, version) == version, file.name
     for file in ("base.txt", "run.txt"):
