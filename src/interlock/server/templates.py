@@ -24,6 +24,8 @@ class Template:
         end = 0
         for match in _PART.finditer(text):
             self._add_literal(text[end : match.start()])
+            if match[2] in self.variables:
+                raise SignatureError(f"URI template {text!r} has the variable {match[2]!r} twice")
             self._variables.append((match[2], bool(match[1])))
             end = match.end()
         self._literals.append(text[end:])

@@ -1,0 +1,59 @@
+"""What is sealed comes back unchanged, in time, for the same purpose, or not at all."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.errors import InvalidArguments
+from interlock.server import sealing
+from interlock.server.sealing import Seal, digest
+
+KEY = b"0123456789abcdef0123456789abcdef"
+
+
+@given(content=st.binary(), bound_to=st.binary())
+def test_what_was_sealed_is_given_back(content, bound_to):
+    assert Seal(KEY).open(Seal(KEY).close(content, bound_to), bound_to) == content
+
+
+@given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_any_changed_bit_is_noticed(place, bit):
+    raw = bytearray(base64.urlsafe_b64decode(Seal(KEY).close(b"content", b"purpose")))
+    raw[place % len(raw)] ^= 1 << bit
+
+    with pytest.raises(InvalidArguments, match="was changed"):
+        Seal(KEY).open(base64.urlsafe_b64encode(raw).decode(), b"purpose")
+
+
+@given(text=st.text())
+def test_what_is_not_ours_is_refused_whatever_it_is(text):
+    with pytest.raises(InvalidArguments, match="requestState"):
+        Seal(KEY).open(text, b"")
+
+
+def test_it_is_good_for_one_purpose_key_and_time(monkeypatch):
+    sealed = Seal(KEY, ttl=10).close(b"x", b"purpose")
+    now = sealing.time.time()
+
+    with pytest.raises(InvalidArguments, match="belongs to another request"):
+        Seal(KEY).open(sealed, b"other purpose")
+    with pytest.raises(InvalidArguments, match="belongs to another request"):
+        Seal().open(sealed, b"purpose")
+    monkeypatch.setattr(sealing.time, "time", lambda: now + 11)
+    with pytest.raises(InvalidArguments, match="has expired; begin again"):
+        Seal(KEY).open(sealed, b"purpose")
+
+
+def test_a_short_key_is_refused():
+    with pytest.raises(ValueError, match="a sealing key of 31 bytes; at least 32 are needed"):
+        Seal(b"x" * 31)
+
+
+def test_no_two_lists_of_parts_have_one_digest():
+    lists = [(), (b"",), (b"", b""), (b"ab",), (b"a", b"b"), (b"", b"ab"), (b"ab", b"")]
+
+    assert len({digest(*parts) for parts in lists}) == len(lists)
