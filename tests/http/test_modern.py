@@ -70,6 +70,11 @@ async def test_a_client_that_says_little_gets_json(http, accept):
     assert reply.text == "2"
 
 
+@pytest.mark.parametrize("accept", ["text/html", "image/*", "application/json;q=0"])
+async def test_a_client_that_takes_no_form_of_answer_gets_none(http, accept):
+    assert (await http.call("add", {"a": 1}, headers={"accept": accept})).code == 406
+
+
 async def test_an_error_after_the_stream_has_begun_comes_in_it(server, http):
     @server.tool
     async def late(context: Context) -> str:

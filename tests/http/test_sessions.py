@@ -94,6 +94,8 @@ async def test_an_unsupported_version_is_refused(http, version):
     client.headers["mcp-protocol-version"] = version
 
     assert (await client.ask("tools/list")).code == 400
+    assert (await client.listen().finished()).code == 400
+    assert (await client.delete()).code == 400
 
 
 async def test_a_request_may_leave_the_version_out(http):
@@ -111,6 +113,13 @@ async def test_an_answer_alone_is_plain_json(http):
     reply = await client.call("add", {"a": 1})
 
     assert (reply.code, reply.header("content-type")) == (200, "application/json")
+
+
+async def test_a_session_beyond_the_limit_of_listeners_still_works(server, http, monkeypatch):
+    monkeypatch.setattr("interlock.server.listeners.MAX_LISTENERS", 0)
+    client = await http.initialize()
+
+    assert (await client.call("add", {"a": 1})).text == "2"
 
 
 async def test_an_error_is_an_answer(http):

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from interlock import envelope
 from interlock.errors import AuthError, ParseError
-from interlock.revisions import LEGACY
+from interlock.revisions import ALL, LEGACY, MODERN
 from interlock.server import Server
 from interlock.server.http import modern
 from interlock.server.http.exchange import Exchange, Patience
@@ -145,13 +145,17 @@ class Endpoint:
 
     @staticmethod
     def _is_legacy(exchange: Exchange) -> bool:
-        version = exchange.header(b"mcp-protocol-version")
         if b"mcp-session-id" not in exchange.headers:
             return False
-        return version is None or version in LEGACY
+        version = exchange.header(b"mcp-protocol-version")
+        if version is not None and version not in ALL:
+            raise Refusal(400, "the protocol revision is not supported")
+        return version not in MODERN
 
     async def _post(self, exchange: Exchange) -> None:
         exchange.check_json()
+        if not exchange.accepts("application/json") and not exchange.accepts("text/event-stream"):
+            raise Refusal(406, "answers are application/json or text/event-stream")
         body = await exchange.read_body(self._max_body_bytes)
         if body[:1] != b"{" and self._is_batch(exchange, body):
             await self._legacy.serve_batch(exchange, body)

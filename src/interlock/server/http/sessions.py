@@ -101,7 +101,7 @@ class LegacySession:
         ids = [each.id for each in requests]
         for id in ids:
             if id in self._running or ids.count(id) > 1:
-                raise Refusal(400, f"id {id!r} belongs to a request that still runs")
+                raise Refusal(400, "the id belongs to a request that still runs")
         if len(self._running) + len(requests) > MAX_RUNNING:
             raise Refusal(
                 503, f"over {MAX_RUNNING} requests of one session at once", INTERNAL_ERROR
@@ -171,7 +171,10 @@ class LegacySession:
     def notice(self, message: Envelope) -> None:
         """Take a notification."""
         if message.method == "notifications/initialized":
-            self._server.listeners.add(self._listener)
+            try:
+                self._server.listeners.add(self._listener)
+            except InterlockError as error:  # the client asked for no subscription
+                _log.warning("a session is told of no changes: %s", error)
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             try:
                 told = msgspec.json.decode(message.params, type=CancelledParams)
