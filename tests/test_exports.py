@@ -22,7 +22,7 @@ TABLE = """
     envelope survey workload mismatch schema signature
     protocol transports connection
     decoding listing subscriptions asks handshake client
-    context auth jwt server http
+    forms context auth jwt server http
     files variables section config trust member toolbox
     store models agent
     cli

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock import revisions
+from interlock import forms, revisions
 from interlock.envelope import encode
 from interlock.errors import InputRequired, InvalidArguments, MalformedAnswer, MissingCapability
 from interlock.types import (
@@ -287,6 +287,7 @@ class Context(Struct, eq=False, kw_only=True):
 
         Raises:
             MissingCapability: The client did not declare that it can be asked this.
+            CapabilityError: An older client cannot show a field of the form.
             MalformedAnswer: What it said is no answer.
             RemoteError: The client refused.
         """
@@ -322,7 +323,10 @@ class Context(Struct, eq=False, kw_only=True):
             raise MalformedAnswer(f"inputResponses.{key} is not an answer: {error}") from None
 
     async def _ask_legacy(self, question: Question) -> Any:
-        raw = await self.link.ask(question.method, encode(question.params), timeout=ASK_TIMEOUT)
+        params = question.params
+        if isinstance(params, ElicitParams):
+            params = forms.for_legacy(params, self.revision)
+        raw = await self.link.ask(question.method, encode(params), timeout=ASK_TIMEOUT)
         try:
             return msgspec.json.decode(raw, type=question.answer)
         except (msgspec.DecodeError, RecursionError) as error:
