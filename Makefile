@@ -50,6 +50,7 @@ format: .venv/.stamp-dev
 
 conformance: build/conformance/.stamp
 	@$(bin)/python tests/conformance/stdio_client.py build/conformance/schemas
+	@$(bin)/python tests/conformance/stdio_server.py build/conformance/schemas
 	@$(bin)/python tests/conformance/run_suite.py build/conformance
 
 # Scripts that others start are called *_server.py.

@@ -14,11 +14,10 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from wire import REVISIONS, Exchange, Schema, load
+from legs import Line, judge
+from wire import REVISIONS, Schema, load
 
 from interlock import Client
 from interlock.errors import RemoteError
@@ -33,13 +32,6 @@ from interlock.types import (
 )
 
 HERE = Path(__file__).parent
-
-
-class Line(NamedTuple):
-    """One message as it was on the wire."""
-
-    sender: str
-    text: str
 
 
 def main() -> int:
@@ -64,83 +56,8 @@ def leg(schemas: dict[str, Schema], revision: str, wanted: str) -> int:
         1 for any fault, else 0.
     """
     lines = asyncio.run(asyncio.wait_for(exchange(revision, wanted), timeout=60))
-    checked = Exchange(schemas, revision)
-    faults = [(line, found) for line in lines if (found := checked.faults(*line))]
-    problems = [f"{line.sender}: {line.text}\n    {'; '.join(found)}" for line, found in faults]
-    problems += [f"no answer to {request}" for request in checked.unanswered]
-    problems += [f"never sent: {method}" for method in missing(checked)]
-    spoilt, passed = spoil_each(schemas, revision, lines)
-    problems += [f"the check lets pass: {text}" for text in passed]
     way = "found" if wanted == "auto" else "asked for"
-    print(
-        f"stdio client {revision} {way}: {len(lines) - len(faults)} messages valid, "
-        f"{len(faults)} invalid, {len(checked.sent['client'])} methods, "
-        f"{spoilt - len(passed)} of {spoilt} spoilt messages refused"
-    )
-    for problem in problems:
-        print(f"  {problem}")
-    return 1 if problems else 0
-
-
-def missing(checked: Exchange) -> list[str]:
-    """List what a client or server of this revision may send and did not."""
-    return [
-        f"{method} ({side})"
-        for side in ("client", "server")
-        for kind in (checked.schema.requests, checked.schema.notifications)
-        for method in kind[side]
-        if method not in checked.sent[side] and not left_out(side, method)
-    ]
-
-
-def left_out(side: str, method: str) -> bool:
-    """Tell what the client does without.
-
-    Tasks were an experiment of one revision; a client that reports no progress of its own and a
-    server that never cancels are complete.
-    """
-    return "tasks/" in method or (side, method) in {
-        ("client", "notifications/progress"),
-        ("server", "notifications/cancelled"),
-        ("server", "notifications/elicitation/complete"),
-    }
-
-
-def spoil_each(
-    schemas: dict[str, Schema], revision: str, lines: list[Line]
-) -> tuple[int, list[str]]:
-    """Spoil each of the client's messages in several ways.
-
-    Returns:
-        How many spoilt messages there were, and those that passed as valid.
-    """
-    passed = []
-    count = 0
-    for index, line in enumerate(lines):
-        if line.sender == "client":
-            for text in spoil(line.text):
-                checked = Exchange(schemas, revision)
-                for before in lines[:index]:
-                    checked.faults(*before)
-                count += 1
-                if not checked.faults("client", text):
-                    passed.append(text)
-    return count, passed
-
-
-def spoil(text: str) -> Iterator[str]:
-    """Yield copies of a message, each with one fault."""
-    yield text[:-1]
-    message = json.loads(text)
-    yield json.dumps({**message, "jsonrpc": "1.0"})
-    if "id" in message:
-        yield json.dumps({**message, "id": None})
-    if "method" in message:
-        yield json.dumps({**message, "method": "tools/fetch"})
-    if message.get("result"):
-        yield json.dumps({**message, "result": {**message["result"], "hint": 1}})
-    if message.get("params"):  # those of `ping` and the like are anything, up to 2025-06-18
-        yield json.dumps({**message, "params": {**message["params"], "hint": 1}})
+    return judge(f"stdio client {revision} {way}", schemas, revision, lines, "client")
 
 
 async def exchange(revision: str, wanted: str) -> list[Line]:

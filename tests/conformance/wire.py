@@ -92,13 +92,23 @@ def load(folder: Path) -> dict[str, Schema]:
 
 
 class Exchange:
-    """Checks the messages of one connection in the order in which they were sent."""
+    """Checks the messages of one connection in the order in which they were sent.
 
-    def __init__(self, schemas: dict[str, Schema], revision: str) -> None:
+    Args:
+        schemas: Those of all revisions.
+        revision: What the two have agreed on.
+        ours: The side that must name no unknown field: "client" or "server".
+
+    Attributes:
+        sent: Methods, by side.
+    """
+
+    def __init__(self, schemas: dict[str, Schema], revision: str, ours: str) -> None:
+        self.ours = ours
         self._schemas = schemas
         self._revision = revision
         self._open: dict[tuple[str, str], tuple[Schema, str]] = {}  # (asker, id) -> definition
-        self.sent: dict[str, set[str]] = {"client": set(), "server": set()}  # methods
+        self.sent: dict[str, set[str]] = {"client": set(), "server": set()}
 
     @property
     def schema(self) -> Schema:
@@ -121,7 +131,7 @@ class Exchange:
         """Check the next message.
 
         Args:
-            sender: "client", whose messages must name no unknown field, or "server".
+            sender: "client" or "server".
             line: The message as it was on the wire, without its newline.
 
         Returns:
@@ -142,7 +152,7 @@ class Exchange:
     def _content_faults(
         self, schema: Schema, sender: str, message: dict[str, Any]
     ) -> Iterator[str]:
-        closed = sender == "client"
+        closed = sender == self.ours
         method = message.get("method")
         if method is None:
             yield from self._answer_faults(sender, message)
@@ -171,7 +181,7 @@ class Exchange:
             schema, name = request
             result = message["result"]
             definition = schema.result_of(name, result)
-            yield from schema.faults(definition, result, closed=sender == "client")
+            yield from schema.faults(definition, result, closed=sender == self.ours)
 
     def _schema_for(self, message: dict[str, Any]) -> Schema:
         # A first message is written before there is an agreement: it names its revision itself.
@@ -214,14 +224,19 @@ def _drop_audio(part: dict[str, Any]) -> None:
 
 
 def _closed(schema: Any, name: str = "") -> Any:
-    """Copy `schema` so that objects refuse fields it does not name; metadata stays open."""
+    """Copy `schema` so that objects refuse fields it does not name.
+
+    Metadata and the schemas of tools stay open.
+    """
     if isinstance(schema, list):
         return [_closed(item, name) for item in schema]
     if not isinstance(schema, dict):
         return schema
     copy = {key: _closed(item, key) for key, item in schema.items()}
+    is_open = name in ("_meta", "inputSchema", "outputSchema") or name.endswith("MetaObject")
+    is_map = name == "properties"  # of members, one of which may be called "properties"
     if isinstance(schema.get("properties"), dict) and not (
-        name == "_meta" or name.endswith("MetaObject") or "additionalProperties" in schema
+        is_open or is_map or "additionalProperties" in schema
     ):
         copy["additionalProperties"] = False
         if name == "params":  # every request and notification may carry metadata

@@ -1,0 +1,178 @@
+"""interlock's server on stdio against the specification's schemas, in all five revisions.
+
+    python stdio_server.py SCHEMAS
+
+For each revision our client calls a server that uses everything, and is asked everything. Each
+message of that exchange, in both directions, is held against the schema of its revision; the
+server must not name a field that its client's revision does not know. The check is checked too:
+the server's messages, spoilt one by one, must be refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from legs import Line, judge
+from wire import REVISIONS, Schema, load
+
+from interlock import Client, InterlockError
+from interlock.errors import RemoteError
+from interlock.transports import Receiver, Transport
+from interlock.transports.stdio import StdioTransport
+from interlock.types import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    PromptReference,
+    ResourceTemplateReference,
+    TextContent,
+)
+
+SERVER = [sys.executable, str(Path(__file__).with_name("everything_server.py"))]
+
+
+def main() -> int:
+    """Run the leg of every revision; return the exit code."""
+    parser = argparse.ArgumentParser(description="Check every message of the server on stdio.")
+    parser.add_argument("schemas", type=Path, help="the folder that extract_schemas.mjs filled")
+    schemas = load(parser.parse_args().schemas)
+    return max([leg(schemas, revision) for revision in REVISIONS])
+
+
+def leg(schemas: dict[str, Schema], revision: str) -> int:
+    """Exercise the server and print what came of it; 1 for any fault."""
+    lines = asyncio.run(asyncio.wait_for(exchange(revision), timeout=60))
+    return judge(f"stdio server {revision}", schemas, revision, lines, "server")
+
+
+class Tap:
+    """A transport that notes all messages, and where to get one: `connect`."""
+
+    def __init__(self, lines: list[Line]) -> None:
+        self._lines = lines
+        self._receiver: Receiver
+        self._inner = StdioTransport(SERVER)
+
+    def connect(self) -> Transport:
+        """Give the one connection that there is."""
+        return self
+
+    async def open(self, receiver: Receiver) -> None:
+        """Start the server."""
+        self._receiver = receiver
+        await self._inner.open(self)
+
+    def frames_received(self, frames: list[bytes]) -> None:
+        """Note what the server says."""
+        self._lines += [Line("server", frame.decode()) for frame in frames]
+        self._receiver.frames_received(frames)
+
+    def connection_lost(self, error: InterlockError) -> None:
+        """Pass it on."""
+        self._receiver.connection_lost(error)
+
+    def send(self, frames: list[bytes]) -> None:
+        """Note what the client says."""
+        self._lines += [Line("client", frame.decode()) for frame in frames]
+        self._inner.send(frames)
+
+    def abort(self, error: InterlockError) -> None:
+        """Pass it on."""
+        self._inner.abort(error)
+
+    async def close(self) -> None:
+        """End the server."""
+        await self._inner.close()
+
+
+async def exchange(revision: str) -> list[Line]:
+    """Call the server in every way; return all messages in their order."""
+    lines: list[Line] = []
+    changed: set[str] = set()
+    told = asyncio.Event()
+
+    def note(change: str) -> None:
+        changed.add(change)
+        if {"tools", "prompts", "resources", "memo://one"} <= changed:
+            told.set()
+
+    client = Client.memory(
+        Tap(lines),
+        revision=revision,
+        roots=["/"],
+        sampling=sample,
+        elicitation=elicit,
+        on_log=lambda _: None,
+        on_list_changed=note,
+        on_resource_updated=note,
+    )
+    async with client:
+        assert client.revision == revision
+        await use_tools(client)
+        await use_the_rest(client)
+        await client.subscribe("memo://one")
+        await client.call_tool("change")
+        await told.wait()
+        await client.unsubscribe("memo://one")
+        client.set_roots([])
+        await client.ping()  # what was queued before this has been sent
+    return lines
+
+
+async def use_tools(client: Client) -> None:
+    """Call every tool; one fails, one is not there, one is stopped."""
+    await client.set_log_level("debug")
+    for tool in await client.list_tools():
+        if tool.name not in ("wait", "change"):
+            result = await client.call_tool(tool.name, progress=lambda _: None)
+            assert result.is_error == (tool.name == "fail"), result
+    await refused(client.call_tool("none"))
+    assert (await client.call_tool("number", {"value": -1})).is_error
+
+    waiting = asyncio.create_task(client.call_tool("wait"))
+    await client.ping()  # the call is on its way before this is answered
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+
+
+async def use_the_rest(client: Client) -> None:
+    """Resources, prompts and completion, and what is not there."""
+    (resource,) = await client.list_resources()
+    (template,) = await client.list_resource_templates()
+    await client.read_resource(resource.uri)
+    await client.read_resource("memo://two")
+    await refused(client.read_resource("nothing://here"))
+    (prompt,) = await client.list_prompts()
+    await client.get_prompt(prompt.name, {"topic": "rain"})
+    await refused(client.get_prompt(prompt.name, {}))
+    by_prompt = PromptReference(name=prompt.name)
+    by_template = ResourceTemplateReference(template.uri_template)
+    await client.complete(by_prompt, "topic", "r", context={"tone": "curt"})
+    await client.complete(by_template, "name", "t")
+
+
+async def refused(request: object) -> None:
+    """Await a request that must end with an error."""
+    (error,) = await asyncio.gather(request, return_exceptions=True)  # type: ignore[call-overload]  # any awaitable
+    assert isinstance(error, RemoteError), error
+
+
+async def sample(_: CreateMessageParams) -> CreateMessageResult:
+    """Be the client's model."""
+    text = TextContent(text="Well, thanks.")
+    return CreateMessageResult(role="assistant", content=text, model="scripted")
+
+
+async def elicit(question: ElicitParams) -> ElicitResult:
+    """Be the person who fills in the form, or goes to the page."""
+    content = {"name": "Ada"} if question.mode == "form" else None
+    return ElicitResult(action="accept", content=content)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
