@@ -449,6 +449,20 @@ async def test_the_hard_limit_holds_unless_a_call_asks_for_more(
         call.cancel()
 
 
+async def test_a_list_of_slow_pages_ends_in_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("interlock.client.LIST_TIMEOUT", 0.1)
+
+    async def page(params: Json) -> Json:
+        await asyncio.sleep(0.03)
+        return {"tools": [], "nextCursor": params.get("cursor", "") + "x"}
+
+    server = ScriptedServer(answers={"tools/list": page})
+    async with client_of(server) as client:
+        with pytest.raises(RequestTimeout, match=r"no end of tools/list within 0\.1 s"):
+            await client.list_tools()
+    assert 1 < len(server.sent("tools/list")) < 5
+
+
 # Progress, cancellation, logging
 
 

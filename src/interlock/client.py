@@ -69,7 +69,7 @@ from interlock.types import (
 # Defaults, in seconds.
 CALL_TIMEOUT = 120.0  # without progress
 HARD_TIMEOUT = 600.0  # in all
-LIST_TIMEOUT = 30.0
+LIST_TIMEOUT = 30.0  # with all its pages
 CONNECT_TIMEOUT = 10.0
 
 MAX_ROUNDS = 10  # of "input_required"
@@ -548,7 +548,13 @@ class Client:
             return await self._request(kind.method, params, timeout=LIST_TIMEOUT)
 
         asked = self._cache.changes
-        items = await listing.collect(kind, ask)
+        try:
+            async with asyncio.timeout(LIST_TIMEOUT):  # all pages together
+                items = await listing.collect(kind, ask)
+        except TimeoutError as error:
+            if isinstance(error, InterlockError):
+                raise
+            raise RequestTimeout(f"no end of {kind.method} within {LIST_TIMEOUT:g} s") from None
         for reason in filter(None, (*items.skipped, items.truncated)):
             _log.warning("%s: %s", self.server_info.name or "server", reason)
         self._cache.keep(items, items.ttl, kind.method, asked=asked)
