@@ -188,7 +188,24 @@ async def test_a_body_over_the_limit_is_refused_while_it_comes(make, headers):
         reply.send_more(b" " * 100)
 
     assert (await reply.finished()).code == 413
-    assert reply.header("connection") == "close"
+
+
+@pytest.mark.parametrize(
+    ("headers", "closes"),
+    [
+        ({"content-length": "1000"}, False),
+        ({"content-length": "1001"}, True),
+        ({"content-length": "x"}, True),
+        ({"transfer-encoding": "chunked"}, True),
+        ({}, False),
+    ],
+)
+async def test_a_refusal_does_not_wait_for_a_body_without_a_bound(make, headers, closes):
+    http = make(max_body_bytes=1000)
+    reply = http.start("POST", body=[], headers=headers | {"content-type": "text/plain"})
+
+    assert (await reply.finished()).code == 415
+    assert (reply.header("connection") == "close") is closes
 
 
 async def test_a_body_that_is_announced_too_large_is_not_read(make):
@@ -229,6 +246,7 @@ async def test_a_body_that_does_not_end_in_time_is_given_up(http, monkeypatch):
 
     await reply.finished()
     assert (reply.code, reply.task.cancelling()) == (408, 0)
+    assert reply.header("connection") == "close"
 
 
 async def test_a_client_that_leaves_before_the_end_of_its_body_is_not_answered(http):

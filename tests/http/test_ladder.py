@@ -188,6 +188,25 @@ async def test_the_first_fault_wins(http):
     assert await code({}, {}) == -32601
 
 
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "add", "arguments": {}, "inputResponses": None}),
+        ("tools/call", {"name": "add", "arguments": {}, "requestState": 7}),
+        ("prompts/get", {"name": "greet", "arguments": {"name": 7}}),
+        ("completion/complete", {"ref": {"type": "ref/other"}}),
+        ("subscriptions/listen", {"notifications": 7}),
+    ],
+)
+async def test_params_that_do_not_fit_their_method_are_refused(server, http, method, params):
+    @server.completion("greet", "name")
+    async def names(typed: str) -> list[str]:
+        return []
+
+    reply = await http.ask(method, params)
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32602, 1)
+
+
 async def test_a_wrong_log_level_is_refused(http):
     reply = await http.call("add", {"a": 1}, meta={"io.modelcontextprotocol/logLevel": "loud"})
 

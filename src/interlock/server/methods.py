@@ -16,6 +16,7 @@ from interlock.envelope import encode
 from interlock.errors import (
     InputRequired,
     InvalidArguments,
+    ParseError,
     RemoteError,
     UnknownResource,
     UnknownTool,
@@ -236,7 +237,8 @@ class Methods:
         try:
             params = _decode_call(request.params)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidArguments(f"params of tools/call: {error}") from None
+            text = f"params of tools/call: {error}"
+            raise ParseError(text, revisions.INVALID_PARAMS) from None
         tool = self._catalogue.tools.get(params.name)
         if tool is None:
             raise UnknownTool(f"unknown tool {params.name!r}")
@@ -367,7 +369,8 @@ def _decode(type: type[_T], request: Request) -> _T:
     try:
         return msgspec.json.decode(request.params, type=type)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidArguments(f"params of {request.method}: {error}") from None
+        text = f"params of {request.method}: {error}"
+        raise ParseError(text, revisions.INVALID_PARAMS) from None
 
 
 def _not_found(error: UnknownResource, context: Context) -> RemoteError:

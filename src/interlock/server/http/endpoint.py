@@ -72,12 +72,9 @@ class Endpoint:
             await self._serve(exchange)
         except ClientGone:
             pass
-        except Refusal as refusal:
-            await refuse(send, refusal, exchange.extra)
-        except AuthError as error:
-            await refuse(send, _unauthorized(error), exchange.extra)
-        except ParseError as error:
-            await refuse(send, Refusal(400, str(error), error.code), exchange.extra)
+        except (Refusal, AuthError, ParseError) as error:
+            headers = exchange.headers_of_refusal(self._max_body_bytes)
+            await refuse(send, _refusal_of(error), headers)
         finally:
             self._patience.remove(exchange)
 
@@ -239,6 +236,10 @@ def _not_allowed(instead: bytes) -> Refusal:
     return Refusal(405, "this method is not allowed here", headers=[(b"allow", instead)])
 
 
-def _unauthorized(error: AuthError) -> Refusal:
+def _refusal_of(error: Refusal | AuthError | ParseError) -> Refusal:
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, ParseError):
+        return Refusal(400, str(error), error.code)
     challenge = [(b"www-authenticate", error.challenge.encode())] if error.challenge else []
     return Refusal(error.status, str(error), headers=challenge)

@@ -30,8 +30,8 @@ class Exchange:
     """
 
     __slots__ = (
-        "_alarm", "_is_late", "_when_late", "extra", "headers", "principal", "receive", "repeated",
-        "scope", "send", "task",
+        "_alarm", "_is_late", "_is_read", "_when_late", "extra", "headers", "principal",
+        "receive", "repeated", "scope", "send", "task",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,6 +48,7 @@ class Exchange:
         self.task = task
         self._alarm: Alarm | None = None
         self._is_late = False
+        self._is_read = False
         self._when_late: Callable[[], None] | None = None
         if len(self.headers) != len(raw):
             names = [name for name, _ in raw]
@@ -74,6 +75,15 @@ class Exchange:
     def accepts(self, type: str) -> bool:
         """Whether the client takes a media type; one that says nothing takes all."""
         return _accepts(self.headers.get(b"accept", b"*/*"), type)
+
+    def headers_of_refusal(self, max_bytes: int) -> list[Header]:
+        """Give the headers for a refusal before the body: none is read that has no bound."""
+        length = self.headers.get(b"content-length", b"0")
+        is_bounded = length.isdigit() and len(length) < 19 and int(length) <= max_bytes
+        is_bounded = is_bounded and (self._alarm is None or not self._alarm.rang)
+        if self._is_read or (is_bounded and b"transfer-encoding" not in self.headers):
+            return self.extra
+        return [*self.extra, *_CLOSE]
 
     def when_late(self, act: Callable[[], None] | None) -> None:
         """Call a function if what is done now takes longer than most; None: do not."""
@@ -129,9 +139,7 @@ class Exchange:
             if self._alarm is None or not self._alarm.rang:
                 raise
             self.task.uncancel()
-            raise Refusal(
-                408, f"no whole body within {BODY_DEADLINE:g} s", headers=_CLOSE
-            ) from None
+            raise Refusal(408, f"no whole body within {BODY_DEADLINE:g} s") from None
         finally:
             self.when_late(None)
             if self._alarm is not None:
@@ -140,6 +148,7 @@ class Exchange:
             raise ClientGone
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
+        self._is_read = True
         return body
 
     def _set_alarm(self) -> None:
@@ -150,7 +159,7 @@ _CLOSE: list[Header] = [(b"connection", b"close")]
 
 
 def _too_large(max_bytes: int) -> Refusal:
-    return Refusal(413, f"body of over {max_bytes} bytes", headers=_CLOSE)
+    return Refusal(413, f"body of over {max_bytes} bytes")
 
 
 @lru_cache(256)
