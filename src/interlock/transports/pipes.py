@@ -18,6 +18,8 @@ from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge
 from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter
 
+# What may wait to be written to a client that does not read.
+MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
 _READ_BYTES = 128 * 1024
 
 
@@ -49,6 +51,7 @@ class PipeTransport:
         self._target = target
         self._lines = LineSplitter(max_frame_bytes)
         self._unsent: deque[memoryview] = deque()
+        self._unsent_size = 0
         self._receiver: Receiver | None = None
         self._in_thread = False
 
@@ -104,6 +107,10 @@ class PipeTransport:
         """Write frames, as far as the pipe takes them now; the rest as it empties."""
         if self._receiver is None:
             return
+        if self._unsent_size > MAX_UNSENT_BYTES:
+            limit = f"{MAX_UNSENT_BYTES:,} bytes"
+            self._lose(ConnectionClosed(f"the client does not read: over {limit} wait for it"))
+            return
         data = b"\n".join([*frames, b""])
         if not self._unsent:
             try:
@@ -111,13 +118,14 @@ class PipeTransport:
             except (BlockingIOError, InterruptedError):
                 written = 0
             except OSError:
-                self._lose()
+                self._lose(ConnectionClosed("the client reads no more"))
                 return
             if written == len(data):
                 return
             data = data[written:]
             self._loop.add_writer(self._target, self._write_more)
         self._unsent.append(memoryview(data))
+        self._unsent_size += len(data)
 
     def _write_more(self) -> None:
         while self._unsent:
@@ -127,17 +135,19 @@ class PipeTransport:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                self._lose()
+                self._lose(ConnectionClosed("the client reads no more"))
                 return
+            self._unsent_size -= written
             if written < len(data):
                 self._unsent[0] = data[written:]
             else:
                 self._unsent.popleft()
         self._loop.remove_writer(self._target)
 
-    def _lose(self) -> None:
+    def _lose(self, error: InterlockError) -> None:
         self._unsent.clear()
-        self._loop.call_soon(self.abort, ConnectionClosed("the client reads no more"))
+        self._unsent_size = 0
+        self._loop.call_soon(self.abort, error)
 
     # Closing
 

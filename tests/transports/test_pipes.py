@@ -1,0 +1,186 @@
+"""The server's end of stdio: lines on descriptors, whatever these are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge
+from interlock.transports import pipes
+from interlock.transports.pipes import PipeTransport
+
+
+class Receiver:
+    """Keeps what comes, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.frames: asyncio.Queue[bytes] = asyncio.Queue()
+        self.lost: asyncio.Future[InterlockError] = asyncio.get_running_loop().create_future()
+
+    def frames_received(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            self.frames.put_nowait(frame)
+
+    def connection_lost(self, error: InterlockError) -> None:
+        self.lost.set_result(error)
+
+    async def next(self) -> bytes:
+        return await asyncio.wait_for(self.frames.get(), 10)
+
+    async def end(self) -> InterlockError:
+        return await asyncio.wait_for(asyncio.shield(self.lost), 10)
+
+
+class Ends:
+    """A transport between two pipes, and the client's ends of them."""
+
+    def __init__(self) -> None:
+        self.source, self.write = os.pipe()
+        self.read, self.target = os.pipe()
+        self.transport = PipeTransport(self.source, self.target, max_frame_bytes=1_000_000)
+
+    def close(self, *names: str) -> None:
+        for name in names or ("source", "write", "read", "target"):
+            if getattr(self, name) >= 0:
+                os.close(getattr(self, name))
+                setattr(self, name, -1)
+
+    def read_all(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += os.read(self.read, 1 << 20)
+        return data
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    ends = Ends()
+    yield ends
+    ends.close()
+
+
+async def test_lines_come_and_go(ends: Ends):
+    receiver = Receiver()
+    await ends.transport.open(receiver)
+    os.write(ends.write, b'{"a":1}\r\n\n{"b"')
+    assert await receiver.next() == b'{"a":1}'
+    os.write(ends.write, b":2}\n")
+    assert await receiver.next() == b'{"b":2}'
+    ends.transport.send([b"one", b"two"])
+    await ends.transport.close()
+
+    assert os.read(ends.read, 100) == b"one\ntwo\n"
+
+
+async def test_the_client_closing_its_end_is_told_once(ends: Ends):
+    receiver = Receiver()
+    await ends.transport.open(receiver)
+    ends.close("write")
+
+    assert isinstance(await receiver.end(), ConnectionClosed)
+    ends.transport.send([b"late"])  # dropped
+    await ends.transport.close()
+    await ends.transport.close()
+
+
+async def test_a_line_over_the_limit_ends_the_connection(ends: Ends):
+    receiver = Receiver()
+    await ends.transport.open(receiver)
+    threading.Thread(target=os.write, args=(ends.write, b"x" * 1_100_000), daemon=True).start()
+
+    assert isinstance(await receiver.end(), MessageTooLarge)
+    # What is left would keep the writing thread.
+    await asyncio.to_thread(os.read, ends.source, 1 << 20)
+
+
+async def test_much_is_written_as_the_client_takes_it_and_reading_goes_on(ends: Ends):
+    receiver = Receiver()
+    await ends.transport.open(receiver)
+    frames = [b"%d" % number * 1_000_00 for number in range(1, 9)]
+    size = sum(map(len, frames)) + len(frames)
+
+    for frame in frames:
+        ends.transport.send([frame])  # far more than a pipe holds
+    os.write(ends.write, b"meanwhile\n")
+    assert await receiver.next() == b"meanwhile"
+    data = await asyncio.to_thread(ends.read_all, size)
+
+    assert data == b"".join(frame + b"\n" for frame in frames)
+    await ends.transport.close()
+
+
+async def test_a_client_that_reads_no_more_is_lost(ends: Ends):
+    receiver = Receiver()
+    await ends.transport.open(receiver)
+    ends.close("read")
+    ends.transport.send([b"into nothing"])
+
+    assert "reads no more" in str(await receiver.end())
+
+
+async def test_a_client_that_goes_while_much_waits_for_it_is_lost(ends: Ends):
+    receiver = Receiver()
+    await ends.transport.open(receiver)
+    ends.transport.send([b"x" * 1_000_000])
+    ends.close("read")
+
+    assert "reads no more" in str(await receiver.end())
+
+
+async def test_a_client_that_does_not_read_is_cut_off_at_a_limit(ends: Ends, monkeypatch):
+    monkeypatch.setattr(pipes, "MAX_UNSENT_BYTES", 500_000)
+    receiver = Receiver()
+    await ends.transport.open(receiver)
+    for _ in range(10):
+        ends.transport.send([b"x" * 200_000])
+
+    error = await receiver.end()
+
+    assert str(error) == "the client does not read: over 500,000 bytes wait for it"
+
+
+async def test_what_was_taken_no_longer_counts_for_the_limit(ends: Ends, monkeypatch):
+    monkeypatch.setattr(pipes, "MAX_UNSENT_BYTES", 500_000)
+    receiver = Receiver()
+    await ends.transport.open(receiver)
+    for _ in range(10):
+        ends.transport.send([b"x" * 400_000])
+        await asyncio.to_thread(ends.read_all, 400_001)
+
+    assert not receiver.lost.done()
+    await ends.transport.close()
+
+
+async def test_input_from_a_file_is_read_to_its_end(tmp_path: Path, ends: Ends):
+    file = tmp_path / "input"
+    file.write_bytes(b"one\ntwo\nwithout newline")
+    source = os.open(file, os.O_RDONLY)
+    receiver = Receiver()
+    transport = PipeTransport(source, ends.target)
+    try:
+        await transport.open(receiver)
+        assert await receiver.next() == b"one"
+        assert await receiver.next() == b"two"
+        assert isinstance(await receiver.end(), ConnectionClosed)
+        await transport.close()
+    finally:
+        os.close(source)
+
+
+async def test_output_to_a_file_is_written(tmp_path: Path, ends: Ends):
+    file = tmp_path / "output"
+    target = os.open(file, os.O_WRONLY | os.O_CREAT)
+    transport = PipeTransport(ends.source, target)
+    try:
+        await transport.open(Receiver())
+        transport.send([b"x" * 1_000_000])
+        await transport.close()
+    finally:
+        os.close(target)
+
+    assert file.stat().st_size == 1_000_001
