@@ -1,7 +1,7 @@
 """A server of notes, with everything that a server can offer.
 
 Run: python examples/demo_server.py            on stdin and stdout, for a client that starts it
-     python examples/demo_server.py 8000       at http://127.0.0.1:8000/mcp  (needs uvicorn)
+     python examples/demo_server.py 8000       at http://127.0.0.1:8000/mcp  (interlock[serve])
 """
 
 from __future__ import annotations
@@ -275,6 +275,6 @@ def square(color: bytes) -> bytes:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        server.run_http(port=int(sys.argv[1]))
+        server.run_http(port=int(sys.argv[1]), sse=True)  # and clients of 2024-11-05 at /sse
     else:
         server.run()

@@ -15,7 +15,7 @@ DEMO = [sys.executable, str(ROOT / "examples" / "demo_server.py")]
 
 @pytest.fixture
 def target(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """Where the demo server is: its command for "stdio", the URL of a running one for "http"."""
+    """Where the demo server is: its command for "stdio", or a URL for "http" and for "sse"."""
     if request.param == "stdio":
         yield DEMO
         return
@@ -24,7 +24,8 @@ def target(request: pytest.FixtureRequest) -> Iterator[list[str]]:
             assert process.stderr is not None
             said = process.stderr.readline()
             assert said.startswith("serving at "), said + process.stderr.read()
-            yield [said.removeprefix("serving at ").strip()]
+            url = said.removeprefix("serving at ").strip()
+            yield [url if request.param == "http" else url.removesuffix("/mcp") + "/sse"]
         finally:
             process.terminate()
             rest = process.stderr.read()

@@ -92,7 +92,13 @@ def test_a_peer_of_both_eras_sees_everything(
     assert run(sys.executable, peer, era, target) == expected
 
 
-@pytest.mark.parametrize("target", ["stdio", "http"], indirect=True)
+@pytest.mark.parametrize("target", ["sse"], indirect=True)
+@pytest.mark.parametrize("peer", ["mcp2", "fastmcp4"])
+def test_a_peer_over_the_first_http_transport_sees_everything(peer: str, target: list[str]) -> None:
+    assert run(sys.executable, peer, "legacy", target) == LEGACY
+
+
+@pytest.mark.parametrize("target", ["stdio", "http", "sse"], indirect=True)
 def test_a_peer_that_knows_the_handshake_only_sees_everything(
     target: list[str], installed: Callable[[str], str]
 ) -> None:

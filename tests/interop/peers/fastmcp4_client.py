@@ -10,7 +10,7 @@ from typing import Any
 import mcp_types as types
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
-from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 from mcp.client.subscriptions import ResourceUpdated, listen
 from story import FORM, ROOTS, SAMPLED, Heard, Progress, main, wire
 
@@ -116,11 +116,11 @@ async def connect(era: str, target: list[str]) -> AsyncGenerator[FastMcp4, None]
         if not isinstance(message, Exception):
             heard.add_notification(message.method, getattr(message.params, "uri", None))
 
-    transport = (
-        StreamableHttpTransport(target[0])
-        if len(target) == 1
-        else StdioTransport(target[0], target[1:], keep_alive=False)
-    )
+    if len(target) > 1:
+        transport: Any = StdioTransport(target[0], target[1:], keep_alive=False)
+    else:
+        over = SSETransport if target[0].endswith("/sse") else StreamableHttpTransport
+        transport = over(target[0])
     async with Client(
         transport,
         mode=era,

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from mcp import ClientSession, StdioServerParameters, types
+from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl, FileUrl
@@ -92,7 +93,8 @@ async def connect(_era: str, target: list[str]) -> AsyncGenerator[Mcp1, None]:
 
     async with AsyncExitStack() as stack:
         if len(target) == 1:
-            streams = await stack.enter_async_context(streamable_http_client(target[0]))
+            over = sse_client if target[0].endswith("/sse") else streamable_http_client
+            streams = await stack.enter_async_context(over(target[0]))
         else:
             command = StdioServerParameters(command=target[0], args=target[1:])
             streams = await stack.enter_async_context(stdio_client(command))

@@ -9,6 +9,7 @@ from typing import Any
 
 import mcp_types as types
 from mcp import Client, StdioServerParameters
+from mcp.client.sse import sse_client
 from mcp.client.subscriptions import ResourceUpdated
 from story import FORM, ROOTS, SAMPLED, Heard, Progress, main, wire
 
@@ -109,10 +110,12 @@ async def connect(era: str, target: list[str]) -> AsyncGenerator[Mcp2, None]:
         if not isinstance(message, Exception):
             heard.add_notification(message.method, getattr(message.params, "uri", None))
 
+    if len(target) > 1:
+        server: Any = StdioServerParameters(command=target[0], args=target[1:])
+    else:
+        server = sse_client(target[0]) if target[0].endswith("/sse") else target[0]
     async with Client(
-        target[0]
-        if len(target) == 1
-        else StdioServerParameters(command=target[0], args=target[1:]),
+        server,
         mode=era,
         sampling_callback=sample,
         elicitation_callback=elicit,
