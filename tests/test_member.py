@@ -120,6 +120,13 @@ async def test_a_server_that_cannot_even_be_reached_has_failed():
         assert member.status.reason == "RuntimeError while starting: a bug of the server"
 
 
+async def test_a_failure_is_logged_once(caplog: pytest.LogCaptureFixture):
+    async with started(ScriptedServer()):
+        assert [record.getMessage() for record in caplog.records] == [
+            "server 's' failed: no method tools/list (-32601)"
+        ]
+
+
 async def test_a_start_is_shared_by_all_who_wait_for_it(clock: Clock):
     server = served()
     async with started(server) as member:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Literal, Unpack
 
@@ -151,10 +152,8 @@ class Member:
         if self._settings is not None and not self._settings.enabled:
             self._state, self._reason = "disabled", "disabled in the configuration"
             return
-        try:
+        with suppress(ServerUnavailable):  # the log and the status say so already
             await self._ready()
-        except ServerUnavailable as error:
-            _log.warning("%s", error)
 
     async def _ready(self) -> Client:
         """Give the running client; start one if there is none. One start serves all callers."""
@@ -258,7 +257,7 @@ class Member:
         stale = state != "ok"
         self.entries = tuple(replace(each, stale=stale) for each in self.entries)
         if state != "ok":
-            _log.warning("server %r is %s: %s", self.name, state, reason)
+            _log.warning("server %r %s: %s", self.name, state, reason)
         self._on_change()
 
     # Tools
