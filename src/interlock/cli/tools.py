@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,21 +64,15 @@ def rows(toolbox: Toolbox) -> list[tuple[str, str, str]]:
     ]
 
 
-def all_failed(statuses: Any) -> bool:
+def all_failed(statuses: Iterable[ServerStatus]) -> bool:
     """Whether there are servers that should work, and none does."""
     wanted = [status for status in statuses if status.state != "disabled"]
     return bool(wanted) and all(status.state != "ok" for status in wanted)
 
 
-def status_fields(status: ServerStatus) -> dict[str, Any]:
-    """Return a server's state for JSON."""
-    fields: dict[str, Any] = msgspec.to_builtins(status)
-    return fields
-
-
 def _described(toolbox: Toolbox) -> dict[str, Any]:
     return {
-        "servers": [status_fields(status) for status in toolbox.status.values()],
+        "servers": list(toolbox.status.values()),
         "tools": [
             {
                 "address": each.address,
