@@ -463,6 +463,22 @@ async def test_a_list_of_slow_pages_ends_in_time(monkeypatch: pytest.MonkeyPatch
     assert 1 < len(server.sent("tools/list")) < 5
 
 
+async def test_a_client_that_is_opened_again_begins_anew():
+    async def leave(_: Json) -> None:
+        await server.end()
+
+    losses: list[Exception] = []
+    tools = {"tools": [tool("a")], "ttlMs": 60_000, "cacheScope": "private"}
+    server = ScriptedServer(answers={"server/discover": leave, "tools/list": tools})
+    client = client_of(server, revision="auto", on_loss=losses.append)
+    for times in (1, 2):
+        async with client:
+            assert client.revision == LEGACY
+            await client.list_tools()
+            assert len(server.sent("tools/list")) == times
+    assert losses == []
+
+
 # Progress, cancellation, logging
 
 

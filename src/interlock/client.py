@@ -197,6 +197,8 @@ class Client:
             RevisionError: It speaks no revision that we speak.
         """
         self._closed = False
+        self._agreement = Agreement()  # what an earlier connection found may not hold any more
+        self._cache = Cache()
         handshake = Handshake(
             self._wanted, self._asks, _own_info(), self._connect_timeout, self._connection_to_server
         )
