@@ -28,11 +28,11 @@ def take_standard_streams() -> tuple[int, int]:
 
     Afterwards descriptor 0 is empty and descriptor 1 is stderr.
     """
-    sys.stdout.flush()
     source, target = os.dup(0), os.dup(1)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
+    sys.stdout.flush()  # what was printed before and is still held back goes to stderr, too
     return source, target
 
 
@@ -81,7 +81,8 @@ class PipeTransport:
         if self._receiver is None:
             return
         if not data:
-            self.abort(ConnectionClosed("the client closed the connection"))
+            # What this turn has answered is sent first: a shell's pipe ends with the requests.
+            self._loop.call_soon(self.abort, ConnectionClosed("the client closed the connection"))
             return
         try:
             frames = self._lines.feed(data)

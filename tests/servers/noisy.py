@@ -1,0 +1,95 @@
+"""A server made with interlock whose tools write wherever they can, wait and block.
+
+    python noisy.py [FILE]
+
+FILE gets a line for each thing that happens: entered, waiting, cancelled, left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from interlock import Server
+
+
+def note(event: str) -> None:
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], "a") as file:  # noqa: PTH123 - quicker to import
+            file.write(event + "\n")
+
+
+@asynccontextmanager
+async def lifespan(_: Server) -> AsyncIterator[None]:
+    print("printed by the lifespan")
+    note("entered")
+    try:
+        yield
+    finally:
+        note("left")
+
+
+server = Server("noisy", lifespan=lifespan)
+
+
+@server.tool
+def shout() -> str:
+    """Write to stdout in every way there is."""
+    print("printed")
+    sys.stdout.write("written")
+    sys.stdout.flush()
+    os.write(1, b"to the descriptor\n")
+    subprocess.run(["echo", "by a child"], check=True)
+    libc = ctypes.CDLL(None)
+    libc.puts(b"by a C library")
+    libc.fflush(None)
+    return repr(sys.stdin.read()) + repr(os.read(0, 10))
+
+
+@server.tool
+async def big(size: int) -> str:
+    """Give much."""
+    return "x" * size
+
+
+@server.tool
+async def size(text: str) -> str:
+    """Take much."""
+    return str(len(text))
+
+
+@server.tool
+async def mirror(text: str) -> str:
+    """Give text back."""
+    return text
+
+
+@server.tool
+async def wait() -> str:
+    """Wait for ever."""
+    note("waiting")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        note("cancelled")
+    return ""
+
+
+@server.tool
+def block() -> str:
+    """Hold a worker for a minute."""
+    note("waiting")
+    time.sleep(60)
+    return ""
+
+
+if __name__ == "__main__":
+    print("printed before running")
+    server.run()
+    note("over")
