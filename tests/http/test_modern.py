@@ -8,6 +8,7 @@ import json
 import pytest
 
 from interlock import Context
+from interlock.server.http import streams
 
 PROGRESS = {"progressToken": "p"}
 
@@ -280,3 +281,13 @@ async def test_a_client_that_reads_nothing_is_cut_off(server, http, caplog):
     assert ended.is_set()
     assert b"all sent" not in reply.body
     assert "cut off a stream" in caplog.text
+
+
+async def test_a_client_that_stops_reading_before_the_answer_harms_only_itself(http, monkeypatch):
+    monkeypatch.setattr(streams, "SEND_DEADLINE", 0.01)
+    reply = http.begin("tools/call", {"name": "count"}, meta=PROGRESS)
+    reply.stop_reading()
+    await reply.finished()
+
+    assert not reply.ended
+    assert (reply.task.cancelled(), reply.task.cancelling()) == (False, 0)

@@ -86,12 +86,24 @@ def check(exchange: Exchange, method: str, params: Params, version: str) -> None
     if get(b"mcp-method") != method.encode() and exchange.header(b"mcp-method") != method:
         raise _mismatch("Mcp-Method", "method")
     member = NAMES.get(method)
-    if member is not None and _value(exchange, b"mcp-name") != getattr(params, member):
-        raise _mismatch("Mcp-Name", f"params.{'taskId' if member == 'task_id' else member}")
+    if member is not None:
+        name = getattr(params, member)
+        if not _is_plainly(get(b"mcp-name"), name) and _value(exchange, b"mcp-name") != name:
+            raise _mismatch("Mcp-Name", f"params.{'taskId' if member == 'task_id' else member}")
     if exchange.repeated:
         for name in exchange.repeated:
             if name in _ROUTING or name.startswith(b"mcp-param-"):
                 raise Refusal(400, f"header given twice: {name.decode()}", HEADER_MISMATCH)
+
+
+def _is_plainly(header: bytes | None, name: object) -> bool:
+    """Whether a header is a name as it is, as most are."""
+    return (
+        isinstance(name, str)
+        and name.isascii()
+        and header == name.encode()
+        and not name.startswith("=?")
+    )
 
 
 def _value(exchange: Exchange, name: bytes) -> str | None:

@@ -193,6 +193,7 @@ class Modern:
             return await self._listen(request, context, call)
         task = call.exchange.task
         call.exchange.when_late(call.linger)
+        call.is_running = True
         try:
             result = await self._server.answer(request, context)
         except asyncio.CancelledError:
@@ -203,6 +204,7 @@ class Modern:
             raise ClientGone from None
         finally:
             context.finished = True
+            call.is_running = False
             call.exchange.when_late(None)
             call.stop_watching()
         if not self._offers_listen and request.method == "server/discover":
@@ -233,7 +235,7 @@ class ModernCall:
 
     __slots__ = (
         "_modern", "_outlet", "_silence", "_watch", "_writer", "exchange", "id",
-        "is_listening", "is_over",
+        "is_listening", "is_over", "is_running",
     )  # fmt: skip
 
     def __init__(self, modern: Modern, exchange: Exchange, id: RequestId) -> None:
@@ -242,6 +244,7 @@ class ModernCall:
         self.id = id
         self.is_over = False  # the client has gone, or is told to go
         self.is_listening = False
+        self.is_running = False
         self._outlet: Outlet | None = None
         self._writer: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -284,13 +287,16 @@ class ModernCall:
         if self._silence is not None:
             self._silence.cancel()
 
-    def _gone(self, _watch: object) -> None:
+    def _gone(self, watch: asyncio.Task[None]) -> None:
+        if not watch.cancelled() and watch.exception() is not None:
+            _log.error("watching a client failed", exc_info=watch.exception())
         if self._outlet is not None:
             self._outlet.cut()
         self._end()
 
     def _end(self) -> None:
-        if not self.is_over:
+        # What comes after the handler is not cancelled: the task belongs to the host then.
+        if self.is_running and not self.is_over:
             self.is_over = True
             self.exchange.task.cancel()
 

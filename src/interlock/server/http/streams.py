@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from interlock.revisions import INTERNAL_ERROR
-from interlock.server.http.replies import LATER, Header, Receive, Refusal, Send
+from interlock.server.http.replies import LATER, Header, Message, Receive, Refusal, Send
 
 SEND_DEADLINE = 30.0  # seconds that a client may take to make room for more
 MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read
@@ -108,7 +108,7 @@ class Outlet:
 
     async def _run(self) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self._headers}
-        await self._send(start)
+        await self._send_in_time(start)
         while True:
             data = b"".join(self._queue)
             self._queue.clear()
@@ -120,7 +120,7 @@ class Outlet:
                 break
             else:
                 await self._wait()
-        await self._send({"type": "http.response.body", "body": b""})
+        await self._send_in_time({"type": "http.response.body", "body": b""})
 
     async def _wait(self) -> None:
         try:
@@ -130,8 +130,11 @@ class Outlet:
             await self._send_part(_KEEP_ALIVE)
 
     async def _send_part(self, data: bytes) -> None:
+        await self._send_in_time({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _send_in_time(self, message: Message) -> None:
         async with asyncio.timeout(SEND_DEADLINE):
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            await self._send(message)
 
 
 async def run_until_gone(outlet: Outlet, receive: Receive) -> None:
