@@ -21,7 +21,7 @@ class Told(logging.Handler):
         self.more = threading.Semaphore(0)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
+        self.texts.append(f"{record.getMessage()}\n{record.stack_info}")
         self.more.release()
 
 

@@ -20,7 +20,7 @@ from interlock import __version__
 from interlock.cli.terminal import complain
 from interlock.errors import InterlockError
 
-_COMMANDS = ("chat", "tools", "call", "servers", "conversations", "doctor")
+_COMMANDS = ("chat", "tools", "call", "servers", "conversations", "run", "doctor")
 _HUNG_UP = 128 + signal.SIGHUP
 
 

@@ -17,8 +17,11 @@ from interlock.errors import ConfigError
 VARIABLE = "INTERLOCK_LOG"
 
 
-def open_log() -> None:
+def open_log(shown: int = logging.ERROR) -> None:
     """Send the log where it belongs.
+
+    Args:
+        shown: From which level on it is shown on stderr when no file is named.
 
     Raises:
         ConfigError: INTERLOCK_LOG names a file that cannot be written.
@@ -32,7 +35,7 @@ def open_log() -> None:
             raise ConfigError(f"{VARIABLE}: {path} cannot be written: {error.strerror}") from None
         level = logging.INFO
     else:
-        handler, level = logging.StreamHandler(sys.stderr), logging.ERROR
+        handler, level = logging.StreamHandler(sys.stderr), shown
     handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     log = logging.getLogger("interlock")
     log.handlers[:] = [handler]

@@ -218,10 +218,14 @@ class Server:
 
     def run(self) -> None:
         """Serve on stdin and stdout until the client closes them; `print` goes to stderr."""
-        from interlock.server.peer import Peer
-        from interlock.transports.pipes import PipeTransport, take_standard_streams
+        from interlock.transports.pipes import take_standard_streams
 
-        source, target = take_standard_streams()
+        self.run_on(*take_standard_streams())
+
+    def run_on(self, source: int, target: int) -> None:
+        """Serve on two descriptors: one to read from, one to write to. As `run` otherwise."""
+        from interlock.server.peer import Peer
+        from interlock.transports.pipes import PipeTransport
 
         async def serve() -> None:
             serving = asyncio.ensure_future(Peer(self, PipeTransport(source, target)).serve())

@@ -76,16 +76,20 @@ class Watchdog:
 
     def _tell(self) -> None:
         frame = sys._current_frames().get(self._loop_thread)
-        if frame is None:
+        if frame is None or not _log.isEnabledFor(logging.WARNING):
             return
         tool = _tool_in(frame)
-        _log.warning(
+        text = (
             "%s has blocked the event loop for over %g s; what blocks belongs into a plain "
-            "function, which runs in a thread:\n%s",
-            f"tool {tool}" if tool else "something",
-            PATIENCE * INTERVAL,
-            "".join(traceback.format_stack(frame)).rstrip(),
+            "function, which runs in a thread"
         )
+        words = (f"tool {tool}" if tool else "something", PATIENCE * INTERVAL)
+        stack = "".join(traceback.format_stack(frame)).rstrip()
+        # By hand, because it is not our own thread's stack that is to be told.
+        record = _log.makeRecord(
+            _log.name, logging.WARNING, __file__, 0, text, words, None, sinfo=stack
+        )
+        _log.handle(record)
 
 
 def _tool_in(frame: FrameType | None) -> str | None:

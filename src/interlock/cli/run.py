@@ -1,0 +1,127 @@
+"""`interlock run`: serve a `Server` object that a Python file makes."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import click
+
+from interlock.cli.log import open_log
+from interlock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from interlock.server import Server
+
+
+@click.command()
+@click.argument("source", metavar="FILE[:NAME]")
+@click.option("--http", metavar="HOST:PORT", help="Serve there instead; port 0 takes a free one.")
+def run(source: str, http: str | None) -> None:
+    """Serve a Server object found in a Python FILE, on stdin and stdout.
+
+    NAME says which one, if the file has several. Ends when the client closes stdin, or by Ctrl-C
+    or a polite kill.
+
+    \b
+    Example:
+      interlock run notes.py
+      interlock run notes.py:server --http 127.0.0.1:8000
+    """
+    address = None if http is None else _address(http)
+    path, name = _split(source)
+    open_log(logging.WARNING)  # stderr is where a server's log goes
+    if address is not None:
+        _find(_load(path), path, name).run_http(*address)
+        return
+    from interlock.transports.pipes import take_standard_streams
+
+    streams = take_standard_streams()  # before the file can print
+    _find(_load(path), path, name).run_on(*streams)
+
+
+def _address(http: str) -> tuple[str, int]:
+    host, _, port = http.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (host and port.isascii() and port.isdecimal() and int(port) < 65536):
+        raise click.UsageError(f"--http {http!r} is not HOST:PORT, such as 127.0.0.1:8000")
+    return host, int(port)
+
+
+def _split(source: str) -> tuple[Path, str]:
+    """Tell the file from the name behind it; a file's own name may have colons."""
+    path, name = Path(source), ""
+    if not path.exists() and ":" in source:
+        before, _, name = source.rpartition(":")
+        path = Path(before)
+    if not path.is_file():
+        raise click.UsageError(f"there is no file {path}")
+    return path, name
+
+
+# Loading
+
+
+def _load(path: Path) -> ModuleType:
+    """Run the file as a module that can import what lies beside it.
+
+    Raises:
+        ConfigError: It cannot be run; names the line.
+    """
+    path = path.resolve()
+    sys.path.insert(0, str(path.parent))
+    # Its own name lets files beside it import it, unless that would hide another module.
+    name = path.stem if path.stem not in sys.modules else f"served {path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not a Python file: its name must end in .py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        place = f"{error.filename or path}, line {error.lineno}"
+        raise ConfigError(f"{place}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{_place(error, path)}: {_words(error)}") from error
+    return module
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """Name the line of the file in which it happened, or in which it began."""
+    lines = [
+        line
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename == str(path)
+    ]
+    return f"{path}, line {lines[-1]}" if lines else str(path)
+
+
+def _words(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+
+
+def _find(module: ModuleType, path: Path, name: str) -> Server:
+    """Find the server that is meant.
+
+    Raises:
+        ConfigError: There is none, or one of several was not named.
+    """
+    from interlock.server import Server
+
+    found = {key: each for key, each in vars(module).items() if isinstance(each, Server)}
+    if not found:
+        raise ConfigError(f'{path} has no server; make one: server = Server("{path.stem}")')
+    names = ", ".join(found)
+    if name:
+        if name not in found:
+            raise ConfigError(f"{path} has no server {name!r}; it has: {names}")
+        return found[name]
+    if len({id(each) for each in found.values()}) > 1:
+        first = next(iter(found))
+        raise ConfigError(f"{path} has several servers: {names}; say which: {path}:{first}")
+    return next(iter(found.values()))
