@@ -243,9 +243,7 @@ def _add_defaults(schema: JsonObject, function: Callable[..., Any]) -> None:
         member = schema.get("properties", {}).get(parameter.name)
         if member is not None and parameter.default is not _EMPTY and "default" not in member:
             with contextlib.suppress(TypeError, ValueError):
-                member["default"] = msgspec.to_builtins(
-                    parameter.default, enc_hook=_pydantic_encode
-                )
+                member["default"] = msgspec.to_builtins(parameter.default, enc_hook=pydantic_encode)
 
 
 _AT = re.compile(r"^(.*) - at `\$\.?(.*)`$")
@@ -389,7 +387,8 @@ def _pydantic_decode(hint: Any, value: Any) -> Any:
         raise ValueError(f"{place}: {text}" if place else text) from None
 
 
-def _pydantic_encode(value: Any) -> Any:
+def pydantic_encode(value: Any) -> Any:
+    """Write a model as its schema has it; for `enc_hook` of msgspec."""
     if _pydantic_model(type(value)) is None:
         raise TypeError(f"{type(value).__name__} is not a type for JSON")
     return value.model_dump(mode="json", by_alias=True)

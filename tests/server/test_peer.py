@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -510,6 +511,32 @@ async def test_our_client_sees_tools_come_and_go(server, revision):
         assert await changed.get() == "tools"
         assert {tool.name for tool in await client.list_tools()} == before
         assert after == before | {"new"}
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
+async def test_a_plain_function_tells_the_news_from_its_thread(server, revision):
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+
+    @server.tool
+    def work() -> str:
+        assert threading.current_thread() is not threading.main_thread()
+        server.resource_updated("notes://all")
+        server.tool(name="new")(lambda: "")
+        return ""
+
+    client = Client.memory(
+        server,
+        revision=revision,
+        on_list_changed=lambda kind: heard.put_nowait((kind, threading.current_thread())),
+        on_resource_updated=lambda uri: heard.put_nowait((uri, threading.current_thread())),
+    )
+    async with client, asyncio.timeout(5):
+        await client.subscribe("notes://all")
+        await client.call_tool("work")
+        news = {await heard.get(), await heard.get()}
+
+    here = threading.current_thread()
+    assert news == {("notes://all", here), ("tools", here)}
 
 
 # Resources and prompts

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -18,10 +20,7 @@ Notify = Callable[[str, bytes], None]
 
 
 class Listener(Struct, eq=False):
-    """One `subscriptions/listen` stream, or one legacy session.
-
-    `wants` tells of a kind ("tools", "prompts", "resources") or a URI whether it is asked for.
-    """
+    """One `subscriptions/listen` stream, or one legacy session."""
 
     notify: Notify
     filter: SubscriptionFilter
@@ -31,10 +30,10 @@ class Listener(Struct, eq=False):
 
 
 class Listeners:
-    """All listeners of a server."""
+    """All listeners of a server. News may come from any thread, such as a plain function's."""
 
     def __init__(self) -> None:
-        self._open: set[Listener] = set()
+        self._open: dict[Listener, asyncio.AbstractEventLoop] = {}
 
     def add(self, listener: Listener) -> None:
         """Begin to tell a listener.
@@ -44,32 +43,44 @@ class Listeners:
         """
         if len(self._open) >= MAX_LISTENERS:
             raise InterlockError(f"over {MAX_LISTENERS} subscriptions; try again later")
-        self._open.add(listener)
+        self._open[listener] = asyncio.get_running_loop()
 
     def remove(self, listener: Listener) -> None:
         """Tell it no more."""
-        self._open.discard(listener)
+        self._open.pop(listener, None)
 
     def list_changed(self, kind: str) -> None:
         """Tell that the list of "tools", "prompts" or "resources" has changed."""
         for listener in list(self._open):
             if getattr(listener.filter, f"{kind}_list_changed"):
-                listener.notify(
-                    f"notifications/{kind}/list_changed", with_meta(b"{}", listener.meta)
-                )
+                self._tell(listener, f"notifications/{kind}/list_changed", b"{}")
 
     def resource_updated(self, uri: str) -> None:
         """Tell that a resource has changed."""
         params = encode({"uri": uri})
         for listener in list(self._open):
             if uri in listener.uris:
-                listener.notify("notifications/resources/updated", with_meta(params, listener.meta))
+                self._tell(listener, "notifications/resources/updated", params)
 
     def task_changed(self, id: str, params: bytes) -> None:
         """Tell that a task has changed; `params` is all of it, encoded."""
         for listener in list(self._open):
             if id in listener.task_ids:
-                listener.notify("notifications/tasks", with_meta(params, listener.meta))
+                self._tell(listener, "notifications/tasks", params)
+
+    def _tell(self, listener: Listener, method: str, params: bytes) -> None:
+        loop = self._open.get(listener)
+        if loop is None:
+            return  # it has gone meanwhile
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is loop:
+            listener.notify(method, with_meta(params, listener.meta))
+        else:
+            with suppress(RuntimeError):  # its loop has been closed, and it with it
+                loop.call_soon_threadsafe(self._tell, listener, method, params)
 
 
 def for_stream(id: RequestId, wanted: SubscriptionFilter, notify: Notify) -> Listener:

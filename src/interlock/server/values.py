@@ -8,8 +8,8 @@ from typing import Any, get_args
 import msgspec
 from msgspec import Raw
 
-from interlock.envelope import encode
 from interlock.errors import LocalProtocolError
+from interlock.signature import pydantic_encode
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -76,15 +76,9 @@ def to_json(value: Any) -> bytes:
         LocalProtocolError: It has none.
     """
     try:
-        return msgspec.json.encode(value, enc_hook=_pydantic_encode)
+        return msgspec.json.encode(value, enc_hook=pydantic_encode)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise LocalProtocolError(f"{type(value).__name__} has no JSON: {error}") from error
-
-
-def _pydantic_encode(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", by_alias=True)  # as its schema has it
-    raise TypeError(f"{type(value).__name__} is not a type for JSON")
 
 
 def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
@@ -120,5 +114,5 @@ def _message(value: Any) -> PromptMessage:
         return value
     if isinstance(value, _CONTENT):
         return PromptMessage(role="user", content=value)
-    text = value if isinstance(value, str) else encode(value).decode()
+    text = value if isinstance(value, str) else to_json(value).decode()
     return PromptMessage(role="user", content=TextContent(text=text))
