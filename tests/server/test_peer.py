@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from typing import Any
 
@@ -186,6 +187,75 @@ async def test_a_bad_line_is_answered_without_id_and_costs_nothing_else(wire, li
     assert answer["error"]["code"] == code
     assert "id" not in answer
     assert (await wire.call("ping"))["result"] == {}
+
+
+async def test_nothing_but_garbage_ends_the_connection_and_is_told_in_the_log(wire, caplog):
+    wire.send(*[b"garbage"] * 101)
+    async with asyncio.timeout(5):
+        while wire.lost is None:  # noqa: ASYNC110 - the transport tells only us
+            await asyncio.sleep(0)
+
+    assert "the connection was ended: over 100 unreadable messages within 60 s" in caplog.text
+
+
+def hostile(chance: random.Random, depth: int = 0) -> Any:
+    """Make up a value, often one that is nearly right."""
+    names = ["name", "arguments", "uri", "cursor", "level", "ref", "type", "argument", "value"]
+    names += ["context", "notifications", "resourceSubscriptions", "inputResponses", "taskId"]
+    names += ["requestState", "protocolVersion", "capabilities", "clientInfo", "requestId"]
+    leaves = [None, True, 0, -1, 1.5, 10**19, "", "echo", "greet", "notes://all", "ref/prompt"]
+    leaves += ["ref/resource", "a\0b", "\u2028", "x" * 2_000, "2025-11-25", "progressToken", 1e300]
+    kind = chance.random()
+    if depth > 3 or kind < 0.5:
+        return chance.choice(leaves)
+    if kind < 0.65:
+        return [hostile(chance, depth + 1) for _ in range(chance.randrange(4))]
+    picked = chance.sample(names, chance.randrange(1, 6))
+    return {name: hostile(chance, depth + 1) for name in picked}
+
+
+METHODS = [
+    "initialize", "ping", "server/discover", "tools/list", "tools/call", "resources/list",
+    "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe",
+    "prompts/list", "prompts/get", "completion/complete", "logging/setLevel", "tasks/get",
+    "tasks/update", "tasks/cancel", "tasks/result", "subscriptions/listen",
+    "notifications/initialized", "notifications/cancelled", "notifications/progress", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy", "none"])
+@pytest.mark.parametrize("seed", range(3))
+async def test_no_message_raises_anything_but_its_own_answer(
+    server, connect, meta, caplog, era, seed
+):
+    chance = random.Random(seed)
+    wire = await connect(server)
+    if era == "legacy":
+        await wire.initialize()
+    for id in range(400):
+        params = hostile(chance)
+        method = chance.choice(METHODS)
+        if era == "modern" and isinstance(params, dict):
+            told = meta()
+            if chance.random() < 0.3:
+                told[chance.choice(list(told))] = hostile(chance)
+            params["_meta"] = told
+        elif isinstance(params, dict) and chance.random() < 0.3:
+            params["_meta"] = hostile(chance)
+        wire.ask(method, params, id=f"n{id}")
+        if id % 50 == 49:  # so that only some run at once
+            await asyncio.sleep(0)
+    wire.send({"jsonrpc": "2.0", "id": "last", "method": "nonsense"})
+    answers = {}
+    while "last" not in answers:
+        message = await wire.receive()
+        answers[message.get("id")] = message
+
+    for answer in answers.values():
+        if "error" in answer:
+            assert answer["error"]["code"] != -32603, answer
+    assert caplog.text == ""
+    assert wire.lost is None
 
 
 @pytest.mark.parametrize("params", [[], "x", 5, True])

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from interlock.connection import Connection
 from interlock.context import ASK_TIMEOUT, Context, Session
-from interlock.errors import InterlockError, to_wire
+from interlock.errors import InterlockError, RemoteProtocolError, to_wire
 from interlock.protocol import Notification, Protocol, Request
 from interlock.revisions import BATCHES
 from interlock.server import Server, eras
@@ -50,7 +50,9 @@ class Peer:
                 self._server.listeners.remove(self._listener)
                 await self._connection.close()
 
-    def _lose(self, _error: InterlockError) -> None:
+    def _lose(self, error: InterlockError) -> None:
+        if isinstance(error, RemoteProtocolError):  # else it has gone, as clients do
+            _log.warning("the connection was ended: %s", error)
         if not self._ended.done():
             self._ended.set_result(None)
 
