@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from interlock import agent as agent_module
-from interlock.agent import INTERRUPTED, MAX_RESULT, Agent, Done, ToolFinished, ToolStarted, text_of
+from interlock.agent import MAX_RESULT, Agent, Done, ToolFinished, ToolStarted, text_of
 from interlock.errors import ModelInterrupted, ModelUnavailable, RemoteError, StepLimit, StoreError
 from interlock.messages import (
     AssistantMessage,
@@ -19,6 +19,7 @@ from interlock.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
+    interrupted,
 )
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
 from interlock.models.scripted import Scripted, ScriptedModel
@@ -369,7 +370,7 @@ async def test_a_call_that_was_stopped_says_that_it_may_have_had_an_effect():
         await asyncio.wait({running})
         await server.heard("notifications/cancelled")  # the server was told to stop, too
 
-    assert messages[-1] == ToolMessage("1", INTERRUPTED, "s__x", is_error=True)
+    assert messages[-1] == interrupted(ToolCall("1", "s__x"))
 
 
 # Recording
@@ -501,3 +502,19 @@ def test_an_oversized_result_is_cut_and_says_so():
     assert text_of(CallToolResult(content=[TextContent(text=over)])) == (
         fits + "\n[cut: 7 more characters]"
     )
+
+
+async def test_answers_that_begin_at_once_share_the_model_they_choose(monkeypatch):
+    chosen = []
+
+    async def choose_one(name):
+        await asyncio.sleep(0)
+        chosen.append(name)
+        return ScriptedModel(["one", "two"])
+
+    monkeypatch.setattr("interlock.agent.choose.choose", choose_one)
+
+    async with Agent("some:model") as agent:
+        await asyncio.gather(*(agent.complete([UserMessage("Hi")]) for _ in range(2)))
+
+    assert chosen == ["some:model"]

@@ -609,3 +609,22 @@ def test_what_is_added_is_what_is_read_and_removing_it_leaves_nothing(
     for name in servers:
         config.remove_server(path, name)
     assert path.read_bytes() == b'{"mcpServers": {}}\n'
+
+
+def test_two_servers_of_one_name_in_addresses_are_refused_with_their_line() -> None:
+    text = b"""{"mcpServers": {
+      "a": {"command": "x"},
+      "b": {"command": "y", "namespace": "a"}
+    }}"""
+
+    with pytest.raises(ConfigError, match=r"mcpServers\.b .*is 'a' in addresses, as 'a' is"):
+        config.loads(text)
+
+
+def test_the_longest_message_of_a_server_may_be_set() -> None:
+    loaded = config.loads(b'{"mcpServers": {"a": {"command": "x", "maxMessageBytes": 1048576}}}')
+
+    server = loaded.servers["a"]
+
+    assert isinstance(server, StdioServer)
+    assert server.max_message_bytes == 1024 * 1024

@@ -260,7 +260,11 @@ MISSING = [
 
 
 @BOTH
-@pytest.mark.parametrize(("ask", "declared", "required"), MISSING, ids=str)
+@pytest.mark.parametrize(
+    ("ask", "declared", "required"),
+    MISSING,
+    ids=lambda value: "ask" if callable(value) else str(value),
+)
 async def test_what_was_not_declared_is_not_asked(make, revision, ask, declared, required):
     link = Recorder()
     context = make(revision, link, capabilities=ClientCapabilities(**declared))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from interlock import member as member_module
+from interlock.config import StdioServer
 from interlock.errors import (
     ConnectionClosed,
     InvalidArguments,
@@ -18,6 +20,7 @@ from interlock.errors import (
     ServerUnavailable,
 )
 from interlock.member import LIST_TTL, MAX_DESCRIPTION, MAX_HANGS, MAX_STARTS, REFRESH_PAUSE, Member
+from interlock.toolbox import Toolbox
 
 from .scripted_server import LEGACY, MODERN, Answer, Json, ScriptedServer, text, tool
 
@@ -341,7 +344,7 @@ async def test_tools_over_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(member_module, "MAX_TOOLS", 2)
     async with started(served(*(tool(name) for name in "abcde"))) as member:
         assert [each.tool.name for each in member.entries] == ["a", "b"]
-        assert member.status.missing == ("3 tools over the limit of 2",)
+        assert member.status.missing == ("the list is cut after 2 tools of 5",)
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
@@ -524,3 +527,30 @@ async def test_a_member_can_be_started_again_after_it_was_closed():
         await member.start()
 
         assert await call(member) == "done"
+
+
+async def test_what_a_server_repeats_of_its_configuration_is_not_told():
+    script = "import sys; sys.exit(f'bad arguments {sys.argv[1:]}')"
+    server = StdioServer(
+        command=sys.executable,
+        args=("-I", "-c", script, "--token", "${CANARY}"),
+        env={"KEY": "canary-env"},
+    )
+    async with Toolbox({"leaky": server}, environ={"CANARY": "canary-argument"}) as toolbox:
+        reason = toolbox.status["leaky"].reason
+
+    assert "bad arguments" in reason
+    assert "canary" not in reason
+
+
+async def test_a_server_that_hangs_is_told_with_what_it_said_last():
+    script = "import sys, time; print('cannot reach the database', file=sys.stderr, flush=True)\n"
+    server = StdioServer(
+        command=sys.executable,
+        args=("-I", "-c", script + "sys.stdin.read()"),
+        connect_timeout=0.5,
+    )
+    async with Toolbox({"mute": server}) as toolbox:
+        reason = toolbox.status["mute"].reason
+
+    assert reason.endswith("it last said: cannot reach the database")

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from interlock.envelope import encode
 from interlock.errors import InterlockError, ModelInterrupted, StepLimit
-from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, interrupted
 from interlock.models import (
     Model,
     ReasoningDelta,
@@ -44,8 +44,6 @@ from interlock.types import (
 
 MAX_ROUNDS = 10
 MAX_RESULT = 100_000  # characters of one tool result that go to the model
-
-INTERRUPTED = "interrupted: the call was stopped before its result came; it may have had an effect"
 
 Record = Callable[[Sequence[Message]], Awaitable[None]]
 _log = logging.getLogger("interlock.agent")
@@ -106,6 +104,7 @@ class Agent:
         self._max_rounds = max_rounds
         self._record = record
         self._saving: asyncio.Task[None] | None = None  # the last one
+        self._choosing = asyncio.Lock()
         self._own_model: Model | None = None  # made from a name, so it is ours to close
 
     async def __aenter__(self) -> Self:
@@ -241,9 +240,10 @@ class Agent:
     # Looking
 
     async def _ready(self) -> Model:
-        if self._model is None or isinstance(self._model, str):
-            self._model = self._own_model = await choose.choose(self._model)
-        return self._model
+        async with self._choosing:  # two answers may begin at once
+            if self._model is None or isinstance(self._model, str):
+                self._model = self._own_model = await choose.choose(self._model)
+            return self._model
 
     async def _definitions(self) -> list[ToolDefinition]:
         if self._toolbox is None:
@@ -266,7 +266,7 @@ class Agent:
 def _answer(call: ToolCall, task: list[asyncio.Task[ToolFinished]]) -> ToolMessage:
     """Make the answer to a call; `task` is empty when the call was never begun."""
     if not task or not task[0].done() or task[0].cancelled() or task[0].exception() is not None:
-        return ToolMessage(call.id, INTERRUPTED, call.name, is_error=True)
+        return interrupted(call)
     outcome = task[0].result()
     return ToolMessage(call.id, outcome.result, call.name, outcome.is_error)
 

@@ -207,10 +207,10 @@ class Client:
                 connection, self._agreement = await handshake.agree()
         except TimeoutError as error:
             await self.close()
-            if isinstance(error, InterlockError):
-                raise
-            waited = f"{self._connect_timeout:g} s"
-            raise RequestTimeout(f"no answer from the server within {waited}") from None
+            waited = f"no answer from the server within {self._connect_timeout:g} s"
+            why = str(error) if isinstance(error, InterlockError) else waited
+            words = self._open_connection.transport.last_words() if self._open_connection else ""
+            raise RequestTimeout(f"{why}; it last said: {words}" if words else why) from None
         except BaseException:
             await self.close()
             raise
@@ -314,7 +314,8 @@ class Client:
             meta: Further members of `_meta`, such as `traceparent`.
 
         Returns:
-            What the tool said; `is_error` when it failed.
+            What the tool said; `is_error` when it failed. It is held against the tool's output
+            schema if `list_tools` has brought one.
 
         Raises:
             RemoteError: The server refused the call, such as for an unknown tool.

@@ -31,6 +31,7 @@ VARIABLE = "INTERLOCK_MCP_CONFIG"
 MAX_SERVERS = 1_000
 MAX_NAME = 64
 MAX_CONCURRENCY = 10_000
+MAX_MESSAGE_BYTES = 1024 * 1024 * 1024
 
 Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 
@@ -60,6 +61,7 @@ class StdioServer(Struct, frozen=True, kw_only=True):
     timeout: float = 120.0  # seconds a request may take
     connect_timeout: float = 10.0  # seconds until it must be ready
     concurrency: int = 16  # calls at once
+    max_message_bytes: int = 16 * 1024 * 1024  # the longest message taken from it
     namespace: str | None = None  # instead of its name in tool addresses
     tools: ToolFilter = ToolFilter()
     sharing: Sharing = "shared"
@@ -161,7 +163,8 @@ _COMMON_KEYS = (
     "enabled",
     "disabled",
 )
-_STDIO_KEYS = ("type", "command", "args", "env", "cwd", *_COMMON_KEYS)
+_STDIO_KEYS = ("type", "command", "args", "env", "cwd", "maxMessageBytes", *_COMMON_KEYS)
+_KEY_OF = {"connect_timeout": "connectTimeout", "max_message_bytes": "maxMessageBytes"}
 _HTTP_KEYS = ("type", "url", "headers", *_COMMON_KEYS)
 _HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
     "http": "http",
@@ -206,6 +209,12 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     if count > MAX_SERVERS:
         table.refuse(f"has {count:,} servers, over the limit of {MAX_SERVERS:,}")
     servers = {name: _server(table, name) for name in table.members}
+    taken: dict[str, str] = {}  # name in addresses -> name in the file
+    for name, server in servers.items():
+        address = server.namespace or name
+        if address in taken:
+            table.refuse(f"is {address!r} in addresses, as {taken[address]!r} is", name)
+        taken[address] = name
     return Config(path, servers, tuple(root.warnings))
 
 
@@ -233,6 +242,7 @@ def _stdio_server(entry: Section) -> StdioServer:
         args=entry.texts("args"),
         env=_environment(entry.within("env")),
         cwd=entry.filled("cwd") if "cwd" in entry.members else None,
+        max_message_bytes=entry.count("maxMessageBytes", 16 * 1024 * 1024, MAX_MESSAGE_BYTES),
         **_common(entry),
     )
 
@@ -394,7 +404,7 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
     for field in server.__struct_fields__:
         value = getattr(server, field)
         if field not in entry and value != getattr(default, field):
-            entry["connectTimeout" if field == "connect_timeout" else field] = value
+            entry[_KEY_OF.get(field, field)] = value
     if "tools" in entry:
         tools = {"allow": server.tools.allow, "deny": server.tools.deny or None}
         entry["tools"] = {key: value for key, value in tools.items() if value is not None}

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from msgspec import Raw
 
-from interlock.errors import ConnectionClosed, InterlockError
+from interlock.errors import ConnectionClosed, InterlockError, RemoteProtocolError
 from interlock.protocol import (
     Answer,
     Cancellation,
@@ -212,7 +212,9 @@ class Connection:
         elif isinstance(event, Cancellation):
             self._cancel_handler(event.id)
         elif isinstance(event, Overrun):
-            self.abort(event.error)
+            words = self.transport.last_words()
+            because = f"; it last said: {words}" if words else ""
+            self.abort(RemoteProtocolError(f"{event.error}{because}"))
         else:
             _call(self._on_notification, event)
 

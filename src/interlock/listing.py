@@ -45,6 +45,8 @@ PROMPTS = Kind("prompt", "prompts/list", "prompts", Prompt, lambda each: each.na
 class Listing(list[_T]):
     """A list of items, and what is missing in it.
 
+    While it is fresh, everybody who asks gets the same one: change a copy.
+
     Attributes:
         ttl: Seconds for which the server calls the list fresh; 0 when it does not say.
         skipped: One line for each item that was left out, with the reason.

@@ -40,6 +40,7 @@ MAX_TOOLS = 1_000
 MAX_DESCRIPTION = 8 * 1024  # characters
 DEFAULT_CONCURRENCY = 16  # calls at once of a server in this program
 LIST_TTL = 300.0  # seconds, when the server does not say
+MIN_SECRET = 6  # characters; shorter values would make any text unreadable
 MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
 REFRESH_PAUSE = 30.0  # seconds after a list that could not be renewed
 MAX_HANGS = 3  # calls in a row without answer; then the server is started anew
@@ -111,6 +112,7 @@ class Member:
         self._client: Client | None = None
         self._state: State = "starting"
         self._reason = ""
+        self._secrets: list[str] = []
         self._missing: tuple[str, ...] = ()
         self._listed_until = 0.0
         self._changes = 0  # how often the server has said that its tools changed
@@ -227,8 +229,14 @@ class Member:
             assert isinstance(server, StdioServer)  # noqa: S101 - resolve keeps the type
             options["timeout"] = server.timeout
             options["connect_timeout"] = server.connect_timeout
+            self._secrets = _secrets(self._server, server)
             client = Client.stdio(
-                server.command, *server.args, env=server.env, cwd=server.cwd, **options
+                server.command,
+                *server.args,
+                env=server.env,
+                cwd=server.cwd,
+                max_frame_bytes=server.max_message_bytes,
+                **options,
             )
         else:
             client = Client(server.connect, **options)
@@ -253,6 +261,8 @@ class Member:
         self._become("down" if self.entries else "failed", reason)
 
     def _become(self, state: State, reason: str) -> None:
+        for secret in self._secrets:  # a server may repeat what it was given
+            reason = reason.replace(secret, "***")
         self._state, self._reason = state, reason
         stale = state != "ok"
         self.entries = tuple(replace(each, stale=stale) for each in self.entries)
@@ -300,13 +310,13 @@ class Member:
             missing.append(listing.truncated)
         entries: list[Entry] = []
         for tool in listing:
+            if len(entries) == MAX_TOOLS:
+                missing.append(f"the list is cut after {MAX_TOOLS} tools of {len(listing)}")
+                break
             try:
                 entries.append(self._entry(tool))
             except (SchemaError, InvalidArguments) as error:
                 missing.append(f"tool {tool.name!r}: {error}")
-        if len(entries) > MAX_TOOLS:
-            missing.append(f"{len(entries) - MAX_TOOLS} tools over the limit of {MAX_TOOLS}")
-            del entries[MAX_TOOLS:]
         self.entries = tuple(entries)
         self._missing = tuple(missing)
 
@@ -382,6 +392,13 @@ class Member:
             await client.close()
         if self._closing:
             await asyncio.wait(self._closing)
+
+
+def _secrets(written: object, resolved: StdioServer) -> list[str]:
+    """What the configuration brought from elsewhere: variables, and what was filled in."""
+    raw = written.args if isinstance(written, StdioServer) else ()
+    filled = [arg for arg in resolved.args if arg not in raw]
+    return [text for text in (*resolved.env.values(), *filled) if len(text) >= MIN_SECRET]
 
 
 async def _list_tools(client: Client) -> Listing[Tool]:

@@ -58,3 +58,13 @@ class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaul
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+INTERRUPTED = (
+    "interrupted: the program stopped before this call's result was kept."
+    " It may or may not have taken effect."
+)
+
+
+def interrupted(call: ToolCall) -> ToolMessage:
+    """Answer a call whose result is not known and never will be."""
+    return ToolMessage(call.id, INTERRUPTED, call.name, is_error=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from interlock.connection import Connection
 from interlock.envelope import encode
-from interlock.errors import InterlockError, RequestTimeout
+from interlock.errors import InterlockError, LocalProtocolError, RequestTimeout
 from interlock.types import ListenParams, RequestId, SubscriptionFilter
 
 MAX_SUBSCRIPTIONS = 1_000
@@ -38,7 +38,7 @@ class Subscriptions:
                 await _wait(opening, self._streams[key], timeout)
             return
         if len(self._streams) >= MAX_SUBSCRIPTIONS:
-            raise RequestTimeout(f"over {MAX_SUBSCRIPTIONS} subscriptions; end some first")
+            raise LocalProtocolError(f"over {MAX_SUBSCRIPTIONS} subscriptions; end some first")
         params = encode(ListenParams(notifications=wanted))
         id, ended = self._connection.start(
             "subscriptions/listen", params, timeout=None, hard_timeout=None

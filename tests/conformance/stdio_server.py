@@ -80,6 +80,10 @@ class Tap:
         self._lines += [Line("client", frame.decode()) for frame in frames]
         self._inner.send(frames)
 
+    def last_words(self) -> str:
+        """Pass it on."""
+        return self._inner.last_words()
+
     def abort(self, error: InterlockError) -> None:
         """Pass it on."""
         self._inner.abort(error)

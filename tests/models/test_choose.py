@@ -15,6 +15,7 @@ from interlock.messages import AssistantMessage, UserMessage
 from interlock.models import choose as choose_module
 from interlock.models import complete
 from interlock.models.choose import choose
+from interlock.models.openai import OpenAIModel
 
 from . import wire_openai as wire
 
@@ -355,3 +356,32 @@ async def test_choosing_imports_no_vendors_package() -> None:
     out, _ = await process.communicate()
 
     assert out.decode().strip() == "[]"
+
+
+async def test_a_remembered_name_is_sent_no_key_at_its_own_address(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "canary-key")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-key")
+    url = await lists(listing("big"))
+
+    remembered = await choose(f"openai:big@{url}", remembered=True)
+    named = await choose(f"openai:big@{url}")
+
+    assert isinstance(remembered, OpenAIModel)
+    assert isinstance(named, OpenAIModel)
+    assert (remembered._api_key, named._api_key) == ("", None)
+    with pytest.raises(ModelUnavailable, match="name it with --model"):
+        await choose(f"anthropic:big@{url}", remembered=True)
+
+
+async def test_a_remembered_name_at_ones_own_base_url_keeps_the_key(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await lists(listing("big"))
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+
+    remembered = await choose(f"openai:big@{url}", remembered=True)
+
+    assert isinstance(remembered, OpenAIModel)
+    assert remembered._api_key is None

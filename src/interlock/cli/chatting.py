@@ -196,10 +196,11 @@ async def _open_kept(stack: AsyncExitStack, id: str | None) -> _Opened:
 
 
 async def _choose(name: str | None, keeping: asyncio.Task[_Opened]) -> Model:
+    remembered = name is None
     if name is None:
         kept, _ = await asyncio.shield(keeping)
         name = kept.conversation.model if kept.conversation else None
-    model = await choose.choose(name or None)
+    model = await choose.choose(name or None, remembered=remembered)
     for provider in choose.PROVIDERS:
         if model.name.startswith(f"{provider.name}:") and find_spec(provider.package):
             # A second or so; later it would stand between the question and the answer.

@@ -56,12 +56,14 @@ _LIST_TIMEOUT = 5.0  # seconds, for a server that was asked for by name
 _LONGEST_LIST = 1024 * 1024  # bytes
 
 
-async def choose(name: str | None = None) -> Model:
+async def choose(name: str | None = None, *, remembered: bool = False) -> Model:
     """Return the model to use; nothing is asked of it yet.
 
     Args:
         name: As in `--model`; None takes `INTERLOCK_MODEL`, else the first provider with a key,
             else a local server that answers, else the embedded model.
+        remembered: The name comes out of a store, where somebody else may have written it: an
+            address in it is sent no key.
 
     Raises:
         ModelUnavailable: There is none, or no provider has this name.
@@ -70,7 +72,7 @@ async def choose(name: str | None = None) -> Model:
     """
     name = name or os.environ.get("INTERLOCK_MODEL")
     if name:
-        return await _named(name)
+        return await _named(name, remembered)
     missing: MissingExtra | None = None
     for provider in PROVIDERS:
         if not _is_set_up(provider):
@@ -91,14 +93,15 @@ async def choose(name: str | None = None) -> Model:
 # By name
 
 
-async def _named(name: str) -> Model:
+async def _named(name: str, remembered: bool) -> Model:
     kind, _, rest = name.partition(":")
     model, url = _split_url(rest)
     for provider in PROVIDERS:
         if provider.name == kind:
             if not find_spec(provider.package):
                 raise _missing(provider.name, provider.package)
-            return await _from_provider(provider, model, url)
+            with_key = not (remembered and url) or url == os.environ.get("OPENAI_BASE_URL")
+            return await _from_provider(provider, model, url, with_key)
     if kind == "ollama":
         return await _ollama(model, url)
     if kind == "local":
@@ -129,20 +132,27 @@ def _is_set_up(provider: _Provider) -> bool:
     return bool(os.environ.get(provider.key) or own_server)
 
 
-async def _from_provider(provider: _Provider, model: str, url: str) -> Model:
+async def _from_provider(provider: _Provider, model: str, url: str, with_key: bool = True) -> Model:
+    if not with_key and provider.name == "anthropic":
+        raise ModelUnavailable(
+            f"the conversation's model has an address of its own, {url}: "
+            "name it with --model to let it have your key"
+        )
     if provider.name == "anthropic":
         return AnthropicModel(model or provider.model, base_url=url or None)
     if not model:
-        model = await _default(provider, url)
-    return OpenAIModel(model, provider=provider.name, base_url=url or None)
+        model = await _default(provider, url, with_key)
+    key = None if with_key else ""
+    return OpenAIModel(model, provider=provider.name, api_key=key, base_url=url or None)
 
 
-async def _default(provider: _Provider, url: str) -> str:
+async def _default(provider: _Provider, url: str, with_key: bool) -> str:
     """Return the provider's default, unless its server is one of our own that lacks it."""
     own = os.environ.get("OPENAI_BASE_URL", "") if provider.name == "openai" else ""
     if not (url or own):
         return provider.model
-    models = await _models(url or own, os.environ.get(provider.key, ""), _LIST_TIMEOUT)
+    key = os.environ.get(provider.key, "") if with_key else ""
+    models = await _models(url or own, key, _LIST_TIMEOUT)
     return provider.model if provider.model in models or not models else models[0]
 
 

@@ -67,7 +67,10 @@ def context_of(
         return legacy_context(request, {}, link, session, principal)
     encoded = bytes(raw)
     # A client states the same with every request, unless it asks for progress.
-    stated = _read(encoded) if b'"progressToken"' in encoded else _read_again(encoded)
+    if len(encoded) > MAX_REMEMBERED or b'"progressToken"' in encoded:
+        stated = _read(encoded)
+    else:
+        stated = _read_again(encoded)
     if not stated.revision or request.method == "initialize":
         return legacy_context(request, stated.meta, link, session, principal)
     if request.method in _REMOVED:

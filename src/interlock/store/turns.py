@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice, takewhile
 
-from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage
-
-INTERRUPTED = (
-    "interrupted: the program stopped before this call's result was kept."
-    " It may or may not have taken effect."
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    interrupted,
 )
-
-
-def interrupted(call: ToolCall) -> ToolMessage:
-    """Answer a call whose result is not known and never will be."""
-    return ToolMessage(call.id, INTERRUPTED, call.name, is_error=True)
 
 
 def open_calls(messages: Sequence[Message]) -> list[ToolCall]:

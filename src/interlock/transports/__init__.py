@@ -36,6 +36,10 @@ class Transport(Protocol):
         """Send frames in this order. Never blocks; after the end they are dropped."""
         ...
 
+    def last_words(self) -> str:
+        """What the peer said last beside the protocol, such as on stderr; "" for nothing."""
+        ...
+
     def abort(self, error: InterlockError) -> None:
         """End now: tell the receiver of the loss, and let the peer go in the background.
 

@@ -42,6 +42,10 @@ class MemoryTransport:
         if not self._closed:
             asyncio.get_running_loop().call_soon(self._other._deliver, frames)
 
+    def last_words(self) -> str:
+        """Nothing: there is only the protocol."""
+        return ""
+
     def abort(self, error: InterlockError) -> None:
         """End the connection; both ends learn of it."""
         if self._closed:

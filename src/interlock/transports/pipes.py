@@ -152,6 +152,10 @@ class PipeTransport:
 
     # Closing
 
+    def last_words(self) -> str:
+        """Nothing: there is only the protocol."""
+        return ""
+
     def abort(self, error: InterlockError) -> None:
         """Stop reading and writing; the receiver is told why."""
         receiver, self._receiver = self._receiver, None

@@ -178,6 +178,11 @@ class StdioTransport:
 
     # Closing
 
+    def last_words(self) -> str:
+        """The last line of its stderr."""
+        said = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        return said[-1][:300] if said else ""
+
     def abort(self, error: InterlockError) -> None:
         """End the server in the background; the receiver is told now."""
         self._lose(error)
@@ -242,8 +247,8 @@ class StdioTransport:
 
     def _why_ended(self) -> ConnectionClosed:
         program, process = repr(self._argv[0]), self._process_now
-        said = [line.strip() for line in self.stderr.splitlines() if line.strip()]
-        because = f": {said[-1][:300]}" if said else ""
+        words = self.last_words()
+        because = f": {words}" if words else ""
         if process.code is None:
             return ConnectionClosed(f"{program} closed its pipes but did not exit{because}")
         code = process.code
