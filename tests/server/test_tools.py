@@ -19,6 +19,7 @@ from interlock import Client, Context, Server, ToolError
 from interlock.errors import (
     InvalidArguments,
     LocalProtocolError,
+    MessageTooLarge,
     RemoteError,
     RequestTimeout,
     SchemaError,
@@ -636,3 +637,34 @@ async def test_errors_that_are_fit_for_the_model_are_told(server: Server, error)
         raise error
 
     assert (await call(server, "fail")).text == str(error)
+
+
+async def test_an_async_function_behind_a_plain_decorator_is_awaited(server: Server):
+    def decorated(function):
+        @functools.wraps(function)
+        def wrapper(*args, **named):
+            return function(*args, **named)
+
+        return wrapper
+
+    @server.tool
+    @decorated
+    async def add(a: int, b: int = 2) -> str:
+        await asyncio.sleep(0)
+        return str(a + b)
+
+    assert (await call(server, "add", a=1)).text == "3"
+
+
+async def test_a_result_over_the_limit_ends_the_connection_as_on_any_other_transport(
+    server: Server,
+):
+    @server.tool
+    async def big(size: int) -> str:
+        return "x" * size
+
+    async with Client.memory(server) as client:
+        assert len((await client.call_tool("big", {"size": 15_000_000})).text) == 15_000_000
+        with pytest.raises(MessageTooLarge, match="message of 95.4 MiB; the limit is 16 MiB"):
+            await client.call_tool("big", {"size": 100_000_000})
+    assert (await call(server, "big", size=1)).text == "x"

@@ -20,6 +20,7 @@ from interlock import schema
 from interlock.context import Context
 from interlock.envelope import encode
 from interlock.errors import (
+    AuthError,
     InputRequired,
     InvalidArguments,
     LocalProtocolError,
@@ -96,7 +97,9 @@ class Workers:
             Thread(
                 target=self._work, args=(self._jobs,), name="interlock-tool", daemon=True
             ).start()
-        return await job.ended
+        value = await job.ended
+        # A decorator around an async function makes a plain one, whose value is to be awaited.
+        return await value if hasattr(value, "__await__") else value
 
     def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
         while (job := jobs.get()) is not None:
@@ -204,7 +207,8 @@ class ServedTool:
         """Check the arguments and run the function; what goes wrong in it is a result, too.
 
         Raises:
-            InputRequired, MissingCapability, MalformedAnswer: The client has to do something.
+            InputRequired, MissingCapability, MalformedAnswer, AuthError: The client has to do
+                something.
         """
         raw = _EMPTY if arguments is None else arguments
         try:
@@ -223,7 +227,7 @@ class ServedTool:
             if self._output is None and type(value) is str:
                 return CallToolResult(content=[TextContent(text=value)])
             return self._result(value)
-        except (InputRequired, MissingCapability, MalformedAnswer):
+        except (InputRequired, MissingCapability, MalformedAnswer, AuthError):
             raise
         except (ToolError, InvalidArguments, RequestTimeout) as error:
             return _failure(str(error))

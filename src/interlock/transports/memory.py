@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from interlock.errors import ConnectionClosed, InterlockError
-from interlock.transports import Receiver
+from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge
+from interlock.transports import MAX_FRAME_BYTES, Receiver
 
 
 class MemoryTransport:
@@ -65,7 +65,10 @@ class MemoryTransport:
     def _deliver(self, frames: list[bytes]) -> None:
         if self._closed:
             return
-        if self._receiver is None:
+        if (longest := max(map(len, frames), default=0)) > MAX_FRAME_BYTES:
+            size, limit = longest / 2**20, MAX_FRAME_BYTES / 2**20
+            self.abort(MessageTooLarge(f"message of {size:.1f} MiB; the limit is {limit:g} MiB"))
+        elif self._receiver is None:
             self._early += frames
         else:
             self._receiver.frames_received(frames)
