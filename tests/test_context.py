@@ -669,3 +669,23 @@ async def test_a_handler_knows_who_asks_and_with_which_metadata(revision):
     assert context.meta["traceparent"] == "00-aa-bb-01"
     assert context.principal is None
     assert context.finished
+
+
+@BOTH
+async def test_a_form_that_was_filled_in_wrongly_is_no_answer(make, revision):
+    wrong = {"action": "accept", "content": {"name": 7}}
+    link = Recorder(wrong)
+    context = make(revision, link)
+    context.answers = {"who": Raw(encode(wrong))}
+
+    with pytest.raises(InterlockError, match=r"name: .*7"):
+        await context.elicit("Name?", FORM, key="who")
+
+
+@BOTH
+async def test_a_form_that_was_declined_is_not_checked(make, revision):
+    declined = {"action": "decline"}
+    context = make(revision, Recorder(declined))
+    context.answers = {"who": Raw(encode(declined))}
+
+    assert (await context.elicit("Name?", FORM, key="who")).action == "decline"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock import forms, revisions
+from interlock import forms, revisions, schema
 from interlock.envelope import encode
 from interlock.errors import InputRequired, InvalidArguments, MalformedAnswer, MissingCapability
 from interlock.types import (
@@ -318,9 +318,10 @@ class Context(Struct, eq=False, kw_only=True):
 
     def _recorded(self, key: str, question: Question) -> Any:
         try:
-            return msgspec.json.decode(self.answers[key], type=question.answer)
+            answer = msgspec.json.decode(self.answers[key], type=question.answer)
         except (msgspec.DecodeError, RecursionError) as error:
             raise MalformedAnswer(f"inputResponses.{key} is not an answer: {error}") from None
+        return _checked(answer, question, f"inputResponses.{key}")
 
     async def _ask_legacy(self, question: Question) -> Any:
         params = question.params
@@ -328,15 +329,29 @@ class Context(Struct, eq=False, kw_only=True):
             params = forms.for_legacy(params, self.revision)
         raw = await self.link.ask(question.method, encode(params), timeout=ASK_TIMEOUT)
         try:
-            return msgspec.json.decode(raw, type=question.answer)
+            answer = msgspec.json.decode(raw, type=question.answer)
         except (msgspec.DecodeError, RecursionError) as error:
             raise MalformedAnswer(f"malformed answer to {question.method}: {error}") from None
+        return _checked(answer, question, question.method)
 
     def _check(self, question: Question) -> None:
         known = revisions.has_method(revisions.SERVER_METHODS, question.method, self.revision)
         for needed in _needed(question):
             if not known or not self.can(needed):
                 raise MissingCapability(needed)
+
+
+def _checked(answer: Any, question: Question, place: str) -> Any:
+    """Hold an accepted form against what was asked for; the client should have done so, too."""
+    params = question.params
+    if not (isinstance(answer, ElicitResult) and isinstance(params, ElicitParams)):
+        return answer
+    if answer.action == "accept" and params.mode == "form" and params.requested_schema:
+        form = schema.compile(encode(params.requested_schema), member="field")
+        problems = form.errors(answer.content or {})
+        if problems:
+            raise MalformedAnswer(f"{place}: {'; '.join(problems)}")
+    return answer
 
 
 def _needed(question: Question) -> tuple[str, ...]:

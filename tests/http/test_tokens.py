@@ -131,3 +131,19 @@ async def test_a_state_of_somebody_else_is_refused(guarded):
 def test_a_verifier_needs_the_name_of_what_it_guards(server):
     with pytest.raises(ConfigError, match="resource="):
         server.asgi(verify_token=verify)
+
+
+async def test_a_tool_may_need_more_than_the_token_grants(server, make):
+    auth = BearerAuth(verify=verify, resource="https://api.example.com/mcp")
+
+    @server.tool
+    async def drop_table(context: Context) -> str:
+        auth.require(context.principal, ["admin"])
+        return "gone"
+
+    reply = await make(auth=auth).call("drop_table", headers=bearer("user-a"))
+
+    assert reply.code == 403
+    challenge = reply.header("www-authenticate") or ""
+    assert 'error="insufficient_scope"' in challenge
+    assert "admin" in challenge

@@ -21,6 +21,7 @@ from interlock.types import (
     ResourceLink,
     TextContent,
     ToolAnnotations,
+    UnknownContent,
 )
 
 OLDEST, SECOND, THIRD, LAST_LEGACY, MODERN = ALL
@@ -480,3 +481,18 @@ async def test_completing_what_is_not_there_is_refused(server: Server, connect, 
 
 def greet(name: str) -> str:
     return name
+
+
+@pytest.mark.parametrize("revision", [THIRD, LAST_LEGACY, MODERN])
+async def test_content_of_an_unknown_type_is_passed_on_as_it_came(server, asker, revision):
+    fields = {"type": "hologram", "data": "x", "depth": 3}
+
+    @server.tool
+    async def show() -> CallToolResult:
+        """Pass on what another server gave."""
+        block = UnknownContent(fields=fields)
+        return CallToolResult(content=[TextContent(text="look"), block])
+
+    result = await asker(revision, "tools/call", {"name": "show"})
+
+    assert result["content"] == [{"type": "text", "text": "look"}, fields]

@@ -36,6 +36,7 @@ from interlock.types import (
     ReadResourceResult,
     ResourceLink,
     TextContent,
+    UnknownContent,
 )
 
 # First revision of members of tools, resources, templates, prompts and their arguments.
@@ -105,12 +106,17 @@ class Encoder:
         """
         meta = result.meta
         if meta is None and result.content and revision in MODERN:
-            return b"%b,%b" % (self._complete, encode(result)[1:])  # what most calls are
+            body = encode(result)  # what most calls are
+            if _UNKNOWN in body:
+                body = _encode_whole(result)
+            return b"%b,%b" % (self._complete, body[1:])
         if meta is not None:
             result = replace(result, meta=None)
         if not is_modern(revision):
             result = _for_legacy(result, revision, wraps)
         body = encode(result)
+        if _UNKNOWN in body:
+            body = _encode_whole(result)
         if not result.content:
             body = b'{"content":[]' + (b"," + body[1:] if len(body) > 2 else b"}")
         return self.result(body, revision, meta)
@@ -243,3 +249,15 @@ def _block_for(block: Content, revision: str) -> Content:
 
 def _annotations_for(annotations: Annotations | None) -> Annotations | None:
     return None if annotations is None else replace(annotations, last_modified=None)
+
+
+# How msgspec writes a block of a type that we do not know; on the wire it is what it was.
+_UNKNOWN = b'{"type":"","fields":{'
+
+
+def _encode_whole(result: CallToolResult) -> bytes:
+    members = msgspec.to_builtins(result)
+    members["content"] = [
+        block.fields if isinstance(block, UnknownContent) else block for block in result.content
+    ]
+    return encode(members)

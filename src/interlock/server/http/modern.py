@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,13 +17,27 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from interlock import envelope, revisions
 from interlock.context import Context
 from interlock.envelope import Envelope, encode
-from interlock.errors import CapabilityError, InterlockError, ParseError, RemoteError, to_wire
+from interlock.errors import (
+    AuthError,
+    CapabilityError,
+    InterlockError,
+    ParseError,
+    RemoteError,
+    to_wire,
+)
 from interlock.protocol import Request
 from interlock.server import Server, eras
 from interlock.server.http import headers
 from interlock.server.http.exchange import Exchange
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.replies import ClientGone, Refusal, refuse, reply, reply_empty
+from interlock.server.http.replies import (
+    ClientGone,
+    Header,
+    Refusal,
+    refuse,
+    reply,
+    reply_empty,
+)
 from interlock.server.http.streams import Budget, Outlet, event, gone
 from interlock.types import JsonObject, RequestId
 
@@ -157,7 +172,11 @@ class Modern:
             _log.exception("answering %s failed", request.method)
         code, text, data = to_wire(error)
         status = 400 if isinstance(error, ParseError) else _STATUS.get(code, 200)
-        await call.finish(status, envelope.error(request.id, code, text, data))
+        headers: list[Header] = []
+        if isinstance(error, AuthError):  # a tool needs more than the token grants
+            status = error.status
+            headers = [(b"www-authenticate", error.challenge.encode())] if error.challenge else []
+        await call.finish(status, envelope.error(request.id, code, text, data), headers)
 
     def _context(
         self, request: Request, params: Params, stated: eras.Stated | None, call: ModernCall
@@ -317,7 +336,7 @@ class ModernCall:
         if self._outlet is not None and self._outlet.was_cut:
             self._end()  # nobody reads, so nobody waits
 
-    async def finish(self, status: int, body: bytes) -> None:
+    async def finish(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
         """Send the answer, in whichever form the reply has begun."""
         if self._outlet is not None:
             self._outlet.put(event(body))
@@ -326,7 +345,7 @@ class ModernCall:
             self._stream()
             await self.finish(status, body)
         else:
-            await reply(self.exchange.send, status, body, self.exchange.extra)
+            await reply(self.exchange.send, status, body, [*headers, *self.exchange.extra])
 
     async def leave(self) -> None:
         """End the stream, if there is one, and wait until it has been sent."""
