@@ -210,12 +210,15 @@ async def test_a_list_is_wrapped_for_clients_that_know_objects_only(
 @pytest.mark.parametrize("revision", ALL)
 @pytest.mark.parametrize("hint", [Hit, Hit | None, list[Hit], dict[str, Hit], int | None])
 async def test_list_and_call_agree_on_what_is_wrapped(server: Server, revision, hint):
-    value = {Hit: Hit("a", Hit("b")), Hit | None: Hit("a"), list[Hit]: [Hit("a", Hit("b"))]}
-
-    def function(): ...
+    values = {
+        Hit: Hit("a", Hit("b")),
+        Hit | None: Hit("a"),
+        list[Hit]: [Hit("a", Hit("b"))],
+        dict[str, Hit]: {"a": Hit("b")},
+    }
 
     def give():
-        return value.get(hint, {"a": Hit("b")} if hint == dict[str, Hit] else None)
+        return values.get(hint)
 
     give.__annotations__ = {"return": hint}
     server.tool(name="t")(give)

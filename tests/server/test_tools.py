@@ -312,13 +312,11 @@ def test_bytes_become_base64():
 async def test_a_structured_value_has_its_json_as_text_beside_it(
     server: Server, hint, value, structured, text
 ):
-    async def give(): ...
-
-    async def really() -> Any:
+    async def give():
         return value
 
-    really.__annotations__ = {"return": hint}
-    server.tool(name="give")(really)
+    give.__annotations__ = {"return": hint}
+    server.tool(give)
     async with Client.memory(server) as client:
         await client.list_tools()  # so that the client checks the result, too
         result = await client.call_tool("give")
