@@ -18,12 +18,12 @@ PACKAGE = Path(interlock.__file__).parent
 
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
-    errors messages types revisions names cache jsonc wording
-    envelope survey workload mismatch schema signature
+    errors messages types revisions names wording
+    envelope schema signature
     protocol transports connection
-    decoding listing subscriptions asks handshake client
-    forms context auth jwt server http
-    files variables section config trust member toolbox
+    client
+    forms context auth jwt server
+    config member toolbox
     store models agent
     cli
 """

@@ -401,7 +401,7 @@ async def test_other_lists_do_not_matter():
 async def test_a_list_is_renewed_when_its_time_is_over(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, ttl_ms: int, seconds: float
 ):
-    monkeypatch.setattr("interlock.cache.monotonic", clock)
+    monkeypatch.setattr("interlock.client.cache.monotonic", clock)
     server = served()
     server.answers["tools/list"] = {"tools": [], "ttlMs": ttl_ms}
     async with started(server) as member:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from interlock import config, names, schema
 from interlock.client import Client, ClientOptions
+from interlock.client.listing import Listing
 from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.connection import ProgressHandler
 from interlock.envelope import encode
@@ -31,7 +32,6 @@ from interlock.errors import (
     SchemaError,
     ServerUnavailable,
 )
-from interlock.listing import Listing
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult, Tool

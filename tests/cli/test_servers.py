@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from interlock import config, trust
+from interlock import config
 from interlock.cli import servers as servers_module
+from interlock.config import trust
 
 SECRET = "s3cr3t-value"
 

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from interlock import trust
+from interlock.config import trust
 
 BROKEN = {"command": "no-such-program"}
 

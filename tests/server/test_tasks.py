@@ -14,8 +14,9 @@ import pytest
 from msgspec import Raw
 
 from interlock import revisions
-from interlock.asks import Asks
 from interlock.client import Client
+from interlock.client.asks import Asks
+from interlock.client.handshake import meta
 from interlock.connection import Connection
 from interlock.context import Context, Principal, elicitation
 from interlock.envelope import encode
@@ -27,7 +28,6 @@ from interlock.errors import (
     ToolError,
     to_wire,
 )
-from interlock.handshake import meta
 from interlock.protocol import Notification, Protocol, Request
 from interlock.server import Server, tasks
 from interlock.server.task_store import MemoryTasks, Task

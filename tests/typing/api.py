@@ -18,8 +18,8 @@ from interlock import (
     ToolError,
 )
 from interlock.agent import AgentEvent, Done, ToolFinished, ToolStarted
+from interlock.client.listing import Listing
 from interlock.errors import RemoteError, RequestTimeout, ServerUnavailable
-from interlock.listing import Listing
 from interlock.member import Entry, ServerStatus
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ReasoningDelta, TextDelta

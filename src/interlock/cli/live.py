@@ -13,7 +13,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from interlock.agent import ToolFinished, ToolStarted
-from interlock.cli.screen import call_line, excerpt
+from interlock.cli.calls import call_line, excerpt
 from interlock.cli.terminal import is_terminal, safe, safe_line
 
 _REFRESHES = 10  # a second

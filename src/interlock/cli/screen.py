@@ -10,15 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from interlock.agent import AgentEvent, Done, ToolFinished, ToolStarted
+from interlock.cli.calls import LONGEST_ARGUMENTS, call_line
 from interlock.cli.terminal import is_rich, is_terminal, safe, safe_line, say, warn
-from interlock.envelope import encode
 from interlock.models import ReasoningDelta, TextDelta
 
-LONGEST_ARGUMENTS = 200  # characters
-LONGEST_EXCERPT = 6  # lines
 _NOTES = {
     "length": "the answer was cut off at the model's limit of tokens",
     "refusal": "the model refused to answer",
@@ -106,24 +104,6 @@ class Screen:
                     warn(_NOTES[event.stop_reason])
                 elif not event.message.content.strip():
                     say("(the model said nothing)")
-
-
-def call_line(address: str, arguments: dict[str, Any]) -> str:
-    """Write a call on one line, shortened."""
-    listed = ", ".join(f"{name}={encode(value).decode()}" for name, value in arguments.items())
-    return f"{safe_line(address)}({safe_line(listed, LONGEST_ARGUMENTS)})"
-
-
-def excerpt(text: str, width: int) -> list[str]:
-    """Return the first lines of a result, each at most `width` characters long."""
-    lines = [
-        safe(line) for line in text[: 100 * LONGEST_EXCERPT * width].splitlines() if line.strip()
-    ]
-    shown = [line[: width - 1] + "…" if len(line) > width else line for line in lines]
-    more = len(lines) - LONGEST_EXCERPT
-    if more > 0:
-        return [*shown[:LONGEST_EXCERPT], f"… {more} more lines"]
-    return shown
 
 
 class _PlainAnswer:

@@ -166,7 +166,7 @@ def trust(yes: bool) -> None:
       interlock servers trust
     """
     from interlock.config import load
-    from interlock.trust import PROJECT_FILE, fingerprint, grant, is_trusted, project_file
+    from interlock.config.trust import PROJECT_FILE, fingerprint, grant, is_trusted, project_file
 
     path = project_file()
     if path is None:

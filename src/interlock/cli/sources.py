@@ -42,7 +42,8 @@ def load(path: Path | None) -> Config:
     Raises:
         ConfigError: The file is missing or wrong.
     """
-    from interlock import config, trust
+    from interlock import config
+    from interlock.config import trust
 
     found = config.load(config.find(path))
     project = None

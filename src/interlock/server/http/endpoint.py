@@ -11,7 +11,7 @@ from interlock import envelope
 from interlock.errors import AuthError, ParseError
 from interlock.revisions import ALL, LEGACY, MODERN
 from interlock.server import Server
-from interlock.server.http import modern
+from interlock.server.http import headers, modern
 from interlock.server.http.exchange import Exchange, Patience
 from interlock.server.http.guard import Guard
 from interlock.server.http.legacy import Legacy
@@ -159,7 +159,7 @@ class Endpoint:
             return
         message = envelope.decode(body)
         try:
-            params = modern.params_of(message)
+            params = headers.params_of(message)
         except ParseError as error:
             refusal = Refusal(400, str(error), error.code)
             id = None if message.id is UNSET else message.id

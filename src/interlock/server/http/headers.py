@@ -11,16 +11,16 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from interlock.errors import SchemaError
-from interlock.revisions import HEADER_MISMATCH
+from interlock.envelope import Envelope
+from interlock.errors import ParseError, SchemaError
+from interlock.revisions import HEADER_MISMATCH, INVALID_PARAMS
 from interlock.server.http.replies import Refusal
 from interlock.types import JsonObject
 
 if TYPE_CHECKING:
     from interlock.server.http.exchange import Exchange
-    from interlock.server.http.modern import Params
 
 ANNOTATION = "x-mcp-header"
 MAX_INTEGER = 2**53 - 1
@@ -69,6 +69,33 @@ def decode_value(text: str) -> str:
 
 
 # Method and name
+
+
+class Params(Struct, gc=False):
+    """What the headers of a request repeat, and its metadata."""
+
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
+    name: Any = UNSET
+    uri: Any = UNSET
+    task_id: Any = field(name="taskId", default=UNSET)
+    arguments: Raw | UnsetType = UNSET
+
+
+_decode_params = msgspec.json.Decoder(Params).decode
+
+
+def params_of(message: Envelope) -> Params:
+    """Decode what the checks need.
+
+    Raises:
+        ParseError: `params` is not an object.
+    """
+    if message.params is UNSET:
+        return Params()
+    try:
+        return _decode_params(message.params)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"params: {error}", INVALID_PARAMS) from None
 
 
 def check(exchange: Exchange, method: str, params: Params, version: str) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw
 
 from interlock import envelope, revisions
 from interlock.context import Context
@@ -59,35 +58,10 @@ _NOTHING = eras.Stated("", {})
 _log = logging.getLogger("interlock.server.http")
 
 
-class Params(Struct, gc=False):
-    """What the headers of a request repeat, and its metadata."""
-
-    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
-    name: Any = UNSET
-    uri: Any = UNSET
-    task_id: Any = field(name="taskId", default=UNSET)
-    arguments: Raw | UnsetType = UNSET
-
-
-_decode_params = msgspec.json.Decoder(Params).decode
 _decode_object = msgspec.json.Decoder(JsonObject).decode
 
 
-def params_of(message: Envelope) -> Params:
-    """Decode what the checks need.
-
-    Raises:
-        ParseError: `params` is not an object.
-    """
-    if message.params is UNSET:
-        return Params()
-    try:
-        return _decode_params(message.params)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ParseError(f"params: {error}", revisions.INVALID_PARAMS) from None
-
-
-def stated_by(params: Params) -> eras.Stated | None:
+def stated_by(params: headers.Params) -> eras.Stated | None:
     """Read what a message states about itself; None when a modern one lacks something."""
     if params.meta is UNSET:
         return _NOTHING
@@ -105,7 +79,7 @@ def is_modern(stated: eras.Stated | None, exchange: Exchange) -> bool:
     return version is not None and version not in revisions.LEGACY
 
 
-def _meta_of(params: Params) -> JsonObject:
+def _meta_of(params: headers.Params) -> JsonObject:
     if params.meta is UNSET:
         return {}
     try:
@@ -136,7 +110,7 @@ class Modern:
         self,
         exchange: Exchange,
         message: Envelope,
-        params: Params,
+        params: headers.Params,
         stated: eras.Stated | None,
     ) -> None:
         """Answer one message.
@@ -179,7 +153,7 @@ class Modern:
         await call.finish(status, envelope.error(request.id, code, text, data), headers)
 
     def _context(
-        self, request: Request, params: Params, stated: eras.Stated | None, call: ModernCall
+        self, request: Request, params: headers.Params, stated: eras.Stated | None, call: ModernCall
     ) -> Context:
         """Check in the order that the specification's tests fix, and make the context."""
         exchange = call.exchange
@@ -366,7 +340,7 @@ class ModernCall:
         self._end()
 
 
-def _fault(exchange: Exchange, request: Request, params: Params) -> InterlockError:
+def _fault(exchange: Exchange, request: Request, params: headers.Params) -> InterlockError:
     """Find which of several faults the client is told."""
     meta = _meta_of(params)
     try:
@@ -381,7 +355,7 @@ def _fault(exchange: Exchange, request: Request, params: Params) -> InterlockErr
     raise AssertionError("there is a fault, or we would not look for one")
 
 
-def _check_notification(exchange: Exchange, params: Params) -> None:
+def _check_notification(exchange: Exchange, params: headers.Params) -> None:
     meta = _meta_of(params)
     version = meta.get(revisions.VERSION_KEY, exchange.header(b"mcp-protocol-version"))
     if version not in revisions.MODERN:

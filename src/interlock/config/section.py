@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from interlock.config.jsonc import Document, JsoncError, Place, write_place
 from interlock.errors import ConfigError
-from interlock.jsonc import Document, JsoncError, Place, write_place
 from interlock.wording import kind
 
 MAX_SECONDS = 86_400

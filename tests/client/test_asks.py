@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from interlock import asks
-from interlock.asks import ASKS_WINDOW, MAX_ASKS, Asks
-from interlock.client import Client
+from interlock.client import Client, asks
+from interlock.client.asks import ASKS_WINDOW, MAX_ASKS, Asks
 from interlock.errors import (
     CapabilityError,
     LocalProtocolError,
@@ -31,7 +30,7 @@ from interlock.types import (
     TextContent,
 )
 
-from .scripted_server import Json, ScriptedServer
+from ..scripted_server import Json, ScriptedServer
 
 ELICIT = "elicitation/create"
 SAMPLE = "sampling/createMessage"

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from interlock import revisions
-from interlock.asks import Asks
+from interlock.client.asks import Asks
+from interlock.client.decoding import decode
 from interlock.connection import Connection
-from interlock.decoding import decode
 from interlock.envelope import encode
 from interlock.errors import (
     ConnectionClosed,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock import files
+from interlock.config import files
 from interlock.errors import ConfigError
 
 
@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(path: Path) -> None:
 def test_two_processes_at_once_lose_nothing(path: Path) -> None:
     path.write_bytes(b"")
     code = (
-        "import sys; from pathlib import Path; from interlock import files\n"
+        "import sys; from pathlib import Path; from interlock.config import files\n"
         "path = Path(sys.argv[1])\n"
         "for _ in range(25):\n"
         "    files.edit(path, lambda: path.read_bytes() + sys.argv[2].encode())"

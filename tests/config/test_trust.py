@@ -4,7 +4,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from interlock import config, trust
+from interlock import config
+from interlock.config import trust
 from interlock.errors import ConfigError
 
 CONTENT = b'{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}'

@@ -17,11 +17,15 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from interlock import listing, revisions, schema
-from interlock.asks import Asks, Elicit, Sample
-from interlock.cache import Cache
+from interlock import revisions, schema
+from interlock.client import listing
+from interlock.client.asks import Asks, Elicit, Sample
+from interlock.client.cache import Cache
+from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
+from interlock.client.handshake import Agreement, Handshake, meta
+from interlock.client.listing import Kind, Listing
+from interlock.client.subscriptions import Subscriptions
 from interlock.connection import Connection, ProgressHandler
-from interlock.decoding import decode, decode_call, decode_prompt, decoder
 from interlock.envelope import encode
 from interlock.errors import (
     ConnectionClosed,
@@ -32,10 +36,7 @@ from interlock.errors import (
     SchemaError,
     to_wire,
 )
-from interlock.handshake import Agreement, Handshake, meta
-from interlock.listing import Kind, Listing
 from interlock.protocol import Notification, Protocol, Request
-from interlock.subscriptions import Subscriptions
 from interlock.transports import MAX_FRAME_BYTES, InProcessServer, Transport
 from interlock.transports.stdio import StdioTransport
 from interlock.types import (

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from interlock import section
+from interlock.config import section
+from interlock.config.section import Section
 from interlock.errors import ConfigError
-from interlock.section import Section
 
 Read = Callable[[Section], object]
 FILE = Path("f.json")

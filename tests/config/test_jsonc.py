@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.jsonc import Document, JsoncError, write_place
+from interlock.config.jsonc import Document, JsoncError, write_place
 
 COMMENTED = b"""{
   // first

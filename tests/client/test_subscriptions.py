@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from interlock import subscriptions
-from interlock.client import Client
+from interlock.client import Client, subscriptions
+from interlock.client.subscriptions import Subscriptions
 from interlock.errors import ConnectionClosed, RemoteError, RequestTimeout
-from interlock.subscriptions import Subscriptions
 from interlock.types import SubscriptionFilter
 
-from .scripted_server import MODERN, SUBSCRIPTION_KEY, Json, ScriptedServer
+from ..scripted_server import MODERN, SUBSCRIPTION_KEY, Json, ScriptedServer
 
 LISTEN = "subscriptions/listen"
 WANTED = SubscriptionFilter(tools_list_changed=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from interlock import config, files
-from interlock.config import Config
+from interlock import config
+from interlock.config import Config, files
 from interlock.errors import ConfigError
 
 PROJECT_FILE = ".mcp.json"

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from interlock import listing
-from interlock.client import Client
+from interlock.client import Client, listing
 from interlock.errors import (
     CapabilityError,
     ConnectionClosed,
@@ -35,7 +34,7 @@ from interlock.types import (
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 Evil = Callable[..., Client]
-SERVERS = Path(__file__).parent / "servers"
+SERVERS = Path(__file__).parent.parent / "servers"
 OLD = f"revision={NEWEST_LEGACY}"
 
 

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from interlock import cache
-from interlock.client import MAX_ROUNDS, Client
+from interlock.client import MAX_ROUNDS, Client, cache
 from interlock.errors import (
     CapabilityError,
     ConnectionClosed,
@@ -32,7 +31,7 @@ from interlock.types import (
     UnknownContent,
 )
 
-from .scripted_server import (
+from ..scripted_server import (
     LEGACY,
     MODERN,
     SUBSCRIPTION_KEY,

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock.decoding import decode
+from interlock.client.decoding import decode
 from interlock.envelope import encode
 from interlock.errors import RemoteProtocolError
 from interlock.types import ListPage, ListParams, Prompt, Resource, ResourceTemplate, Tool

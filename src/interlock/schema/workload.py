@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.errors import SchemaError
-from interlock.survey import MAX_JSON_DEPTH, Rule, Survey
+from interlock.schema.survey import MAX_JSON_DEPTH, Rule, Survey
 
 MAX_RULES_PER_VALUE = 100_000  # with all references followed
 MAX_REFERENCE_CHAIN = 100

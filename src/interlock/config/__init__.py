@@ -22,10 +22,10 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 from msgspec import Struct
 
-from interlock import files, section, variables
+from interlock.config import files, section, variables
+from interlock.config.jsonc import Document
+from interlock.config.section import Section
 from interlock.errors import ConfigError
-from interlock.jsonc import Document
-from interlock.section import Section
 
 VARIABLE = "INTERLOCK_MCP_CONFIG"
 MAX_SERVERS = 1_000

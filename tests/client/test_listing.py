@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from interlock import listing
+from interlock.client import listing
+from interlock.client.listing import Listing, collect
 from interlock.errors import RemoteError, RemoteProtocolError
-from interlock.listing import Listing, collect
 
-from .scripted_server import tool
+from ..scripted_server import tool
 
 Json = dict[str, Any]
 

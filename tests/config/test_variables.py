@@ -1,6 +1,6 @@
 import pytest
 
-from interlock import variables
+from interlock.config import variables
 from interlock.errors import ConfigError
 
 ENVIRON = {"KEY": "k", "EMPTY": "", "NESTED": "${KEY}"}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from interlock.decoding import decode, decode_call, decode_prompt, decoder
+from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
 from interlock.errors import RemoteProtocolError
 from interlock.types import (
     AudioContent,

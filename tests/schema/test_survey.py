@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from interlock.errors import SchemaError
-from interlock.survey import MAX_SCHEMA_DEPTH, Survey, measure
+from interlock.schema.survey import MAX_SCHEMA_DEPTH, Survey, measure
 
 
 def nested(depth: int, leaf: Any = 1) -> Any:

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from interlock import workload
 from interlock.errors import SchemaError
-from interlock.survey import Survey
+from interlock.schema import workload
+from interlock.schema.survey import Survey
 
 
 def doubling(keyword: str, steps: int) -> dict[str, Any]:

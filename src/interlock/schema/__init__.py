@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock import mismatch, wording, workload
+from interlock import wording
 from interlock.errors import SchemaError
-from interlock.survey import MAX_JSON_DEPTH, Survey, measure
-from interlock.workload import MAX_WORK
+from interlock.schema import mismatch, workload
+from interlock.schema.survey import MAX_JSON_DEPTH, Survey, measure
+from interlock.schema.workload import MAX_WORK
 
 if TYPE_CHECKING:
     import jsonschema_rs

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock import schema, survey
+from interlock import schema
 from interlock.errors import SchemaError
+from interlock.schema import survey
 
 TIME = {
     "type": "object",

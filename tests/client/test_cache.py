@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from interlock import cache
-from interlock.cache import MAX_ENTRIES, MAX_TTL, Cache
+from interlock.client import cache
+from interlock.client.cache import MAX_ENTRIES, MAX_TTL, Cache
 
 
 class Clock:
