@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +17,9 @@ from interlock import Client
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SERVERS = sorted((ROOT / "examples").glob("*_server.py"))
-EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - set(SERVERS))
+OVER_HTTP = ROOT / "examples" / "protected_server.py"
+SERVERS = sorted(set((ROOT / "examples").glob("*_server.py")) - {OVER_HTTP})
+EXAMPLES = sorted({*(ROOT / "examples").glob("*.py")} - {*SERVERS, OVER_HTTP})
 _BLOCK = re.compile(r"<!-- (examples/\w+\.py) -->\n```python\n(.*?)```", re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
@@ -66,3 +69,21 @@ def test_an_example_runs(example: Path) -> None:
 async def test_a_server_among_the_examples_offers_its_tools(example: Path) -> None:
     async with Client.stdio(sys.executable, "-W", "error", str(example)) as client:
         assert await client.list_tools()
+
+
+async def test_the_protected_server_among_the_examples_lets_nobody_in_without_a_token() -> None:
+    app = runpy.run_path(str(OVER_HTTP))["app"]
+    sent: list[dict[str, Any]] = []
+    headers = [(b"host", b"127.0.0.1:8000"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await app({**scope, "client": ("127.0.0.1", 1), "root_path": ""}, receive, send)
+    await app.close()
+
+    assert sent[0]["status"] == 401

@@ -1,0 +1,56 @@
+"""A server over HTTP that knows who calls, with a tool that takes long.
+
+Run: NOTES_TOKEN=only-anna-knows-this python examples/protected_server.py
+"""
+
+import asyncio
+import os
+
+from interlock import Context, Server
+from interlock.auth import BearerAuth, static_tokens
+from interlock.context import Principal
+from interlock.server.methods import Handler
+
+ANNA = Principal("anna", scopes=frozenset({"notes:read"}))
+auth = BearerAuth(
+    verify=static_tokens({os.environ.get("NOTES_TOKEN", "only-anna-knows-this"): ANNA}),
+    resource="http://127.0.0.1:8000/mcp",
+    required_scopes=["notes:read"],
+)
+
+
+def named(handle: Handler) -> Handler:
+    """Say who asks for what."""
+
+    async def named_handle(request, context):
+        who = context.principal.id if context.principal else "somebody"
+        print(who, "asks for", request.method)
+        return await handle(request, context)
+
+    return named_handle
+
+
+server = Server("notes", version="1.0.0", middleware=[named])
+
+
+@server.tool
+async def delete(name: str, context: Context) -> str:
+    """Delete a note."""
+    if context.principal is not None:
+        auth.require(context.principal, ["notes:write"])
+    return f"{name} is gone"
+
+
+@server.tool(task=True)
+async def index(context: Context) -> str:
+    """Read all notes again. Takes its time."""
+    for done in range(10):
+        context.progress(done, 10, "reading")
+        await asyncio.sleep(0.1)
+    return "ready"
+
+
+app = server.asgi(auth=auth)
+
+if __name__ == "__main__":
+    server.run_http(port=8000, auth=auth)
