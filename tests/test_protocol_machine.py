@@ -205,7 +205,8 @@ class OneConnection(RuleBasedStateMachine):
             assert not self.closed
             sent = json.loads(frame)
             for each in sent if isinstance(sent, list) else [sent]:
-                if "method" not in each and "id" in each:
+                refused = "must not be part of a batch" in each.get("error", {}).get("message", "")
+                if "method" not in each and "id" in each and not refused:
                     self.answered[each["id"]] += 1
         # A refused request (too many, id in use) is never given; here there are never too many.
         assert all(self.answered[id] <= self.given[id] for id in self.answered)
