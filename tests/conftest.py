@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from interlock.client import Client
 from interlock.transports import process
 from interlock.transports.guardian import guardian, own_mark
 from interlock.transports.process import marked
+
+# The same examples every time: a test that fails now and then is no proof of anything. To look
+# for new ones: pytest --hypothesis-profile=default
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 EVIL = [sys.executable, "-I", "-S", str(Path(__file__).parent / "servers" / "evil.py")]
 
