@@ -107,10 +107,11 @@ class Connection:
         Raises:
             ConnectionClosed: The connection has ended.
         """
+        now = monotonic()
         id = self.protocol.request(
             method,
             params,
-            now=monotonic(),
+            now=now,
             timeout=timeout,
             hard_timeout=hard_timeout,
             progress=progress is not None,
@@ -119,8 +120,10 @@ class Connection:
         self._waiting[id] = future = self._loop.create_future()
         if progress is not None:
             self._progress[id] = progress
-        first = min(each for each in (timeout, hard_timeout, _NEVER) if each is not None)
-        if monotonic() + first < self._timer_at:
+        left = self._timer_at - now  # until the timer stands already
+        if (timeout is not None and timeout < left) or (
+            hard_timeout is not None and hard_timeout < left
+        ):
             self._arm()
         self.flush()
         return id, future

@@ -85,9 +85,12 @@ def decode(frame: bytes) -> Envelope:
         size += 6 + (len(str(id)) if type(id) is int else len(encode(id)))
     if envelope.method is not UNSET:
         size += 12 + len(envelope.method)
-    for key_size, raw in ((10, envelope.params), (10, envelope.result), (9, envelope.error)):
-        if raw is not UNSET:
-            size += key_size + memoryview(raw).nbytes
+    if envelope.params is not UNSET:
+        size += 10 + memoryview(envelope.params).nbytes
+    if envelope.result is not UNSET:
+        size += 10 + memoryview(envelope.result).nbytes
+    if envelope.error is not UNSET:
+        size += 9 + memoryview(envelope.error).nbytes
     if len(frame) != size:
         _refuse_ambiguous_keys(frame)
     return envelope
