@@ -108,7 +108,7 @@ def has(python: str, package: str) -> bool:
 
 def main(calls: int, rounds: int, peers: str) -> None:
     argvs = {
-        "bare ASGI": [sys.executable, str(HERE / "bare_asgi.py")],
+        "bare ASGI": [sys.executable, str(HERE / "bare_asgi_server.py")],
         "interlock": [sys.executable, str(HERE / "peers" / "interlock_server.py")],
     }
     for package in ("mcp", "fastmcp"):

@@ -1,6 +1,6 @@
 """The least that an HTTP server can do: read the body, send a fixed reply. A yardstick.
 
-Run: python benchmarks/bare_asgi.py PORT
+Run: python benchmarks/bare_asgi_server.py PORT
 """
 
 from __future__ import annotations
