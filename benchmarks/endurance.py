@@ -99,7 +99,7 @@ def slow_connections() -> None:
         for _ in range(100):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
-            time.sleep(0.1)
+            time.sleep(0.1)  # it starts
         p99(port, 1_000)
         alone, beside = [], []
         for _ in range(3):
@@ -107,7 +107,7 @@ def slow_connections() -> None:
             stop = threading.Event()
             dripping = threading.Thread(target=drip, args=(port, stop))
             dripping.start()
-            time.sleep(0.5)
+            time.sleep(0.5)  # until all 200 are connected
             beside.append(p99(port, 3_000))
             stop.set()
             dripping.join()

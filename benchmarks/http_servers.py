@@ -48,7 +48,7 @@ class Bare:
             with contextlib.suppress(ConnectionRefusedError):
                 self.connect().close()
                 break
-            time.sleep(0.01)
+            time.sleep(0.01)  # it starts
         self.rate(64, 32)
 
     def connect(self) -> socket.socket:

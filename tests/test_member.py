@@ -17,6 +17,7 @@ from interlock.errors import (
     InvalidArguments,
     RemoteError,
     RequestTimeout,
+    ServerExited,
     ServerUnavailable,
 )
 from interlock.member import LIST_TTL, MAX_DESCRIPTION, MAX_HANGS, MAX_STARTS, REFRESH_PAUSE, Member
@@ -554,3 +555,26 @@ async def test_a_server_that_hangs_is_told_with_what_it_said_last():
         reason = toolbox.status["mute"].reason
 
     assert reason.endswith("it last said: cannot reach the database")
+
+
+LEAKY = """
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "tools/call":
+        sys.exit("bad key " + os.environ["KEY"])
+    tool = {"name": "x", "inputSchema": {"type": "object"}}
+    result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "tools": [tool]}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+async def test_what_a_server_repeats_when_it_dies_is_not_told_to_who_called():
+    server = StdioServer(
+        command=sys.executable, args=("-I", "-c", LEAKY), env={"KEY": "canary-env"}
+    )
+    async with Toolbox({"leaky": server}) as toolbox:
+        with pytest.raises(ServerExited, match=r"bad key \*\*\*") as caught:
+            await toolbox.call("leaky:x")
+
+    assert "canary" not in str(caught.value) + caught.value.stderr

@@ -30,6 +30,7 @@ from interlock.errors import (
     RemoteError,
     RequestTimeout,
     SchemaError,
+    ServerExited,
     ServerUnavailable,
 )
 from interlock.revisions import METHOD_NOT_FOUND
@@ -260,9 +261,13 @@ class Member:
         self._not_before = monotonic() + backoff
         self._become("down" if self.entries else "failed", reason)
 
-    def _become(self, state: State, reason: str) -> None:
+    def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:  # a server may repeat what it was given
-            reason = reason.replace(secret, "***")
+            text = text.replace(secret, "***")
+        return text
+
+    def _become(self, state: State, reason: str) -> None:
+        reason = self._without_secrets(reason)
         self._state, self._reason = state, reason
         stale = state != "ok"
         self.entries = tuple(replace(each, stale=stale) for each in self.entries)
@@ -367,6 +372,10 @@ class Member:
                 if self._hangs >= MAX_HANGS and client is self._client:
                     client.abort(f"no answer to {MAX_HANGS} calls in a row")
                 raise
+            except ServerExited as error:  # its text goes to the model
+                text = self._without_secrets(str(error))
+                stderr = self._without_secrets(error.stderr)
+                raise ServerExited(text, error.code, stderr) from None
         self._hangs = 0
         return result
 

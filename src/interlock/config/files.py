@@ -68,7 +68,7 @@ def _locked(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise ConfigError(f"another process keeps {folder} locked") from None
-                time.sleep(0.01)
+                time.sleep(0.01)  # flock waits without end, or not at all
         yield
     finally:
         os.close(descriptor)
