@@ -150,7 +150,7 @@ class _Link:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def frames_received(self, frames: list[bytes]) -> None:
+    def frames_received(self, frames: list[bytes], request: object = None) -> None:
         for frame in frames:
             message = json.loads(frame)
             self._server.take(message)

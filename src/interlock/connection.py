@@ -131,8 +131,10 @@ class Connection:
     def forget(self, id: RequestId) -> None:
         """Stop waiting for request `id`; the peer is told if it has not answered yet."""
         self._progress.pop(id, None)
-        if self._waiting.pop(id, None) is not None and self.protocol.cancel(id):
-            self.flush()
+        if self._waiting.pop(id, None) is not None:
+            self.transport.forget(id)
+            if self.protocol.cancel(id):
+                self.flush()
 
     async def request(
         self,
@@ -186,12 +188,12 @@ class Connection:
 
     # Receiving
 
-    def frames_received(self, frames: list[bytes]) -> None:
+    def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
         """Take what the transport brings."""
         now = monotonic()
         receive = self.protocol.receive
         for frame in frames:
-            for event in receive(frame, now=now):
+            for event in receive(frame, now=now, request=request):
                 if isinstance(event, Request):
                     task = self._loop.create_task(self._on_request(event), name=repr(event.id))
                     self._handlers.add(task)
@@ -228,6 +230,12 @@ class Connection:
             if task.get_name() == repr(id):
                 task.cancel()
 
+    def request_failed(self, id: RequestId, error: InterlockError) -> None:
+        """Take from the transport that this request gets no answer."""
+        failure = self.protocol.fail(id, error)
+        if failure is not None:
+            self._fail(failure)
+
     def _fail(self, failure: Failure) -> None:
         future = self._waiting.pop(failure.id, None)
         if future is not None and not future.done():
@@ -246,6 +254,7 @@ class Connection:
     def _expire(self) -> None:
         for failure in self.protocol.expire(now=monotonic()):
             self._fail(failure)
+            self.transport.forget(failure.id)
         self.flush()
         self._arm()
 

@@ -10,7 +10,12 @@ The class says whose fault it is, and where a builtin fits it is that builtin to
     ├── RemoteError                 the peer answered with a JSON-RPC error
     ├── RequestTimeout              no answer in time                (TimeoutError)
     ├── ConnectionClosed            the connection ended             (ConnectionError)
-    │   └── ServerExited            ... because the process ended
+    │   ├── ServerExited            ... because the process ended
+    │   ├── Unreachable             ... or never began: name, network, TLS
+    │   ├── StreamEnded             ... in the middle of an answer
+    │   └── SessionExpired          ... as the server has forgotten the session
+    ├── HttpError                   an HTTP answer that is no answer of MCP
+    │   └── RedirectRefused         it leads elsewhere
     ├── SpawnError                  a server program cannot be started (OSError)
     ├── RevisionError               no protocol revision in common
     ├── CapabilityError             the peer does not offer this feature
@@ -19,6 +24,8 @@ The class says whose fault it is, and where a builtin fits it is that builtin to
     ├── AuthError                   an HTTP request is not let in
     │   ├── AuthRequired            no bearer token, or not a good one
     │   ├── InsufficientScope       the token does not go far enough
+    │   ├── LoginRequired           a person must log in first
+    │   │   └── LoginExpired        ... again
     │   └── AuthUnavailable         tokens cannot be verified now
     ├── ConfigError                 a configuration file is wrong    (ValueError)
     ├── SchemaError                 a JSON Schema we refuse to use   (ValueError)
@@ -93,13 +100,15 @@ class RemoteError(InterlockError):
         code: JSON-RPC error code, such as -32602.
         message: The peer's words.
         data: The peer's details, any JSON value, or None.
+        status: HTTP status that came with it; 0 where there is no HTTP, or it was 200.
     """
 
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
+    def __init__(self, code: int, message: str, data: Any = None, status: int = 0) -> None:
         super().__init__(f"{message} ({code})")
         self.code = code
         self.message = message
         self.data = data
+        self.status = status
 
 
 class RequestTimeout(InterlockError, TimeoutError):
@@ -122,6 +131,36 @@ class ServerExited(ConnectionClosed):
         super().__init__(message)
         self.code = code
         self.stderr = stderr
+
+
+class Unreachable(ConnectionClosed):
+    """The server cannot be reached: no such name, no connection, no TLS. Nothing was sent."""
+
+
+class StreamEnded(ConnectionClosed):
+    """An HTTP answer was cut off, or ended without the result. The call may have had its effect."""
+
+
+class SessionExpired(ConnectionClosed):
+    """A legacy server does not know the session any more, so it did not take the request."""
+
+
+class HttpError(InterlockError):
+    """An HTTP answer that is no answer of MCP: an error status, HTML, an empty body.
+
+    Attributes:
+        status: HTTP status.
+        retry_after: Seconds after which the server wants to be asked again; None if not said.
+    """
+
+    def __init__(self, message: str, status: int, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class RedirectRefused(HttpError):
+    """The server sends the request elsewhere, and credentials do not go there."""
 
 
 class SpawnError(InterlockError, OSError):
@@ -197,12 +236,15 @@ class AuthError(InterlockError):
     Attributes:
         status: HTTP status of the answer.
         challenge: Value of its `WWW-Authenticate` header; "" for none.
+        token_used: The access token that was refused, on the client's side. A secret: it is
+            for comparing only.
     """
 
     def __init__(self, message: str, status: int = 401, challenge: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.challenge = challenge
+        self.token_used = ""
 
 
 class AuthRequired(AuthError):
@@ -215,6 +257,14 @@ class InsufficientScope(AuthError):
     def __init__(self, scopes: tuple[str, ...], challenge: str = "") -> None:
         super().__init__(f"the token needs the scopes {' '.join(scopes)}", 403, challenge)
         self.scopes = scopes
+
+
+class LoginRequired(AuthError):
+    """A person must log in: there is no token, and nobody to ask."""
+
+
+class LoginExpired(LoginRequired):
+    """There was a token, and it cannot be renewed."""
 
 
 class AuthUnavailable(AuthError):

@@ -263,11 +263,24 @@ class Protocol:
 
     # Receiving
 
-    def receive(self, frame: bytes, *, now: float, batch: _Batch | None = None) -> list[Event]:
+    def receive(
+        self,
+        frame: bytes,
+        *,
+        now: float,
+        request: RequestId | None = None,
+        batch: _Batch | None = None,
+    ) -> list[Event]:
         """Take one frame (without its newline) and return what it means.
 
         Nothing that a peer sends raises: what is not acceptable is counted in `dropped`, and
         fails the request that it answers, if that can be told.
+
+        Args:
+            frame: One message.
+            now: Monotonic clock, seconds.
+            request: The only request of ours that it may answer; None for any.
+            batch: What the message is a part of.
         """
         if self.closed is not None:
             return []
@@ -276,8 +289,12 @@ class Protocol:
         try:
             message = envelope.decode(frame)
         except ParseError as error:
-            return self._receive_garbage(envelope.id_of(frame), error, now, batch)
+            answered = envelope.id_of(frame) if request is None else request
+            return self._receive_garbage(answered, error, now, batch)
         if message.method is UNSET:
+            if request is not None and not _is_same(message.id, request):
+                self.dropped["answer to another request"] += 1
+                return []
             return self._receive_response(message)
         id, method = message.id, message.method
         params = _EMPTY if message.params is UNSET else message.params
@@ -331,6 +348,10 @@ class Protocol:
             self.dropped["malformed response"] += 1
             return [Failure(id, RemoteProtocolError(f"malformed error in response: {reason}"))]
         return [Failure(id, RemoteError(decoded.code, decoded.message, decoded.data))]
+
+    def fail(self, id: RequestId, error: InterlockError) -> Failure | None:
+        """End our request `id`, which nothing answers any more; None when it has ended."""
+        return None if self._pending.pop(id, None) is None else Failure(id, error)
 
     def _receive_notification(self, method: str, params: Raw, now: float) -> list[Event]:
         if method == "notifications/progress":
@@ -433,6 +454,10 @@ class Protocol:
     def running(self) -> int:
         """How many of the peer's requests have not been answered."""
         return len(self._running)
+
+
+def _is_same(one: object, other: RequestId) -> bool:
+    return type(one) is type(other) and one == other
 
 
 _UNKNOWN = _Batch()

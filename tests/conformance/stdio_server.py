@@ -28,6 +28,7 @@ from interlock.types import (
     ElicitParams,
     ElicitResult,
     PromptReference,
+    RequestId,
     ResourceTemplateReference,
     TextContent,
 )
@@ -66,10 +67,14 @@ class Tap:
         self._receiver = receiver
         await self._inner.open(self)
 
-    def frames_received(self, frames: list[bytes]) -> None:
+    def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
         """Note what the server says."""
         self._lines += [Line("server", frame.decode()) for frame in frames]
-        self._receiver.frames_received(frames)
+        self._receiver.frames_received(frames, request)
+
+    def request_failed(self, id: RequestId, error: InterlockError) -> None:
+        """Pass it on."""
+        self._receiver.request_failed(id, error)
 
     def connection_lost(self, error: InterlockError) -> None:
         """Pass it on."""
@@ -79,6 +84,10 @@ class Tap:
         """Note what the client says."""
         self._lines += [Line("client", frame.decode()) for frame in frames]
         self._inner.send(frames)
+
+    def forget(self, id: RequestId) -> None:
+        """Pass it on."""
+        self._inner.forget(id)
 
     def last_words(self) -> str:
         """Pass it on."""

@@ -28,7 +28,7 @@ class Peer:
         self._transport = transport
         self._asked = 0
 
-    def frames_received(self, frames: list[bytes]) -> None:
+    def frames_received(self, frames: list[bytes], request: object = None) -> None:
         for frame in frames:
             message = json.loads(frame)
             if message.get("method") == "server/discover":

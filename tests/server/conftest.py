@@ -25,7 +25,7 @@ class Wire:
         self.lost: InterlockError | None = None
         self._last_id = 0
 
-    def frames_received(self, frames: list[bytes]) -> None:
+    def frames_received(self, frames: list[bytes], request: object = None) -> None:
         for frame in frames:
             self.received.put_nowait(json.loads(frame))
 

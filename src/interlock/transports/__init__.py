@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from interlock.errors import InterlockError
+from interlock.types import RequestId
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
@@ -12,8 +13,18 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 class Receiver(Protocol):
     """Who is told what a transport brings. Called from the event loop, must not block."""
 
-    def frames_received(self, frames: list[bytes]) -> None:
-        """Take frames in the order in which the peer sent them."""
+    def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
+        """Take frames in the order in which the peer sent them.
+
+        Args:
+            frames: One message each.
+            request: The only request of ours that they may answer, where the transport ties
+                an answer to its request, as HTTP does; None for any.
+        """
+        ...
+
+    def request_failed(self, id: RequestId, error: InterlockError) -> None:
+        """Learn that nothing answers request `id` any more, if nothing has yet."""
         ...
 
     def connection_lost(self, error: InterlockError) -> None:
@@ -34,6 +45,10 @@ class Transport(Protocol):
 
     def send(self, frames: list[bytes]) -> None:
         """Send frames in this order. Never blocks; after the end they are dropped."""
+        ...
+
+    def forget(self, id: RequestId) -> None:
+        """Learn that nobody waits for the answer to request `id` any more."""
         ...
 
     def last_words(self) -> str:

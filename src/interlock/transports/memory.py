@@ -6,6 +6,7 @@ import asyncio
 
 from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge
 from interlock.transports import MAX_FRAME_BYTES, Receiver
+from interlock.types import RequestId
 
 
 class MemoryTransport:
@@ -41,6 +42,9 @@ class MemoryTransport:
         """Hand the frames to the other end."""
         if not self._closed:
             asyncio.get_running_loop().call_soon(self._other._deliver, frames)
+
+    def forget(self, id: RequestId) -> None:
+        """Nothing: the answer comes where all answers come."""
 
     def last_words(self) -> str:
         """Nothing: there is only the protocol."""

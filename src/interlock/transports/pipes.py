@@ -17,6 +17,7 @@ from collections import deque
 from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge
 from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter
+from interlock.types import RequestId
 
 # What may wait to be written to a client that does not read.
 MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
@@ -151,6 +152,9 @@ class PipeTransport:
         self._loop.call_soon(self.abort, error)
 
     # Closing
+
+    def forget(self, id: RequestId) -> None:
+        """Nothing: the answer comes where all answers come."""
 
     def last_words(self) -> str:
         """Nothing: there is only the protocol."""

@@ -16,6 +16,7 @@ from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge, 
 from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter
 from interlock.transports.process import Process
+from interlock.types import RequestId
 
 # What a server gets of our environment; everything else must be configured.
 INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ")
@@ -177,6 +178,9 @@ class StdioTransport:
         self._unsent_size = 0
 
     # Closing
+
+    def forget(self, id: RequestId) -> None:
+        """Nothing: the answer comes where all answers come."""
 
     def last_words(self) -> str:
         """The last line of its stderr."""
