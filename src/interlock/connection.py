@@ -230,6 +230,10 @@ class Connection:
             if task.get_name() == repr(id):
                 task.cancel()
 
+    def awaits(self, id: RequestId) -> bool:
+        """Whether our request `id` has not ended."""
+        return self.protocol.is_pending(id)
+
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
         """Take from the transport that this request gets no answer."""
         failure = self.protocol.fail(id, error)

@@ -445,6 +445,10 @@ class Protocol:
         self.outbox.clear()
         return failures
 
+    def is_pending(self, id: RequestId) -> bool:
+        """Whether our request `id` has not ended."""
+        return id in self._pending
+
     @property
     def pending(self) -> int:
         """How many of our requests have not ended."""

@@ -72,6 +72,10 @@ class Tap:
         self._lines += [Line("server", frame.decode()) for frame in frames]
         self._receiver.frames_received(frames, request)
 
+    def awaits(self, id: RequestId) -> bool:
+        """Pass it on."""
+        return self._receiver.awaits(id)
+
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
         """Pass it on."""
         self._receiver.request_failed(id, error)

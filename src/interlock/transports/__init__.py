@@ -23,6 +23,10 @@ class Receiver(Protocol):
         """
         ...
 
+    def awaits(self, id: RequestId) -> bool:
+        """Whether request `id` has not been answered yet."""
+        ...
+
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
         """Learn that nothing answers request `id` any more, if nothing has yet."""
         ...

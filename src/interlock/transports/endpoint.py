@@ -1,0 +1,388 @@
+"""One URL of a server: requests to it with its headers, and errors that say what went wrong.
+
+Rules:
+
+1. Credentials go to this URL's origin only. A redirect inside it is followed once, for the
+   methods that keep theirs (307, 308); any other is refused.
+2. Bodies and events are bounded as they are unpacked, not as they arrive.
+3. An error names the server by host and path. Query, user and headers are not in it.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Protocol
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from interlock.errors import (
+    AuthError,
+    AuthRequired,
+    ConfigError,
+    HttpError,
+    InterlockError,
+    MessageTooLarge,
+    RedirectRefused,
+    RemoteError,
+    StreamEnded,
+    Unreachable,
+)
+from interlock.inflate import Inflater
+from interlock.sse import ServerSentEvent, SseParser
+from interlock.transports.pool import HttpPool
+from interlock.types import ErrorObject
+
+MAX_ERROR_BODY = 64 * 1024
+MAX_RETRY_AFTER = 3600.0  # seconds; more is not waited for anyway
+_FOLLOWED = (307, 308)
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+# These say what a message is; a user's own would contradict the message.
+_OURS = frozenset(
+    "accept accept-encoding content-type content-length host connection transfer-encoding "
+    "last-event-id mcp-protocol-version mcp-session-id mcp-method mcp-name".split()
+)
+
+
+class Authorization(Protocol):
+    """Where the access token of a server comes from."""
+
+    @property
+    def token(self) -> str:
+        """The token to send now; "" when there is none, or it has expired."""
+        ...
+
+    async def fresh(self) -> str:
+        """Give a token, renewing one that has expired; "" when that needs a person."""
+        ...
+
+    async def answer(self, error: AuthError) -> None:
+        """Get a better token than `error.token_used`, which the server has refused.
+
+        Raises:
+            AuthError: There is none to be had; `LoginRequired` when a person could get one.
+        """
+        ...
+
+
+class _ErrorBody(Struct):
+    error: ErrorObject
+
+
+class Endpoint:
+    """A URL to which messages are posted, and from which streams are read.
+
+    Args:
+        url: http or https, without user and fragment.
+        pool: Its connections.
+        headers: For every request, such as an API key.
+        authorization: Where the bearer token comes from.
+        max_bytes: Longest message accepted.
+
+    Raises:
+        ConfigError: A URL or header that cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        pool: HttpPool,
+        headers: Mapping[str, str] | None,
+        authorization: Authorization | None,
+        max_bytes: int,
+    ) -> None:
+        self.url = url
+        self.shown = _check_url(url)
+        self.max_bytes = max_bytes
+        self._pool = pool
+        self._authorization = authorization
+        self._proxy = pool.proxy(url)
+        self._headers = {
+            "User-Agent": "interlock",
+            "Accept-Encoding": "gzip, deflate",
+            **_check_headers(headers or {}),
+        }
+
+    def sibling(self, url: str) -> Endpoint:
+        """Make an endpoint of another URL of this origin, with the same credentials."""
+        other = object.__new__(Endpoint)
+        vars(other).update(vars(self))
+        other.url, other.shown = url, _check_url(url)
+        return other
+
+    # Requests
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request; inside, read its answer. What fails in there raises our errors.
+
+        Raises:
+            Unreachable: It was not sent.
+            StreamEnded: The answer was cut off.
+            RedirectRefused: To elsewhere, or a second one.
+        """
+        sent = {**self._headers, **headers}
+        if self._authorization is not None:
+            token = self._authorization.token or await self._authorization.fresh()
+            if token:
+                sent["Authorization"] = f"Bearer {token}"
+        try:
+            response = await self._send(method, sent, body)
+            try:
+                if 300 <= response.status < 400:
+                    self.url = self._target(response)
+                    response.release()
+                    response = await self._send(method, sent, body)
+                    if 300 <= response.status < 400:
+                        raise RedirectRefused(
+                            f"{self.shown} redirects once more", response.status
+                        )
+                yield response
+            finally:
+                response.release()  # closes it, unless it was read to its end
+        except aiohttp.ClientConnectorError as error:
+            raise Unreachable(f"{self.shown} cannot be reached: {_cause(error)}") from None
+        except aiohttp.ConnectionTimeoutError:
+            raise Unreachable(f"{self.shown} cannot be reached: no answer to connecting") from None
+        except aiohttp.ClientProxyConnectionError as error:
+            raise Unreachable(
+                f"{self.shown} cannot be reached by its proxy: {_cause(error)}"
+            ) from None
+        except aiohttp.ClientHttpProxyError as error:
+            raise Unreachable(f"the proxy refused {self.shown}: {error.status}") from None
+        except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError) as error:
+            raise StreamEnded(f"{self.shown}: {_cut(error)}") from None
+
+    async def _send(
+        self, method: str, headers: Mapping[str, str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        return await self._pool.session.request(
+            method,
+            self.url,
+            data=body,
+            headers=headers,
+            proxy=self._proxy,
+            allow_redirects=False,
+        )
+
+    def _target(self, response: aiohttp.ClientResponse) -> str:
+        status = response.status
+        target = urljoin(self.url, response.headers.get("Location", ""))
+        if origin(target) != origin(self.url):
+            raise RedirectRefused(
+                f"{self.shown} redirects to {origin(target)}, where credentials do not go: "
+                "use that URL if it is meant",
+                status,
+            )
+        if status not in _FOLLOWED:
+            raise RedirectRefused(
+                f"{self.shown} redirects with {status}, which does not keep the request: "
+                f"use {_shown(target)} if it is meant",
+                status,
+            )
+        return target
+
+    # Answers
+
+    async def body(self, response: aiohttp.ClientResponse, limit: int = 0) -> bytes:
+        """Read a whole body, unpacked.
+
+        Raises:
+            MessageTooLarge: Over `limit` bytes; `max_bytes` when 0.
+        """
+        limit = limit or self.max_bytes
+        encoding = response.headers.get("Content-Encoding", "")
+        length = response.content_length
+        if length is not None and length > limit:
+            raise self._too_large(limit)
+        if not encoding and length is not None:
+            return await response.read()
+        read, pieces = 0, []
+        async for piece in self._pieces(response, limit):
+            read += len(piece)
+            if read > limit:
+                raise self._too_large(limit)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def events(
+        self, response: aiohttp.ClientResponse, parser: SseParser
+    ) -> AsyncGenerator[ServerSentEvent, None]:
+        """Read a stream of events until it ends."""
+        async for piece in self._pieces(response, None):
+            for event in parser.feed(piece):
+                yield event
+
+    async def _pieces(
+        self, response: aiohttp.ClientResponse, limit: int | None
+    ) -> AsyncGenerator[bytes, None]:
+        encoding = response.headers.get("Content-Encoding", "")
+        inflater = Inflater(encoding, limit, self.shown) if encoding else None
+        while chunk := await response.content.readany():
+            if inflater is None:
+                yield chunk
+            else:
+                for piece in inflater.feed(chunk):
+                    yield piece
+        if inflater is not None:
+            inflater.finish()
+
+    def _too_large(self, limit: int) -> MessageTooLarge:
+        return MessageTooLarge(
+            f"{self.shown} sends a message of over {limit / 2**20:g} MiB, which is the limit"
+        )
+
+    async def refusal(self, response: aiohttp.ClientResponse) -> InterlockError:
+        """Say why an answer is none, by its status, headers and what stands in its body."""
+        status = response.status
+        if status in (401, 403):
+            return self._not_let_in(response)
+        told = None
+        try:
+            told = _error_in(await self.body(response, MAX_ERROR_BODY))
+        except InterlockError:
+            pass  # the status says enough
+        if told is not None and status < 500 and status != 429:
+            return RemoteError(told.code, told.message, told.data, status)
+        words = f"{self.shown} answered {status} {_phrase(status)}".rstrip()
+        if told is not None:
+            words += f": {told.message[:200]}"
+        after = _retry_after(response.headers.get("Retry-After", ""))
+        if after is not None:
+            words += f"; it may be asked again in {after:g} s"
+        return HttpError(words, status, after)
+
+    def _not_let_in(self, response: aiohttp.ClientResponse) -> AuthError:
+        challenge = ", ".join(response.headers.getall("WWW-Authenticate", ()))
+        error: AuthError
+        if response.status == 401:
+            error = AuthRequired(f"{self.shown} wants to know who asks (401)", 401, challenge)
+        else:
+            error = _forbidden(self.shown, challenge)
+        used = response.request_info.headers.get("Authorization", "")
+        error.token_used = used.removeprefix("Bearer ")
+        return error
+
+
+def _forbidden(shown: str, challenge: str) -> AuthError:
+    from interlock.errors import InsufficientScope
+    from interlock.oauth.challenge import parse_challenges
+
+    for each in parse_challenges(challenge):
+        if each.scheme == "bearer" and each.params.get("error") == "insufficient_scope":
+            return InsufficientScope(tuple(each.params.get("scope", "").split()), challenge)
+    return AuthError(f"{shown} refuses this (403)", 403, challenge)
+
+
+def is_json(response: aiohttp.ClientResponse) -> bool:
+    """Whether a response has one message in its body."""
+    return _media_type(response) == "application/json"
+
+
+def is_stream(response: aiohttp.ClientResponse) -> bool:
+    """Whether a response is a stream of events."""
+    return _media_type(response) == "text/event-stream"
+
+
+def _media_type(response: aiohttp.ClientResponse) -> str:
+    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def origin(url: str) -> str:
+    """Give scheme, host and port, as far as there are any: "https://host:443"."""
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    return f"{parts.scheme}://{parts.hostname or ''}:{port}"
+
+
+def _shown(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _check_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # a port that is none raises
+    except ValueError:
+        raise ConfigError("the server's URL cannot be read: check its host and port") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError(f"{_shown(url)!r} is no URL of a server: http:// or https:// and a host")
+    if "@" in parts.netloc:
+        raise ConfigError(f"the URL of {host} has a user in it: give credentials as headers")
+    if parts.fragment:
+        raise ConfigError(f"the URL of {host} has a fragment (#…), which no server gets to see")
+    return _shown(url)
+
+
+def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ConfigError(f"{name!r} is no name of an HTTP header")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ConfigError(f"header {name} has a character that no header can carry")
+        if name.lower() in _OURS or name.lower().startswith("mcp-param-"):
+            raise ConfigError(f"header {name} is set by the client itself: leave it out")
+    return headers
+
+
+def _error_in(body: bytes) -> ErrorObject | None:
+    try:
+        return msgspec.json.decode(body, type=_ErrorBody).error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def _retry_after(value: str) -> float | None:
+    """Read a number of seconds or a date."""
+    value = value.strip()
+    if value.isdecimal() and value.isascii():
+        seconds = float(value[:10])
+    else:
+        try:
+            seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError):  # TypeError: a date without its zone
+            return None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
+
+
+def _cause(error: aiohttp.ClientConnectorError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its name has no address"
+    inner = getattr(error, "certificate_error", None) or error.os_error
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {inner.verify_message}"
+    if isinstance(inner, ssl.SSLError):
+        return f"no TLS: {inner.reason or type(inner).__name__}"
+    return inner.strerror or type(inner).__name__
+
+
+def _cut(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "closed the connection without an answer"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "cut its answer off"
+    if isinstance(error, aiohttp.ClientResponseError | aiohttp.http.HttpProcessingError):
+        return "its answer is not HTTP"
+    if isinstance(error, OSError) and error.strerror:
+        return f"the connection broke: {error.strerror}"
+    return f"the connection broke: {type(error).__name__}"

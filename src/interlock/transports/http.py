@@ -1,0 +1,329 @@
+"""Streamable HTTP: each message is a POST of its own, and its answer comes back on it.
+
+What a message is decides how it is sent: one that states a modern revision in `_meta` gets the
+headers of that revision and no session; any other belongs to a legacy session.
+
+Legacy only: the session id is learnt from the answer to `initialize`; a standing GET stream
+brings what the server says by itself; a stream that was cut is resumed by `Last-Event-ID`.
+
+Spec 2026-07-28 and 2025-11-25: basic/transports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from interlock.errors import (
+    ConnectionClosed,
+    HttpError,
+    InterlockError,
+    SessionExpired,
+    StreamEnded,
+    Unreachable,
+)
+from interlock.headers import NAMES, ToolHeaders, encode_value
+from interlock.sse import SseParser
+from interlock.transports import Receiver
+from interlock.transports.endpoint import Endpoint, is_json, is_stream
+from interlock.types import RequestId
+
+LISTEN_TIMEOUT = 2.0  # seconds that requests wait until the standing stream is there
+LAST_EVENTS_TIMEOUT = 1.0  # seconds for a stream to end after its answer
+DELETE_TIMEOUT = 2.0
+
+# Streams that end are asked for again after what the server says, else after these pauses, and
+# at most so often without any event in between.
+RETRY = 1.0
+LONGEST_RETRY = 30.0
+MAX_RESUMPTIONS = 5
+MAX_LISTENS = 10
+
+_BOTH = "application/json, text/event-stream"
+_log = logging.getLogger("interlock.client")
+
+
+class _Meta(Struct):
+    version: str = field(name="io.modelcontextprotocol/protocolVersion", default="")
+
+
+class _Params(Struct):
+    meta: _Meta = field(name="_meta", default_factory=_Meta)
+    name: Any = ""
+    uri: Any = ""
+    task_id: Any = field(name="taskId", default="")
+    arguments: Raw | UnsetType = UNSET
+
+
+_NO_PARAMS = _Params()
+
+
+class _Message(Struct):
+    """What a message of ours says about the way it has to be sent."""
+
+    id: RequestId | UnsetType = UNSET
+    method: str = ""  # "" for a response
+    params: _Params = _NO_PARAMS
+
+
+class _Initialized(Struct):
+    protocol_version: str = field(name="protocolVersion", default="")
+
+
+class _InitializeAnswer(Struct):
+    result: _Initialized
+
+
+_decode_message = msgspec.json.Decoder(_Message).decode
+_decode_initialized = msgspec.json.Decoder(_InitializeAnswer).decode
+
+
+class HttpTransport:
+    """One server of either era.
+
+    Args:
+        endpoint: Its URL.
+        tool_headers: Which arguments of its tools headers repeat.
+    """
+
+    def __init__(self, endpoint: Endpoint, tool_headers: ToolHeaders) -> None:
+        self._endpoint = endpoint
+        self._tool_headers = tool_headers
+        self._receiver: Receiver
+        self._loop: asyncio.AbstractEventLoop
+        self._posts: dict[RequestId, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lost = False
+        # Of a legacy session:
+        self._session = ""
+        self._revision = ""
+        self._gate: asyncio.Event | None = None  # opens when the session stands
+        self._listening: asyncio.Task[None] | None = None
+
+    async def open(self, receiver: Receiver) -> None:
+        """Begin; the first message will show whether there is a server."""
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+
+    # Sending
+
+    def send(self, frames: list[bytes]) -> None:
+        """Post each frame by itself; what comes of it is told to the receiver."""
+        if self._lost:
+            return
+        for frame in frames:
+            # A batch can only be one of responses: requests are never sent in batches.
+            message = _Message() if frame[:1] == b"[" else _decode_message(frame)
+            if message.id is UNSET and message.method and not self._revision:
+                continue  # modern servers are not notified: a cancelled request is closed
+            task = self._loop.create_task(self._post(message, frame))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            if message.method == "notifications/initialized":
+                self._gate = asyncio.Event()
+                self._listening = task
+            elif message.method and message.id is not UNSET:
+                self._posts[message.id] = task
+
+    def forget(self, id: RequestId) -> None:
+        """Close the request, which tells a modern server to stop."""
+        task = self._posts.pop(id, None)
+        if task is not None:
+            task.cancel()
+
+    async def _post(self, message: _Message, frame: bytes) -> None:
+        error: InterlockError
+        try:
+            if message.method == "notifications/initialized":
+                await self._begin_session(frame)
+                return
+            if self._gate is not None:
+                await self._gate.wait()
+            error = await self._exchange(message, frame)
+        except InterlockError as reason:
+            error = reason
+        except Exception as reason:
+            _log.exception("%s: sending %s failed", self._endpoint.shown, message.method)
+            error = ConnectionClosed(f"{self._endpoint.shown}: {type(reason).__name__}")
+        if message.method and message.id is not UNSET:
+            self._posts.pop(message.id, None)
+            self._receiver.request_failed(message.id, error)  # if nothing has answered it
+
+    async def _exchange(self, message: _Message, frame: bytes) -> InterlockError:
+        """Send a message and take the answer; return why there is none, if there is none."""
+        headers = self._headers(message)
+        async with self._endpoint.request("POST", headers, frame) as response:
+            if response.status == 404 and "Mcp-Session-Id" in headers:
+                return SessionExpired(f"{self._endpoint.shown} has forgotten the session")
+            if not 200 <= response.status < 300:
+                return await self._endpoint.refusal(response)
+            if not message.method or message.id is UNSET:
+                return ConnectionClosed("nothing answers a notification")  # nobody waits for it
+            if is_json(response):
+                body = await self._endpoint.body(response)
+                if message.method == "initialize":
+                    self._learn(response, body)
+                self._receiver.frames_received([body], message.id)
+                return self._no_answer(response, "its JSON is no answer to the request")
+            if is_stream(response):
+                parser = SseParser(self._endpoint.max_bytes)
+                error = await self._read_stream(message, response, parser)
+            else:
+                kind = response.headers.get("Content-Type", "")[:80] or "nothing"
+                return self._no_answer(response, f"it sent {kind} instead of JSON")
+        if self._revision and parser.last_id and self._receiver.awaits(message.id):
+            return await self._resume(message.id, parser)
+        return error
+
+    def _no_answer(self, response: aiohttp.ClientResponse, why: str) -> HttpError:
+        shown, status = self._endpoint.shown, response.status
+        return HttpError(f"{shown} answered {status}, but {why}", status)
+
+    def _headers(self, message: _Message) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Accept": _BOTH}
+        params = message.params
+        if params.meta.version:
+            method = message.method
+            headers["MCP-Protocol-Version"] = params.meta.version
+            headers["Mcp-Method"] = method
+            member = NAMES.get(method)
+            if member is not None:
+                headers["Mcp-Name"] = encode_value(str(getattr(params, member)))
+            if method == "tools/call" and params.arguments is not UNSET:
+                headers.update(self._tool_headers.of(params.name, params.arguments))
+        elif message.method != "initialize":
+            headers.update(self._session_headers())
+        return headers
+
+    def _session_headers(self) -> dict[str, str]:
+        headers = {"MCP-Protocol-Version": self._revision}
+        if self._session:
+            headers["Mcp-Session-Id"] = self._session
+        return headers
+
+    def _learn(self, response: aiohttp.ClientResponse, frame: bytes) -> None:
+        """Take session and revision from a successful answer to `initialize`, and from no other."""
+        with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            self._revision = _decode_initialized(frame).result.protocol_version
+            self._session = response.headers.get("Mcp-Session-Id", "")
+
+    # Streams
+
+    async def _read_stream(
+        self, message: _Message, response: aiohttp.ClientResponse, parser: SseParser
+    ) -> InterlockError:
+        assert message.id is not UNSET  # noqa: S101 - only requests have streams
+        try:
+            # When the answer is there the rest is only the end, but it lets the connection live.
+            async with asyncio.timeout(None) as rest:
+                async for event in self._endpoint.events(response, parser):
+                    if event.name != "message" or not event.data:
+                        continue
+                    if message.method == "initialize":
+                        self._learn(response, event.data)
+                    self._receiver.frames_received([event.data], message.id)
+                    if rest.when() is None and not self._receiver.awaits(message.id):
+                        rest.reschedule(self._loop.time() + LAST_EVENTS_TIMEOUT)
+        except TimeoutError:
+            pass  # a server that does not end its stream
+        except StreamEnded as error:
+            return error
+        return StreamEnded(f"{self._endpoint.shown} ended its answer before the result")
+
+    async def _resume(self, id: RequestId, parser: SseParser) -> InterlockError:
+        """Ask for the rest of a stream until the answer is there."""
+        error: InterlockError = StreamEnded(f"{self._endpoint.shown} does not go on with its answer")
+        pause, attempts = RETRY, 0
+        while attempts < MAX_RESUMPTIONS:
+            await asyncio.sleep(parser.retry or pause)
+            attempts, seen = attempts + 1, parser.last_id
+            try:
+                headers = {**self._session_headers(), "Accept": "text/event-stream"}
+                headers["Last-Event-ID"] = seen
+                async with self._endpoint.request("GET", headers) as response:
+                    if response.status != 200 or not is_stream(response):
+                        return await self._endpoint.refusal(response)
+                    async for event in self._endpoint.events(response, parser.resumed()):
+                        if event.data and event.name == "message":
+                            self._receiver.frames_received([event.data], id)
+                            if not self._receiver.awaits(id):
+                                return error
+            except (StreamEnded, Unreachable) as reason:
+                error = reason
+            if parser.last_id != seen:
+                attempts, pause = 0, RETRY
+            pause = min(2 * pause, LONGEST_RETRY)
+        return error
+
+    async def _begin_session(self, frame: bytes) -> None:
+        """Tell that we are ready, and open the standing stream before anything else is asked."""
+        assert self._gate is not None  # noqa: S101 - `send` makes it
+        try:
+            await self._exchange(_Message(method="notifications/initialized"), frame)
+            self._loop.call_later(LISTEN_TIMEOUT, self._gate.set)
+            await self._listen(self._gate)
+        except InterlockError as error:
+            _log.info("%s: no standing stream: %s", self._endpoint.shown, error)
+        finally:
+            self._gate.set()
+
+    async def _listen(self, gate: asyncio.Event) -> None:
+        parser = SseParser(self._endpoint.max_bytes)
+        pause, attempts = RETRY, 0
+        while attempts < MAX_LISTENS:
+            attempts, seen = attempts + 1, 0
+            try:
+                headers = {**self._session_headers(), "Accept": "text/event-stream"}
+                if parser.last_id:
+                    headers["Last-Event-ID"] = parser.last_id
+                async with self._endpoint.request("GET", headers) as response:
+                    gate.set()
+                    if response.status != 200 or not is_stream(response):
+                        if response.status < 500:
+                            return  # it has none
+                    else:
+                        async for event in self._endpoint.events(response, parser.resumed()):
+                            seen += 1
+                            if event.data and event.name == "message":
+                                self._receiver.frames_received([event.data])
+            except (StreamEnded, Unreachable) as error:
+                _log.debug("%s: standing stream: %s", self._endpoint.shown, error)
+            if seen:
+                attempts, pause = 0, RETRY
+            await asyncio.sleep(parser.retry or pause)
+            pause = min(2 * pause, LONGEST_RETRY)
+
+    # Ending
+
+    def last_words(self) -> str:
+        """Nothing: there is only the protocol."""
+        return ""
+
+    def abort(self, error: InterlockError) -> None:
+        """Close all requests and streams."""
+        if not self._lost:
+            self._stop()
+            self._receiver.connection_lost(error)
+
+    async def close(self) -> None:
+        """Close all requests and streams, and let a legacy server end the session."""
+        first = not self._lost
+        self._stop()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+        if first and self._session:
+            with suppress(InterlockError, TimeoutError):
+                async with asyncio.timeout(DELETE_TIMEOUT):
+                    async with self._endpoint.request("DELETE", self._session_headers()):
+                        pass
+
+    def _stop(self) -> None:
+        self._lost = True
+        for task in self._tasks:
+            task.cancel()

@@ -1,0 +1,103 @@
+"""Connections over HTTP, kept alive and shared by all servers of a program's toolbox."""
+
+from __future__ import annotations
+
+import asyncio
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+
+from interlock.errors import ConfigError
+
+# Of one server at once; who comes later waits. Each stream holds one.
+MAX_CONNECTIONS = 100
+# Common servers close an idle connection after 5 s. One that they close while a request is on
+# its way costs the request, so ours ends before.
+KEEP_ALIVE = 4.0  # seconds
+CONNECT_TIMEOUT = 10.0  # seconds, for name, network and TLS together
+NAMES_TTL = 30  # seconds that an address is remembered
+
+_NO_DEADLINE = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=CONNECT_TIMEOUT)
+
+
+class HttpPool:
+    """What many HTTP clients share. Made anywhere; used in one event loop; closed by its maker.
+
+    Proxies come from the environment (`HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`),
+    certificates from the system, or from `SSL_CERT_FILE` and `SSL_CERT_DIR`. Cookies are not
+    kept, redirects are not followed, and a `.netrc` is not read.
+
+    Attributes:
+        eras: What each URL was found to speak: "modern", "legacy" or "sse".
+    """
+
+    def __init__(self) -> None:
+        self.eras: dict[str, str] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._proxies: dict[str, str | None] = {}
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The session that all requests go through."""
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0,
+                    limit_per_host=MAX_CONNECTIONS,
+                    keepalive_timeout=KEEP_ALIVE,
+                    ttl_dns_cache=NAMES_TTL,
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=_NO_DEADLINE,  # each request has its own, in `Protocol`
+                auto_decompress=False,  # `Inflater` counts while it unpacks
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
+                read_bufsize=2**18,
+            )
+        return self._session
+
+    def proxy(self, url: str) -> str | None:
+        """Give the proxy for a URL, from the environment; None to go there directly.
+
+        Raises:
+            ConfigError: A proxy of a kind that cannot be used.
+        """
+        parts = urlsplit(url)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        if origin not in self._proxies:
+            self._proxies[origin] = _proxy_for(parts.scheme, parts.hostname or "", parts.netloc)
+        return self._proxies[origin]
+
+    async def close(self) -> None:
+        """Close all connections. Closing twice is fine."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+            await asyncio.sleep(0)  # the loop closes sockets in its next turn
+
+
+def _proxy_for(scheme: str, host: str, netloc: str) -> str | None:
+    if is_loopback(host) or proxy_bypass(netloc.rpartition("@")[2]):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if proxy is None:
+        return None
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
+    kind = urlsplit(proxy).scheme
+    if kind not in ("http", "https"):
+        raise ConfigError(
+            f"the proxy for {host} is of kind {kind!r}; http and https can be used: change "
+            f"{scheme.upper()}_PROXY, or name the host in NO_PROXY"
+        )
+    return proxy
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its name: no proxy can reach that."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,179 @@
+"""HTTP+SSE of 2024-11-05: one stream brings all that the server says, posts carry the rest.
+
+The stream is the session: when it ends, all ends.
+
+Spec 2024-11-05: basic/transports, "HTTP with SSE".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from urllib.parse import urljoin
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from interlock.errors import (
+    ConnectionClosed,
+    HttpError,
+    InterlockError,
+    RemoteProtocolError,
+    StreamEnded,
+)
+from interlock.sse import SseParser
+from interlock.transports import Receiver
+from interlock.transports.endpoint import Endpoint, is_stream, origin
+from interlock.types import RequestId
+
+_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+_log = logging.getLogger("interlock.client")
+
+
+class _Message(Struct):
+    id: RequestId | UnsetType = UNSET
+    method: str = ""
+
+
+_decode_message = msgspec.json.Decoder(_Message).decode
+
+
+class SseTransport:
+    """One server of the oldest kind.
+
+    Args:
+        endpoint: URL of its stream.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._messages: Endpoint  # where the server says that messages go
+        self._receiver: Receiver
+        self._stream: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None]
+        self._posts: dict[RequestId, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._initialized: asyncio.Task[None] | None = None
+        self._lost = False
+
+    async def open(self, receiver: Receiver) -> None:
+        """Open the stream and learn from it where to post.
+
+        Raises:
+            InterlockError: There is no such stream, or it leads elsewhere.
+        """
+        self._receiver = receiver
+        self._ready = asyncio.get_running_loop().create_future()
+        self._stream = asyncio.create_task(self._read())
+        try:
+            await self._ready
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _read(self) -> None:
+        error: InterlockError
+        try:
+            async with self._endpoint.request("GET", {"Accept": "text/event-stream"}) as response:
+                if response.status != 200:
+                    raise await self._endpoint.refusal(response)
+                if not is_stream(response):
+                    raise HttpError(f"{self._endpoint.shown} has no stream of events", 200)
+                parser = SseParser(self._endpoint.max_bytes)
+                async for event in self._endpoint.events(response, parser):
+                    if event.name == "endpoint" and not self._ready.done():
+                        self._messages = self._endpoint.sibling(self._target(event.data))
+                        self._ready.set_result(None)
+                    elif event.name == "message" and event.data and self._ready.done():
+                        self._receiver.frames_received([event.data])
+            error = StreamEnded(f"{self._endpoint.shown} ended the stream, and with it the session")
+        except InterlockError as reason:
+            error = reason
+        except Exception as reason:
+            _log.exception("%s: reading its stream failed", self._endpoint.shown)
+            error = ConnectionClosed(f"{self._endpoint.shown}: {type(reason).__name__}")
+        if not self._ready.done():
+            self._ready.set_exception(error)
+        else:
+            self.abort(error)
+
+    def _target(self, data: bytes) -> str:
+        target = urljoin(self._endpoint.url, data.decode(errors="replace").strip())
+        if origin(target) != origin(self._endpoint.url):
+            raise RemoteProtocolError(
+                f"{self._endpoint.shown} wants messages at {origin(target)}, "
+                "where credentials do not go"
+            )
+        return target
+
+    # Sending
+
+    def send(self, frames: list[bytes]) -> None:
+        """Post each frame; what answers it comes on the stream."""
+        if self._lost:
+            return
+        for frame in frames:
+            message = _Message() if frame[:1] == b"[" else _decode_message(frame)
+            task = asyncio.create_task(self._post(message, frame, self._initialized))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            if message.method == "notifications/initialized":
+                self._initialized = task  # nothing may overtake it
+            elif message.method and message.id is not UNSET:
+                self._posts[message.id] = task
+
+    def forget(self, id: RequestId) -> None:
+        """Stop sending the request, if it is still being sent."""
+        task = self._posts.pop(id, None)
+        if task is not None:
+            task.cancel()
+
+    async def _post(
+        self, message: _Message, frame: bytes, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait({before})
+        error: InterlockError | None = None
+        try:
+            async with self._messages.request("POST", _HEADERS, frame) as response:
+                if not 200 <= response.status < 300:
+                    error = await self._messages.refusal(response)
+        except InterlockError as reason:
+            error = reason
+        except Exception as reason:
+            _log.exception("%s: sending %s failed", self._endpoint.shown, message.method)
+            error = ConnectionClosed(f"{self._endpoint.shown}: {type(reason).__name__}")
+        if message.method and message.id is not UNSET:
+            self._posts.pop(message.id, None)
+            if error is not None:
+                self._receiver.request_failed(message.id, error)
+
+    # Ending
+
+    def last_words(self) -> str:
+        """Nothing: there is only the protocol."""
+        return ""
+
+    def abort(self, error: InterlockError) -> None:
+        """Close the stream."""
+        if not self._lost:
+            self._stop()
+            self._receiver.connection_lost(error)
+
+    async def close(self) -> None:
+        """Close the stream, which ends the session."""
+        self._stop()
+        tasks = {*self._tasks, *([self._stream] if self._stream else ())}
+        tasks -= {asyncio.current_task()}  # type: ignore[arg-type]  # there is one in here
+        if tasks:
+            await asyncio.wait(tasks)
+        with suppress(asyncio.CancelledError, InterlockError):
+            if self._ready.done():
+                self._ready.exception()
+
+    def _stop(self) -> None:
+        self._lost = True
+        for task in (*self._tasks, *([self._stream] if self._stream else ())):
+            if task is not asyncio.current_task():  # the stream ends itself
+                task.cancel()
