@@ -1,0 +1,1 @@
+"""Logging in to protected servers with OAuth."""
