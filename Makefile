@@ -36,7 +36,7 @@ chat: .venv/.stamp-interlock
 	export PATH INTERLOCK_MODEL; \
 	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
 
-test: .venv/.stamp-dev build/mcp1/.stamp build/inspector/.stamp
+test: .venv/.stamp-dev build/mcp1/.stamp build/interop/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2
 
 lint: .venv/.stamp-dev
@@ -128,8 +128,8 @@ build/conformance/.stamp: tests/conformance/package-lock.json tests/conformance/
 	@touch $@
 
 # Peers of the tests that cannot be in .venv.
-build/inspector/.stamp: tests/interop/package-lock.json .venv/.stamp-conformance
-	@echo "installing $< into build/inspector (once)" >&2
+build/interop/.stamp: tests/interop/package-lock.json .venv/.stamp-conformance
+	@echo "installing $< into build/interop (once)" >&2
 	$(install_node_packages)
 	@touch $@
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 LAUNCHER = (
-    "build/inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+    "build/interop/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
 )
 Inspect = Callable[..., dict[str, Any]]
 
