@@ -46,6 +46,8 @@ class Subscriptions:
         holds: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._acknowledged[id] = self._opening[key] = holds
         self._streams[key] = stream = asyncio.create_task(self._hold(key, id, ended))
+        # Not in `_hold`, which never runs when it is cancelled in the turn in which it is made.
+        stream.add_done_callback(lambda stream: self._forget(key, id, stream))
         try:
             await _wait(holds, stream, timeout)
         except BaseException:
@@ -65,10 +67,13 @@ class Subscriptions:
             if id in self._acknowledged:
                 raise  # to whoever opens it
             _log.info("subscription %r ended: %s", key, error)
-        finally:
-            self._connection.forget(id)
-            if self._streams.get(key) is asyncio.current_task():  # and not its successor
-                del self._streams[key]
+
+    def _forget(self, key: str, id: RequestId, stream: asyncio.Task[None]) -> None:
+        self._connection.forget(id)
+        if self._streams.get(key) is stream:  # and not its successor
+            del self._streams[key]
+        if not stream.cancelled():
+            stream.exception()  # now it counts as seen, should nobody wait for it any more
 
     def acknowledge(self, id: RequestId) -> None:
         """Take the server's acknowledgement of the stream `id`."""
