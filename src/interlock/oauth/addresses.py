@@ -1,0 +1,88 @@
+"""What kind of network an IP address belongs to.
+
+Only what is certainly in the public internet counts as public: an address that hides another
+one is what it hides, and where that cannot be told it is "special", like all ranges that no
+server has. IANA registries of special-purpose addresses, RFC 6890; cloud providers' documents
+for the addresses that hand credentials to whoever asks.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Literal
+
+Kind = Literal["public", "private", "loopback", "special"]
+
+# The first network of a list that has the address decides.
+_IPV4: list[tuple[str, Kind]] = [
+    ("127.0.0.0/8", "loopback"),
+    ("100.100.100.200/32", "special"),  # metadata of a cloud
+    ("168.63.129.16/32", "special"),  # metadata of a cloud
+    ("10.0.0.0/8", "private"),
+    ("100.64.0.0/10", "private"),  # carrier-grade NAT, and overlay networks
+    ("172.16.0.0/12", "private"),
+    ("192.168.0.0/16", "private"),
+    ("0.0.0.0/8", "special"),  # this host
+    ("169.254.0.0/16", "special"),  # link-local, with the metadata of most clouds
+    ("192.0.0.0/24", "special"),  # protocols
+    ("192.0.2.0/24", "special"),  # documentation
+    ("192.88.99.0/24", "special"),  # 6to4 relays
+    ("198.18.0.0/15", "special"),  # benchmarks
+    ("198.51.100.0/24", "special"),  # documentation
+    ("203.0.113.0/24", "special"),  # documentation
+    ("224.0.0.0/4", "special"),  # multicast
+    ("240.0.0.0/4", "special"),  # reserved, and broadcast
+    ("0.0.0.0/0", "public"),
+]
+_IPV6: list[tuple[str, Kind]] = [
+    ("::1/128", "loopback"),
+    ("fd00:ec2::254/128", "special"),  # metadata of a cloud
+    ("fd20:ce::254/128", "special"),  # metadata of a cloud
+    ("fc00::/7", "private"),  # unique local
+    ("2001::/23", "special"),  # protocols: Teredo, benchmarks, ORCHID
+    ("2001:db8::/32", "special"),  # documentation
+    ("2002::/16", "special"),  # 6to4
+    ("3fff::/20", "special"),  # documentation
+    ("2000::/3", "public"),
+    # All else: link-local, site-local, multicast, unspecified, 64:ff9b:1::/48, not assigned.
+    ("::/0", "special"),
+]
+_NETWORKS = {
+    4: [(ip_network(network), kind) for network, kind in _IPV4],
+    6: [(ip_network(network), kind) for network, kind in _IPV6],
+}
+_MAPPED = ip_network("::ffff:0:0/96")
+_NAT64 = ip_network("64:ff9b::/96")
+
+# Resolvers take each of these for an IPv4 address: 2130706433, 127.1, 0177.0.0.1, 0x7f000001.
+_NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9a-fA-F]*)\.?")
+
+
+def kind(address: str) -> Kind:
+    """Say what kind of network an address belongs to.
+
+    Args:
+        address: In its usual spelling; a zone, as in "fe80::1%eth0", is passed over.
+
+    Raises:
+        ValueError: It is no IP address.
+    """
+    ip = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv6Address) and (ip in _MAPPED or ip in _NAT64):
+        ip = IPv4Address(int(ip) & 0xFFFFFFFF)
+    return next(kind for network, kind in _NETWORKS[ip.version] if ip in network)
+
+
+def literal(host: str) -> str | None:
+    """Return the address that a host of a URL is, or None if it is a name.
+
+    Raises:
+        ValueError: It is an address in a spelling that hides which.
+    """
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        if ":" in host or _NUMERIC.fullmatch(host):
+            raise
+    return None

@@ -1,0 +1,392 @@
+"""The one way to addresses that somebody else named: metadata, registration, tokens.
+
+Rules:
+
+1. Addresses of https only, and of http where they are on this machine.
+2. All addresses of a host are checked, and the connection goes to one of those, without asking
+   for the name again. TLS is verified for the name.
+3. Only public addresses are asked, unless the server that the user chose is nearer itself: then
+   those as near as it are asked, too.
+4. Redirects are not followed; there are no cookies and no `.netrc`; the body and the time are
+   bounded.
+5. An error names the host and the cause, in one line, without query and credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from ipaddress import ip_address
+from typing import TypeVar
+from urllib.parse import urlencode, urljoin
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import Struct
+from yarl import URL
+
+from interlock.errors import (
+    AuthError,
+    HttpError,
+    InterlockError,
+    MessageTooLarge,
+    RedirectRefused,
+    RemoteProtocolError,
+    RequestTimeout,
+    StreamEnded,
+    Unreachable,
+)
+from interlock.oauth import addresses
+from interlock.oauth.threads import in_thread
+from interlock.types import JsonObject
+from interlock.wording import clip
+
+TIMEOUT = 10.0  # seconds for one request: name, connection, TLS, answer
+MAX_BODY_BYTES = 1_048_576  # unpacked
+MAX_URL = 8_192  # characters
+
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+_T = TypeVar("_T")
+_REDIRECTS = (301, 302, 303, 307, 308)
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
+
+
+class Reply(Struct, frozen=True):
+    """An answer, with any status but a redirect.
+
+    Attributes:
+        status: HTTP status.
+        headers: Their names in any case.
+        body: Unpacked.
+        url: What was asked.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+
+    def json(self, type: type[_T] = JsonObject) -> _T:  # type: ignore[assignment]  # the default T
+        """Decode the body.
+
+        Args:
+            type: What it must be: a struct, or a dict.
+
+        Raises:
+            HttpError: It is something else, or no JSON; its content is not shown.
+        """
+        try:
+            return msgspec.json.decode(self.body, type=type)
+        except msgspec.ValidationError as error:
+            reason = str(error)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            reason = "it is not JSON"
+        except RecursionError:
+            reason = "it is nested too deep"
+        raise HttpError(f"{shown(self.url)} cannot be used: {reason}", self.status)
+
+    def __repr__(self) -> str:
+        return f"Reply(status={self.status}, url={shown(self.url)!r}, {len(self.body)} bytes)"
+
+
+class Fetcher:
+    """Asks addresses that servers name, and not one that would harm who runs this.
+
+    With a proxy in the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`), the proxy looks
+    names up and decides where they may lead; addresses that are written as such are checked
+    before it is asked. This machine is never asked by way of a proxy. Certificates are those of
+    the system, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+
+    Args:
+        near: URL of the server that the user chose. When it is on this machine, addresses on
+            this machine are asked, too; when all its addresses are private ones, private ones.
+            "" asks public addresses only: for programs that act for others.
+        resolve: Returns the addresses of a host; for tests.
+    """
+
+    def __init__(self, near: str = "", *, resolve: Resolver | None = None) -> None:
+        self._near = near
+        self._resolve = resolve or _look_up
+        self._proxies = getproxies()
+        self._context: ssl.SSLContext | None = None
+        self._found_near: addresses.Kind | None = None
+
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+        """Ask for a document.
+
+        Raises:
+            AuthError: The URL is not asked: no https, or not a public address.
+            Unreachable: No such name, no connection, no TLS, or no proxy.
+            RequestTimeout: Not answered within `TIMEOUT`.
+            RedirectRefused: The answer is elsewhere.
+            MessageTooLarge: The body is over `MAX_BODY_BYTES`.
+            StreamEnded: The answer was cut off.
+            RemoteProtocolError: The answer is not HTTP.
+        """
+        return await self._request("GET", url, headers or {}, None)
+
+    async def post(
+        self,
+        url: str,
+        *,
+        form: Mapping[str, str] | None = None,
+        json: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Send a form, or a JSON document. It is sent once.
+
+        Raises:
+            InterlockError: As in `get`.
+        """
+        if form is not None:
+            body, media_type = urlencode(form).encode(), "application/x-www-form-urlencoded"
+        else:
+            body, media_type = msgspec.json.encode(json), "application/json"
+        return await self._request(
+            "POST", url, {**(headers or {}), "Content-Type": media_type}, body
+        )
+
+    # One request
+
+    async def _request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Reply:
+        target = _parsed(url)
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                return await self._send(method, target, headers, body)
+        except InterlockError:
+            raise
+        except TimeoutError:
+            raise RequestTimeout(f"{shown(url)} has not answered within {TIMEOUT:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _typed(shown(url), error) from None
+
+    async def _send(
+        self, method: str, target: URL, headers: Mapping[str, str], body: bytes | None
+    ) -> Reply:
+        proxy = self._proxy(target)
+        pinned = await self._checked(target, proxy)
+        connector = aiohttp.TCPConnector(
+            resolver=_Pinned(pinned),
+            use_dns_cache=False,
+            ssl=self._tls(),
+            force_close=True,
+        )
+        async with (
+            aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=_NO_TIMEOUT,
+                auto_decompress=False,
+                headers={"User-Agent": "interlock", "Accept-Encoding": "identity"},
+            ) as session,
+            session.request(
+                method, target, headers=headers, data=body, proxy=proxy, allow_redirects=False
+            ) as response,
+        ):
+            name = shown(str(target))
+            if response.status in _REDIRECTS:
+                raise RedirectRefused(
+                    f"{name} redirects {_whither(target, response)}, and is not followed",
+                    response.status,
+                )
+            content = await _body(response, name)
+            return Reply(response.status, response.headers, content, str(target))
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            # Not aiohttp's own, which is as old as the process and its environment.
+            self._context = ssl.create_default_context()
+            self._context.set_alpn_protocols(["http/1.1"])
+        return self._context
+
+    # Where it goes
+
+    def _proxy(self, target: URL) -> str | None:
+        host = target.raw_host or ""
+        if _is_here(host) or proxy_bypass(f"{host}:{target.port}"):
+            return None
+        proxy = self._proxies.get(target.scheme) or self._proxies.get("all")
+        if not proxy:
+            return None
+        if "://" not in proxy:
+            proxy = f"http://{proxy}"
+        if URL(proxy).scheme not in ("http", "https"):
+            raise AuthError(
+                f"the proxy for {host} is of kind {URL(proxy).scheme!r}; http and https can be "
+                "used: change HTTPS_PROXY, or name the host in NO_PROXY"
+            )
+        return proxy
+
+    async def _checked(self, target: URL, proxy: str | None) -> list[str]:
+        """Return the addresses to connect to: the host's, all checked, or the proxy's."""
+        host, port = target.raw_host or "", target.port or 443
+        try:
+            written = addresses.literal(host)
+        except ValueError:
+            raise AuthError(
+                f"{shown(str(target))} is refused: {clip(host)} is a number, and no address"
+            ) from None
+        if proxy is None or written is not None:
+            found = [written] if written else await self._addresses(host, port)
+            await self._check(target, found)
+        if proxy is None:
+            return found
+        if target.scheme != "https":
+            raise AuthError(f"{shown(str(target))} is refused: it must be https")
+        way = URL(proxy)
+        return await self._addresses(way.raw_host or "", way.port or 80)
+
+    async def _check(self, target: URL, found: list[str]) -> None:
+        for address in found:
+            kind = addresses.kind(address)
+            if kind != "public" and kind != await self._nearness():
+                where = "on this machine" if kind == "loopback" else f"a {kind} address"
+                raise AuthError(
+                    f"{shown(str(target))} is refused: {address} is {where}, and the server "
+                    "that sends us there is not"
+                )
+            if target.scheme != "https" and kind != "loopback":
+                raise AuthError(f"{shown(str(target))} is refused: it must be https")
+
+    async def _nearness(self) -> addresses.Kind:
+        """Say where the user's server is; what was found once is not asked again."""
+        if self._found_near is None:
+            host = URL(self._near).raw_host if self._near else None
+            found = await self._addresses(host, 443) if host else []
+            kinds = {addresses.kind(address) for address in found}
+            self._found_near = kinds.pop() if len(kinds) == 1 else "public"
+            if self._found_near == "special":
+                self._found_near = "public"
+        return self._found_near
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        try:
+            return [str(ip_address(host))]
+        except ValueError:
+            pass
+        try:
+            found = await self._resolve(host, port)
+        except (OSError, UnicodeError):  # a label that is too long is no Unicode to Python
+            found = []
+        if not found:
+            raise Unreachable(f"{clip(host)} cannot be reached: its name has no address")
+        return found
+
+
+class _Pinned(AbstractResolver):
+    """Knows the addresses that were checked, and no others."""
+
+    def __init__(self, found: list[str]) -> None:
+        self._found = found
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_INET,  # noqa: ARG002 - aiohttp's signature
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for address in self._found
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+async def _look_up(host: str, port: int) -> list[str]:
+    found = await in_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return addresses.kind(host) == "loopback"
+    except ValueError:
+        return host.rstrip(".") == "localhost" or host.rstrip(".").endswith(".localhost")
+
+
+# URLs
+
+
+def shown(url: str) -> str:
+    """Write a URL for people: without user, query and fragment, and not too long."""
+    try:
+        return clip(str(URL(url).with_user(None).with_query(None).with_fragment(None)))
+    except ValueError:
+        return "a URL that cannot be read"
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = URL(url)
+        usable = parsed.scheme in ("https", "http") and parsed.host and parsed.port
+    except ValueError:
+        usable = False
+    if not usable or len(url) > MAX_URL or not url.isprintable():
+        raise AuthError(f"{shown(url)} is refused: it is no https URL")
+    if parsed.user is not None or parsed.password is not None:
+        raise AuthError(f"{shown(url)} is refused: it has a user in it")
+    return parsed.with_fragment(None)
+
+
+def _whither(target: URL, response: aiohttp.ClientResponse) -> str:
+    """Say where a redirect leads, by its origin: the rest may be a secret."""
+    try:
+        leads = URL(urljoin(str(target), response.headers.get("Location", "")))
+        return f"to {clip(str(leads.origin()))}"
+    except ValueError:
+        return "nowhere"
+
+
+# Answers
+
+
+async def _body(response: aiohttp.ClientResponse, name: str) -> bytes:
+    encoding = response.headers.get("Content-Encoding", "identity")
+    if encoding.lower() != "identity":
+        raise RemoteProtocolError(f"{name} answers in the encoding {clip(encoding)!r}")
+    read, pieces = 0, []
+    while chunk := await response.content.readany():
+        read += len(chunk)
+        if read > MAX_BODY_BYTES:
+            raise MessageTooLarge(f"{name} answers with over {MAX_BODY_BYTES / 2**20:g} MiB")
+        pieces.append(chunk)
+    return b"".join(pieces)
+
+
+def _typed(name: str, error: aiohttp.ClientError | OSError) -> InterlockError:
+    match error:
+        case aiohttp.ClientHttpProxyError():
+            return Unreachable(f"{name} cannot be reached: its proxy answers {error.status}")
+        case aiohttp.ClientProxyConnectionError():
+            return Unreachable(f"{name} cannot be reached: its proxy, {_cause(error)}")
+        case aiohttp.ClientConnectorError():
+            return Unreachable(f"{name} cannot be reached: {_cause(error)}")
+        case aiohttp.ClientResponseError() | aiohttp.InvalidURL():
+            return RemoteProtocolError(f"{name} answers with something that is not HTTP")
+        case _:
+            return StreamEnded(f"{name} broke the connection off: {type(error).__name__}")
+
+
+def _cause(error: aiohttp.ClientConnectorError) -> str:
+    inner = getattr(error, "certificate_error", None) or error.os_error
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {inner.verify_message}"
+    if isinstance(inner, ssl.SSLError):
+        return f"no TLS: {inner.reason or type(inner).__name__}"
+    return inner.strerror or type(inner).__name__
