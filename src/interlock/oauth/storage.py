@@ -13,16 +13,12 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import re
-import stat
-import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -31,8 +27,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
+from platformdirs import user_data_path
 
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked, StoreTooNew
+from interlock.oauth import files, keyrings
 from interlock.oauth.threads import in_thread
 
 if TYPE_CHECKING:
@@ -41,9 +39,7 @@ if TYPE_CHECKING:
 LEEWAY = 60.0  # seconds before its end from which a token counts as expired
 LOCK_SECONDS = 30.0
 KEYRING_SECONDS = 60.0  # a person may have to unlock it
-MAX_FILE_BYTES = 1_048_576
 MAX_ISSUERS = 8  # for one server; the oldest is forgotten
-SERVICE = "interlock"  # under which a keyring shows our entries
 
 T = TypeVar("T")
 
@@ -130,7 +126,7 @@ def _shown(struct: Tokens | Registration) -> str:
     return f"{type(struct).__name__}({fields})"
 
 
-class _Entry(Struct, kw_only=True, repr_omit_defaults=True):
+class _Entry(Struct, kw_only=True):
     """All that is kept for one server URL. The issuer that was used last comes last."""
 
     version: int = 1
@@ -138,12 +134,16 @@ class _Entry(Struct, kw_only=True, repr_omit_defaults=True):
     tokens: dict[str, Tokens] = {}
     registrations: dict[str, Registration] = {}
 
-    def __repr__(self) -> str:
-        return f"_Entry(tokens={[*self.tokens]}, registrations={[*self.registrations]})"
-
 
 class _Version(Struct):
     version: int
+
+
+class _Unsaved(Struct):
+    """What could not be written, and what was there instead; None if that is not known."""
+
+    entry: _Entry
+    instead_of: tuple[bytes | None] | None
 
 
 _VERSION = 1
@@ -161,8 +161,7 @@ class TokenStore(ABC):
 
     def __init__(self) -> None:
         self._locks: dict[str, threading.Lock] = {}
-        # What could not be written, and what was there instead at that moment.
-        self._unsaved: dict[str, tuple[bytes | None, _Entry]] = {}
+        self._unsaved: dict[str, _Unsaved] = {}
 
     # Tokens
 
@@ -174,7 +173,8 @@ class TokenStore(ABC):
             issuer: Who gave them out; None takes those that were saved last.
 
         Raises:
-            StoreError: They cannot be read; a `StoreCorrupt` is cured by `delete`.
+            StoreError: They cannot be read. What is wrong with `StoreCorrupt` and `StoreTooNew`
+                is cured by saving, and by `delete`.
         """
         tokens = (await self._load(server_url)).tokens
         if issuer is None:
@@ -187,19 +187,15 @@ class TokenStore(ABC):
         Raises:
             StoreError: They cannot be written. `load_tokens` gives them in this process.
         """
-        entry = await self._load_or_begin(server_url)
-        _put(entry.tokens, tokens.issuer, tokens)
-        await self._save(server_url, entry)
+        await self._change(server_url, lambda entry: _put(entry.tokens, tokens.issuer, tokens))
 
     async def delete_tokens(self, server_url: str) -> None:
         """Forget the tokens of all issuers for a server; registrations stay.
 
         Raises:
-            StoreError: The place cannot be written.
+            StoreError: The place cannot be written. They are forgotten in this process.
         """
-        entry = await self._load_or_begin(server_url)
-        entry.tokens.clear()
-        await self._save(server_url, entry)
+        await self._change(server_url, lambda entry: entry.tokens.clear())
 
     # Registrations
 
@@ -207,7 +203,7 @@ class TokenStore(ABC):
         """Return who we are for an issuer when we log in to a server, or None.
 
         Raises:
-            StoreError: It cannot be read; a `StoreCorrupt` is cured by `delete`.
+            StoreError: It cannot be read, as in `load_tokens`.
         """
         return (await self._load(server_url)).registrations.get(issuer)
 
@@ -217,20 +213,23 @@ class TokenStore(ABC):
         Raises:
             StoreError: It cannot be written. `load_registration` gives it in this process.
         """
-        entry = await self._load_or_begin(server_url)
-        _put(entry.registrations, registration.issuer, registration)
-        await self._save(server_url, entry)
+        await self._change(
+            server_url,
+            lambda entry: _put(entry.registrations, registration.issuer, registration),
+        )
 
     async def delete_registration(self, server_url: str, issuer: str) -> None:
-        """Forget who we are for an issuer, and what it gave us.
+        """Forget who we are for an issuer, and the tokens that it gave us.
 
         Raises:
-            StoreError: The place cannot be written.
+            StoreError: The place cannot be written. It is forgotten in this process.
         """
-        entry = await self._load_or_begin(server_url)
-        entry.registrations.pop(issuer, None)
-        entry.tokens.pop(issuer, None)
-        await self._save(server_url, entry)
+
+        def forget(entry: _Entry) -> None:
+            entry.registrations.pop(issuer, None)
+            entry.tokens.pop(issuer, None)
+
+        await self._change(server_url, forget)
 
     # Both
 
@@ -252,15 +251,17 @@ class TokenStore(ABC):
 
         Raises:
             StoreLocked: Another one has kept it for `LOCK_SECONDS`.
+            StoreError: Others can write to the folder of the locks.
         """
         key = _key(server_url)
         deadline = time.monotonic() + LOCK_SECONDS
         pause = 0.002
+        # Asked again and again: flock waits without end, or not at all.
         while (release := self._try_lock(key)) is None:
             if time.monotonic() > deadline:
                 raise StoreLocked(
-                    f"another login at {_host(server_url)} has not ended for "
-                    f"{LOCK_SECONDS:g} s: end the other program, or try again"
+                    f"another login to {_host(server_url)} has not ended in {LOCK_SECONDS:g} s: "
+                    "end that program, or try again"
                 )
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.1)
@@ -273,46 +274,53 @@ class TokenStore(ABC):
 
     async def _load(self, server_url: str) -> _Entry:
         key = _key(server_url)
-        stored = await self._read(key)
-        if key in self._unsaved:
-            before, entry = self._unsaved[key]
-            if before == stored:
-                return entry
-            del self._unsaved[key]  # another process could write, and knows better
-        if stored is None:
-            return _Entry(server_url=server_url)
-        return self._decoded(stored, server_url)
-
-    async def _load_or_begin(self, server_url: str) -> _Entry:
+        unsaved = self._unsaved.get(key)
         try:
-            return await self._load(server_url)
-        except (StoreCorrupt, StoreTooNew):
-            return _Entry(server_url=server_url)
+            stored = await self._read(key)
+        except StoreError:
+            if unsaved is None:
+                raise
+            return unsaved.entry
+        if unsaved is not None:
+            if unsaved.instead_of in (None, (stored,)):
+                return unsaved.entry
+            del self._unsaved[key]  # another process could write, and knows better
+        return (
+            _Entry(server_url=server_url) if stored is None else self._decoded(stored, server_url)
+        )
 
     def _decoded(self, stored: bytes, server_url: str) -> _Entry:
         place = self._place(_key(server_url))
         again = f"log in to {_host(server_url)} again to replace it"
         try:
-            version = _decode_version(stored).version
-            if version > _VERSION:
+            if _decode_version(stored).version > _VERSION:
                 raise StoreTooNew(f"{place} was written by a newer interlock: update, or {again}")
             entry = _decode(stored)
-        # What msgspec says may quote what is in the file.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise StoreCorrupt(f"{place} is damaged: {again}") from None
         if entry.server_url != server_url:
             raise StoreCorrupt(f"{place} belongs to another server: {again}")
         return entry
 
-    async def _save(self, server_url: str, entry: _Entry) -> None:
+    async def _change(self, server_url: str, change: Callable[[_Entry], object]) -> None:
         key = _key(server_url)
+        try:
+            entry = await self._load(server_url)
+        except StoreError:
+            entry = _Entry(server_url=server_url)  # a new login replaces what cannot be read
+        change(entry)
         try:
             await self._write(key, _encode(entry))
         except StoreError:
-            with suppress(StoreError):
-                self._unsaved[key] = (await self._read(key), entry)
+            self._unsaved[key] = _Unsaved(entry, await self._seen(key))
             raise
         self._unsaved.pop(key, None)
+
+    async def _seen(self, key: str) -> tuple[bytes | None] | None:
+        try:
+            return (await self._read(key),)
+        except StoreError:
+            return None
 
     # Where bytes are
 
@@ -349,7 +357,7 @@ def _host(server_url: str) -> str:
 def _key(server_url: str) -> str:
     """Return a name for files and keyrings; it is another one for each URL."""
     readable = re.sub(r"[^a-z0-9.-]", "_", _host(server_url))[:60].strip(".")
-    return f"{readable or 'server'}-{sha256(server_url.encode()).hexdigest()[:32]}"
+    return f"{readable}-{sha256(server_url.encode()).hexdigest()[:32]}"
 
 
 class MemoryTokenStore(TokenStore):
@@ -360,7 +368,7 @@ class MemoryTokenStore(TokenStore):
         self._kept: dict[str, bytes] = {}
 
     def _place(self, key: str) -> str:
-        return f"the entry {key!r} in memory"
+        return f"the entry {key} in memory"
 
     async def _read(self, key: str) -> bytes | None:
         return self._kept.get(key)
@@ -387,98 +395,56 @@ class UserTokenStore(TokenStore):
 
     def __init__(self, folder: Path | None = None, *, keyring: bool = True) -> None:
         super().__init__()
-        self._folder = folder
+        self.folder = folder or user_data_path("interlock") / "logins"
         self._keyring_wanted = keyring
-        self._keyring_found: KeyringBackend | None = None
-
-    @property
-    def folder(self) -> Path:
-        """The folder for files and locks."""
-        if self._folder is None:
-            from platformdirs import user_data_path
-
-            self._folder = user_data_path("interlock") / "logins"
-        return self._folder
+        self._keyring: KeyringBackend | None = None
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
 
     def _place(self, key: str) -> str:
-        if self._keyring_found is not None:
-            return f"the entry {key!r} of {SERVICE!r} in the keyring"
+        if self._keyring is not None:
+            return f"the entry {key} of {keyrings.SERVICE!r} in the keyring"
         return str(self._path(key))
 
     async def _read(self, key: str) -> bytes | None:
-        if (keyring := await self._keyring()) is not None:
-            return await _ask(partial(_read_keyring, keyring, key))
-        return await in_thread(partial(_read_file, self._path(key)))
+        if (keyring := await self._found_keyring()) is not None:
+            return await _ask(partial(keyrings.read, keyring, key))
+        return await in_thread(partial(files.read, self._path(key)))
 
     async def _write(self, key: str, content: bytes | None) -> None:
-        path = self._path(key)
-        if (keyring := await self._keyring()) is not None:
-            await _ask(partial(_write_keyring, keyring, key, content))
-            content = None  # a file from the time before there was a keyring
-        await in_thread(partial(_write_file, path, content))
+        if (keyring := await self._found_keyring()) is not None:
+            await _ask(partial(keyrings.write, keyring, key, content))
+            content = None  # for the file, from the time before there was a keyring
+        await in_thread(partial(_write_file, self._path(key), content))
 
     def _try_lock(self, key: str) -> Callable[[], None] | None:
         release = super()._try_lock(key)
         if release is None:
             return None
         try:
-            descriptor = _lock_file(self.folder / f"{key}.lock")
+            descriptor = files.lock(self.folder / f"{key}.lock")
         except BlockingIOError:
             release()
             return None
         except OSError:
-            # Where we cannot write, no other process can: nobody is there to be locked out.
+            # Where we cannot write, no other process of ours can: there is nobody to lock out.
             return release
         except BaseException:
             release()
             raise
 
         def release_both() -> None:
-            # Unlocked before it is closed: a forked process may have a copy of the descriptor.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+            files.unlock(descriptor)
             release()
 
         return release_both
 
-    async def _keyring(self) -> KeyringBackend | None:
+    async def _found_keyring(self) -> KeyringBackend | None:
         if self._keyring_wanted:
-            self._keyring_found = await _ask(_find_keyring)
+            self._keyring = await _ask(keyrings.find)
             self._keyring_wanted = False
-        return self._keyring_found
-
-
-# Files
-
-
-def _read_file(path: Path) -> bytes | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if path.is_symlink():
-            raise StoreError(f"{path} is a symbolic link, and is not followed: delete it") from None
-        raise StoreError(f"{path} cannot be read: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise StoreError(f"{path} is not a file: delete it")
-        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise StoreError(
-                f"{path} is open to other users: chmod 600 it if nobody else can have written "
-                "to it, else delete it"
-            )
-        try:
-            content = file.read(MAX_FILE_BYTES + 1)
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise StoreCorrupt(f"{path} is over {MAX_FILE_BYTES:,} bytes: delete it, and log in again")
-    return content
+        return self._keyring
 
 
 def _write_file(path: Path, content: bytes | None) -> None:
@@ -486,56 +452,11 @@ def _write_file(path: Path, content: bytes | None) -> None:
         if content is None:
             path.unlink(missing_ok=True)
         else:
-            _make_folder(path.parent)
-            _replace(path, content)
+            files.replace(path, content)
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be written: {error.strerror}; the login ends with this program"
+            f"{path} cannot be written: {error.strerror}; the login lasts until this program ends"
         ) from None
-
-
-def _make_folder(folder: Path) -> None:
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise StoreError(f"other users can write to {folder}: make it yours, with chmod 700")
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that it is the old one or the new one, also after a power cut."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _lock_file(path: Path) -> int:
-    """Lock a file and return its descriptor; BlockingIOError if another process has it."""
-    _make_folder(path.parent)
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-# Keyrings
 
 
 async def _ask(work: Callable[[], T]) -> T:
@@ -545,48 +466,8 @@ async def _ask(work: Callable[[], T]) -> T:
             return await in_thread(work)
     except TimeoutError:
         raise StoreLocked(
-            f"the keyring has not answered for {KEYRING_SECONDS:g} s: unlock it, "
-            f"or {_WITHOUT_KEYRING}"
+            f"the keyring has not answered in {KEYRING_SECONDS:g} s: unlock it, "
+            f"or {keyrings.WITHOUT}"
         ) from None
-    except StoreError:
-        raise
-    except Exception as error:
-        raise _keyring_error(error) from None
-
-
-_WITHOUT_KEYRING = (
-    "set PYTHON_KEYRING_BACKEND=keyring.backends.fail.Keyring to keep logins in files"
-)
-
-
-def _keyring_error(error: Exception) -> StoreError:
-    from keyring.errors import KeyringError
-
-    # Others may quote what was to be kept.
-    reason = f"{error}" if isinstance(error, KeyringError) and str(error) else type(error).__name__
-    return StoreError(f"the keyring cannot be used: {' '.join(reason.split())}; {_WITHOUT_KEYRING}")
-
-
-def _find_keyring() -> KeyringBackend | None:
-    """Return the user's keyring if it encrypts, and works without asking on the terminal."""
-    try:
-        from keyring import get_keyring
-        from keyring.backends.chainer import ChainerBackend
-    except ImportError:
-        return None
-    found = get_keyring()
-    # A chain would hand a secret on to its less secure members.
-    members = found.backends if isinstance(found, ChainerBackend) else [found]
-    return next((member for member in members if member.priority >= 1), None)
-
-
-def _read_keyring(keyring: KeyringBackend, key: str) -> bytes | None:
-    content = keyring.get_password(SERVICE, key)
-    return None if content is None else content.encode()
-
-
-def _write_keyring(keyring: KeyringBackend, key: str, content: bytes | None) -> None:
-    if content is not None:
-        keyring.set_password(SERVICE, key, content.decode())
-    elif keyring.get_password(SERVICE, key) is not None:
-        keyring.delete_password(SERVICE, key)
+    except Exception as raised:
+        raise keyrings.error(raised) from None
