@@ -155,6 +155,17 @@ _REQUEST = re.compile(
 
 # Bounds of what is inside
 
+
+def check_bounds(text: bytes) -> None:
+    """Refuse JSON that is not UTF-8 or breaks rule 3; what passes may still be no JSON.
+
+    Raises:
+        ParseError: Says which bound.
+    """
+    _check_utf8(text)
+    _check_closely(text)
+
+
 _DIGITS_TO_ZERO = bytes(48 if 48 <= code <= 57 else code for code in range(256))
 _LONG_RUN = b"0" * (MAX_DIGITS + 1)
 
