@@ -43,9 +43,9 @@ The class says whose fault it is, and where a builtin fits it is that builtin to
     │   ├── ModelOverloaded         rate limit or overload
     │   └── ModelInterrupted        the answer was cut off
     ├── MissingExtra                an optional dependency is not installed (ImportError)
-    └── StoreError                  conversations cannot be read or written
-        ├── StoreLocked             another process holds the database too long
-        ├── StoreCorrupt            the file is damaged, or not a database
+    └── StoreError                  conversations or logins cannot be read or written
+        ├── StoreLocked             another process holds them too long
+        ├── StoreCorrupt            the file is damaged, or not what it should be
         ├── StoreTooNew             written by a newer interlock
         └── UnknownConversation     no conversation has this id      (LookupError)
 """
@@ -378,19 +378,19 @@ class MissingExtra(InterlockError, ImportError):
 
 
 class StoreError(InterlockError):
-    """Conversations cannot be read or written. Nothing that was stored is lost."""
+    """Conversations or logins cannot be read or written. Nothing that was stored is lost."""
 
 
 class StoreLocked(StoreError):
-    """Another process holds the database for longer than we wait."""
+    """Another process holds the database, or a login, for longer than we wait."""
 
 
 class StoreCorrupt(StoreError):
-    """The file is damaged, or is not a database."""
+    """The file is damaged, or is not what it should be."""
 
 
 class StoreTooNew(StoreError):
-    """The database was written by a newer version of interlock."""
+    """The database, or the login, was written by a newer version of interlock."""
 
 
 class UnknownConversation(StoreError, LookupError):
