@@ -1,1 +1,21 @@
-"""Logging in to protected servers with OAuth."""
+"""Logging in to protected servers with OAuth: what `Client.http(auth=...)` takes."""
+
+from __future__ import annotations
+
+from interlock.oauth.authorization import AuthorizationRequest
+from interlock.oauth.credentials import ClientCredentials
+from interlock.oauth.fetcher import Fetcher
+from interlock.oauth.identity import ClientIdentity
+from interlock.oauth.login import OAuth
+from interlock.oauth.storage import MemoryTokenStore, TokenStore, UserTokenStore
+
+__all__ = [
+    "AuthorizationRequest",
+    "ClientCredentials",
+    "ClientIdentity",
+    "Fetcher",
+    "MemoryTokenStore",
+    "OAuth",
+    "TokenStore",
+    "UserTokenStore",
+]

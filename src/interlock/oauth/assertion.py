@@ -1,0 +1,69 @@
+"""Signed statements of who we are, instead of a secret: `private_key_jwt`.
+
+RFC 7523 section 3, with the issuer as the only audience (RFC 7523bis): a statement made for one
+authorization server is of no use at another one.
+"""
+
+from __future__ import annotations
+
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING
+
+from interlock.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from interlock.oauth.identity import ClientIdentity
+
+try:
+    import jwt
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+except ImportError as error:
+    raise MissingExtra("proving a client's identity with a private key", "oauth") from error
+
+LIFETIME = 60.0  # seconds
+_CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+
+
+def sign(client: ClientIdentity, issuer: str, *, now: float) -> str:
+    """State that we are `client`, for one issuer and for `LIFETIME` seconds.
+
+    Args:
+        client: Has a private key.
+        issuer: The authorization server, as its metadata spells it.
+        now: Wall clock, seconds.
+
+    Raises:
+        ConfigError: The key cannot be read, or does not fit the algorithm.
+    """
+    claims = {
+        "iss": client.id,
+        "sub": client.id,
+        "aud": issuer,
+        "iat": int(now),
+        "exp": int(now + LIFETIME),
+        "jti": token_urlsafe(16),
+    }
+    try:
+        key = load_pem_private_key(client.private_key.encode(), password=None)
+        algorithm = client.algorithm or _algorithm(key)
+        if algorithm and not algorithm.startswith("HS"):
+            return jwt.encode(claims, key, algorithm)  # type: ignore[arg-type]  # checked by it
+    except (ValueError, TypeError, NotImplementedError, jwt.PyJWTError):
+        pass  # what they say may quote the key
+    raise ConfigError(
+        f"the private key of client {client.id!r} cannot be used: it must be an unencrypted PEM "
+        f"of a key for {client.algorithm or 'RS256, ES256, ES384, ES512 or EdDSA'}"
+    )
+
+
+def _algorithm(key: object) -> str:
+    match key:
+        case rsa.RSAPrivateKey():
+            return "RS256"
+        case ec.EllipticCurvePrivateKey():
+            return _CURVES.get(key.curve.name, "")
+        case ed25519.Ed25519PrivateKey():
+            return "EdDSA"
+        case _:
+            return ""

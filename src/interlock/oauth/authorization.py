@@ -1,0 +1,145 @@
+"""Asking a person: the authorization request, and what comes back from the browser.
+
+Rules:
+
+1. What comes back is somebody's until `state` has shown that it answers our request, and another
+   issuer's until `iss` has been checked. Before that, none of its words are shown.
+2. `iss` is compared as it is written: an issuer with one "/" more is another issuer.
+
+RFC 6749 section 4.1, RFC 7636 (PKCE), RFC 8707 (resource), RFC 9207 (iss).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from interlock.errors import AuthError
+from interlock.oauth.discovery import Discovery, check_endpoint
+from interlock.oauth.documents import reason
+from interlock.oauth.fetcher import shown
+
+
+class AuthorizationRequest(Struct, frozen=True, kw_only=True):
+    """What a person is asked to allow. Show `host` before anything is opened.
+
+    Attributes:
+        url: To be opened in a browser: https, or http on loopback.
+        server_url: The MCP server that the login is for.
+        issuer: The authorization server that asks for it.
+        scopes: What is asked for; () leaves it to the authorization server.
+        redirect_uri: Where the browser is sent in the end, with the query that is handed back.
+    """
+
+    url: str
+    server_url: str
+    issuer: str
+    scopes: tuple[str, ...]
+    redirect_uri: str
+
+    @property
+    def host(self) -> str:
+        """The host, with its port if it names one, where the person will log in."""
+        return urlsplit(self.url).netloc
+
+    def __repr__(self) -> str:
+        return f"AuthorizationRequest(url={shown(self.url)!r}, issuer={self.issuer!r})"
+
+
+class Pending(Struct, frozen=True, kw_only=True):
+    """An authorization request that was sent, with what is needed to judge its answer."""
+
+    request: AuthorizationRequest
+    state: str
+    verifier: str
+    iss_promised: bool
+
+    def __repr__(self) -> str:
+        return f"Pending({self.request!r})"
+
+    def code(self, answer: Mapping[str, str]) -> str:
+        """Take the code out of the query that the browser brought.
+
+        Raises:
+            AuthError: It answers another request, is another issuer's, or is a refusal.
+        """
+        issuer = shown(self.request.issuer)
+        if not secrets.compare_digest(answer.get("state", "").encode(), self.state.encode()):
+            raise AuthError(f"the answer from the browser is to no request of ours to {issuer}")
+        told = answer.get("iss")
+        if told is None and self.iss_promised:
+            raise AuthError(f"the answer from the browser does not say that it is from {issuer}")
+        if told is not None and told != self.request.issuer:
+            raise AuthError(f"the answer from the browser is not from {issuer}")
+        if "error" in answer:
+            why = reason(
+                answer["error"],
+                answer.get("error_description"),
+                (self.state, self.verifier, answer.get("code", "")),
+            )
+            raise AuthError(f"{issuer} did not allow it: {why}", 403)
+        if not answer.get("code"):
+            raise AuthError(f"the answer from the browser has no code of {issuer}")
+        return answer["code"]
+
+
+def begin(
+    found: Discovery,
+    *,
+    server_url: str,
+    client_id: str,
+    redirect_uri: str,
+    scopes: Sequence[str],
+) -> Pending:
+    """Make the request that a person is to allow.
+
+    Raises:
+        AuthError: The authorization server cannot do what is needed for it to be safe.
+    """
+    server, issuer = found.server, shown(found.issuer)
+    if "S256" not in (server.code_challenge_methods_supported or ()):
+        raise AuthError(f"{issuer} does not say that it supports PKCE with S256, which is needed")
+    if not server.authorization_endpoint or not server.token_endpoint:
+        raise AuthError(f"{issuer} names no endpoint for authorization, or none for tokens")
+    check_endpoint(server.authorization_endpoint, found.issuer, "the authorization endpoint")
+    state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
+    digest = hashlib.sha256(verifier.encode()).digest()
+    query = {
+        "response_type": "code",
+        "client_id": client_id,
+        "redirect_uri": redirect_uri,
+        "state": state,
+        "code_challenge": urlsafe_b64encode(digest).decode().rstrip("="),
+        "code_challenge_method": "S256",
+    }
+    if found.resource:
+        query["resource"] = found.resource
+    if scopes:
+        query["scope"] = " ".join(scopes)
+    if "offline_access" in scopes:
+        query["prompt"] = "consent"  # without it, OpenID Connect gives no refresh token
+    request = AuthorizationRequest(
+        url=_with_query(server.authorization_endpoint, query),
+        server_url=server_url,
+        issuer=found.issuer,
+        scopes=tuple(scopes),
+        redirect_uri=redirect_uri,
+    )
+    return Pending(
+        request=request,
+        state=state,
+        verifier=verifier,
+        iss_promised=bool(server.authorization_response_iss_parameter_supported),
+    )
+
+
+def _with_query(endpoint: str, query: Mapping[str, str]) -> str:
+    """Add to what the endpoint has already, which must not decide what we ask."""
+    parts = urlsplit(endpoint)
+    theirs = [(name, value) for name, value in parse_qsl(parts.query) if name not in query]
+    return urlunsplit(parts._replace(query=urlencode([*theirs, *query.items()])))

@@ -1,0 +1,80 @@
+"""What a server says when it refuses a request: the `WWW-Authenticate` header.
+
+A header has several challenges, each with parameters in any order, and both are separated by
+commas; values may be quoted, with commas and other challenges' names in them. What cannot be
+read is passed over: the discovery of the authorization server does without.
+
+RFC 9110 section 11.6.1, RFC 6750 section 3, RFC 9728 section 5.1.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+MAX_CHALLENGE = 16_384  # characters that are looked at
+
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - of RFC 9110
+# Unquoted URLs are against the grammar, and are sent.
+_PARAMETER = re.compile(rf'({_TOKEN})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
+_SCHEME = re.compile(_TOKEN)
+_TOKEN68 = re.compile(r"[ \t]+[A-Za-z0-9._~+/-]+=*(?=[ \t]*(?:,|$))")
+_GAP = re.compile(r"[ \t,]*")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749
+
+
+class Challenge(Struct, frozen=True):
+    """What a bearer challenge asks for; "" and () for what it does not say."""
+
+    resource_metadata: str = ""
+    scopes: tuple[str, ...] = ()
+    error: str = ""
+
+
+def bearer_challenge(header: str) -> Challenge:
+    """Read what the bearer challenges of a header say; of two values the first counts.
+
+    Args:
+        header: Value of `WWW-Authenticate`; of several headers, joined by ", ".
+    """
+    known: dict[str, str] = {}
+    for scheme, parameters in challenges(header):
+        if scheme == "bearer":
+            known = {**parameters, **known}
+    return Challenge(
+        known.get("resource_metadata", ""),
+        split_scopes(known.get("scope", "")),
+        known.get("error", ""),
+    )
+
+
+def challenges(header: str) -> list[tuple[str, dict[str, str]]]:
+    """Split a header into schemes and parameters, with all names in lower case."""
+    header = header[:MAX_CHALLENGE]
+    found: list[tuple[str, dict[str, str]]] = []
+    at = 0
+    while (at := _end(_GAP, header, at)) < len(header):
+        if found and (parameter := _PARAMETER.match(header, at)):
+            name, quoted, plain = parameter.groups()
+            value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+            found[-1][1].setdefault(name.lower(), value)
+            at = parameter.end()
+        elif scheme := _SCHEME.match(header, at):
+            found.append((scheme.group().lower(), {}))
+            at = _end(_TOKEN68, header, scheme.end())
+        elif header[at] == '"':
+            break  # a quote that never ends, so nothing after it can be told apart
+        else:
+            at += 1
+    return found
+
+
+def split_scopes(scope: str) -> tuple[str, ...]:
+    """Split a `scope` value; what is no scope, or is there twice, is left out."""
+    return tuple(dict.fromkeys(each for each in scope.split(" ") if _SCOPE.fullmatch(each)))
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at

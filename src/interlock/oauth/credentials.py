@@ -1,0 +1,79 @@
+"""Logging in without a person: a client that an authorization server trusts by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+
+from interlock.errors import AuthError, ConfigError
+from interlock.oauth.challenges import bearer_challenge
+from interlock.oauth.discovery import Discovery
+from interlock.oauth.documents import ServerMetadata
+from interlock.oauth.fetcher import Fetcher
+from interlock.oauth.holder import TokenHolder, unbroken
+from interlock.oauth.identity import ClientIdentity, bound
+from interlock.oauth.scopes import scopes_to_ask
+from interlock.oauth.storage import TokenStore
+
+
+class ClientCredentials(TokenHolder):
+    """Authorization for one server by a client's own secret or private key.
+
+    Args:
+        server_url: The MCP endpoint, as it is asked.
+        client: With a secret, or a private key.
+        scopes: To ask for, instead of all that the server supports.
+        store: Keeps tokens.
+        fetcher: Asks addresses that servers name; None makes one for `server_url`.
+
+    Raises:
+        ConfigError: The client has neither secret nor key.
+    """
+
+    def __init__(
+        self,
+        server_url: str,
+        *,
+        client: ClientIdentity,
+        store: TokenStore,
+        scopes: Sequence[str] = (),
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        super().__init__(server_url, store, scopes, fetcher)
+        if not client.secrets:
+            raise ConfigError(f"client {client.id!r} needs a secret or a private key")
+        self._client = client
+
+    async def _renew(self, error: AuthError) -> None:
+        if await self._adopt(error.token_used):
+            return
+        challenge = bearer_challenge(error.challenge)
+        found = await self._discover(challenge, self._client.issuer)
+        if error.status == 403:
+            scopes = self._more_scopes(error, found)
+        else:
+            asked = self._asked_of(found.issuer)
+            scopes = scopes_to_ask(challenge, found, asked, self._scopes)
+        await self._request(found, scopes, error.token_used)
+        self._attempts.add(found.issuer, scopes, now=monotonic())
+
+    async def _renew_expired(self) -> None:
+        tokens = self._tokens
+        if tokens is not None and tokens.token_endpoint and tokens.client_id == self._client.id:
+            # Once found, it needs no new search: a request without token would start one.
+            server = ServerMetadata(tokens.issuer, token_endpoint=tokens.token_endpoint)
+            found = Discovery(tokens.resource, None, server)
+            await self._request(found, self._asked_of(tokens.issuer), tokens.access_token)
+
+    async def _request(self, found: Discovery, scopes: tuple[str, ...], refused: str) -> None:
+        client = bound(self._client, found, self._tokens)
+        grant = {"grant_type": "client_credentials"}
+        if scopes:
+            grant["scope"] = " ".join(scopes)
+        async with self._store.lock(self._server_url):
+            if await self._adopt(refused):
+                return
+            self._asked = found.issuer, scopes
+            refusal = await unbroken(self._redeem(found, client, grant, " ".join(scopes)))
+        if refusal is not None:
+            raise AuthError(refusal.text, 403)

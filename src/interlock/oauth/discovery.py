@@ -1,0 +1,239 @@
+"""Where a server's tokens come from: its metadata, then its authorization server's.
+
+Rules:
+
+1. Nobody is asked for anything before the metadata has been found to speak of this server.
+2. What a document says is compared and sent on as it is written: no URL is put in order.
+3. An address that is missing (4xx) is passed over. One that fails (5xx, no connection) ends the
+   discovery: a server in trouble must not bring us to another authorization server.
+
+RFC 9728, RFC 8414, OpenID Connect Discovery. Spec 2026-07-28: basic/authorization, "Discovery".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
+
+from interlock.errors import AuthError, RedirectRefused
+from interlock.oauth.documents import ResourceMetadata, ServerMetadata
+from interlock.oauth.fetcher import Fetcher, Reply, shown
+from interlock.wording import echo
+
+_RESOURCE = "/.well-known/oauth-protected-resource"
+_SERVER = "/.well-known/oauth-authorization-server"
+_OPENID = "/.well-known/openid-configuration"
+_PLAIN = re.compile(r"[\x21\x22\x24-\x5b\x5d-\x7e]+")  # visible ASCII but "#" and "\\"
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Discovery(Struct, frozen=True):
+    """What is known of a server and of the one that gives its tokens.
+
+    Attributes:
+        resource: Value of `resource` in requests; "" for a server of 2025-03-26, without one.
+        scopes_supported: What the protected server names; None when it does not.
+        server: The authorization server. Its `issuer` is spelt as in its own document.
+    """
+
+    resource: str
+    scopes_supported: tuple[str, ...] | None
+    server: ServerMetadata
+
+    @property
+    def issuer(self) -> str:
+        """Who gives the tokens."""
+        return self.server.issuer
+
+
+async def discover(
+    fetcher: Fetcher, server_url: str, advertised: str = "", issuer: str = ""
+) -> Discovery:
+    """Find out where to get tokens for a server.
+
+    Args:
+        fetcher: Gets the documents.
+        server_url: The MCP endpoint.
+        advertised: `resource_metadata` of the server's challenge; "" if it named none.
+        issuer: The one to take when the server names several, it among them.
+
+    Raises:
+        InterlockError: A document is missing or wrong, speaks of somebody else, or its address
+            is not asked or does not answer; what an `AuthError` is, and what `Fetcher.get` raises.
+    """
+    metadata = await resource_metadata(fetcher, server_url, advertised)
+    if metadata is None:
+        return Discovery("", None, await _server_without_metadata(fetcher, server_url))
+    issuers = metadata.authorization_servers or []
+    if not issuers:
+        raise AuthError(f"{origin(server_url)} needs tokens, but names no authorization server")
+    chosen = next((each for each in issuers if same_issuer(each, issuer)), issuers[0])
+    scopes = metadata.scopes_supported
+    return Discovery(
+        metadata.resource,
+        None if scopes is None else tuple(scopes),
+        await server_metadata(fetcher, chosen),
+    )
+
+
+# The protected server
+
+
+async def resource_metadata(
+    fetcher: Fetcher, server_url: str, advertised: str = ""
+) -> ResourceMetadata | None:
+    """Fetch what the protected server says of itself; None when it says nothing.
+
+    Raises:
+        InterlockError: As in `discover`.
+    """
+    if advertised:
+        reply = await fetcher.get(advertised)
+        if reply.status != 200:
+            raise AuthError(
+                f"{origin(server_url)} refers to {shown(advertised)}, which answers {reply.status}"
+            )
+        return _about(reply, server_url)
+    for url in _resource_urls(server_url):
+        try:
+            reply = await fetcher.get(url)
+        except RedirectRefused:
+            continue  # to a page for people: sites without such metadata do that with any address
+        if _found(reply):
+            return _about(reply, server_url)
+    return None
+
+
+def _about(reply: Reply, server_url: str) -> ResourceMetadata:
+    metadata = reply.json(ResourceMetadata)
+    if not covers(metadata.resource, server_url):
+        raise AuthError(
+            f"{shown(reply.url)} is about another resource than {shown(server_url)}: "
+            f"{echo(metadata.resource)}"
+        )
+    return metadata
+
+
+def covers(resource: str, server_url: str) -> bool:
+    """Whether a resource is the server or a folder above it, with the same origin."""
+    try:
+        ours, theirs = urlsplit(server_url), urlsplit(resource)
+        if _place(ours) != _place(theirs) or theirs.query or theirs.fragment:
+            return False
+    except ValueError:
+        return False
+    folder = theirs.path.rstrip("/").split("/")
+    return ours.path.rstrip("/").split("/")[: len(folder)] == folder
+
+
+def _resource_urls(server_url: str) -> Iterator[str]:
+    path = urlsplit(server_url).path.rstrip("/")
+    if path:
+        yield f"{origin(server_url)}{_RESOURCE}{path}"
+    yield f"{origin(server_url)}{_RESOURCE}"
+
+
+# The authorization server
+
+
+async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
+    """Fetch what an authorization server says of itself.
+
+    Raises:
+        InterlockError: As in `discover`.
+    """
+    if "?" in issuer or "#" in issuer:
+        raise AuthError(f"{echo(issuer)} is no issuer: it must not have a query or a fragment")
+    tried = []
+    for url in _server_urls(issuer):
+        reply = await fetcher.get(url)
+        if _found(reply):
+            return _checked(reply, issuer)
+        tried.append(f"{shown(url)}: {reply.status if reply.status != 200 else 'no JSON'}")
+    raise AuthError(f"{shown(issuer)} has no metadata of an authorization server ({tried[0]})")
+
+
+async def _server_without_metadata(fetcher: Fetcher, server_url: str) -> ServerMetadata:
+    """Take a server of 2025-03-26 for its own authorization server."""
+    home = origin(server_url)
+    reply = await fetcher.get(home + _SERVER)
+    if _found(reply):
+        return _checked(reply, home)
+    return ServerMetadata(
+        issuer=home,
+        authorization_endpoint=f"{home}/authorize",
+        token_endpoint=f"{home}/token",
+        registration_endpoint=f"{home}/register",
+        code_challenge_methods_supported=["S256"],
+    )
+
+
+def _checked(reply: Reply, issuer: str) -> ServerMetadata:
+    metadata = reply.json(ServerMetadata)
+    if not same_issuer(metadata.issuer, issuer):
+        raise AuthError(
+            f"the metadata at {shown(reply.url)} is of another issuer: {echo(metadata.issuer)}"
+        )
+    return metadata
+
+
+def same_issuer(one: str, other: str) -> bool:
+    """Compare two issuers, exactly but for a "/" that ends one of two mere origins.
+
+    Many servers publish `https://as.example` in one document and `https://as.example/` in the
+    other. It is one issuer: no other can have either address.
+    """
+    if one == other:
+        return True
+    short, long = sorted((one, other), key=len)
+    return long == f"{short}/" and urlsplit(short).path == "" and "?" not in short
+
+
+def _server_urls(issuer: str) -> Iterator[str]:
+    home, path = origin(issuer), urlsplit(issuer).path.rstrip("/")
+    yield f"{home}{_SERVER}{path}"
+    yield f"{home}{_OPENID}{path}"
+    if path:
+        yield f"{home}{path}{_OPENID}"
+
+
+# Replies and addresses
+
+
+def _found(reply: Reply) -> bool:
+    """Whether a reply has a document. Many sites answer any address with a page of theirs."""
+    if reply.status == 429 or reply.status >= 500:
+        raise AuthError(f"{shown(reply.url)} answers {reply.status}", reply.status)
+    return reply.status == 200 and reply.body.lstrip()[:1] == b"{"
+
+
+def check_endpoint(url: str, issuer: str, what: str) -> None:
+    """Check an address that a browser will open: https, or http on loopback like its issuer.
+
+    Raises:
+        AuthError: It is neither, or has something in it that browsers read in other ways.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # a port that is none raises
+        local = host in LOOPBACK and urlsplit(issuer).hostname in LOOPBACK
+    except ValueError:
+        raise AuthError(f"{what} of {shown(issuer)} is no URL") from None
+    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
+        raise AuthError(f"{what} of {shown(issuer)} must be https: {echo(url)}")
+    if not _PLAIN.fullmatch(url) or "@" in parts.netloc:
+        raise AuthError(f"{what} of {shown(issuer)} must not have a user, blanks or a fragment")
+
+
+def origin(url: str) -> str:
+    """Give scheme, host and port of a URL, as they are written."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _place(url: SplitResult) -> tuple[str, str | None, int | None]:
+    usual = {"https": 443, "http": 80}
+    return url.scheme, url.hostname, url.port or usual.get(url.scheme)

@@ -1,0 +1,271 @@
+"""Who we are for an authorization server, and how we prove it.
+
+In this order: what the operator has registered, an https address where our metadata can be read
+(CIMD), a registration that we make ourselves (RFC 7591) and keep. Rules:
+
+1. An identity belongs to one issuer and is never shown to another one: neither id nor secret.
+2. A registration is used for the redirect URI it was made for, and for no other.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64encode
+from collections.abc import Sequence
+from time import time
+from urllib.parse import quote_plus, urlsplit
+
+from msgspec import Struct
+
+from interlock.errors import AuthError, ConfigError, StoreCorrupt, StoreError, StoreTooNew
+from interlock.oauth.discovery import LOOPBACK, Discovery, same_issuer
+from interlock.oauth.documents import RegistrationAnswer, refusal
+from interlock.oauth.fetcher import Fetcher, shown
+from interlock.oauth.storage import Registration, Tokens, TokenStore
+from interlock.wording import echo
+
+METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
+
+_log = logging.getLogger("interlock.oauth")
+_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+
+class ClientIdentity(Struct, frozen=True, kw_only=True):
+    """A client that an authorization server knows.
+
+    Attributes:
+        id: Its `client_id`.
+        secret: Its `client_secret`; "" for none.
+        private_key: PEM of the key whose public half the authorization server has; "" for none.
+        algorithm: That of the key, such as "ES256"; "" takes the usual one for its kind.
+        issuer: The authorization server that knows it; "" for the first one that the server
+            names. Another one is never shown this identity.
+        auth_method: One of `METHODS`; "" takes the best one that the authorization server offers.
+
+    Raises:
+        ConfigError: No id, a secret and a key, or a method that is none.
+    """
+
+    id: str
+    secret: str = ""
+    private_key: str = ""
+    algorithm: str = ""
+    issuer: str = ""
+    auth_method: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise ConfigError("a client identity needs an id")
+        if self.secret and self.private_key:
+            raise ConfigError(f"client {self.id!r} has a secret and a private key; give one")
+        if self.auth_method and self.auth_method not in METHODS:
+            known = ", ".join(METHODS)
+            raise ConfigError(f"auth_method {echo(self.auth_method)} must be one of {known}")
+
+    def __repr__(self) -> str:
+        return f"ClientIdentity(id={self.id!r}, issuer={self.issuer!r})"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must be in no message."""
+        return tuple(each for each in (self.secret, self.private_key) if each)
+
+
+# Which identity
+
+
+async def identify(
+    found: Discovery,
+    *,
+    server_url: str,
+    tokens: Tokens | None,
+    client: ClientIdentity | None,
+    client_metadata_url: str,
+    client_name: str,
+    redirect_uri: str,
+    scopes: Sequence[str],
+    store: TokenStore,
+    fetcher: Fetcher,
+) -> ClientIdentity:
+    """Choose or make our identity for the authorization server that was found.
+
+    Whoever calls it holds the store's lock of the server.
+
+    Raises:
+        AuthError: We are nobody there, or are somebody for another issuer.
+    """
+    if client is not None:
+        return bound(client, found, tokens)
+    if client_metadata_url and found.server.client_id_metadata_document_supported:
+        return ClientIdentity(id=client_metadata_url, issuer=found.issuer, auth_method="none")
+    known = await kept(found.issuer, server_url, store)
+    if known is not None and redirect_uri in known.redirect_uris:
+        return _identity(known)
+    made = await _register(found, client_name, redirect_uri, scopes, fetcher)
+    try:
+        await store.save_registration(server_url, made)
+    except StoreError as error:
+        _log.warning("%s", error)  # it is good for as long as this program runs
+    return _identity(made)
+
+
+def bound(client: ClientIdentity, found: Discovery, tokens: Tokens | None) -> ClientIdentity:
+    """Give a registered identity if it belongs to the issuer that was found.
+
+    One that names no issuer belongs to the first that it was used with.
+
+    Args:
+        client: As the operator wrote it.
+        found: Whom the server names now.
+        tokens: What it was used for last, if it was.
+
+    Raises:
+        AuthError: It belongs to another one.
+    """
+    issuer = client.issuer
+    if not issuer:
+        issuer = tokens.issuer if tokens and tokens.client_id == client.id else found.issuer
+    if not same_issuer(issuer, found.issuer):
+        raise AuthError(
+            f"client {echo(client.id)} is registered at {shown(issuer)}, and is not shown to "
+            f"{shown(found.issuer)}, which the server names now"
+        )
+    return client
+
+
+async def kept(issuer: str, server_url: str, store: TokenStore) -> Registration | None:
+    """Give the registration that was made before, if it can be read and is still good."""
+    try:
+        known = await store.load_registration(server_url, issuer)
+    except (StoreCorrupt, StoreTooNew):
+        return None
+    return None if known is None or known.expired() else known
+
+
+async def identity_of(
+    tokens: Tokens,
+    found: Discovery,
+    *,
+    server_url: str,
+    client: ClientIdentity | None,
+    client_metadata_url: str,
+    store: TokenStore,
+) -> ClientIdentity | None:
+    """Give the identity that tokens were given to; None if it is not ours any more."""
+    if client is not None:
+        return bound(client, found, tokens) if client.id == tokens.client_id else None
+    if tokens.client_id == client_metadata_url:
+        return ClientIdentity(id=tokens.client_id, issuer=found.issuer, auth_method="none")
+    known = await kept(found.issuer, server_url, store)
+    return _identity(known) if known and known.client_id == tokens.client_id else None
+
+
+def _identity(known: Registration) -> ClientIdentity:
+    return ClientIdentity(
+        id=known.client_id,
+        secret=known.client_secret,
+        issuer=known.issuer,
+        auth_method=known.token_endpoint_auth_method,
+    )
+
+
+# Dynamic registration
+
+
+async def _register(
+    found: Discovery, client_name: str, redirect_uri: str, scopes: Sequence[str], fetcher: Fetcher
+) -> Registration:
+    endpoint, issuer = found.server.registration_endpoint, found.issuer
+    if not endpoint:
+        raise AuthError(
+            f"{shown(issuer)} takes registered clients only: register one there for "
+            f"{redirect_uri}, and give its id and secret"
+        )
+    local = urlsplit(redirect_uri).hostname in LOOPBACK
+    asked: dict[str, object] = {
+        "client_name": client_name,
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": _wanted_method(found),
+        "application_type": "native" if local else "web",
+    }
+    if scopes:
+        asked["scope"] = " ".join(scopes)
+    reply = await fetcher.post(endpoint, json=asked, headers={"Accept": "application/json"})
+    what = f"the registration at {shown(issuer)}"
+    if reply.status not in (200, 201):
+        raise AuthError(f"{what} was refused: {refusal(reply)}", reply.status)
+    answer = reply.json(RegistrationAnswer)
+    if not answer.client_id:
+        raise AuthError(f"{what} gave no client id")
+    secret = answer.client_secret or ""
+    method = answer.token_endpoint_auth_method or ("" if secret else "none")
+    if method and method not in METHODS[:2] + METHODS[3:]:
+        raise AuthError(f"{what} wants {echo(method)}, which is not supported")
+    return Registration(
+        issuer=issuer,
+        client_id=answer.client_id,
+        client_secret=secret,
+        client_secret_expires_at=answer.client_secret_expires_at or 0,
+        token_endpoint_auth_method=method,
+        redirect_uris=(redirect_uri,),
+        scope=" ".join(scopes),
+    )
+
+
+def _wanted_method(found: Discovery) -> str:
+    """Choose how to prove who we are: not at all, where that will do, as a secret adds nothing."""
+    offered = found.server.token_endpoint_auth_methods_supported
+    wanted = ("none", *METHODS[:2])
+    return next((each for each in wanted if offered is None or each in offered), "none")
+
+
+# Proof
+
+
+def prove(
+    client: ClientIdentity, found: Discovery, form: dict[str, str], headers: dict[str, str]
+) -> None:
+    """Add to a token request who asks, in the way that both sides know.
+
+    Raises:
+        AuthError: There is no such way.
+        MissingExtra: A private key, and no library to sign with.
+    """
+    match _method(client, found):
+        case "client_secret_basic":
+            # RFC 6749 section 2.3.1: both are encoded as in forms before they are put together.
+            pair = f"{quote_plus(client.id)}:{quote_plus(client.secret)}"
+            headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        case "client_secret_post":
+            form |= {"client_id": client.id, "client_secret": client.secret}
+        case "private_key_jwt":
+            from interlock.oauth.assertion import sign
+
+            form |= {
+                "client_id": client.id,
+                "client_assertion_type": _ASSERTION,
+                "client_assertion": sign(client, found.issuer, now=time()),
+            }
+        case _:
+            form["client_id"] = client.id
+
+
+def _method(client: ClientIdentity, found: Discovery) -> str:
+    if client.auth_method:
+        return client.auth_method
+    offered = found.server.token_endpoint_auth_methods_supported
+    if client.private_key:
+        able: tuple[str, ...] = ("private_key_jwt",)
+    elif client.secret:
+        able = METHODS[:2]
+    else:
+        return "none"
+    for method in able:
+        if offered is None or method in offered:
+            return method
+    raise AuthError(
+        f"client {echo(client.id)} can prove itself by {' or '.join(able)}, and "
+        f"{shown(found.issuer)} takes only {', '.join(map(echo, offered or ()))}"
+    )

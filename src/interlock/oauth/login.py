@@ -1,0 +1,197 @@
+"""Logging in: a person allows it in a browser, and refresh tokens keep it so."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from time import monotonic
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from interlock.errors import (
+    AuthError,
+    ConfigError,
+    InterlockError,
+    LoginExpired,
+    LoginRequired,
+)
+from interlock.oauth.attempts import Attempts
+from interlock.oauth.authorization import AuthorizationRequest, begin
+from interlock.oauth.challenges import Challenge, bearer_challenge
+from interlock.oauth.discovery import LOOPBACK, Discovery, origin
+from interlock.oauth.documents import ServerMetadata
+from interlock.oauth.fetcher import Fetcher
+from interlock.oauth.holder import TokenHolder, unbroken
+from interlock.oauth.identity import ClientIdentity, identify, identity_of
+from interlock.oauth.scopes import scopes_to_ask
+from interlock.oauth.storage import TokenStore
+
+Ask = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
+
+
+class OAuth(TokenHolder):
+    """Authorization for one server by a person's login: authorization code with PKCE.
+
+    Args:
+        server_url: The MCP endpoint, as it is asked.
+        redirect_uri: Where the browser is sent in the end: http on loopback, or https.
+        ask: Shows `request.url` to a person or a browser, and returns all of the query that the
+            browser brings to `redirect_uri`. None never asks: `LoginRequired` is raised instead.
+        client: Registered with the authorization server by the operator.
+        client_metadata_url: Where the metadata of this client can be read: https. Used with
+            authorization servers that support it.
+        client_name: Shown to the person, by servers that register clients.
+        scopes: To ask for, instead of all that the server supports.
+        store: Keeps tokens and registrations.
+        fetcher: Asks addresses that servers name; None makes one for `server_url`.
+
+    Raises:
+        ConfigError: A redirect URI or metadata URL that cannot be used.
+    """
+
+    def __init__(
+        self,
+        server_url: str,
+        *,
+        redirect_uri: str,
+        ask: Ask | None,
+        store: TokenStore,
+        client: ClientIdentity | None = None,
+        client_metadata_url: str = "",
+        client_name: str = "interlock",
+        scopes: Sequence[str] = (),
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        super().__init__(server_url, store, scopes, fetcher)
+        redirect, metadata = urlsplit(redirect_uri), urlsplit(client_metadata_url)
+        local = redirect.scheme == "http" and redirect.hostname in LOOPBACK
+        if not local and redirect.scheme != "https":
+            raise ConfigError(f"redirect_uri {redirect_uri!r} must be http on loopback, or https")
+        if client_metadata_url and (metadata.scheme != "https" or metadata.path in ("", "/")):
+            raise ConfigError(
+                f"client_metadata_url {client_metadata_url!r} must be https, with a path"
+            )
+        self._redirect_uri = redirect_uri
+        self._ask = ask
+        self._client = client
+        self._client_metadata_url = client_metadata_url
+        self._client_name = client_name
+
+    async def login(self, challenge: str = "") -> None:
+        """Let a person log in now, whatever tokens there are.
+
+        Args:
+            challenge: The server's `WWW-Authenticate`, if it is known.
+
+        Raises:
+            InterlockError: Nobody did, or it was refused.
+        """
+        self._attempts = Attempts()
+        await self._share(partial(self._login_anew, bearer_challenge(challenge)))
+
+    # Renewal
+
+    async def _renew(self, error: AuthError) -> None:
+        if await self._adopt(error.token_used):
+            return
+        challenge = bearer_challenge(error.challenge)
+        found = await self._discover(challenge, self._client.issuer if self._client else "")
+        if error.status == 403:
+            if self._ask is None:
+                raise error
+            await self._login(found, self._more_scopes(error, found))
+            return
+        asked = self._asked_of(found.issuer)
+        enough = not asked or set(challenge.scopes) <= set(asked)
+        if enough and await self._refresh(found, error.token_used):
+            return
+        await self._login(found, scopes_to_ask(challenge, found, asked, self._scopes))
+
+    async def _renew_expired(self) -> None:
+        tokens = self._tokens
+        if tokens is not None and tokens.refresh_token and tokens.token_endpoint:
+            # Once found, it needs no new search: a request without token would start one.
+            server = ServerMetadata(tokens.issuer, token_endpoint=tokens.token_endpoint)
+            await self._refresh(Discovery(tokens.resource, None, server), tokens.access_token)
+
+    async def _refresh(self, found: Discovery, refused: str) -> bool:
+        """Get new tokens for the refresh token, if there is one and it is still good."""
+        async with self._store.lock(self._server_url):
+            if await self._adopt(refused):
+                return True
+            tokens = self._tokens
+            if tokens is None or not tokens.refresh_token:
+                return False
+            if (tokens.issuer, tokens.resource) != (found.issuer, found.resource):
+                return False
+            client = await identity_of(
+                tokens,
+                found,
+                server_url=self._server_url,
+                client=self._client,
+                client_metadata_url=self._client_metadata_url,
+                store=self._store,
+            )
+            if client is None:
+                return False
+            grant = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
+            refusal = await unbroken(self._redeem(found, client, grant, tokens.scope))
+            if refusal is not None and refusal.code == "invalid_grant":
+                await self._keep(replace(tokens, refresh_token=""))
+            return refusal is None
+
+    # With a person
+
+    async def _login_anew(self, challenge: Challenge) -> None:
+        found = await self._discover(challenge, self._client.issuer if self._client else "")
+        await self._login(found, scopes_to_ask(challenge, found, wanted=self._scopes))
+
+    async def _login(self, found: Discovery, scopes: tuple[str, ...]) -> None:
+        server = origin(self._server_url)
+        if self._ask is None:
+            if self._tokens is None:
+                raise LoginRequired(f"{server} needs a login: interlock servers login")
+            raise LoginExpired(f"the login at {server} has expired: interlock servers login")
+        if obstacle := self._obstacle(found, scopes):
+            raise LoginRequired(f"no login at {server}: {obstacle}")
+        try:
+            await self._ask_person(self._ask, found, scopes)
+        except InterlockError as error:
+            self._attempts.add(found.issuer, scopes, str(error), now=monotonic())
+            raise
+        self._attempts.add(found.issuer, scopes, now=monotonic())
+
+    async def _ask_person(self, ask: Ask, found: Discovery, scopes: tuple[str, ...]) -> None:
+        async with self._store.lock(self._server_url):
+            client = await identify(
+                found,
+                server_url=self._server_url,
+                tokens=self._tokens,
+                client=self._client,
+                client_metadata_url=self._client_metadata_url,
+                client_name=self._client_name,
+                redirect_uri=self._redirect_uri,
+                scopes=scopes,
+                store=self._store,
+                fetcher=self._fetcher,
+            )
+        pending = begin(
+            found,
+            server_url=self._server_url,
+            client_id=client.id,
+            redirect_uri=self._redirect_uri,
+            scopes=scopes,
+        )
+        self._asked = found.issuer, scopes
+        code = pending.code(await ask(pending.request))
+        grant = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self._redirect_uri,
+            "code_verifier": pending.verifier,
+        }
+        async with self._store.lock(self._server_url):
+            refusal = await unbroken(self._redeem(found, client, grant, " ".join(scopes)))
+        if refusal is not None:
+            raise AuthError(refusal.text, 403)

@@ -1,0 +1,83 @@
+"""Token requests: a code, a refresh token, or who we are, for an access token.
+
+RFC 6749 sections 4.1.3, 4.4 and 6, RFC 8707 (resource). Spec 2026-07-28: basic/authorization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import time
+
+from msgspec import Struct
+
+from interlock.errors import AuthError
+from interlock.oauth.discovery import Discovery
+from interlock.oauth.documents import TokenAnswer, check_token, error_of, refusal
+from interlock.oauth.fetcher import Fetcher, shown
+from interlock.oauth.identity import ClientIdentity, prove
+from interlock.oauth.storage import Tokens
+
+
+class Refusal(Struct, frozen=True):
+    """The authorization server will not give a token for this, now or later.
+
+    Attributes:
+        code: Such as "invalid_grant".
+        text: One line that names the issuer, the code and its words.
+    """
+
+    code: str
+    text: str
+
+
+async def request_tokens(
+    fetcher: Fetcher,
+    found: Discovery,
+    client: ClientIdentity,
+    grant: Mapping[str, str],
+    scope: str = "",
+) -> Tokens | Refusal:
+    """Ask for tokens.
+
+    Args:
+        fetcher: Sends the request, once.
+        found: Where to, and for which resource.
+        client: Who asks.
+        grant: `grant_type`, and what belongs to it.
+        scope: What was asked for: it was granted, if the answer does not say otherwise.
+
+    Raises:
+        InterlockError: There was no answer, or one that is neither tokens nor a refusal.
+    """
+    issuer, endpoint = shown(found.issuer), found.server.token_endpoint
+    if not endpoint:
+        raise AuthError(f"{issuer} names no endpoint for tokens")
+    form, headers = dict(grant), {"Accept": "application/json"}
+    if found.resource:
+        form["resource"] = found.resource
+    prove(client, found, form, headers)
+    reply = await fetcher.post(endpoint, form=form, headers=headers)
+    if reply.status != 200:
+        secrets = (*client.secrets, *form.values(), *headers.values())
+        text = f"{issuer} gave no token: {refusal(reply, secrets)}"
+        error = error_of(reply)
+        if error is None or reply.status not in (400, 401, 403):
+            raise AuthError(text, reply.status)
+        return Refusal(error.error, text)
+    answer = reply.json(TokenAnswer)
+    if answer.token_type.lower() != "bearer":
+        raise AuthError(f"{issuer} gave a token that is no bearer token")
+    now, lifetime = time(), answer.lifetime
+    # An empty or missing one leaves the old one in force.
+    refresh = answer.refresh_token or grant.get("refresh_token", "")
+    return Tokens(
+        access_token=check_token(answer.access_token, f"{issuer} gave a token"),
+        refresh_token=check_token(refresh, f"{issuer} gave a refresh token") if refresh else "",
+        expires_at=None if lifetime is None else now + lifetime,
+        received_at=now,
+        scope=answer.scope or scope,
+        issuer=found.issuer,
+        resource=found.resource,
+        client_id=client.id,
+        token_endpoint=endpoint,
+    )
