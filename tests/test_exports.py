@@ -19,8 +19,9 @@ PACKAGE = Path(interlock.__file__).parent
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
     errors messages types revisions names wording
-    envelope schema signature
+    envelope schema signature headers sse inflate
     protocol transports connection
+    oauth
     client
     forms context auth jwt server
     config member toolbox

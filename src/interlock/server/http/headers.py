@@ -1,12 +1,10 @@
-"""Headers that repeat what the body says, so that proxies need not read it. They must agree.
+"""Whether the headers of a request agree with its body, which they repeat.
 
 Spec 2026-07-28: basic/transports, "Request headers", and server/tools, "x-mcp-header".
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from interlock.envelope import Envelope
 from interlock.errors import ParseError, SchemaError
+from interlock.headers import NAMES, annotated, decode_value
 from interlock.revisions import HEADER_MISMATCH, INVALID_PARAMS
 from interlock.server.http.replies import Refusal
 from interlock.types import JsonObject
@@ -22,51 +21,8 @@ from interlock.types import JsonObject
 if TYPE_CHECKING:
     from interlock.server.http.exchange import Exchange
 
-ANNOTATION = "x-mcp-header"
-MAX_INTEGER = 2**53 - 1
-
-# Methods whose header Mcp-Name repeats a member of `params`.
-NAMES = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "task_id",
-    "tasks/update": "task_id",
-    "tasks/cancel": "task_id",
-}
-
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_INTEGER = re.compile(r"(-?\d{1,16})(?:\.0+)?")
-_PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
+_INTEGER = re.compile(r"(-?[0-9]{1,16})(?:\.0+)?")
 _ROUTING = frozenset((b"mcp-protocol-version", b"mcp-method", b"mcp-name"))
-
-# Values
-
-
-def encode_value(value: str) -> str:
-    """Write a value so that any text fits into a header and comes back the same."""
-    if _PLAIN.fullmatch(value) and not (value.startswith("=?base64?") and value.endswith("?=")):
-        return value
-    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
-
-
-def decode_value(text: str) -> str:
-    """Read a value that was written by `encode_value`.
-
-    Raises:
-        ValueError: It is marked as Base64 and is not, or is not UTF-8.
-    """
-    if not text.startswith("=?base64?") or not text.endswith("?=") or len(text) < 11:
-        return text
-    inner = text[9:-2]
-    try:
-        decoded = base64.b64decode(inner, validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error)) from None
-    if base64.b64encode(decoded).decode() != inner:
-        raise ValueError("not the canonical Base64")
-    return decoded.decode()
-
 
 # Method and name
 
@@ -150,48 +106,8 @@ def _mismatch(header: str, member: str) -> Refusal:
 # Arguments
 
 
-def annotated(schema: JsonObject) -> dict[str, tuple[str, ...]]:
-    """Find the arguments that headers repeat: paths of members by lower-case name.
-
-    Raises:
-        SchemaError: An annotation that the specification forbids.
-    """
-    found: dict[str, tuple[str, ...]] = {}
-    _collect(schema, (), True, found)
-    return found
-
-
-def _collect(
-    node: Any, path: tuple[str, ...], reachable: bool, found: dict[str, tuple[str, ...]]
-) -> None:
-    if isinstance(node, list):
-        for each in node:
-            _collect(each, path, False, found)
-        return
-    if not isinstance(node, dict):
-        return
-    name = node.get(ANNOTATION)
-    if name is not None:
-        where = ".".join(path) or "the schema itself"
-        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise SchemaError(f"{ANNOTATION} of {where} is not a header name")
-        if not reachable or not path:
-            raise SchemaError(f"{ANNOTATION} {name!r} stands where no plain argument is")
-        if node.get("type") not in ("string", "integer", "boolean"):
-            raise SchemaError(f"{ANNOTATION} {name!r}: {where} is no string, integer or boolean")
-        if name.lower() in found:
-            raise SchemaError(f"{ANNOTATION} {name!r} is there twice")
-        found[name.lower()] = path
-    for key, value in node.items():
-        if key == "properties" and isinstance(value, dict):
-            for property, inner in value.items():
-                _collect(inner, (*path, property), reachable, found)
-        elif key not in ("const", "default", "enum", "examples"):
-            _collect(value, path, False, found)
-
-
-class ToolHeaders:
-    """The annotations of tools, found once for each definition."""
+class ExpectedHeaders:
+    """The annotations of our own tools, found once for each definition."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[JsonObject, dict[bytes, tuple[str, ...]]]] = {}
@@ -209,7 +125,7 @@ def _by_header(schema: JsonObject) -> dict[bytes, tuple[str, ...]]:
         found = annotated(schema)
     except SchemaError:
         return {}  # clients leave out such a tool, or its headers
-    return {b"mcp-param-" + name.encode(): path for name, path in found.items()}
+    return {b"mcp-param-" + name.lower().encode(): path for name, path in found.items()}
 
 
 def check_params(

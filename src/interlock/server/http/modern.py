@@ -104,7 +104,7 @@ class Modern:
         self.keep_alive = options.keep_alive
         self._offers_listen = options.listen
         self._listening: set[ModernCall] = set()
-        self._tool_headers = headers.ToolHeaders()
+        self._tool_headers = headers.ExpectedHeaders()
 
     async def serve(
         self,

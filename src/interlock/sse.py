@@ -1,0 +1,146 @@
+"""Server-sent events: bytes -> events, with bounds, at a cost linear in the bytes.
+
+Rule 1: a line ends in CR, LF or CRLF, and in nothing else.
+Rule 2: an event ends with a blank line. One whose blank line does not come never was, and
+neither was its id: who asks for the rest gets it again.
+
+HTML Living Standard: server-sent events, "Interpreting an event stream".
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from interlock.errors import MessageTooLarge
+
+MAX_RETRY = 3600.0  # seconds; nobody waits for longer, whatever a server says
+
+_BOM = b"\xef\xbb\xbf"
+_PREFIX = len(b"data: ")
+
+
+class ServerSentEvent(Struct, frozen=True, gc=False):
+    """One event. It may have an id and no data: a place to go on from, and no message."""
+
+    name: str
+    data: bytes
+    id: str  # the last one that the stream gave, with this event or before; "" for none
+
+
+class SseParser:
+    """Collects the bytes of one stream and gives back whole events.
+
+    Args:
+        max_event_bytes: Most data of an event, in bytes, and longest of all other lines.
+
+    Attributes:
+        retry: Seconds to wait before asking again, as the server last said; None if it did not.
+        last_id: Id of the last event that came whole; "" for none.
+    """
+
+    def __init__(self, max_event_bytes: int) -> None:
+        self.retry: float | None = None
+        self.last_id = ""
+        self._max_bytes = max_event_bytes
+        self._begin()
+
+    def _begin(self) -> None:
+        self._at_start = True
+        self._after_cr = False
+        self._line = bytearray()  # one whose end has not come
+        self._drop()
+
+    def _drop(self) -> None:
+        self._name = "message"
+        self._data: bytes | bytearray | None = None  # None: no line of data yet
+        self._id: str | None = None
+
+    def resumed(self) -> SseParser:
+        """Get ready for another stream that goes on after `last_id`; what was cut is dropped."""
+        self._begin()
+        return self
+
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
+        """Add bytes, split anywhere, and take the events that are now complete.
+
+        Events without data are among them if they had a line `data` or `id`.
+
+        Raises:
+            MessageTooLarge: An event is over the limit, whether its end has come or not.
+                The parser is of no use afterwards.
+        """
+        if self._after_cr and chunk:
+            self._after_cr = False
+            chunk = chunk.removeprefix(b"\n")  # the other half of a CRLF
+        if b"\r" in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines: list[bytes] = chunk.split(b"\n")
+        rest = lines.pop()
+        events: list[ServerSentEvent] = []
+        if lines:
+            self._finish_first(lines)
+            for line in lines:
+                if line[:5] == b"data:":
+                    self._add_data(line[6:] if line[5:6] == b" " else line[5:])
+                elif line:
+                    self._take_field(line)
+                else:
+                    self._end_event(events)
+        if rest:
+            self._line += rest
+            size = len(self._line) + (0 if self._data is None else len(self._data))
+            if size > self._max_bytes + _PREFIX:
+                raise self._too_large(size)
+        return events
+
+    def _finish_first(self, lines: list[bytes]) -> None:
+        """Put what had come of the first line in front of it."""
+        if self._line:
+            self._line += lines[0]
+            lines[0] = bytes(self._line)
+            self._line = bytearray()
+        if self._at_start:
+            lines[0] = lines[0].removeprefix(_BOM)
+            self._at_start = False
+
+    def _add_data(self, value: bytes) -> None:
+        if self._data is None:
+            self._data = value
+        else:
+            if not isinstance(self._data, bytearray):
+                self._data = bytearray(self._data)
+            self._data += b"\n"
+            self._data += value
+        if len(self._data) > self._max_bytes:
+            raise self._too_large(len(self._data))
+
+    def _take_field(self, line: bytes) -> None:
+        if len(line) > self._max_bytes + _PREFIX:
+            raise self._too_large(len(line))
+        if line == b"event: message":
+            self._name = "message"
+            return
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"event":
+            self._name = value.decode(errors="replace") or "message"
+        elif field == b"id":
+            if b"\0" not in value:
+                self._id = value.decode(errors="replace")
+        elif field == b"retry":
+            if value.isdigit():  # of bytes: 0 to 9 only
+                self.retry = min(float(value[:300]) / 1000, MAX_RETRY)
+        elif field == b"data":
+            self._add_data(value)  # the line has no colon
+
+    def _end_event(self, events: list[ServerSentEvent]) -> None:
+        if self._id is not None:
+            self.last_id = self._id
+        if self._data is not None or self._id is not None:
+            events.append(ServerSentEvent(self._name, bytes(self._data or b""), self.last_id))
+        self._drop()
+
+    def _too_large(self, size: int) -> MessageTooLarge:
+        over, limit = size / 2**20, self._max_bytes / 2**20
+        return MessageTooLarge(f"event of over {over:.1f} MiB; the limit is {limit:g} MiB")
