@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from interlock.client import Client
 from interlock.transports import process
 from interlock.transports.guardian import guardian, own_mark
 from interlock.transports.process import marked
+
+from .authorization import Protected, protected
 
 # The same examples every time: a test that fails now and then is no proof of anything. To look
 # for new ones: pytest --hypothesis-profile=default
@@ -65,3 +67,18 @@ def evil() -> Callable[..., Client]:
         return Client.stdio(*EVIL, *told, **{**patient, **options})
 
     return client
+
+
+@pytest.fixture(scope="session")
+def protected_addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Run what `protected_server` needs, once for all tests: its URL, and the issuer."""
+    with protected(tmp_path_factory.mktemp("protected")) as addresses:
+        yield addresses
+
+
+@pytest.fixture
+async def protected_server(protected_addresses: tuple[str, str]) -> Protected:
+    """A server of ours that wants tokens of a real authorization server, as good as new."""
+    server = Protected(*protected_addresses)
+    await server.wish(reset=True, resource=server.url)
+    return server

@@ -1,0 +1,61 @@
+"""A server of ours that lets in who has a token of an authorization server: protected.py ISSUER
+
+The first line of stdout is its URL; it ends when its stdin does.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from threading import Thread
+
+import uvicorn
+
+from interlock import Context, Server
+from interlock.auth import BearerAuth
+from interlock.jwt import JwtVerifier
+
+ISSUER = sys.argv[1]
+listening = socket.create_server(("127.0.0.1", 0))
+url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+
+server = Server("protected", version="1.0.0")
+auth = BearerAuth(
+    verify=JwtVerifier(issuer=ISSUER, audience=url, jwks_url=f"{ISSUER}/jwks", leeway=0.0),
+    resource=url,
+    authorization_servers=[ISSUER],
+    scopes_supported=["notes:read", "notes:write"],
+    required_scopes=["notes:read"],
+)
+
+
+@server.tool
+async def who(context: Context) -> str:
+    """Tell who asks, and what they may do."""
+    assert context.principal is not None
+    subject = context.principal.id.removeprefix(f"{ISSUER}#")
+    return f"{subject}: {' '.join(sorted(context.principal.scopes))}"
+
+
+@server.tool
+async def write(text: str, context: Context) -> str:
+    """Write a note, which needs a scope of its own."""
+    assert context.principal is not None
+    auth.require(context.principal, ["notes:write"])
+    return f"wrote {text}"
+
+
+def end_with_stdin(running: uvicorn.Server) -> None:
+    """Let the server end when there is nobody any more who wants it."""
+    sys.stdin.read()
+    running.should_exit = True
+
+
+if __name__ == "__main__":
+    config = uvicorn.Config(
+        server.asgi(auth=auth), log_level="warning", timeout_graceful_shutdown=1
+    )
+    running = uvicorn.Server(config)
+    Thread(target=end_with_stdin, args=[running], daemon=True).start()
+    print(url, flush=True)
+    running.run(sockets=[listening])
