@@ -20,11 +20,11 @@ PACKAGE = Path(interlock.__file__).parent
 TABLE = """
     errors messages types revisions names wording
     envelope schema signature headers sse inflate
-    protocol transports connection
     oauth
+    protocol transports connection
     client
     forms context auth jwt server
-    config member toolbox
+    config reaching member toolbox
     store models agent
     cli
 """
