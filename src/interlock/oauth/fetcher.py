@@ -15,11 +15,12 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
-from ipaddress import ip_address
+from functools import lru_cache, partial
 from typing import TypeVar
 from urllib.parse import urlencode, urljoin
 from urllib.request import getproxies, proxy_bypass
@@ -27,20 +28,23 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.http import HttpProcessingError
 from msgspec import Struct
 from yarl import URL
 
+from interlock.envelope import check_bounds
 from interlock.errors import (
     AuthError,
     HttpError,
     InterlockError,
-    MessageTooLarge,
+    ParseError,
     RedirectRefused,
     RemoteProtocolError,
     RequestTimeout,
     StreamEnded,
     Unreachable,
 )
+from interlock.inflate import Inflater
 from interlock.oauth import addresses
 from interlock.oauth.threads import in_thread
 from interlock.types import JsonObject
@@ -54,6 +58,15 @@ Resolver = Callable[[str, int], Awaitable[list[str]]]
 _T = TypeVar("_T")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
+_HEADERS = {
+    "User-Agent": "interlock",
+    "Accept": "application/json",  # some token endpoints answer with a form else
+    "Accept-Encoding": "gzip, deflate",
+}
+# Two readers of a URL may differ over anything else: characters of one line that every URL may
+# have, and a host that is a name or an address.
+_VISIBLE = re.compile(r"[!#-;=?-\[\]_a-z~]+")
+_HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
 class Reply(Struct, frozen=True):
@@ -81,9 +94,11 @@ class Reply(Struct, frozen=True):
             HttpError: It is something else, or no JSON; its content is not shown.
         """
         try:
-            return msgspec.json.decode(self.body, type=type)
-        except msgspec.ValidationError as error:
-            reason = str(error)
+            decoded = msgspec.json.decode(self.body, type=type)
+            check_bounds(self.body)
+            return decoded
+        except (msgspec.ValidationError, ParseError) as error:
+            reason = clip(str(error))
         except (msgspec.DecodeError, UnicodeDecodeError):
             reason = "it is not JSON"
         except RecursionError:
@@ -95,7 +110,7 @@ class Reply(Struct, frozen=True):
 
 
 class Fetcher:
-    """Asks addresses that servers name, and not one that would harm who runs this.
+    """Asks the addresses that servers name, unless they lead where only we can go.
 
     With a proxy in the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`), the proxy looks
     names up and decides where they may lead; addresses that are written as such are checked
@@ -104,17 +119,17 @@ class Fetcher:
 
     Args:
         near: URL of the server that the user chose. When it is on this machine, addresses on
-            this machine are asked, too; when all its addresses are private ones, private ones.
-            "" asks public addresses only: for programs that act for others.
+            this machine are asked, too; when all its addresses are private, private ones. Who
+            chose it thereby trusts whoever gives out its name: programs that act for others
+            pass "", and public addresses only are asked.
         resolve: Returns the addresses of a host; for tests.
     """
 
     def __init__(self, near: str = "", *, resolve: Resolver | None = None) -> None:
-        self._near = near
+        self._near = _host_of(near)
         self._resolve = resolve or _look_up
         self._proxies = getproxies()
-        self._context: ssl.SSLContext | None = None
-        self._found_near: addresses.Kind | None = None
+        self._nearness: addresses.Kind | None = None
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
         """Ask for a document.
@@ -164,7 +179,7 @@ class Fetcher:
             raise
         except TimeoutError:
             raise RequestTimeout(f"{shown(url)} has not answered within {TIMEOUT:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
             raise _typed(shown(url), error) from None
 
     async def _send(
@@ -175,7 +190,7 @@ class Fetcher:
         connector = aiohttp.TCPConnector(
             resolver=_Pinned(pinned),
             use_dns_cache=False,
-            ssl=self._tls(),
+            ssl=_tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
             force_close=True,
         )
         async with (
@@ -184,7 +199,7 @@ class Fetcher:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=_NO_TIMEOUT,
                 auto_decompress=False,
-                headers={"User-Agent": "interlock", "Accept-Encoding": "identity"},
+                headers=_HEADERS,
             ) as session,
             session.request(
                 method, target, headers=headers, data=body, proxy=proxy, allow_redirects=False
@@ -199,21 +214,12 @@ class Fetcher:
             content = await _body(response, name)
             return Reply(response.status, response.headers, content, str(target))
 
-    def _tls(self) -> ssl.SSLContext:
-        if self._context is None:
-            # Not aiohttp's own, which is as old as the process and its environment.
-            self._context = ssl.create_default_context()
-            self._context.set_alpn_protocols(["http/1.1"])
-        return self._context
-
     # Where it goes
 
     def _proxy(self, target: URL) -> str | None:
         host = target.raw_host or ""
-        if _is_here(host) or proxy_bypass(f"{host}:{target.port}"):
-            return None
         proxy = self._proxies.get(target.scheme) or self._proxies.get("all")
-        if not proxy:
+        if not proxy or _is_here(host) or proxy_bypass(target.authority):
             return None
         if "://" not in proxy:
             proxy = f"http://{proxy}"
@@ -226,54 +232,41 @@ class Fetcher:
 
     async def _checked(self, target: URL, proxy: str | None) -> list[str]:
         """Return the addresses to connect to: the host's, all checked, or the proxy's."""
-        host, port = target.raw_host or "", target.port or 443
-        try:
-            written = addresses.literal(host)
-        except ValueError:
-            raise AuthError(
-                f"{shown(str(target))} is refused: {clip(host)} is a number, and no address"
-            ) from None
+        host = target.raw_host or ""
+        written = addresses.literal(host)
         if proxy is None or written is not None:
-            found = [written] if written else await self._addresses(host, port)
-            await self._check(target, found)
-        if proxy is None:
-            return found
+            found = [written] if written else await self._addresses(host, target.port or 443)
+            for address in found:
+                await self._check(target, addresses.kind(address))
+            if proxy is None:
+                return found
         if target.scheme != "https":
-            raise AuthError(f"{shown(str(target))} is refused: it must be https")
+            raise _refused(target, "it must be https")
         way = URL(proxy)
         return await self._addresses(way.raw_host or "", way.port or 80)
 
-    async def _check(self, target: URL, found: list[str]) -> None:
-        for address in found:
-            kind = addresses.kind(address)
-            if kind != "public" and kind != await self._nearness():
-                where = "on this machine" if kind == "loopback" else f"a {kind} address"
-                raise AuthError(
-                    f"{shown(str(target))} is refused: {address} is {where}, and the server "
-                    "that sends us there is not"
-                )
-            if target.scheme != "https" and kind != "loopback":
-                raise AuthError(f"{shown(str(target))} is refused: it must be https")
+    async def _check(self, target: URL, kind: addresses.Kind) -> None:
+        # The address itself is not told: who named the host may not be allowed to look it up.
+        if kind == "special":
+            raise _refused(target, "no server has an address like that")
+        if kind != "public" and kind != await self._near_kind():
+            where = "on this machine" if kind == "loopback" else "in a private network"
+            raise _refused(target, f"it is {where}, where the server that refers to it is not")
+        if target.scheme != "https" and kind != "loopback":
+            raise _refused(target, "it must be https")
 
-    async def _nearness(self) -> addresses.Kind:
-        """Say where the user's server is; what was found once is not asked again."""
-        if self._found_near is None:
-            host = URL(self._near).raw_host if self._near else None
-            found = await self._addresses(host, 443) if host else []
+    async def _near_kind(self) -> addresses.Kind:
+        """Say where the user's server is. The first answer holds: names can change their mind."""
+        if self._nearness is None:
+            found = await self._addresses(self._near, 443) if self._near else []
             kinds = {addresses.kind(address) for address in found}
-            self._found_near = kinds.pop() if len(kinds) == 1 else "public"
-            if self._found_near == "special":
-                self._found_near = "public"
-        return self._found_near
+            self._nearness = kinds.pop() if len(kinds) == 1 else "public"
+        return self._nearness
 
     async def _addresses(self, host: str, port: int) -> list[str]:
         try:
-            return [str(ip_address(host))]
-        except ValueError:
-            pass
-        try:
             found = await self._resolve(host, port)
-        except (OSError, UnicodeError):  # a label that is too long is no Unicode to Python
+        except (OSError, UnicodeError):  # UnicodeError: a label that is empty or too long
             found = []
         if not found:
             raise Unreachable(f"{clip(host)} cannot be reached: its name has no address")
@@ -314,10 +307,20 @@ async def _look_up(host: str, port: int) -> list[str]:
 
 
 def _is_here(host: str) -> bool:
+    """Say whether a host is this machine by its name: no proxy can reach that."""
     try:
         return addresses.kind(host) == "loopback"
     except ValueError:
         return host.rstrip(".") == "localhost" or host.rstrip(".").endswith(".localhost")
+
+
+@lru_cache(4)
+def _tls(cafile: str | None, capath: str | None) -> ssl.SSLContext:  # noqa: ARG001 - the cache's keys
+    # Not aiohttp's own context, which is as old as the process. Reading all certificates of a
+    # system takes tens of milliseconds, so it is not done for each server.
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 # URLs
@@ -334,14 +337,28 @@ def shown(url: str) -> str:
 def _parsed(url: str) -> URL:
     try:
         parsed = URL(url)
-        usable = parsed.scheme in ("https", "http") and parsed.host and parsed.port
+        host = parsed.raw_host or ""
+        addresses.literal(host)
     except ValueError:
-        usable = False
-    if not usable or len(url) > MAX_URL or not url.isprintable():
-        raise AuthError(f"{shown(url)} is refused: it is no https URL")
+        raise AuthError(f"{shown(url)} is refused: it has no host, or an odd one") from None
+    if parsed.scheme not in ("https", "http") or not parsed.port or not _HOST.fullmatch(host):
+        raise _refused(parsed, "it is no https URL")
     if parsed.user is not None or parsed.password is not None:
-        raise AuthError(f"{shown(url)} is refused: it has a user in it")
+        raise _refused(parsed, "it has a user in it")
+    if len(url) > MAX_URL or not _VISIBLE.fullmatch(url):
+        raise _refused(parsed, f"it is over {MAX_URL} characters, or has odd ones")
     return parsed.with_fragment(None)
+
+
+def _refused(target: URL, reason: str) -> AuthError:
+    return AuthError(f"{shown(str(target))} is refused: {reason}")
+
+
+def _host_of(url: str) -> str:
+    try:
+        return URL(url).raw_host or ""
+    except ValueError:
+        return ""
 
 
 def _whither(target: URL, response: aiohttp.ClientResponse) -> str:
@@ -357,27 +374,23 @@ def _whither(target: URL, response: aiohttp.ClientResponse) -> str:
 
 
 async def _body(response: aiohttp.ClientResponse, name: str) -> bytes:
-    encoding = response.headers.get("Content-Encoding", "identity")
-    if encoding.lower() != "identity":
-        raise RemoteProtocolError(f"{name} answers in the encoding {clip(encoding)!r}")
-    read, pieces = 0, []
+    inflater = Inflater(response.headers.get("Content-Encoding", ""), MAX_BODY_BYTES, name)
+    pieces: list[bytes] = []
     while chunk := await response.content.readany():
-        read += len(chunk)
-        if read > MAX_BODY_BYTES:
-            raise MessageTooLarge(f"{name} answers with over {MAX_BODY_BYTES / 2**20:g} MiB")
-        pieces.append(chunk)
+        pieces.extend(inflater.feed(chunk))
+    inflater.finish()
     return b"".join(pieces)
 
 
-def _typed(name: str, error: aiohttp.ClientError | OSError) -> InterlockError:
+def _typed(name: str, error: Exception) -> InterlockError:
     match error:
         case aiohttp.ClientHttpProxyError():
-            return Unreachable(f"{name} cannot be reached: its proxy answers {error.status}")
+            return Unreachable(f"{name} cannot be reached: the proxy answers {error.status}")
         case aiohttp.ClientProxyConnectionError():
-            return Unreachable(f"{name} cannot be reached: its proxy, {_cause(error)}")
+            return Unreachable(f"{name} cannot be reached: the proxy fails, {_cause(error)}")
         case aiohttp.ClientConnectorError():
             return Unreachable(f"{name} cannot be reached: {_cause(error)}")
-        case aiohttp.ClientResponseError() | aiohttp.InvalidURL():
+        case aiohttp.ClientResponseError() | HttpProcessingError():
             return RemoteProtocolError(f"{name} answers with something that is not HTTP")
         case _:
             return StreamEnded(f"{name} broke the connection off: {type(error).__name__}")
@@ -385,8 +398,11 @@ def _typed(name: str, error: aiohttp.ClientError | OSError) -> InterlockError:
 
 def _cause(error: aiohttp.ClientConnectorError) -> str:
     inner = getattr(error, "certificate_error", None) or error.os_error
-    if isinstance(inner, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {inner.verify_message}"
-    if isinstance(inner, ssl.SSLError):
-        return f"no TLS: {inner.reason or type(inner).__name__}"
-    return inner.strerror or type(inner).__name__
+    match inner:
+        case ssl.SSLCertVerificationError():
+            hint = "name a CA of your own in SSL_CERT_FILE"
+            return f"its certificate is not good: {inner.verify_message} ({hint})"
+        case ssl.SSLError():
+            return f"no TLS: {inner.reason or type(inner).__name__}"
+        case _:
+            return os.strerror(inner.errno) if inner.errno else "no connection"
