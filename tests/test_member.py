@@ -22,6 +22,7 @@ from interlock.errors import (
 )
 from interlock.member import LIST_TTL, MAX_DESCRIPTION, MAX_HANGS, MAX_STARTS, REFRESH_PAUSE, Member
 from interlock.toolbox import Toolbox
+from interlock.transports.pool import HttpPool
 
 from .scripted_server import LEGACY, MODERN, Answer, Json, ScriptedServer, text, tool
 
@@ -67,7 +68,15 @@ async def started(server: Any, **options: Any) -> AsyncIterator[Member]:
 
 
 def made(server: Any, on_change: Callable[[], None] = lambda: None, **options: Any) -> Member:
-    return Member("s", server, environ={}, on_change=on_change, revision=server.revision, **options)
+    return Member(
+        "s",
+        server,
+        environ={},
+        pool=HttpPool,
+        on_change=on_change,
+        revision=server.revision,
+        **options,
+    )
 
 
 async def call(member: Member, name: str = "x", /, **arguments: Any) -> str:
@@ -290,7 +299,9 @@ async def test_three_hangs_in_a_row_start_the_server_anew():
             with pytest.raises(RequestTimeout):
                 await member.call(entry, {}, timeout=0.005)
         assert member.status.state == "down"
-        assert member.status.reason == "no answer to 3 calls in a row"
+        assert member.status.reason == (
+            "no answer to 3 calls in a row; the last one: no answer to tools/call within 0.005 s"
+        )
 
         server.answers["tools/call"] = text("done")
         assert await call(member) == "done"

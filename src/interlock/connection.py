@@ -279,6 +279,14 @@ class Connection:
         self._end(ConnectionClosed("the connection was closed"))
         await self.transport.close()
 
+    async def retire(self) -> None:
+        """Let our open requests end, then close."""
+        try:
+            if self._waiting:
+                await asyncio.wait(list(self._waiting.values()))
+        finally:
+            await self.close()
+
     def _end(self, error: InterlockError) -> None:
         for failure in self.protocol.close(error):
             self._fail(failure)

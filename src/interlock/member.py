@@ -1,8 +1,9 @@
 """One server of a toolbox: started, watched, restarted, and never able to harm the others.
 
 States: `starting` -> `ok` <-> `down` (it worked once; its last good list is kept), or `failed`
-(it never did), or `disabled`. A server that is down is started again by the next call, but not
-sooner than the back-off allows.
+(it never did), or `disabled`. A server with a URL that does not let us in is `needs login`,
+`expired` (log in again) or `refused`. A server that is down is started again by the next call,
+but not sooner than the back-off allows.
 """
 
 from __future__ import annotations
@@ -12,36 +13,44 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from time import monotonic
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock import config, names, schema
+from interlock import names, reaching, schema
 from interlock.client import Client, ClientOptions
 from interlock.client.listing import Listing
 from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.connection import ProgressHandler
 from interlock.envelope import encode
 from interlock.errors import (
+    AuthError,
+    ConnectionClosed,
+    HttpError,
+    InsufficientScope,
     InterlockError,
     InvalidArguments,
+    LoginExpired,
+    LoginRequired,
     RemoteError,
     RequestTimeout,
     SchemaError,
-    ServerExited,
     ServerUnavailable,
 )
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult, Tool
 
+if TYPE_CHECKING:
+    from interlock.transports.pool import HttpPool
+
 MAX_TOOLS = 1_000
 MAX_DESCRIPTION = 8 * 1024  # characters
 DEFAULT_CONCURRENCY = 16  # calls at once of a server in this program
 LIST_TTL = 300.0  # seconds, when the server does not say
-MIN_SECRET = 6  # characters; shorter values would make any text unreadable
 MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
 REFRESH_PAUSE = 30.0  # seconds after a list that could not be renewed
 MAX_HANGS = 3  # calls in a row without answer; then the server is started anew
@@ -52,7 +61,7 @@ LONGEST_BACKOFF = 30.0
 MAX_STARTS = 5
 STARTS_WINDOW = 60.0
 
-State = Literal["starting", "ok", "down", "failed", "disabled"]
+State = Literal["starting", "ok", "down", "failed", "disabled", "needs login", "expired", "refused"]
 _log = logging.getLogger("interlock.toolbox")
 
 
@@ -91,6 +100,7 @@ class Member:
         name: Its name in the toolbox, and in addresses.
         server: How to reach it.
         environ: Where `${VAR}` in the configuration is looked up.
+        pool: Gives the connections that all servers with a URL share.
         on_change: Told when `entries` or `status` have changed.
         options: Handlers for what the server asks; see `ClientOptions`.
     """
@@ -101,6 +111,7 @@ class Member:
         server: ServerConfig | InProcessServer,
         *,
         environ: Mapping[str, str],
+        pool: Callable[[], HttpPool],
         on_change: Callable[[], None],
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -108,6 +119,7 @@ class Member:
         self.entries: tuple[Entry, ...] = ()
         self._server = server
         self._environ = environ
+        self._pool = pool
         self._on_change = on_change
         self._options = options
         self._client: Client | None = None
@@ -200,14 +212,14 @@ class Member:
             except BaseException:
                 await client.close()
                 raise
-        except ServerUnavailable as error:
-            self._fail(error.reason)
-            raise
         except Exception as error:
             known = isinstance(error, InterlockError)
             if not known:  # from the program that the server is a part of
                 _log.exception("starting server %r failed", self.name)
-            self._fail(str(error) if known else f"{type(error).__name__} while starting: {error}")
+            reason = (
+                self._why(error) if known else f"{type(error).__name__} while starting: {error}"
+            )
+            self._fail(reason, _state_of(error) if isinstance(error, AuthError) else None)
             raise ServerUnavailable(self.name, self._reason) from error
         self._start_seconds = monotonic() - started
         self._client = client
@@ -217,30 +229,14 @@ class Member:
         return client
 
     async def _connect(self) -> Client:
-        server = self._server
         options: ClientOptions = {
             **self._options,
             "on_list_changed": self._list_changed,
             "on_loss": self._lost,
         }
-        if isinstance(server, HttpServer):
-            raise ServerUnavailable(self.name, "HTTP servers cannot be reached by this version")
-        if isinstance(server, StdioServer):
-            server = config.resolve(server, self._environ)
-            assert isinstance(server, StdioServer)  # noqa: S101 - resolve keeps the type
-            options["timeout"] = server.timeout
-            options["connect_timeout"] = server.connect_timeout
-            self._secrets = _secrets(self._server, server)
-            client = Client.stdio(
-                server.command,
-                *server.args,
-                env=server.env,
-                cwd=server.cwd,
-                max_frame_bytes=server.max_message_bytes,
-                **options,
-            )
-        else:
-            client = Client(server.connect, **options)
+        client, self._secrets = reaching.make_client(
+            self._server, self._environ, self._pool, options
+        )
         await client.open()
         return client
 
@@ -255,16 +251,36 @@ class Member:
         self._not_before = monotonic()
         self._become("down", str(error))
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, state: State | None) -> None:
         self._failures += 1
         backoff = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (self._failures - 1))
         self._not_before = monotonic() + backoff
-        self._become("down" if self.entries else "failed", reason)
+        self._become(state or ("down" if self.entries else "failed"), reason)
 
     def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:  # a server may repeat what it was given
             text = text.replace(secret, "***")
         return text
+
+    def _why(self, error: Exception) -> str:
+        hint = f"; log in with: interlock servers login {self.name}"
+        return f"{error}{hint if isinstance(error, LoginRequired) else ''}"
+
+    def _fit_for_models(self, error: InterlockError) -> InterlockError:
+        """Hide secrets in what a server said when it failed: the text goes to the model."""
+        told = {**vars(error), "args": error.args}
+        if not any(secret in repr(told) for secret in self._secrets):
+            return error
+        clean = copy(error)
+        for name, value in told.items():
+            if isinstance(value, str):
+                setattr(clean, name, self._without_secrets(value))
+        clean.args = tuple(
+            self._without_secrets(each) if isinstance(each, str) else each for each in error.args
+        )
+        if isinstance(clean, RemoteError):
+            clean.data = None  # anything may stand in there
+        return clean
 
     def _become(self, state: State, reason: str) -> None:
         reason = self._without_secrets(reason)
@@ -365,19 +381,37 @@ class Member:
             client = await self._ready()
             try:
                 result = await client.call_tool(
-                    entry.tool.name, arguments, timeout=timeout, progress=progress
+                    entry.tool.name,
+                    arguments,
+                    timeout=timeout,
+                    progress=progress,
+                    idempotent=self._may_repeat(entry),
                 )
-            except RequestTimeout:
-                self._hangs += 1
-                if self._hangs >= MAX_HANGS and client is self._client:
-                    client.abort(f"no answer to {MAX_HANGS} calls in a row")
-                raise
-            except ServerExited as error:  # its text goes to the model
-                text = self._without_secrets(str(error))
-                stderr = self._without_secrets(error.stderr)
-                raise ServerExited(text, error.code, stderr) from None
+            except InterlockError as error:
+                if client is self._client:
+                    self._judge(client, error)
+                raise self._fit_for_models(error) from None
         self._hangs = 0
+        if self._state != "ok" and client is self._client:
+            self._become("ok", "")
         return result
+
+    def _may_repeat(self, entry: Entry) -> bool:
+        return self._settings is not None and self._settings.tools.may_repeat(entry.tool.name)
+
+    def _judge(self, client: Client, error: InterlockError) -> None:
+        """Draw from a call's failure what it says about the server."""
+        if isinstance(error, AuthError):
+            if not isinstance(error, InsufficientScope):  # that is about the tool
+                self._become(_state_of(error), self._why(error))
+        elif isinstance(error, RequestTimeout) or (
+            isinstance(error, HttpError) and error.status >= 500
+        ):
+            self._hangs += 1
+            if self._hangs >= MAX_HANGS:
+                client.abort(f"no answer to {MAX_HANGS} calls in a row; the last one: {error}")
+        elif isinstance(error, ConnectionClosed):
+            client.abort(str(error))  # over HTTP nobody else notices
 
     def _check_arguments(self, entry: Entry, arguments: Mapping[str, Any]) -> None:
         validator = self._validators.get(entry.tool.name)
@@ -403,11 +437,10 @@ class Member:
             await asyncio.wait(self._closing)
 
 
-def _secrets(written: object, resolved: StdioServer) -> list[str]:
-    """What the configuration brought from elsewhere: variables, and what was filled in."""
-    raw = written.args if isinstance(written, StdioServer) else ()
-    filled = [arg for arg in resolved.args if arg not in raw]
-    return [text for text in (*resolved.env.values(), *filled) if len(text) >= MIN_SECRET]
+def _state_of(error: AuthError) -> State:
+    if isinstance(error, LoginRequired):
+        return "expired" if isinstance(error, LoginExpired) else "needs login"
+    return "refused"
 
 
 async def _list_tools(client: Client) -> Listing[Tool]:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from interlock import config
 from interlock.client import ClientOptions
@@ -19,6 +19,9 @@ from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
 from interlock.member import Entry, Member, ServerStatus
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult
+
+if TYPE_CHECKING:
+    from interlock.transports.pool import HttpPool
 
 _log = logging.getLogger("interlock.toolbox")
 
@@ -46,6 +49,7 @@ class Toolbox:
         self._members: dict[str, Member] = {}
         self._tools: list[Entry] | None = None  # None when it must be put together again
         self._by_name: dict[str, Entry] = {}
+        self._pool: HttpPool | None = None
         for key, server in servers.items():
             name = key
             if isinstance(server, StdioServer | HttpServer):
@@ -58,6 +62,7 @@ class Toolbox:
                 name,
                 server,
                 environ=os.environ if environ is None else environ,
+                pool=self._http_pool,
                 on_change=self._changed,
                 **options,
             )
@@ -101,6 +106,16 @@ class Toolbox:
     async def close(self) -> None:
         """End all servers at the same time."""
         await asyncio.gather(*(member.close() for member in self._members.values()))
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    def _http_pool(self) -> HttpPool:
+        if self._pool is None:
+            from interlock.transports.pool import HttpPool  # loads aiohttp
+
+            self._pool = HttpPool()
+        return self._pool
 
     # Looking
 

@@ -87,6 +87,9 @@ class Wire:
     def send(self, frames: list[bytes]) -> None:
         self.sent += map(json.loads, frames)
 
+    def forget(self, id: object) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import copy
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
@@ -24,20 +25,25 @@ from interlock.client.cache import Cache
 from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
 from interlock.client.handshake import Agreement, Handshake, meta
 from interlock.client.listing import Kind, Listing
+from interlock.client.recovery import Recovery
 from interlock.client.subscriptions import Subscriptions
 from interlock.connection import Connection, ProgressHandler
 from interlock.envelope import encode
 from interlock.errors import (
+    AuthError,
     ConnectionClosed,
+    HttpError,
     InterlockError,
     LocalProtocolError,
+    RemoteError,
     RemoteProtocolError,
     RequestTimeout,
+    RevisionError,
     SchemaError,
     to_wire,
 )
 from interlock.protocol import Notification, Protocol, Request
-from interlock.transports import MAX_FRAME_BYTES, InProcessServer, Transport
+from interlock.transports import MAX_FRAME_BYTES, Authorization, InProcessServer, Transport
 from interlock.transports.stdio import StdioTransport
 from interlock.types import (
     CallToolParams,
@@ -66,6 +72,10 @@ from interlock.types import (
     SubscriptionFilter,
     Tool,
 )
+
+if TYPE_CHECKING:
+    from interlock.client.http import HttpTarget
+    from interlock.transports.pool import HttpPool
 
 # Defaults, in seconds.
 CALL_TIMEOUT = 120.0  # without progress
@@ -138,6 +148,7 @@ class Client:
         self._on_resource_updated = options.get("on_resource_updated")
         self._on_loss = options.get("on_loss")
         self._open_connection: Connection | None = None
+        self._opening: Connection | None = None  # not agreed yet
         self._closed = False
         self._subscriptions: Subscriptions | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -145,6 +156,13 @@ class Client:
         self._cache = Cache()
         self._output_schemas: dict[str, JsonObject] = {}
         self._output_validators: dict[str, schema.Validator | None] = {}
+        self._log_level: LogLevel | None = None
+        self._legacy_subscriptions: set[str] = set()
+        # Over HTTP:
+        self._http: HttpTarget | None = None
+        self._recovery: Recovery | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._retired: set[asyncio.Task[None]] = set()
 
     @classmethod
     def stdio(
@@ -175,6 +193,43 @@ class Client:
         return cls(connect, **options)
 
     @classmethod
+    def http(
+        cls,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: Authorization | None = None,
+        transport: Literal["auto", "streamable", "sse"] = "auto",
+        pool: HttpPool | None = None,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        **options: Unpack[ClientOptions],
+    ) -> Client:
+        """A server at a URL, of any revision.
+
+        Proxies and certificates are those of the environment, see `HttpPool`.
+
+        Args:
+            url: http or https.
+            headers: For every request, such as an API key. They go to this URL's origin only.
+            auth: Where the bearer token comes from, such as `interlock.oauth.OAuth`.
+            transport: "sse" for HTTP+SSE of 2024-11-05; "auto" tries that when the newer
+                one is refused.
+            pool: Connections to share with other clients; closed by whoever made it.
+            max_frame_bytes: Longest message accepted, unpacked.
+            options: See `ClientOptions`.
+
+        Raises:
+            ConfigError: A URL or header that cannot be used.
+        """
+        from interlock.client.http import HttpTarget  # loads aiohttp
+
+        http = HttpTarget(url, headers, auth, transport, pool, max_frame_bytes)
+        client = cls(http.connect, **options)
+        client._http = http
+        client._recovery = Recovery(auth, client._renew, client._relist)
+        return client
+
+    @classmethod
     def memory(cls, server: InProcessServer, **options: Unpack[ClientOptions]) -> Client:
         """A server in this program: no process, no network. `options`: see `ClientOptions`."""
         return cls(server.connect, **options)
@@ -194,40 +249,90 @@ class Client:
         Raises:
             SpawnError: Its program cannot be started.
             ServerExited: It ended before it answered.
+            Unreachable: There is no connection to its URL.
+            AuthError: It does not let us in; `LoginRequired` when a person could help.
+            HttpError: There is something else at its URL.
             RequestTimeout: No answer within `connect_timeout`.
             RevisionError: It speaks no revision that we speak.
         """
         self._closed = False
         self._agreement = Agreement()  # what an earlier connection found may not hold any more
         self._cache = Cache()
-        handshake = Handshake(
-            self._wanted, self._asks, _own_info(), self._connect_timeout, self._connection_to_server
-        )
+        self._legacy_subscriptions.clear()
         try:
-            async with asyncio.timeout(self._connect_timeout):
-                connection, self._agreement = await handshake.agree()
-        except TimeoutError as error:
-            await self.close()
-            waited = f"no answer from the server within {self._connect_timeout:g} s"
-            why = str(error) if isinstance(error, InterlockError) else waited
-            words = self._open_connection.transport.last_words() if self._open_connection else ""
-            raise RequestTimeout(f"{why}; it last said: {words}" if words else why) from None
+            await self._reach()
         except BaseException:
             await self.close()
             raise
-        self._subscriptions = Subscriptions(connection)
+        self._subscriptions = Subscriptions(lambda: self._connection, self._forget_lists)
         if self._on_list_changed is not None and revisions.is_modern(self.revision):
             self._listening = asyncio.create_task(self._listen_for_changes(self._subscriptions))
+
+    async def _reach(self) -> None:
+        """Agree with the server, as often as it takes to be let in."""
+        if self._recovery is None or self._http is None:
+            self._open_connection, self._agreement = await self._agree()
+            return
+        attempt = self._recovery.attempt("server/discover", idempotent=True, deadline=0.0)
+        self._http.is_refused = False
+        while True:
+            try:
+                self._open_connection, self._agreement = await self._agree()
+            except AuthError as error:
+                try:
+                    await attempt.recover(error, None)
+                except AuthError:
+                    if self._http.has_last_resort:
+                        raise
+                    self._http.is_refused = True
+            except (HttpError, RemoteError, RevisionError):
+                if not self._http.unlearn():  # it may not speak any more what it spoke once
+                    raise
+            else:
+                return
+
+    async def _agree(self) -> tuple[Connection, Agreement]:
+        handshake = Handshake(
+            self._wanted,
+            self._asks,
+            _own_info(),
+            self._connect_timeout,
+            self._connection_to_server,
+            self._http,
+        )
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                connection, agreement = await handshake.agree()
+        except TimeoutError as error:
+            waited = f"no answer from the server within {self._connect_timeout:g} s"
+            why = str(error) if isinstance(error, InterlockError) else waited
+            opening, self._opening = self._opening, None
+            if opening is not None:
+                await opening.close()
+            words = opening.transport.last_words() if opening is not None else ""
+            raise RequestTimeout(f"{why}; it last said: {words}" if words else why) from None
+        self._opening = None
+        if self._http is not None:
+            self._http.learn(connection.transport, agreement.revision)
+        return connection, agreement
 
     async def close(self) -> None:
         """Let the server go. Open calls fail with `ConnectionClosed`. Closing twice is fine."""
         self._closed = True
         if self._listening is not None:
             self._listening.cancel()
+        if self._renewing is not None:
+            self._renewing.cancel()
         if self._subscriptions is not None:
             self._subscriptions.close_all()
-        if self._open_connection is not None:
-            await self._open_connection.close()
+        for connection in (self._opening, self._open_connection):
+            if connection is not None:
+                await connection.close()
+        if self._http is not None:
+            for task in self._retired:
+                task.cancel()
+            await asyncio.gather(*self._retired, return_exceptions=True)
+            await self._http.close()
 
     def check_open(self) -> None:
         """Raise what ended the connection, if it has ended.
@@ -243,20 +348,69 @@ class Client:
         """End the connection now; open calls fail, and `on_loss` is told. `close` still waits."""
         self._connection.abort(ConnectionClosed(reason))
 
-    async def _connection_to_server(self) -> Connection:
-        if self._open_connection is not None:
-            await self._open_connection.close()
+    async def _connection_to_server(self, oldest: bool = False) -> Connection:
+        if self._opening is not None:
+            await self._opening.close()
         if self._closed:  # while it was being opened, by another task
             raise ConnectionClosed("the client was closed")
-        self._open_connection = connection = Connection(
+        connect = self._http.connect_oldest if self._http and oldest else self._connect
+        self._opening = connection = Connection(
             Protocol(),
-            self._connect(),
-            on_request=self._answer,
-            on_notification=self._notice,
-            on_loss=self._lose,
+            connect(),
+            on_request=lambda request: self._answer(connection, request),
+            on_notification=lambda notification: self._notice(connection, notification),
+            on_loss=lambda error: self._lose(connection, error),
         )
         await connection.open()
         return connection
+
+    async def _renew(self, lost: object) -> None:
+        """Replace the connection `lost`, which the server does not know any more; once for all."""
+        if self._renewing is None:
+            if self._open_connection is not lost or self._closed:
+                return  # somebody has done it
+            self._renewing = asyncio.create_task(self._reconnect())
+        renewing = self._renewing
+        await asyncio.wait({renewing})  # who stops waiting does not stop it
+        if renewing.cancelled():
+            raise ConnectionClosed("the client was closed")
+        renewing.result()
+
+    async def _reconnect(self) -> None:
+        old = self._open_connection
+        try:
+            await self._reach()
+            await self._restore()
+        finally:
+            self._renewing = None
+        if old is not None:  # what is under way on it may still end well
+            retired = asyncio.create_task(old.retire())
+            self._retired.add(retired)
+            retired.add_done_callback(self._retired.discard)
+
+    async def _restore(self) -> None:
+        """Tell a server again what it was told before it forgot."""
+        self._forget_lists()
+        if self._subscriptions is not None:
+            self._subscriptions.move()
+        if self._log_level is not None:
+            await self.set_log_level(self._log_level)
+        if not revisions.is_modern(self.revision):
+            for uri in self._legacy_subscriptions:
+                await self._connection.request(
+                    "resources/subscribe",
+                    encode({"uri": uri}),
+                    timeout=LIST_TIMEOUT,
+                    hard_timeout=LIST_TIMEOUT,
+                )
+
+    def _forget_lists(self) -> None:
+        self._cache = Cache()
+
+    async def _relist(self) -> None:
+        """Learn anew which arguments of the tools headers repeat."""
+        self._cache.forget("tools/list")
+        await self.list_tools()
 
     # The server
 
@@ -290,6 +444,8 @@ class Client:
             by one, and named in `Listing.skipped`.
         """
         tools = await self._list(listing.TOOLS)
+        if self._http is not None and revisions.is_modern(self.revision):
+            self._http.check_tools(tools)
         self._output_schemas = {
             tool.name: tool.output_schema for tool in tools if tool.output_schema is not None
         }
@@ -304,6 +460,7 @@ class Client:
         timeout: float | None = None,
         progress: ProgressHandler | None = None,
         meta: Mapping[str, Any] | None = None,
+        idempotent: bool = False,
     ) -> CallToolResult:
         """Call a tool.
 
@@ -313,6 +470,8 @@ class Client:
             timeout: Seconds without progress; the client's default when None.
             progress: Called with each `Progress` (`progress`, `total`, `message`).
             meta: Further members of `_meta`, such as `traceparent`.
+            idempotent: Calling it twice does what calling it once does, so the call may be
+                sent again when its answer is lost on the way. Only over HTTP.
 
         Returns:
             What the tool said; `is_error` when it failed. It is held against the tool's output
@@ -328,7 +487,13 @@ class Client:
         params = CallToolParams(name=name, arguments=given)
         members = encode(meta)[1:-1] if meta else b""
         result, _ = await self._ask(
-            "tools/call", params, decode_call, timeout=timeout, progress=progress, members=members
+            "tools/call",
+            params,
+            decode_call,
+            timeout=timeout,
+            progress=progress,
+            members=members,
+            idempotent=idempotent,
         )
         if name in self._output_schemas and not result.is_error:
             self._check_output(name, result)
@@ -385,12 +550,14 @@ class Client:
             await self._subscriptions.open(f"resource {uri}", wanted, timeout=LIST_TIMEOUT)
         else:
             await self._request("resources/subscribe", encode({"uri": uri}))
+            self._legacy_subscriptions.add(uri)
 
     async def unsubscribe(self, uri: str) -> None:
         """Undo `subscribe`."""
         if self._subscriptions is not None and revisions.is_modern(self.revision):
             self._subscriptions.close(f"resource {uri}")
         else:
+            self._legacy_subscriptions.discard(uri)
             await self._request("resources/unsubscribe", encode({"uri": uri}))
 
     async def list_prompts(self) -> Listing[Prompt]:
@@ -454,6 +621,7 @@ class Client:
 
         A modern server is told with each request, an older one once.
         """
+        self._log_level = level
         if revisions.is_modern(self.revision):
             told = meta(self.revision, self._asks, _own_info(), level)
             self._connection.protocol.meta = told
@@ -487,9 +655,59 @@ class Client:
     ) -> Raw:
         self._check_method(method)
         idle, hard = self._limits(timeout)
-        return await self._connection.request(
-            method, params, timeout=idle, hard_timeout=hard, meta=members
+        return await self._send(method, params, idle, hard, meta=members)
+
+    def _send(
+        self,
+        method: str,
+        params: bytes,
+        timeout: float,
+        hard_timeout: float,
+        *,
+        progress: ProgressHandler | None = None,
+        meta: bytes = b"",
+        idempotent: bool = False,
+    ) -> Coroutine[Any, Any, Raw]:
+        """Send a request and wait for its result, over HTTP as often as it takes."""
+        if self._recovery is not None:
+            return self._persist(
+                self._recovery, method, params, timeout, hard_timeout, progress, meta, idempotent
+            )
+        return self._connection.request(
+            method,
+            params,
+            timeout=timeout,
+            hard_timeout=hard_timeout,
+            progress=progress,
+            meta=meta,
         )
+
+    async def _persist(
+        self,
+        recovery: Recovery,
+        method: str,
+        params: bytes,
+        timeout: float,
+        hard_timeout: float,
+        progress: ProgressHandler | None,
+        meta: bytes,
+        idempotent: bool,
+    ) -> Raw:
+        deadline = monotonic() + hard_timeout
+        attempt = recovery.attempt(method, idempotent=idempotent, deadline=deadline)
+        while True:
+            connection = self._connection
+            try:
+                return await connection.request(
+                    method,
+                    params,
+                    timeout=timeout,
+                    hard_timeout=attempt.deadline - monotonic(),
+                    progress=progress,
+                    meta=meta,
+                )
+            except InterlockError as error:
+                await attempt.recover(error, connection)
 
     def _limits(self, timeout: float | None) -> tuple[float, float]:
         """Give the idle and the hard limit of a request; one of its own may raise the hard one."""
@@ -511,22 +729,23 @@ class Client:
         timeout: float | None = None,
         progress: ProgressHandler | None = None,
         members: bytes = b"",
+        idempotent: bool = False,
     ) -> tuple[_R, bool]:
         """Send a request that may come back with questions; answer them and send it again.
 
         Returns:
             The result, and whether there were questions.
         """
-        connection = self._connection
         idle, hard = self._limits(timeout)
         for asked in range(MAX_ROUNDS + 1):
-            raw = await connection.request(
+            raw = await self._send(
                 method,
                 encode(params),
-                timeout=idle,
-                hard_timeout=hard,
+                idle,
+                hard,
                 progress=progress,
                 meta=members,
+                idempotent=idempotent,
             )
             result = decode(raw)
             if result.result_type == "complete":
@@ -566,11 +785,11 @@ class Client:
 
     # What the server says by itself
 
-    def _notice(self, notification: Notification) -> None:
+    def _notice(self, connection: Connection, notification: Notification) -> None:
         try:
             self._take(notification.method, notification.params)
         except RemoteProtocolError as error:
-            self._connection.protocol.dropped["malformed notification"] += 1
+            connection.protocol.dropped["malformed notification"] += 1
             _log.warning("%s: %s", self.server_info.name or "server", error)
 
     def _take(self, method: str, params: Raw) -> None:
@@ -593,9 +812,8 @@ class Client:
             if self._subscriptions is not None:
                 self._subscriptions.acknowledge(members.get(revisions.SUBSCRIPTION_KEY, ""))
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, connection: Connection, request: Request) -> None:
         """Answer a request of an older server: ping, roots, sampling, elicitation."""
-        connection = self._connection
         if revisions.is_modern(self.revision):
             connection.protocol.ignore(request.id)  # such a client never writes a response
             return
@@ -612,9 +830,9 @@ class Client:
             connection.protocol.reply(request.id, answer)
         connection.flush()
 
-    def _lose(self, error: InterlockError) -> None:
+    def _lose(self, connection: Connection, error: InterlockError) -> None:
         # Before the handshake is done, `open` raises what there is to tell.
-        if self._on_loss is not None and self.revision:
+        if self._on_loss is not None and connection is self._open_connection:
             self._on_loss(error)
 
     async def _listen_for_changes(self, subscriptions: Subscriptions) -> None:

@@ -1,13 +1,17 @@
 """Which revision a server speaks, and what it offers: found out once per connection.
 
-The modern way is asked first. Any sign of life other than a modern one means a legacy server,
-and some of those end themselves over the question. Spec 2026-07-28: basic/versioning.
+The modern way is asked first. Any sign of life other than a modern one means a legacy server.
+A program may end itself over the question, or be silent; over HTTP, silence and errors of the
+network, of the server (5xx) or about who asks (401, 403) say nothing about its era. A legacy
+server that refuses the handshake over HTTP may speak HTTP+SSE. Spec 2026-07-28:
+basic/versioning.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +22,11 @@ from interlock.client.decoding import decode
 from interlock.connection import Connection
 from interlock.envelope import encode
 from interlock.errors import (
+    AuthError,
     ConnectionClosed,
+    HttpError,
+    InterlockError,
+    MessageTooLarge,
     RemoteError,
     RemoteProtocolError,
     RequestTimeout,
@@ -42,6 +50,25 @@ class Agreement(Struct, frozen=True):
     instructions: str | None = None
 
 
+class HttpFacts(Protocol):
+    """What is known of a server over HTTP."""
+
+    @property
+    def era(self) -> str:
+        """What it spoke the last time: "modern", "legacy", "sse"; "" for unknown."""
+        ...
+
+    @property
+    def may_be_oldest(self) -> bool:
+        """Whether HTTP+SSE is worth a try when all else has failed."""
+        ...
+
+    @property
+    def has_last_resort(self) -> bool:
+        """Whether to try the legacy handshake when 401 or 403 cannot be helped."""
+        ...
+
+
 class Handshake:
     """One attempt to agree with a server.
 
@@ -49,9 +76,11 @@ class Handshake:
         wanted: "auto", "legacy" or a revision.
         asks: What the client can answer, to be declared.
         info: Who the client is.
-        timeout: Seconds for each request. The modern question gets half of it, so that the
-            other half is left for an old server that is silent.
-        connect: Gives an open connection; called again when the server ended the first one.
+        timeout: Seconds for each request. A program gets half of it for the modern question,
+            so that the other half is left for an old one that is silent.
+        connect: Gives an open connection, of HTTP+SSE when the argument is true; called again
+            when another one is needed.
+        http: What is known of a server over HTTP; None for one that is not.
     """
 
     def __init__(
@@ -60,13 +89,15 @@ class Handshake:
         asks: Asks,
         info: Implementation,
         timeout: float,
-        connect: Callable[[], Awaitable[Connection]],
+        connect: Callable[[bool], Awaitable[Connection]],
+        http: HttpFacts | None = None,
     ) -> None:
         self._wanted = wanted
         self._asks = asks
         self._info = info
         self._timeout = timeout
         self._connect = connect
+        self._http = http
         self._connection: Connection
 
     async def agree(self) -> tuple[Connection, Agreement]:
@@ -76,41 +107,87 @@ class Handshake:
             RevisionError: No revision in common.
             InterlockError: No connection, or no answer.
         """
-        self._connection = await self._connect()
-        if self._wanted == "legacy" or self._wanted in revisions.LEGACY:
-            agreement = await self._initialize()
-        elif self._wanted in revisions.MODERN:
-            agreement = await self._discover(self._wanted)
+        if self._http is not None and self._http.era == "sse":
+            agreement = await self._agree_over_sse()
         else:
-            agreement = await self._find_era()
+            self._connection = await self._connect(False)
+            if self._wanted == "legacy" or self._wanted in revisions.LEGACY:
+                agreement = await self._agree_on_legacy()
+            elif self._wanted in revisions.MODERN:
+                agreement = await self._discover(self._wanted)
+            elif self._http is None:
+                agreement = await self._find_era_of_program()
+            else:
+                agreement = await self._find_era_over_http(self._http)
         return self._connection, agreement
 
-    async def _find_era(self) -> Agreement:
+    async def _find_era_of_program(self) -> Agreement:
         try:
             return await self._discover(revisions.NEWEST)
         except ConnectionClosed:
-            self._connection = await self._connect()
+            self._connection = await self._connect(False)
             return await self._initialize()
         except RemoteError as error:
             mutual = _mutual_modern(error)
         except (RequestTimeout, RemoteProtocolError):
             mutual = None
+        return await self._agree_on(mutual)
+
+    async def _find_era_over_http(self, http: HttpFacts) -> Agreement:
+        mutual = None
+        if http.era != "legacy":
+            try:
+                return await self._discover(revisions.NEWEST)
+            except RemoteError as error:
+                mutual = _mutual_modern(error)
+            except HttpError as error:
+                if error.status >= 500 or error.status == 429 or 300 <= error.status < 400:
+                    raise
+            except RemoteProtocolError as error:
+                if isinstance(error, MessageTooLarge):
+                    raise
+            except AuthError as error:
+                if not http.has_last_resort:
+                    raise
+                # Some let nobody ask what they do not know.
+                with contextlib.suppress(InterlockError):
+                    return await self._agree_on_legacy()
+                raise error
+        return await self._agree_on(mutual)
+
+    async def _agree_on(self, mutual: str | None) -> Agreement:
         if mutual is not None:
             return await self._discover(mutual)
         try:
-            return await self._initialize()
+            return await self._agree_on_legacy()
         except RemoteError as error:
             # A modern server that started too slowly for the first question.
             if error.code != revisions.UNSUPPORTED_VERSION:
                 raise
             return await self._discover(revisions.NEWEST)
 
+    async def _agree_on_legacy(self) -> Agreement:
+        try:
+            return await self._initialize()
+        except (HttpError, RemoteError) as error:
+            oldest = self._http is not None and self._http.may_be_oldest
+            if not oldest or error.status not in (400, 404, 405) or _is_modern(error):
+                raise
+            refusal = error
+        try:
+            return await self._agree_over_sse()
+        except (HttpError, RemoteError, RemoteProtocolError):
+            raise refusal from None  # there is no stream either
+
+    async def _agree_over_sse(self) -> Agreement:
+        self._connection = await self._connect(True)
+        return await self._initialize()
+
     async def _discover(self, revision: str) -> Agreement:
         connection = self._connection
         connection.protocol.meta = meta(revision, self._asks, self._info)
-        raw = await connection.request(
-            "server/discover", b"{}", timeout=self._timeout / 2, hard_timeout=None
-        )
+        timeout = self._timeout / 2 if self._http is None else self._timeout
+        raw = await connection.request("server/discover", b"{}", timeout=timeout, hard_timeout=None)
         told = decode(DiscoverResult, raw, "server/discover result")
         mutual = _newest_modern(told.supported_versions)
         if mutual is None:
@@ -159,6 +236,11 @@ def meta(revision: str, asks: Asks, info: Implementation, log_level: str = "") -
     if log_level:
         members[revisions.LOG_LEVEL_KEY] = log_level
     return encode(members)[1:-1]
+
+
+def _is_modern(error: HttpError | RemoteError) -> bool:
+    codes = (revisions.UNSUPPORTED_VERSION, revisions.HEADER_MISMATCH, revisions.MISSING_CAPABILITY)
+    return isinstance(error, RemoteError) and error.code in codes
 
 
 def _newest_modern(offered: object) -> str | None:

@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -35,19 +35,33 @@ MAX_MESSAGE_BYTES = 1024 * 1024 * 1024
 
 Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 
+# How to be let in by a server with a URL. "oauth": by a login that is kept; "bearer": by the
+# Authorization header of the file; "none": not at all; "auto": by the header if there is one,
+# else by a login if the server asks for it.
+Auth = Literal["auto", "oauth", "bearer", "none"]
+
 
 class ToolFilter(Struct, frozen=True):
-    """Which tools of a server are offered, as shell patterns such as `git_*`."""
+    """What holds for single tools of a server, as shell patterns such as `git_*`."""
 
-    allow: tuple[str, ...] | None = None  # None: all
-    deny: tuple[str, ...] = ()  # stronger than allow
+    allow: tuple[str, ...] | None = None  # those that are offered; None: all
+    deny: tuple[str, ...] = ()  # those that are not; stronger than allow
+    idempotent: tuple[str, ...] = ()  # calling twice does what calling once does
 
     def admits(self, tool: str) -> bool:
         """Whether the tool is offered."""
-        from fnmatch import fnmatchcase
+        allowed = self.allow is None or _is_one_of(tool, self.allow)
+        return allowed and not _is_one_of(tool, self.deny)
 
-        allowed = self.allow is None or any(fnmatchcase(tool, p) for p in self.allow)
-        return allowed and not any(fnmatchcase(tool, p) for p in self.deny)
+    def may_repeat(self, tool: str) -> bool:
+        """Whether a call may be sent again when its answer is lost."""
+        return _is_one_of(tool, self.idempotent)
+
+
+def _is_one_of(tool: str, patterns: tuple[str, ...]) -> bool:
+    from fnmatch import fnmatchcase
+
+    return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 class StdioServer(Struct, frozen=True, kw_only=True):
@@ -78,10 +92,12 @@ class HttpServer(Struct, frozen=True, kw_only=True):
     url: str
     headers: dict[str, str] = {}
     type: Literal["http", "sse"] = "http"  # "sse": the transport of 2024-11-05
+    auth: Auth = "auto"
 
     timeout: float = 120.0  # seconds a request may take
     connect_timeout: float = 10.0  # seconds until it must be ready
     concurrency: int = 16  # calls at once
+    max_message_bytes: int = 16 * 1024 * 1024  # the longest message taken from it
     namespace: str | None = None  # instead of its name in tool addresses
     tools: ToolFilter = ToolFilter()
     sharing: Sharing = "shared"
@@ -162,10 +178,11 @@ _COMMON_KEYS = (
     "sharing",
     "enabled",
     "disabled",
+    "maxMessageBytes",
 )
-_STDIO_KEYS = ("type", "command", "args", "env", "cwd", "maxMessageBytes", *_COMMON_KEYS)
+_STDIO_KEYS = ("type", "command", "args", "env", "cwd", *_COMMON_KEYS)
 _KEY_OF = {"connect_timeout": "connectTimeout", "max_message_bytes": "maxMessageBytes"}
-_HTTP_KEYS = ("type", "url", "headers", *_COMMON_KEYS)
+_HTTP_KEYS = ("type", "url", "headers", "auth", *_COMMON_KEYS)
 _HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
     "http": "http",
     "streamable-http": "http",
@@ -242,7 +259,6 @@ def _stdio_server(entry: Section) -> StdioServer:
         args=entry.texts("args"),
         env=_environment(entry.within("env")),
         cwd=entry.filled("cwd") if "cwd" in entry.members else None,
-        max_message_bytes=entry.count("maxMessageBytes", 16 * 1024 * 1024, MAX_MESSAGE_BYTES),
         **_common(entry),
     )
 
@@ -254,7 +270,13 @@ def _http_server(entry: Section) -> HttpServer:
     if "${" not in url and (problem := _url_problem(url)):
         entry.refuse(problem, "url")
     headers = _headers(entry.within("headers"))
-    return HttpServer(url=url, headers=headers, type=type, **_common(entry))
+    auth = cast("Auth", entry.choice("auth", get_args(Auth)))
+    has_token = any(name.lower() == "authorization" for name in headers)
+    if auth == "bearer" and not has_token:
+        entry.refuse('is "bearer", which needs a header Authorization', "auth")
+    if auth in ("oauth", "none") and has_token:
+        entry.refuse(f"is {auth!r}, beside a header Authorization: keep one of them", "auth")
+    return HttpServer(url=url, headers=headers, type=type, auth=auth, **_common(entry))
 
 
 def _common(entry: Section) -> dict[str, Any]:
@@ -265,6 +287,7 @@ def _common(entry: Section) -> dict[str, Any]:
         "timeout": entry.seconds("timeout", 120.0),
         "connect_timeout": entry.seconds("connectTimeout", 10.0),
         "concurrency": entry.count("concurrency", 16, MAX_CONCURRENCY),
+        "max_message_bytes": entry.count("maxMessageBytes", 16 * 1024 * 1024, MAX_MESSAGE_BYTES),
         "namespace": namespace,
         "tools": _tool_filter(entry.within("tools")),
         "sharing": entry.choice("sharing", get_args(Sharing)),
@@ -297,9 +320,9 @@ def _headers(headers: Section) -> dict[str, str]:
 
 
 def _tool_filter(tools: Section) -> ToolFilter:
-    tools.warn_unknown(("allow", "deny"))
+    tools.warn_unknown(("allow", "deny", "idempotent"))
     allow = tools.texts("allow") if "allow" in tools.members else None
-    return ToolFilter(allow, tools.texts("deny"))
+    return ToolFilter(allow, tools.texts("deny"), tools.texts("idempotent"))
 
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -406,7 +429,11 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
         if field not in entry and value != getattr(default, field):
             entry[_KEY_OF.get(field, field)] = value
     if "tools" in entry:
-        tools = {"allow": server.tools.allow, "deny": server.tools.deny or None}
+        tools = {
+            "allow": server.tools.allow,
+            "deny": server.tools.deny or None,
+            "idempotent": server.tools.idempotent or None,
+        }
         entry["tools"] = {key: value for key, value in tools.items() if value is not None}
     return entry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from interlock.errors import InterlockError
+from interlock.errors import AuthError, InterlockError
 from interlock.types import RequestId
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -68,6 +68,27 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Let the peer go and everything with it. Any task may call it, several times."""
+        ...
+
+
+class Authorization(Protocol):
+    """Where the access token of a server comes from."""
+
+    @property
+    def token(self) -> str:
+        """The token to send now; "" when there is none, or it has expired."""
+        ...
+
+    async def fresh(self) -> str:
+        """Give a token, renewing one that has expired; "" when that needs a person."""
+        ...
+
+    async def answer(self, error: AuthError) -> None:
+        """Get a better token than `error.token_used`, which the server has refused.
+
+        Raises:
+            AuthError: There is none to be had; `LoginRequired` when a person could get one.
+        """
         ...
 
 

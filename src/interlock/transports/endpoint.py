@@ -13,11 +13,10 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Protocol
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -29,6 +28,7 @@ from interlock.errors import (
     AuthRequired,
     ConfigError,
     HttpError,
+    InsufficientScope,
     InterlockError,
     MessageTooLarge,
     RedirectRefused,
@@ -37,7 +37,9 @@ from interlock.errors import (
     Unreachable,
 )
 from interlock.inflate import Inflater
+from interlock.oauth.challenges import bearer_challenge
 from interlock.sse import ServerSentEvent, SseParser
+from interlock.transports import Authorization
 from interlock.transports.pool import HttpPool
 from interlock.types import ErrorObject
 
@@ -49,30 +51,21 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # These say what a message is; a user's own would contradict the message.
 _OURS = frozenset(
-    "accept accept-encoding content-type content-length host connection transfer-encoding "
-    "last-event-id mcp-protocol-version mcp-session-id mcp-method mcp-name".split()
+    (
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "last-event-id",
+        "mcp-method",
+        "mcp-name",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "transfer-encoding",
+    )
 )
-
-
-class Authorization(Protocol):
-    """Where the access token of a server comes from."""
-
-    @property
-    def token(self) -> str:
-        """The token to send now; "" when there is none, or it has expired."""
-        ...
-
-    async def fresh(self) -> str:
-        """Give a token, renewing one that has expired; "" when that needs a person."""
-        ...
-
-    async def answer(self, error: AuthError) -> None:
-        """Get a better token than `error.token_used`, which the server has refused.
-
-        Raises:
-            AuthError: There is none to be had; `LoginRequired` when a person could get one.
-        """
-        ...
 
 
 class _ErrorBody(Struct):
@@ -146,9 +139,7 @@ class Endpoint:
                     response.release()
                     response = await self._send(method, sent, body)
                     if 300 <= response.status < 400:
-                        raise RedirectRefused(
-                            f"{self.shown} redirects once more", response.status
-                        )
+                        raise RedirectRefused(f"{self.shown} redirects once more", response.status)
                 yield response
             finally:
                 response.release()  # closes it, unless it was read to its end
@@ -250,10 +241,8 @@ class Endpoint:
         if status in (401, 403):
             return self._not_let_in(response)
         told = None
-        try:
+        with suppress(InterlockError):  # the status says enough
             told = _error_in(await self.body(response, MAX_ERROR_BODY))
-        except InterlockError:
-            pass  # the status says enough
         if told is not None and status < 500 and status != 429:
             return RemoteError(told.code, told.message, told.data, status)
         words = f"{self.shown} answered {status} {_phrase(status)}".rstrip()
@@ -277,12 +266,9 @@ class Endpoint:
 
 
 def _forbidden(shown: str, challenge: str) -> AuthError:
-    from interlock.errors import InsufficientScope
-    from interlock.oauth.challenge import parse_challenges
-
-    for each in parse_challenges(challenge):
-        if each.scheme == "bearer" and each.params.get("error") == "insufficient_scope":
-            return InsufficientScope(tuple(each.params.get("scope", "").split()), challenge)
+    told = bearer_challenge(challenge)
+    if told.error == "insufficient_scope":
+        return InsufficientScope(told.scopes, challenge)
     return AuthError(f"{shown} refuses this (403)", 403, challenge)
 
 

@@ -49,12 +49,12 @@ _BOTH = "application/json, text/event-stream"
 _log = logging.getLogger("interlock.client")
 
 
-class _Meta(Struct):
+class _Meta(Struct, frozen=True):
     version: str = field(name="io.modelcontextprotocol/protocolVersion", default="")
 
 
-class _Params(Struct):
-    meta: _Meta = field(name="_meta", default_factory=_Meta)
+class _Params(Struct, frozen=True):
+    meta: _Meta = field(name="_meta", default=_Meta())
     name: Any = ""
     uri: Any = ""
     task_id: Any = field(name="taskId", default="")
@@ -238,7 +238,9 @@ class HttpTransport:
 
     async def _resume(self, id: RequestId, parser: SseParser) -> InterlockError:
         """Ask for the rest of a stream until the answer is there."""
-        error: InterlockError = StreamEnded(f"{self._endpoint.shown} does not go on with its answer")
+        error: InterlockError = StreamEnded(
+            f"{self._endpoint.shown} does not go on with its answer"
+        )
         pause, attempts = RETRY, 0
         while attempts < MAX_RESUMPTIONS:
             await asyncio.sleep(parser.retry or pause)

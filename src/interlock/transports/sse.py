@@ -164,8 +164,8 @@ class SseTransport:
     async def close(self) -> None:
         """Close the stream, which ends the session."""
         self._stop()
-        tasks = {*self._tasks, *([self._stream] if self._stream else ())}
-        tasks -= {asyncio.current_task()}  # type: ignore[arg-type]  # there is one in here
+        me = asyncio.current_task()  # the stream's own when it ends while it is being opened
+        tasks = {*self._tasks, *([self._stream] if self._stream else ())} - {me}
         if tasks:
             await asyncio.wait(tasks)
         with suppress(asyncio.CancelledError, InterlockError):

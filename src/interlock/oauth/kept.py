@@ -1,0 +1,54 @@
+"""The login that is kept for a server: used by programs that cannot ask a person."""
+
+from __future__ import annotations
+
+from interlock.errors import AuthError
+from interlock.oauth.login import OAuth
+from interlock.oauth.storage import TokenStore, UserTokenStore
+
+# Loopback redirects may have any port (RFC 8252 section 7.3), so the port is not part of it.
+REDIRECT_URI = "http://127.0.0.1/callback"
+
+
+class KeptLogin:
+    """Sends the token of an earlier login, renews it, and never asks anybody.
+
+    Args:
+        server_url: The MCP endpoint.
+        is_expected: Whether there should be a login. Otherwise nothing is looked up until the
+            server asks who we are, so that open servers cost no look into the keyring.
+        store: Where logins are kept; the user's when None.
+    """
+
+    def __init__(
+        self, server_url: str, *, is_expected: bool, store: TokenStore | None = None
+    ) -> None:
+        self._server_url = server_url
+        self._is_wanted = is_expected
+        self._store = store
+        self._login: OAuth | None = None
+
+    @property
+    def token(self) -> str:
+        """The token to send now, "" for none."""
+        return self._login.token if self._login is not None else ""
+
+    async def fresh(self) -> str:
+        """Look the token up, and renew it if it has expired; "" when there is none."""
+        return await self._kept().fresh() if self._is_wanted else ""
+
+    async def answer(self, error: AuthError) -> None:
+        """Find the token that the server asks for, or renew the one it has refused.
+
+        Raises:
+            LoginRequired: A person must log in, or log in again.
+            AuthError: A login would not help.
+        """
+        self._is_wanted = True
+        await self._kept().answer(error)
+
+    def _kept(self) -> OAuth:
+        if self._login is None:
+            store = self._store or UserTokenStore()
+            self._login = OAuth(self._server_url, redirect_uri=REDIRECT_URI, ask=None, store=store)
+        return self._login
