@@ -1,0 +1,80 @@
+"""A protected server with its authorization server, and what a client makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from interlock.errors import AuthError, AuthRequired, InsufficientScope
+from interlock.oauth import MemoryTokenStore, OAuth, TokenStore
+from interlock.oauth.challenges import bearer_challenge
+
+from ..servers.authorization_server import AuthorizationServer, Browser, ProtectedServer
+
+REDIRECT = "http://127.0.0.1:1/callback"
+
+
+class World:
+    """Both servers, a person with a browser, and the client's store."""
+
+    def __init__(self, authorization: AuthorizationServer, server: ProtectedServer) -> None:
+        self.authorization = authorization
+        self.server = server
+        self.browser = Browser()
+        self.store: TokenStore = MemoryTokenStore()
+
+    def oauth(self, **options: Any) -> OAuth:
+        """Make what the client is given; each is like a process of its own."""
+        given = {"redirect_uri": REDIRECT, "ask": self.browser, "store": self.store}
+        return OAuth(self.server.url, **{**given, **options})
+
+    async def call(self, auth: Any) -> str:
+        """Call the server as the client does; give the token that it has let in."""
+        for _ in range(4):
+            token = await auth.fresh()
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(
+                    self.server.url, headers={"Authorization": f"Bearer {token}"} if token else {}
+                ) as response,
+            ):
+                if response.status == 200:
+                    return str((await response.json())["token"])
+                error = self.refusal(response.status, response.headers["WWW-Authenticate"], token)
+            await auth.answer(error)
+        raise error
+
+    def refusal(self, status: int, challenge: str, token: str) -> AuthError:
+        """Make the error that the transport raises."""
+        error: AuthError = AuthRequired("no", status, challenge)
+        if status == 403:
+            error = InsufficientScope(bearer_challenge(challenge).scopes, challenge)
+        error.token_used = token
+        return error
+
+
+@pytest.fixture
+async def build() -> AsyncIterator[Callable[..., Any]]:
+    """Start worlds: with the path of the server, and that of the issuer."""
+    sites = []
+
+    async def world(path: str = "/mcp", issuer_path: str = "") -> World:
+        authorization = AuthorizationServer(issuer_path)
+        await authorization.open()
+        sites.append(authorization)
+        server = ProtectedServer(authorization, path)
+        await server.open()
+        sites.append(server)
+        return World(authorization, server)
+
+    yield world
+    for site in sites:
+        await site.close()
+
+
+@pytest.fixture
+async def world(build: Callable[..., Any]) -> World:
+    return await build()  # type: ignore[no-any-return]
