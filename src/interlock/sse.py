@@ -16,7 +16,7 @@ from interlock.errors import MessageTooLarge
 MAX_RETRY = 3600.0  # seconds; nobody waits for longer, whatever a server says
 
 _BOM = b"\xef\xbb\xbf"
-_PREFIX = len(b"data: ")
+_OVERHEAD = len(_BOM + b"data: ")  # of a line that may be all the data there is
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
@@ -90,7 +90,7 @@ class SseParser:
         if rest:
             self._line += rest
             size = len(self._line) + (0 if self._data is None else len(self._data))
-            if size > self._max_bytes + _PREFIX:
+            if size > self._max_bytes + _OVERHEAD:
                 raise self._too_large(size)
         return events
 
@@ -116,7 +116,7 @@ class SseParser:
             raise self._too_large(len(self._data))
 
     def _take_field(self, line: bytes) -> None:
-        if len(line) > self._max_bytes + _PREFIX:
+        if len(line) > self._max_bytes + _OVERHEAD:
             raise self._too_large(len(line))
         if line == b"event: message":
             self._name = "message"
@@ -130,7 +130,7 @@ class SseParser:
                 self._id = value.decode(errors="replace")
         elif field == b"retry":
             if value.isdigit():  # of bytes: 0 to 9 only
-                self.retry = min(float(value[:300]) / 1000, MAX_RETRY)
+                self.retry = min(float(value) / 1000, MAX_RETRY)
         elif field == b"data":
             self._add_data(value)  # the line has no colon
 
