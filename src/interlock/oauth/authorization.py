@@ -12,6 +12,7 @@ RFC 6749 section 4.1, RFC 7636 (PKCE), RFC 8707 (resource), RFC 9207 (iss).
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
@@ -20,9 +21,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 
 from interlock.errors import AuthError
-from interlock.oauth.discovery import Discovery, check_endpoint
+from interlock.oauth.discovery import LOOPBACK, Discovery
 from interlock.oauth.documents import reason
 from interlock.oauth.fetcher import shown
+
+_PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # of RFC 3986; no "#", no "'"
 
 
 class AuthorizationRequest(Struct, frozen=True, kw_only=True):
@@ -106,7 +109,9 @@ def begin(
         raise AuthError(f"{issuer} does not say that it supports PKCE with S256, which is needed")
     if not server.authorization_endpoint or not server.token_endpoint:
         raise AuthError(f"{issuer} names no endpoint for authorization, or none for tokens")
-    check_endpoint(server.authorization_endpoint, found.issuer, "the authorization endpoint")
+    check_browsable(server.authorization_endpoint)
+    if _is_local(server.authorization_endpoint) and not _is_local(found.issuer):
+        raise AuthError(f"{issuer} sends the browser to this machine, where it is not")
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     query = {
@@ -143,3 +148,26 @@ def _with_query(endpoint: str, query: Mapping[str, str]) -> str:
     parts = urlsplit(endpoint)
     theirs = [(name, value) for name, value in parse_qsl(parts.query) if name not in query]
     return urlunsplit(parts._replace(query=urlencode([*theirs, *query.items()])))
+
+
+def check_browsable(url: str) -> str:
+    """Give a URL back if a browser may be sent there: https, or http on loopback.
+
+    Raises:
+        AuthError: It is something else, such as a file, a script or a program's option, or has
+            characters that not all programs read alike.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # a port that is none raises
+    except ValueError:
+        host = None
+    if not host or not _PLAIN.fullmatch(url) or "@" in parts.netloc:
+        raise AuthError(f"the address of the login is no URL for a browser: {shown(url)}")
+    if not (url.startswith("https://") or (url.startswith("http://") and host in LOOPBACK)):
+        raise AuthError(f"the address of the login is neither https nor here: {shown(url)}")
+    return url
+
+
+def _is_local(url: str) -> bool:
+    return urlsplit(url).hostname in LOOPBACK

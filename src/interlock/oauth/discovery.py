@@ -12,7 +12,6 @@ RFC 9728, RFC 8414, OpenID Connect Discovery. Spec 2026-07-28: basic/authorizati
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from urllib.parse import SplitResult, urlsplit
 
@@ -26,7 +25,6 @@ from interlock.wording import echo
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
-_PLAIN = re.compile(r"[\x21\x22\x24-\x5b\x5d-\x7e]+")  # visible ASCII but "#" and "\\"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -208,24 +206,6 @@ def _found(reply: Reply) -> bool:
     if reply.status == 429 or reply.status >= 500:
         raise AuthError(f"{shown(reply.url)} answers {reply.status}", reply.status)
     return reply.status == 200 and reply.body.lstrip()[:1] == b"{"
-
-
-def check_endpoint(url: str, issuer: str, what: str) -> None:
-    """Check an address that a browser will open: https, or http on loopback like its issuer.
-
-    Raises:
-        AuthError: It is neither, or has something in it that browsers read in other ways.
-    """
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # a port that is none raises
-        local = host in LOOPBACK and urlsplit(issuer).hostname in LOOPBACK
-    except ValueError:
-        raise AuthError(f"{what} of {shown(issuer)} is no URL") from None
-    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
-        raise AuthError(f"{what} of {shown(issuer)} must be https: {echo(url)}")
-    if not _PLAIN.fullmatch(url) or "@" in parts.netloc:
-        raise AuthError(f"{what} of {shown(issuer)} must not have a user, blanks or a fragment")
 
 
 def origin(url: str) -> str:

@@ -1,0 +1,161 @@
+"""The end of a login on this machine: a page on loopback that the browser is sent to.
+
+Rules:
+
+1. It takes one request to one path with its own host, and nothing else: what a page of somebody
+   else sends to this port is refused, and does not end the wait.
+2. What it reads is bounded in bytes and in time, and nothing of it is shown in the page.
+3. A browser is only given addresses of the web, as one argument and through no shell.
+
+RFC 8252 (native apps).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import parse_qsl
+
+from interlock.errors import AuthError, ConfigError
+from interlock.oauth.authorization import check_browsable
+from interlock.oauth.threads import in_thread
+
+PATH = "/callback"
+PATIENCE = 300.0  # seconds for a person to log in
+MAX_REQUEST = 16_384  # bytes of a request's line and headers
+REQUEST_PATIENCE = 10.0  # seconds for the browser to send them
+MAX_CONNECTIONS = 16  # at once
+
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>interlock</title>
+<p>{}</p>
+"""
+
+
+@asynccontextmanager
+async def callback_server(port: int = 0) -> AsyncIterator[Callback]:
+    """Listen for the browser that comes back from a login.
+
+    Args:
+        port: On 127.0.0.1; 0 takes a free one.
+
+    Raises:
+        ConfigError: The port cannot be had.
+    """
+    callback = Callback()
+    try:
+        server = await asyncio.start_server(
+            callback._connected, "127.0.0.1", port, limit=MAX_REQUEST
+        )
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise ConfigError(f"port {port} of 127.0.0.1 cannot be had: {why}") from None
+    callback.port = server.sockets[0].getsockname()[1]
+    try:
+        yield callback
+    finally:
+        server.close()
+        await callback._hang_up()
+        await server.wait_closed()
+
+
+class Callback:
+    """Where a browser is sent in the end, and what it brings. Made by `callback_server`."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        self._connections: set[asyncio.Task[None] | None] = set()
+
+    @property
+    def redirect_uri(self) -> str:
+        """The address, for `OAuth(redirect_uri=...)`."""
+        return f"http://127.0.0.1:{self.port}{PATH}"
+
+    async def answer(self) -> dict[str, str]:
+        """Wait for the browser; give all parameters of its query.
+
+        Raises:
+            AuthError: Nobody came within `PATIENCE`.
+        """
+        await asyncio.wait({self._answer}, timeout=PATIENCE)
+        if not self._answer.done():
+            raise AuthError(f"nobody logged in within {PATIENCE / 60:.0f} minutes")
+        return self._answer.result()
+
+    async def _hang_up(self) -> None:
+        connections = [each for each in self._connections if each is not None]
+        for connection in connections:
+            connection.cancel()  # what was written is on its way
+        await asyncio.gather(*connections, return_exceptions=True)
+
+    # Browsers
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self._connections.add(task)
+        try:
+            if len(self._connections) <= MAX_CONNECTIONS:
+                await self._converse(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # it has gone, or is no browser
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+            self._connections.discard(task)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(REQUEST_PATIENCE):
+            head = await reader.readuntil(b"\r\n\r\n")
+        status, text = self._judge(head)
+        body = _PAGE.format(text).encode()
+        writer.write(
+            f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n"
+            "Content-Security-Policy: default-src 'none'\r\nReferrer-Policy: no-referrer\r\n"
+            "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n".encode()
+            + body
+        )
+        async with asyncio.timeout(REQUEST_PATIENCE):
+            await writer.drain()
+
+    def _judge(self, head: bytes) -> tuple[str, str]:
+        """Take the query of the one request that counts; say what the browser is answered."""
+        line, *rest = head.decode("latin-1").split("\r\n")
+        method, _, target = line.partition(" ")
+        path, _, query = target.rpartition(" ")[0].partition("?")
+        headers = [each.partition(":") for each in rest]
+        hosts = [value.strip() for name, _, value in headers if name.lower() == "host"]
+        if hosts not in ([f"127.0.0.1:{self.port}"], [f"localhost:{self.port}"]):
+            return "421 Misdirected Request", "This is another host."
+        if path != PATH:
+            return "404 Not Found", "There is nothing here."
+        if method != "GET":
+            return "405 Method Not Allowed", "This is no way to log in."
+        if self._answer.done():
+            return "410 Gone", "This login has ended. You can close this page."
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
+        except ValueError:
+            pairs = []
+        found = dict(pairs)
+        if "state" not in found or len(found) < len(pairs):
+            return "400 Bad Request", "This is no answer to a login."
+        self._answer.set_result(found)
+        return "200 OK", "You can close this page: interlock goes on where you started it."
+
+
+async def open_browser(url: str) -> bool:
+    """Show a URL in the user's browser; say whether there is one.
+
+    Raises:
+        AuthError: It is no URL for a browser.
+    """
+    check_browsable(url)
+    return await in_thread(lambda: webbrowser.open(url))
