@@ -118,10 +118,10 @@ class Fetcher:
     the system, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 
     Args:
-        near: URL of the server that the user chose. When it is on this machine, addresses on
-            this machine are asked, too; when all its addresses are private, private ones. Who
-            chose it thereby trusts whoever gives out its name: programs that act for others
-            pass "", and public addresses only are asked.
+        near: URL of the server that the user chose. When its host is this machine by its name,
+            this machine is asked, too; when all its addresses are private, private ones are.
+            Who chose it thereby trusts whoever gives out that name: programs that act for
+            others pass "", and public addresses only are asked.
         resolve: Returns the addresses of a host; for tests.
     """
 
@@ -258,10 +258,16 @@ class Fetcher:
     async def _near_kind(self) -> addresses.Kind:
         """Say where the user's server is. The first answer holds: names can change their mind."""
         if self._nearness is None:
-            found = await self._addresses(self._near, 443) if self._near else []
-            kinds = {addresses.kind(address) for address in found}
-            self._nearness = kinds.pop() if len(kinds) == 1 else "public"
+            self._nearness = await self._find_near_kind()
         return self._nearness
+
+    async def _find_near_kind(self) -> addresses.Kind:
+        if _is_here(self._near):
+            return "loopback"
+        found = await self._addresses(self._near, 443) if self._near else []
+        # A name of others that leads to this machine does not make it what the user chose.
+        is_private = {addresses.kind(address) for address in found} == {"private"}
+        return "private" if is_private else "public"
 
     async def _addresses(self, host: str, port: int) -> list[str]:
         try:

@@ -1,0 +1,144 @@
+"""Which addresses are in the public internet, and which only look like it."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.oauth.addresses import kind, literal
+
+KINDS = {
+    # IPv4
+    "8.8.8.8": "public",
+    "1.1.1.1": "public",
+    "9.255.255.255": "public",
+    "10.0.0.0": "private",
+    "10.255.255.255": "private",
+    "11.0.0.0": "public",
+    "100.63.255.255": "public",
+    "100.64.0.0": "private",
+    "100.127.255.255": "private",
+    "100.128.0.0": "public",
+    "126.255.255.255": "public",
+    "127.0.0.1": "loopback",
+    "127.255.255.255": "loopback",
+    "128.0.0.0": "public",
+    "169.253.255.255": "public",
+    "169.254.0.0": "special",
+    "169.254.169.254": "special",
+    "169.255.0.0": "public",
+    "172.15.255.255": "public",
+    "172.16.0.0": "private",
+    "172.31.255.255": "private",
+    "172.32.0.0": "public",
+    "192.168.0.0": "private",
+    "192.168.255.255": "private",
+    "192.169.0.0": "public",
+    "0.0.0.0": "special",
+    "0.255.255.255": "special",
+    "192.0.0.192": "special",
+    "192.0.2.1": "special",
+    "192.88.99.1": "special",
+    "198.18.0.1": "special",
+    "198.19.255.255": "special",
+    "198.51.100.7": "special",
+    "203.0.113.7": "special",
+    "223.255.255.255": "public",
+    "224.0.0.1": "special",
+    "239.255.255.250": "special",
+    "240.0.0.1": "special",
+    "255.255.255.255": "special",
+    # Where clouds hand out credentials
+    "100.100.100.200": "special",
+    "168.63.129.16": "special",
+    "fd00:ec2::254": "special",
+    "fd20:ce::254": "special",
+    # IPv6
+    "2606:4700:4700::1111": "public",
+    "2a00:1450:4001::1": "public",
+    "::1": "loopback",
+    "::": "special",
+    "::127.0.0.1": "special",
+    "::8.8.8.8": "special",
+    "fc00::1": "private",
+    "fdff:ffff::1": "private",
+    "fe80::1": "special",
+    "fe80::1%eth0": "special",
+    "fec0::1": "special",
+    "feff::1": "special",
+    "ff02::1": "special",
+    "100::1": "special",
+    "2001::1": "special",
+    "2001:0:4136:e378:8000:63bf:3fff:fdd2": "special",
+    "2001:2::1": "special",
+    "2001:10::1": "special",
+    "2001:20::1": "special",
+    "2001:200::1": "public",
+    "2001:db8::1": "special",
+    "2002:7f00:1::": "special",
+    "2002:808:808::1": "special",
+    "3fff::1": "special",
+    "4000::1": "special",
+    "5f00::1": "special",
+    # IPv4 in IPv6
+    "::ffff:8.8.8.8": "public",
+    "::ffff:127.0.0.1": "loopback",
+    "::ffff:10.0.0.1": "private",
+    "::ffff:169.254.169.254": "special",
+    "::ffff:a9fe:a9fe": "special",
+    "::ffff:0:127.0.0.1": "special",
+    "64:ff9b::8.8.8.8": "public",
+    "64:ff9b::127.0.0.1": "loopback",
+    "64:ff9b::10.0.0.1": "private",
+    "64:ff9b::a9fe:a9fe": "special",
+    "64:ff9b:1::8.8.8.8": "special",
+    "64:ff9b:1:ffff::a9fe:a9fe": "special",
+}
+
+
+@pytest.mark.parametrize("address", KINDS)
+def test_every_address_has_a_kind(address: str):
+    assert kind(address) == KINDS[address]
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("localhost", None),
+        ("as.example", None),
+        ("1password.com", None),
+        ("127.0.0.1.as.example", None),
+        ("0x7f.example", None),
+        ("", None),
+    ],
+)
+def test_a_host_is_a_name_or_an_address(host: str, address: str | None):
+    assert literal(host) == address
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "2130706433",
+        "017700000001",
+        "0x7f000001",
+        "0X7F000001",
+        "0x",
+        "127.1",
+        "127.0.1",
+        "0177.0.0.1",
+        "0x7f.0.0.1",
+        "0x7f.1",
+        "127.0.0.01",
+        "127.0.0.1.",
+        "127.0.0.256",
+        "1.2.3.4.5",
+        "as.example.1",
+        "fe80:::1",
+    ],
+)
+def test_an_address_in_another_spelling_is_none(host: str):
+    with pytest.raises(ValueError):
+        literal(host)
