@@ -11,8 +11,9 @@ import base64
 import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -37,7 +38,7 @@ from interlock.types import (
 from ..served import serving
 
 SERVER = "build/interop/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
-LOOPBACK = str(Path(__file__).parent / "peers" / "loopback.cjs")
+PEERS = Path(__file__).with_name("peers")
 PATHS = {"streamableHttp": "/mcp", "sse": "/sse"}
 LIMIT = 20.0  # seconds for something to come
 TEXT = "grüß \u20ac \U0001f600 \u2028 \x85"
@@ -94,33 +95,39 @@ class Everything:
                 await self._more.wait()
 
 
+class Offered(NamedTuple):
+    """The server: how clients of it are made, and where it writes what it does."""
+
+    connect: Callable[..., Client]
+    log: Path
+
+
 @pytest.fixture(scope="module")
 def server(
     request: pytest.FixtureRequest,
     node: str,
     installed: Callable[[str], str],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[..., Client]]:
-    """Make clients of the server. Over HTTP all tests here share one."""
-    if request.param == "stdio":
-        yield lambda **options: Client.stdio(node, installed(SERVER), "stdio", **options)
-        return
+) -> Iterator[Offered]:
+    """Offer the server. Over HTTP all tests here share one."""
     log = tmp_path_factory.mktemp("everything") / "log"
-    command = [node, "--require", LOOPBACK, installed(SERVER), request.param]
+    command = [node, "--require", str(PEERS / "hurry.cjs"), installed(SERVER), request.param]
+    if request.param == "stdio":
+        yield Offered(partial(Client.stdio, *command), log)
+        return
+    command[1:1] = ["--require", str(PEERS / "loopback.cjs")]
     with serving(command, log) as url:
-        yield lambda **options: Client.http(url + PATHS[request.param], **options)
+        yield Offered(partial(Client.http, url + PATHS[request.param]), log)
 
 
 @pytest.fixture
-async def it(
-    nothing_is_left: list[Any], server: Callable[..., Client]
-) -> AsyncIterator[Everything]:
-    it = Everything(server)
+async def it(nothing_is_left: list[Any], server: Offered) -> AsyncIterator[Everything]:
+    it = Everything(server.connect)
     async with it.client:
         yield it
 
 
-pytestmark = pytest.mark.parametrize("server", ["stdio"], indirect=True)
+over_every_transport = pytest.mark.parametrize("server", ["stdio", *PATHS], indirect=True)
 
 # The tools, each with a way to use it
 
@@ -133,6 +140,7 @@ def uses(name: str) -> Callable[[Use], Use]:
     return lambda use: TOOLS.setdefault(name, use)
 
 
+@over_every_transport
 async def test_every_tool_it_offers_can_be_used_all_at_once(it: Everything) -> None:
     tools = await it.client.list_tools()
     assert not tools.skipped
@@ -340,6 +348,7 @@ async def request(client: Client, method: str, params: dict[str, Any]) -> Any:
 # Everything else
 
 
+@over_every_transport
 async def test_it_tells_who_it_is_and_what_it_can(it: Everything) -> None:
     await it.client.ping()
 
@@ -348,6 +357,7 @@ async def test_it_tells_who_it_is_and_what_it_can(it: Everything) -> None:
     assert (it.client.instructions or "").startswith("# Everything Server")
 
 
+@over_every_transport
 async def test_every_resource_it_lists_can_be_read(it: Everything) -> None:
     resources = await it.client.list_resources()
     read = await asyncio.gather(*(it.client.read_resource(each.uri) for each in resources))
@@ -359,6 +369,7 @@ async def test_every_resource_it_lists_can_be_read(it: Everything) -> None:
         assert contents.text or contents.blob
 
 
+@over_every_transport
 async def test_every_template_can_be_completed_and_read(it: Everything) -> None:
     templates = await it.client.list_resource_templates()
     uris = [each.uri_template for each in templates]
@@ -376,6 +387,7 @@ async def test_every_template_can_be_completed_and_read(it: Everything) -> None:
         assert text.startswith("Resource 12: ")
 
 
+@over_every_transport
 async def test_what_cannot_be_read_is_an_error_with_its_code(it: Everything) -> None:
     with pytest.raises(RemoteError) as unknown:
         await it.client.read_resource("demo://resource/nothing")
@@ -408,6 +420,7 @@ PROMPTS: dict[str, tuple[dict[str, str], list[str], dict[str, list[str]]]] = {
 }
 
 
+@over_every_transport
 async def test_every_prompt_can_be_got_and_its_arguments_completed(it: Everything) -> None:
     prompts = await it.client.list_prompts()
     assert {prompt.name for prompt in prompts} == set(PROMPTS)
@@ -432,6 +445,7 @@ async def test_every_prompt_can_be_got_and_its_arguments_completed(it: Everythin
         } == completed
 
 
+@over_every_transport
 async def test_only_log_messages_of_the_level_asked_for_are_sent(it: Everything) -> None:
     await it.client.set_log_level("error")
     await it.client.subscribe("demo://resource/dynamic/text/1")  # it logs this at "info"
@@ -442,6 +456,7 @@ async def test_only_log_messages_of_the_level_asked_for_are_sent(it: Everything)
     assert "demo://resource/dynamic/text/2" in first
 
 
+@over_every_transport
 async def test_a_call_that_is_cancelled_leaves_the_connection_usable(it: Everything) -> None:
     begun = asyncio.Event()
     call = asyncio.create_task(
@@ -457,3 +472,14 @@ async def test_a_call_that_is_cancelled_leaves_the_connection_usable(it: Everyth
         await call
 
     assert (await it.client.call_tool("echo", {"message": "still here"})).text == "Echo: still here"
+
+
+@pytest.mark.parametrize("server", ["streamableHttp"], indirect=True)
+async def test_its_session_is_ended_when_the_client_is_closed(
+    nothing_is_left: list[Any], server: Offered
+) -> None:
+    before = server.log.read_text().count("session termination")
+    async with server.connect(transport="streamable") as client:
+        await client.ping()
+
+    assert server.log.read_text().count("session termination") == before + 1

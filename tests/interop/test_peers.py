@@ -105,9 +105,14 @@ def test_a_peer_that_knows_the_handshake_only_sees_everything(
     assert run(installed("build/mcp1/bin/python"), "mcp1", "legacy", target) == LEGACY
 
 
-@pytest.mark.parametrize("target", ["stdio"], indirect=True)
+@pytest.mark.parametrize("target", ["stdio", "http"], indirect=True)
 @pytest.mark.parametrize(("era", "expected"), [("auto", MODERN), ("legacy", LEGACY)])
 def test_our_own_client_sees_everything(
     era: str, expected: dict[str, Any], target: list[str]
 ) -> None:
     assert run(sys.executable, "interlock", era, target) == expected
+
+
+@pytest.mark.parametrize("target", ["sse"], indirect=True)
+def test_our_own_client_sees_everything_over_the_first_http_transport(target: list[str]) -> None:
+    assert run(sys.executable, "interlock", "auto", target) == LEGACY

@@ -1,4 +1,4 @@
-"""Our own client, in both eras: python interlock_client.py auto|legacy COMMAND..."""
+"""Our own client, in both eras: python interlock_client.py auto|legacy URL|COMMAND..."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ async def connect(era: str, target: list[str]) -> AsyncGenerator[Ours, None]:
     def log(message: LogMessage) -> None:
         heard.logs.append([message.level, message.logger, message.data])
 
-    async with Client.stdio(
+    over = Client.stdio if len(target) > 1 else Client.http
+    async with over(
         *target,
         revision="auto" if era == "auto" else NEWEST_LEGACY,
         roots=ROOTS,
