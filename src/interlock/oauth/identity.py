@@ -259,7 +259,7 @@ def _method(client: ClientIdentity, found: Discovery) -> str:
     if client.private_key:
         able: tuple[str, ...] = ("private_key_jwt",)
     elif client.secret:
-        able = METHODS[:2]
+        able = (*METHODS[:2], "none")  # some register a secret and then want none
     else:
         return "none"
     for method in able:
