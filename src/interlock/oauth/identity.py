@@ -265,6 +265,8 @@ def _method(client: ClientIdentity, found: Discovery) -> str:
     for method in able:
         if offered is None or method in offered:
             return method
+    if "none" in (offered or ()):
+        return "none"
     raise AuthError(
         f"client {echo(client.id)} can prove itself by {' or '.join(able)}, and "
         f"{shown(found.issuer)} takes only {', '.join(map(echo, offered or ()))}"

@@ -17,7 +17,7 @@ from interlock.errors import (
     LoginRequired,
 )
 from interlock.oauth.attempts import Attempts
-from interlock.oauth.authorization import AuthorizationRequest, begin
+from interlock.oauth.authorization import AuthorizationRequest, Pending, begin
 from interlock.oauth.challenges import Challenge, bearer_challenge
 from interlock.oauth.discovery import LOOPBACK, Discovery, origin
 from interlock.oauth.documents import ServerMetadata
@@ -155,16 +155,26 @@ class OAuth(TokenHolder):
             raise LoginExpired(f"the login at {server} has expired: interlock servers login")
         if obstacle := self._obstacle(found, scopes):
             raise LoginRequired(f"no login at {server}: {obstacle}")
+        client = await self._identify(found, scopes)
+        pending = begin(
+            found,
+            server_url=self._server_url,
+            client_id=client.id,
+            redirect_uri=self._redirect_uri,
+            scopes=scopes,
+        )
+        self._asked = found.issuer, scopes
         try:
-            await self._ask_person(self._ask, found, scopes)
+            code = pending.code(await self._ask(pending.request))
+            await self._exchange(found, client, code, pending)
         except InterlockError as error:
             self._attempts.add(found.issuer, scopes, str(error), now=monotonic())
             raise
         self._attempts.add(found.issuer, scopes, now=monotonic())
 
-    async def _ask_person(self, ask: Ask, found: Discovery, scopes: tuple[str, ...]) -> None:
+    async def _identify(self, found: Discovery, scopes: tuple[str, ...]) -> ClientIdentity:
         async with self._store.lock(self._server_url):
-            client = await identify(
+            return await identify(
                 found,
                 server_url=self._server_url,
                 tokens=self._tokens,
@@ -176,22 +186,18 @@ class OAuth(TokenHolder):
                 store=self._store,
                 fetcher=self._fetcher,
             )
-        pending = begin(
-            found,
-            server_url=self._server_url,
-            client_id=client.id,
-            redirect_uri=self._redirect_uri,
-            scopes=scopes,
-        )
-        self._asked = found.issuer, scopes
-        code = pending.code(await ask(pending.request))
+
+    async def _exchange(
+        self, found: Discovery, client: ClientIdentity, code: str, pending: Pending
+    ) -> None:
         grant = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": self._redirect_uri,
             "code_verifier": pending.verifier,
         }
+        scope = " ".join(pending.request.scopes)
         async with self._store.lock(self._server_url):
-            refusal = await unbroken(self._redeem(found, client, grant, " ".join(scopes)))
+            refusal = await unbroken(self._redeem(found, client, grant, scope))
         if refusal is not None:
             raise AuthError(refusal.text, 403)
