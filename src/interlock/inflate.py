@@ -16,6 +16,13 @@ from interlock.wording import clip
 PIECE = 64 * 1024  # bytes that come out at once, at most
 _SLICE = 16 * 1024  # bytes that go in at once: zlib copies what it leaves of them each time
 
+_KNOWN = {
+    "": "identity",
+    "identity": "identity",
+    "gzip": "gzip",
+    "x-gzip": "gzip",
+    "deflate": "deflate",
+}
 _GZIP, _ZLIB, _RAW = 31, 15, -15  # kinds of streams, in the numbers that zlib has for them
 
 
@@ -32,8 +39,8 @@ class Inflater:
     """
 
     def __init__(self, encoding: str, max_bytes: int | None, what: str) -> None:
-        self._encoding = encoding.strip().lower().removeprefix("x-") or "identity"
-        if self._encoding not in ("gzip", "deflate", "identity"):
+        self._encoding = _KNOWN.get(encoding.strip().lower(), "")
+        if not self._encoding:
             raise RemoteProtocolError(
                 f"{what} packs its answer with {clip(encoding)!r}, not with gzip or deflate"
             )

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from interlock import Server
+from interlock.headers import ToolHeaders
+from interlock.types import Tool
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -304,6 +306,24 @@ async def test_arguments_that_headers_do_not_repeat_are_refused(routed, argument
     reply = await routed.call("routed", arguments, headers=given, id="r")
 
     assert (reply.code, reply.error, reply.json["id"]) == (400, -32020, "r")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"region": " Zürich\r\n", "count": -42, "dry": False, "where": {"zone": ""}},
+        {"region": "=?base64?YQ==?=", "count": 2**53 - 1, "where": {"zone": None}},
+        {"region": "a b", "count": 42.0, "dry": None, "where": None},
+    ],
+)
+async def test_headers_as_our_client_writes_them_are_taken(routed, arguments):
+    known = ToolHeaders()
+    known.learn(Tool("routed", ROUTED))
+    headers = {name.lower(): value for name, value in known.of("routed", arguments).items()}
+    reply = await routed.call("routed", arguments, headers=headers)
+
+    assert reply.code == 200
 
 
 async def test_the_tool_is_not_called_when_headers_lie(server, http):
