@@ -1,10 +1,10 @@
-"""The official conformance suite against interlock's server over HTTP.
+"""The official conformance suite against interlock's server and client over HTTP.
 
     python run_suite.py FOLDER
 
-FOLDER is where `make conformance` has installed the suite. Each revision is a leg: the scenarios
-that it requires, and those that the suite runs but does not score. A leg prints one line; what
-failed, warned or did not run comes below it. Results are left in FOLDER/results.
+FOLDER is where `make conformance` has installed the suite. Each side and revision is a leg: the
+scenarios that it requires, and those beside them that the suite does not score. A leg prints one
+line; what failed, warned or did not run comes below it. Results are left in FOLDER/results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,22 @@ REVISIONS = ("2025-11-25", "2026-07-28")
 START_LIMIT = 30.0  # seconds until the server takes requests
 SUITE_LIMIT = 300.0  # seconds for one revision
 
+# Client scenarios beside the required ones. Not among them: DPoP, token exchange with an identity
+# provider, and workload identities, which the client does not do.
+CLIENT_EXTRAS = (
+    "auth/client-credentials-jwt",
+    "auth/client-credentials-basic",
+    "json-schema-2020-12-preservation",
+)
+# The oldest authorization, which no list of requirements has.
+OLDEST = "2025-03-26"
+OLDEST_SCENARIOS = (
+    "auth/2025-03-26-oauth-metadata-backcompat",
+    "auth/2025-03-26-oauth-endpoint-fallback",
+)
+
 _FIXTURE = Path(__file__).with_name("server.py")
+_CLIENT = f"{sys.executable} {Path(__file__).with_name('client.py')}"
 _SERVING = re.compile(r"^serving at (\S+)\n", re.MULTILINE)
 _SCENARIO = re.compile(r"^  - (\S+)$", re.MULTILINE)
 _NOT_SCORED = re.compile(r"^    - (\S+) \[server\]$", re.MULTILINE)
@@ -56,28 +71,66 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where the suite is installed")
     folder: Path = parser.parse_args().folder
     suite = folder / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
-    failed = False
-    with fixture(folder / "server.log") as url:
-        for revision in REVISIONS:
-            results = folder / "results" / revision
-            shutil.rmtree(results, ignore_errors=True)
-            said = node(suite, "server", "--url", url, "--requirements", revision, "-o", results)
-            required, not_scored = scenarios(node(suite, "list", "--requirements", revision))
-            for name, wanted in (
-                (f"server {revision}", required),
-                (f"server {revision}, not scored", not_scored),
-            ):
-                leg = judge(name, wanted, results)
-                report(leg)
-                failed |= bool(leg.problems)
-            if not required:
-                print(f"  the suite names no scenarios; it said: {said[-1000:]}")
-                failed = True
+    legs = [*server_legs(folder, suite), *client_legs(folder, suite)]
     log = (folder / "server.log").read_text(encoding="utf-8", errors="replace")
     if "Traceback" in log:
         print(f"  the server logged a traceback:\n{log}")
-        failed = True
-    return int(failed)
+    return int("Traceback" in log or any(leg.problems for leg in legs))
+
+
+def server_legs(folder: Path, suite: Path) -> Iterator[Leg]:
+    """Run the suite's clients against our server."""
+    with fixture(folder / "server.log") as url:
+        for revision in REVISIONS:
+            results = emptied(folder / "results" / "server" / revision)
+            said = node(suite, "server", "--url", url, "--requirements", revision, "-o", results)
+            listed, not_scored = lists(suite, revision, server=True)
+            yield leg(f"server {revision}", listed, results, "server-", said)
+            yield leg(f"server {revision}, not scored", not_scored, results, "server-", said)
+
+
+def client_legs(folder: Path, suite: Path) -> Iterator[Leg]:
+    """Run our client against the suite's servers."""
+    for revision in REVISIONS:
+        results = emptied(folder / "results" / "client" / revision)
+        said = node(
+            suite, "client", "--command", _CLIENT, "--requirements", revision, "-o", results
+        )
+        required, _ = lists(suite, revision, server=False)
+        yield leg(f"client {revision}", required, results, "", said)
+        yield leg(f"client {revision}, not scored", list(CLIENT_EXTRAS), results, "", said)
+    results = emptied(folder / "results" / "client" / OLDEST)
+    said = "".join(
+        node(
+            *(suite, "client", "--command", _CLIENT, "--scenario", each),
+            *("--spec-version", OLDEST, "-o", results),
+        )
+        for each in OLDEST_SCENARIOS
+    )
+    yield leg(f"client {OLDEST}, not scored", list(OLDEST_SCENARIOS), results, "", said)
+
+
+def lists(suite: Path, revision: str, *, server: bool) -> tuple[list[str], list[str]]:
+    """Ask for the scenarios of one side: those that are required, and the server's others."""
+    listed = node(suite, "list", "--requirements", revision)
+    required, _, others = listed.partition("Run and reported, but never scored")
+    for_server, _, for_client = required.partition("Client scenarios")
+    return _SCENARIO.findall(for_server if server else for_client), _NOT_SCORED.findall(others)
+
+
+def emptied(results: Path) -> Path:
+    """Remove the results of an earlier run."""
+    shutil.rmtree(results, ignore_errors=True)
+    return results
+
+
+def leg(name: str, wanted: list[str], results: Path, prefix: str, said: str) -> Leg:
+    """Judge a leg and print what came of it."""
+    found = judge(name, wanted, results, prefix)
+    if not wanted:
+        found.problems.append(f"the suite names no scenarios; it said: {said[-1000:]}")
+    report(found)
+    return found
 
 
 @contextmanager
@@ -123,18 +176,12 @@ def node(script: Path, *arguments: str | Path) -> str:
     return ran.stdout + ran.stderr
 
 
-def scenarios(listed: str) -> tuple[list[str], list[str]]:
-    """Read the suite's list: the server's scenarios that are required, and those not scored."""
-    required, _, rest = listed.partition("Client scenarios")
-    return _SCENARIO.findall(required), _NOT_SCORED.findall(rest)
-
-
-def judge(name: str, wanted: list[str], results: Path) -> Leg:
+def judge(name: str, wanted: list[str], results: Path, prefix: str) -> Leg:
     """Say what came of the wanted scenarios; one without a success has not passed."""
     passed = skipped = warnings = 0
     problems = []
     for scenario in wanted:
-        checks = read_checks(results, scenario)
+        checks = read_checks(results, f"{prefix}{scenario}")
         statuses = [check.status for check in checks]
         warnings += statuses.count("WARNING")
         problems += [
@@ -155,8 +202,8 @@ def read_checks(results: Path, scenario: str) -> list[Check]:
     """Read the checks that one scenario has made; none if it did not run."""
     folders = [
         each
-        for each in results.glob(f"server-{scenario}-*")
-        if re.fullmatch(rf"server-{re.escape(scenario)}-\d{{4}}-\d\d-\d\dT[\d-]+Z", each.name)
+        for each in results.glob(f"{scenario}-*")
+        if re.fullmatch(r"-\d{4}-\d\d-\d\dT[\d-]+Z", each.name.removeprefix(Path(scenario).name))
     ]
     return [
         Check(each["id"], each["status"], each.get("errorMessage") or each["description"])

@@ -1,0 +1,144 @@
+"""The client under test of the official conformance suite.
+
+    python client.py URL
+
+The suite sets MCP_CONFORMANCE_SCENARIO, MCP_CONFORMANCE_PROTOCOL_VERSION and, for some scenarios,
+MCP_CONFORMANCE_CONTEXT (JSON). Most scenarios want the same: reach the server, list everything,
+use everything. The browser of a login is played here. Nothing but the public API is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import aiohttp
+
+from interlock import Client, InterlockError
+from interlock.oauth import (
+    AuthorizationRequest,
+    ClientCredentials,
+    ClientIdentity,
+    MemoryTokenStore,
+    OAuth,
+)
+from interlock.types import ElicitParams, ElicitResult
+
+REDIRECT_URI = "http://127.0.0.1:8976/callback"
+METADATA_URL = "https://conformance-test.local/client-metadata.json"
+FORM = {"confirmed": True, "confirm": True, "ok": True, "name": "Ada", "username": "ada"}
+
+# Arguments that fit, by type; the suite's servers want no more.
+DUMMIES: dict[str, Any] = {
+    "string": "text",
+    "integer": 3,
+    "number": 5,
+    "boolean": True,
+    "array": [],
+    "object": {},
+    "null": None,
+}
+
+
+async def main(url: str) -> None:
+    """Use the server at `url` as the scenario wants it."""
+    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
+    context: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    client = Client.http(
+        url,
+        auth=authorization(url, scenario, context),
+        revision=version if version and version < "2026" else "auto",
+        elicitation=accept,
+        timeout=20.0,
+    )
+    async with client:
+        tools = await client.list_tools()
+        if "toolCalls" in context:
+            for call in context["toolCalls"]:
+                await client.call_tool(call["name"], call["arguments"])
+        else:
+            for tool in tools:
+                arguments = dummies(tool.input_schema)
+                if tool.name == "json_schema_echo":
+                    arguments = {"schema": tools[0].input_schema}
+                await client.call_tool(tool.name, arguments)
+        if client.capabilities.resources is not None:
+            for resource in await client.list_resources():
+                await client.read_resource(resource.uri)
+        if client.capabilities.prompts is not None:
+            for prompt in await client.list_prompts():
+                needed = [each.name for each in prompt.arguments or () if each.required]
+                await client.get_prompt(prompt.name, dict.fromkeys(needed, "text"))
+
+
+def dummies(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Make arguments that fit a tool's input schema."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    return {
+        name: each["enum"][0] if "enum" in each else DUMMIES[each.get("type", "string")]
+        for name, each in properties.items()
+    }
+
+
+async def accept(question: ElicitParams) -> ElicitResult:
+    """Say yes to a form; what has a default is left to it."""
+    form: Mapping[str, Any] = (question.requested_schema or {}).get("properties", {})
+    answers = {
+        name: FORM.get(name, "text") for name, field in form.items() if not has_default(field)
+    }
+    return ElicitResult(action="accept", content=answers)
+
+
+def has_default(field: Mapping[str, Any]) -> bool:
+    """Whether the client fills a field in by itself."""
+    return "default" in field
+
+
+def authorization(
+    url: str, scenario: str, context: Mapping[str, Any]
+) -> OAuth | ClientCredentials | None:
+    """Choose who we are for a scenario's authorization server."""
+    if not scenario.startswith("auth/"):
+        return None
+    store = MemoryTokenStore()
+    client = None
+    if "client_id" in context:
+        client = ClientIdentity(
+            id=context["client_id"],
+            secret=context.get("client_secret", ""),
+            private_key=context.get("private_key_pem", ""),
+            algorithm=context.get("signing_algorithm", ""),
+            issuer=context.get("issuer", ""),
+        )
+    if client is not None and "client-credentials" in scenario:
+        return ClientCredentials(url, client=client, store=store)
+    return OAuth(
+        url,
+        redirect_uri=REDIRECT_URI,
+        ask=browse,
+        client=client,
+        client_metadata_url=METADATA_URL,
+        store=store,
+    )
+
+
+async def browse(request: AuthorizationRequest) -> Mapping[str, str]:
+    """Open the page as a browser would, and give what it sends us back with."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(request.url, allow_redirects=False) as response,
+    ):
+        return dict(parse_qsl(urlsplit(response.headers["Location"]).query))
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main(sys.argv[1]))
+    except InterlockError as error:
+        sys.exit(f"error: {error}")
