@@ -72,8 +72,7 @@ def _of_program(
 
 
 def _authorization(server: HttpServer) -> Authorization | None:
-    has_token = any(name.lower() == "authorization" for name in server.headers)
-    if has_token or server.auth in ("bearer", "none"):
+    if not server.uses_login:
         return None
     from interlock.oauth.kept import KeptLogin
 

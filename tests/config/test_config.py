@@ -165,6 +165,42 @@ def test_our_own_keys_are_read() -> None:
     )
 
 
+def test_the_keys_of_servers_with_a_url_are_read() -> None:
+    read = config.loads(
+        one_server(
+            url="https://h/mcp",
+            headers={"X-Key": "${KEY}"},
+            auth="oauth",
+            maxMessageBytes=1024,
+            tools={"idempotent": ["get_*"]},
+        )
+    )
+    assert read.warnings == ()
+    assert read.servers["time"] == HttpServer(
+        url="https://h/mcp",
+        headers={"X-Key": "${KEY}"},
+        auth="oauth",
+        max_message_bytes=1024,
+        tools=ToolFilter(idempotent=("get_*",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("auth", "headers", "expected"),
+    [
+        ("auto", {}, True),
+        ("oauth", {"X-Key": "k"}, True),
+        ("auto", {"authorization": "Bearer t"}, False),
+        ("bearer", {"Authorization": "Bearer t"}, False),
+        ("none", {}, False),
+    ],
+)
+def test_a_login_is_used_unless_there_is_a_header_for_it(
+    auth: Any, headers: dict[str, str], expected: bool
+) -> None:
+    assert HttpServer(url="https://h", auth=auth, headers=headers).uses_login is expected
+
+
 @pytest.mark.parametrize(
     ("type", "expected"),
     [("http", "http"), ("streamable-http", "http"), ("streamableHttp", "http"), ("sse", "sse")],
@@ -257,6 +293,20 @@ HTTP: dict[str, Any] = {"url": "https://h"}
             HTTP | {"headers": {"X-A": "a\r\nX-B: b"}},
             ".headers.X-A has a line break or another control character",
         ),
+        (HTTP | {"auth": "basic"}, ".auth must be one of auto, oauth, bearer, none"),
+        (
+            HTTP | {"auth": "bearer", "headers": {"X-Key": "k"}},
+            '.auth is "bearer", which needs a header Authorization: add it to "headers"',
+        ),
+        (
+            HTTP | {"auth": "oauth", "headers": {"authorization": "Bearer t"}},
+            '.auth is "oauth", beside a header Authorization: keep one of them',
+        ),
+        (
+            HTTP | {"auth": "none", "headers": {"Authorization": "Bearer t"}},
+            '.auth is "none", beside a header Authorization: keep one of them',
+        ),
+        (HTTP | {"maxMessageBytes": 0}, ".maxMessageBytes must be between 1 and 1,073,741,824"),
         (STDIO | {"timeout": "5"}, ".timeout must be a number of seconds, not a string"),
         (STDIO | {"timeout": True}, ".timeout must be a number of seconds, not a boolean"),
         (STDIO | {"timeout": 0}, ".timeout must be more than 0 and at most 86,400 seconds"),
@@ -274,6 +324,10 @@ HTTP: dict[str, Any] = {"url": "https://h"}
         (
             STDIO | {"tools": {"allow": "a"}},
             ".tools.allow must be a list of strings, not a string",
+        ),
+        (
+            STDIO | {"tools": {"idempotent": [True]}},
+            '.tools.idempotent[0] must be a string, not a boolean: put it in quotes ("…")',
         ),
         (
             STDIO | {"sharing": "all"},
@@ -466,6 +520,13 @@ def test_deny_is_stronger_than_allow(tools: ToolFilter, admitted: list[str]) -> 
     assert [name for name in ("git_log", "git_push", "Git_x") if tools.admits(name)] == admitted
 
 
+def test_a_call_may_be_repeated_only_if_the_file_says_so() -> None:
+    tools = ToolFilter(idempotent=("get_*",))
+
+    assert [tools.may_repeat(name) for name in ("get_x", "set_x")] == [True, False]
+    assert not ToolFilter().may_repeat("get_x")
+
+
 # Editing
 
 FULL = StdioServer(
@@ -490,6 +551,21 @@ def test_a_new_file_is_its_owners_only(home: Path) -> None:
         path, {"time": FULL, "web": HttpServer(url="https://h", type="sse", headers={"A": "b"})}
     )
     assert names(path.parent) == ["mcp.json"]
+
+
+def test_all_of_a_server_with_a_url_is_written(home: Path) -> None:
+    path = home / "mcp.json"
+    server = HttpServer(
+        url="https://h/mcp?a=1",
+        headers={"Authorization": "Bearer ${T}"},
+        type="sse",
+        auth="bearer",
+        max_message_bytes=1024,
+        tools=ToolFilter(("a",), ("b",), ("c",)),
+    )
+    config.add_server(path, "web", server)
+
+    assert config.load(path).servers == {"web": server}
 
 
 def test_an_edit_keeps_mode_comments_order_and_unknown_keys(home: Path) -> None:

@@ -103,6 +103,11 @@ class HttpServer(Struct, frozen=True, kw_only=True):
     sharing: Sharing = "shared"
     enabled: bool = True
 
+    @property
+    def uses_login(self) -> bool:
+        """Whether we say who we are by a login that is kept, if the server asks."""
+        return self.auth in ("auto", "oauth") and not _has_token(self.headers)
+
     def __repr__(self) -> str:
         # No query and no user: both are places for tokens.
         shown = re.sub(r"//[^/?#]*@", "//…@", self.url.partition("?")[0])
@@ -271,11 +276,8 @@ def _http_server(entry: Section) -> HttpServer:
         entry.refuse(problem, "url")
     headers = _headers(entry.within("headers"))
     auth = cast("Auth", entry.choice("auth", get_args(Auth)))
-    has_token = any(name.lower() == "authorization" for name in headers)
-    if auth == "bearer" and not has_token:
-        entry.refuse('is "bearer", which needs a header Authorization', "auth")
-    if auth in ("oauth", "none") and has_token:
-        entry.refuse(f"is {auth!r}, beside a header Authorization: keep one of them", "auth")
+    if problem := _auth_problem(auth, headers):
+        entry.refuse(problem, "auth")
     return HttpServer(url=url, headers=headers, type=type, auth=auth, **_common(entry))
 
 
@@ -331,6 +333,18 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 def _header_problem(value: str) -> str | None:
     printable = all(char == "\t" or char.isprintable() for char in value)
     return None if printable else "has a line break or another control character"
+
+
+def _auth_problem(auth: str, headers: Mapping[str, str]) -> str | None:
+    if auth == "bearer" and not _has_token(headers):
+        return 'is "bearer", which needs a header Authorization: add it to "headers"'
+    if auth in ("oauth", "none") and _has_token(headers):
+        return f'is "{auth}", beside a header Authorization: keep one of them'
+    return None
+
+
+def _has_token(headers: Mapping[str, str]) -> bool:
+    return any(name.lower() == "authorization" for name in headers)
 
 
 def _url_problem(url: str) -> str | None:
