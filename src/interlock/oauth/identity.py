@@ -4,7 +4,8 @@ In this order: what the operator has registered, an https address where our meta
 (CIMD), a registration that we make ourselves (RFC 7591) and keep. Rules:
 
 1. An identity belongs to one issuer and is never shown to another one: neither id nor secret.
-2. A registration is used for the redirect URI it was made for, and for no other.
+2. A registration is used for the redirect URI and the scopes it was made for, and no others:
+   some authorization servers refuse them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from __future__ import annotations
 import logging
 from base64 import b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from time import time
 from urllib.parse import quote_plus, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.errors import AuthError, ConfigError, StoreCorrupt, StoreError, StoreTooNew
 from interlock.oauth.discovery import LOOPBACK, Discovery, same_issuer
@@ -99,7 +102,7 @@ async def identify(
     if client_metadata_url and found.server.client_id_metadata_document_supported:
         return ClientIdentity(id=client_metadata_url, issuer=found.issuer, auth_method="none")
     known = await kept(found.issuer, server_url, store)
-    if known is not None and redirect_uri in known.redirect_uris:
+    if known is not None and _is_for(known, redirect_uri, scopes):
         return _identity(known)
     made = await _register(found, client_name, redirect_uri, scopes, fetcher)
     try:
@@ -142,6 +145,17 @@ async def kept(issuer: str, server_url: str, store: TokenStore) -> Registration 
     return None if known is None or known.expired() else known
 
 
+async def retire(issuer: str, server_url: str, store: TokenStore) -> None:
+    """Make no more logins with the registration that is kept; its tokens can still be renewed.
+
+    Whoever calls it holds the store's lock of the server.
+    """
+    with suppress(StoreError):  # it is tried once more, then
+        known = await kept(issuer, server_url, store)
+        if known is not None:
+            await store.save_registration(server_url, replace(known, redirect_uris=()))
+
+
 async def identity_of(
     tokens: Tokens,
     found: Discovery,
@@ -158,6 +172,11 @@ async def identity_of(
         return ClientIdentity(id=tokens.client_id, issuer=found.issuer, auth_method="none")
     known = await kept(found.issuer, server_url, store)
     return _identity(known) if known and known.client_id == tokens.client_id else None
+
+
+def _is_for(known: Registration, redirect_uri: str, scopes: Sequence[str]) -> bool:
+    allowed = known.scope.split()  # one that was made for none in particular has no limit
+    return redirect_uri in known.redirect_uris and (not allowed or set(scopes) <= set(allowed))
 
 
 def _identity(known: Registration) -> ClientIdentity:
@@ -265,8 +284,6 @@ def _method(client: ClientIdentity, found: Discovery) -> str:
     for method in able:
         if offered is None or method in offered:
             return method
-    if "none" in (offered or ()):
-        return "none"
     raise AuthError(
         f"client {echo(client.id)} can prove itself by {' or '.join(able)}, and "
         f"{shown(found.issuer)} takes only {', '.join(map(echo, offered or ()))}"

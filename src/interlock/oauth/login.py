@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from urllib.parse import urlsplit
@@ -15,17 +16,20 @@ from interlock.errors import (
     InterlockError,
     LoginExpired,
     LoginRequired,
+    StoreError,
 )
 from interlock.oauth.attempts import Attempts
 from interlock.oauth.authorization import AuthorizationRequest, Pending, begin
-from interlock.oauth.challenges import Challenge, bearer_challenge
+from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
 from interlock.oauth.discovery import LOOPBACK, Discovery, origin
 from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.holder import TokenHolder, unbroken
-from interlock.oauth.identity import ClientIdentity, identify, identity_of
+from interlock.oauth.identity import ClientIdentity, identify, identity_of, retire
 from interlock.oauth.scopes import scopes_to_ask
 from interlock.oauth.storage import TokenStore
+
+REFRESH_PATIENCE = 60.0  # seconds in which a refresh is not tried again that has not helped
 
 Ask = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
 
@@ -77,6 +81,7 @@ class OAuth(TokenHolder):
         self._client = client
         self._client_metadata_url = client_metadata_url
         self._client_name = client_name
+        self._refreshed = "", 0.0  # the token that a refresh gave last, and when
 
     async def login(self, challenge: str = "") -> None:
         """Let a person log in now, whatever tokens there are.
@@ -88,7 +93,8 @@ class OAuth(TokenHolder):
             InterlockError: Nobody did, or it was refused.
         """
         self._attempts = Attempts()
-        await self._share(partial(self._login_anew, bearer_challenge(challenge)))
+        while not await self._share(partial(self._login_anew, bearer_challenge(challenge))):
+            pass  # that was another renewal
 
     # Renewal
 
@@ -102,11 +108,15 @@ class OAuth(TokenHolder):
                 raise error
             await self._login(found, self._more_scopes(error, found))
             return
-        asked = self._asked_of(found.issuer)
-        enough = not asked or set(challenge.scopes) <= set(asked)
-        if enough and await self._refresh(found, error.token_used):
+        issuer, asked = self._asked
+        # With the scopes of another process, nobody knows before it was tried.
+        enough = issuer != found.issuer or set(challenge.scopes) <= set(asked)
+        token, at = self._refreshed
+        useless = token == error.token_used and monotonic() - at < REFRESH_PATIENCE
+        if enough and not useless and await self._refresh(found, error.token_used):
             return
-        await self._login(found, scopes_to_ask(challenge, found, asked, self._scopes))
+        before = asked if issuer == found.issuer else ()
+        await self._login(found, scopes_to_ask(challenge, found, before, self._scopes))
 
     async def _renew_expired(self) -> None:
         tokens = self._tokens
@@ -137,9 +147,16 @@ class OAuth(TokenHolder):
                 return False
             grant = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
             refusal = await unbroken(self._redeem(found, client, grant, tokens.scope))
-            if refusal is not None and refusal.code == "invalid_grant":
+            if refusal is None:
+                if self._asked[0] != found.issuer:
+                    self._asked = found.issuer, split_scopes(tokens.scope)
+                self._refreshed = self.token, monotonic()
+                return True
+            if refusal.code == "invalid_grant":
                 await self._keep(replace(tokens, refresh_token=""))
-            return refusal is None
+            elif refusal.code == "invalid_client":
+                await retire(found.issuer, self._server_url, self._store)
+            return False
 
     # With a person
 
@@ -167,8 +184,13 @@ class OAuth(TokenHolder):
         try:
             code = pending.code(await self._ask(pending.request))
             await self._exchange(found, client, code, pending)
-        except InterlockError as error:
-            self._attempts.add(found.issuer, scopes, str(error), now=monotonic())
+        except Exception as error:
+            why = str(error) if isinstance(error, InterlockError) else type(error).__name__
+            self._attempts.add(found.issuer, scopes, why, now=monotonic())
+            # The browser may have said that we are unknown, which nobody tells us.
+            with suppress(StoreError):
+                async with self._store.lock(self._server_url):
+                    await retire(found.issuer, self._server_url, self._store)
             raise
         self._attempts.add(found.issuer, scopes, now=monotonic())
 

@@ -17,6 +17,9 @@ from interlock.oauth.fetcher import Fetcher, shown
 from interlock.oauth.identity import ClientIdentity, prove
 from interlock.oauth.storage import Tokens
 
+# Members of a token request that must be in no message.
+_SECRET = ("code", "code_verifier", "refresh_token", "client_secret", "client_assertion")
+
 
 class Refusal(Struct, frozen=True):
     """The authorization server will not give a token for this, now or later.
@@ -57,11 +60,11 @@ async def request_tokens(
         form["resource"] = found.resource
     prove(client, found, form, headers)
     reply = await fetcher.post(endpoint, form=form, headers=headers)
-    if reply.status != 200:
-        secrets = (*client.secrets, *form.values(), *headers.values())
+    error = error_of(reply)  # some refuse with 200
+    if error is not None or reply.status != 200:
+        secrets = (*client.secrets, *(form[name] for name in _SECRET if name in form))
         text = f"{issuer} gave no token: {refusal(reply, secrets)}"
-        error = error_of(reply)
-        if error is None or reply.status not in (400, 401, 403):
+        if error is None or reply.status not in (200, 400, 401, 403):
             raise AuthError(text, reply.status)
         return Refusal(error.error, text)
     answer = reply.json(TokenAnswer)
