@@ -264,7 +264,7 @@ class TokenStore(ABC):
                     "end that program, or try again"
                 )
             await asyncio.sleep(pause)
-            pause = min(2 * pause, 0.1)
+            pause = min(2 * pause, 0.05)
         try:
             yield
         finally:
