@@ -12,6 +12,7 @@ RFC 9728, RFC 8414, OpenID Connect Discovery. Spec 2026-07-28: basic/authorizati
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from urllib.parse import SplitResult, urlsplit
 
@@ -25,6 +26,10 @@ from interlock.wording import echo
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
+_ORIGIN = re.compile(r"[a-z]+://[^/?#@]+")
+_ISSUER = re.compile(
+    r"[a-z]+://(?:[A-Za-z0-9._~-]+|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?(?:/[^\s?#\\]*)?"
+)
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -143,8 +148,10 @@ async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
     Raises:
         InterlockError: As in `discover`.
     """
-    if "?" in issuer or "#" in issuer:
-        raise AuthError(f"{echo(issuer)} is no issuer: it must not have a query or a fragment")
+    if not _ISSUER.fullmatch(issuer):
+        raise AuthError(
+            f"{shown(issuer)} is no issuer: it must be a URL without user, query and fragment"
+        )
     tried = []
     for url in _server_urls(issuer):
         reply = await fetcher.get(url)
@@ -187,7 +194,7 @@ def same_issuer(one: str, other: str) -> bool:
     if one == other:
         return True
     short, long = sorted((one, other), key=len)
-    return long == f"{short}/" and urlsplit(short).path == "" and "?" not in short
+    return long == f"{short}/" and _ORIGIN.fullmatch(short) is not None
 
 
 def _server_urls(issuer: str) -> Iterator[str]:
@@ -209,7 +216,7 @@ def _found(reply: Reply) -> bool:
 
 
 def origin(url: str) -> str:
-    """Give scheme, host and port of a URL, as they are written."""
+    """Give scheme, host and port of a URL, as they are written; without a user."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 

@@ -1,0 +1,111 @@
+"""What is read in a `WWW-Authenticate` header."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock.oauth.challenges import (
+    MAX_CHALLENGE,
+    Challenge,
+    bearer_challenge,
+    challenges,
+    split_scopes,
+)
+
+METADATA = "https://mcp.example/.well-known/oauth-protected-resource"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        f'Bearer resource_metadata="{METADATA}", scope="a b", error="invalid_token"',
+        f'Bearer error="invalid_token", scope="a b", resource_metadata="{METADATA}"',
+        f'bearer RESOURCE_METADATA="{METADATA}",Scope="a b",error=invalid_token',
+        f'BEARER  error = "invalid_token" ,, scope= "a b"\t, resource_metadata ="{METADATA}",',
+        f'Bearer resource_metadata={METADATA}, scope="a b", error=invalid_token',
+        f'Basic realm="x", Bearer resource_metadata="{METADATA}", scope="a b", error=invalid_token',
+        f'Bearer resource_metadata="{METADATA}", scope="a b", error=invalid_token, Basic realm="x"',
+        f'Bearer error=invalid_token, Negotiate aGk=, Bearer resource_metadata="{METADATA}", '
+        'scope="a b"',
+        f'Negotiate, DPoP algs="ES256 RS256", Bearer resource_metadata="{METADATA}", scope="a b", '
+        "error=invalid_token",
+        f'Bearer realm="a, Basic scope=c", resource_metadata="{METADATA}", scope="a b", '
+        "error=invalid_token",
+        f'Bearer realm="say \\"scope=c\\", then", resource_metadata="{METADATA}", scope="a b", '
+        'error="invalid\\_token"',
+    ],
+    ids=[
+        "usual",
+        "other order",
+        "other case, no blanks",
+        "many blanks and commas",
+        "unquoted URL",
+        "after another scheme",
+        "before another scheme",
+        "two of its scheme, and a token between",
+        "after schemes without parameters",
+        "commas and names in quotes",
+        "quotes in quotes",
+    ],
+)
+def test_a_bearer_challenge_is_found_however_it_is_written(header: str):
+    assert bearer_challenge(header) == Challenge(METADATA, ("a", "b"), "invalid_token")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Basic realm=x",
+        'Basic scope="a"',
+        "Bearer",
+        ", ,",
+        "=",
+        '"',
+        "Bearer dG9rZW4=",
+        "Bearer=",
+    ],
+)
+def test_a_header_without_a_bearer_challenge_asks_for_nothing(header: str):
+    assert bearer_challenge(header) == Challenge()
+
+
+def test_of_two_values_the_first_counts():
+    header = 'Bearer scope="a", scope="b", Bearer scope="c", error="x"'
+
+    assert bearer_challenge(header) == Challenge("", ("a",), "x")
+
+
+def test_parameters_of_one_scheme_are_not_taken_for_those_of_another():
+    assert challenges('Basic realm="a", Bearer scope="b", Digest nonce="c"') == [
+        ("basic", {"realm": "a"}),
+        ("bearer", {"scope": "b"}),
+        ("digest", {"nonce": "c"}),
+    ]
+
+
+def test_nothing_is_read_after_a_quote_that_never_ends():
+    assert bearer_challenge('Bearer error="x", realm="a, scope="b') == Challenge(error="x")
+
+
+def test_what_is_no_scope_is_left_out():
+    assert split_scopes('a  b a c"d \x7f é mcp:*') == ("a", "b", "mcp:*")
+
+
+@given(st.text(max_size=200))
+def test_no_header_is_too_odd(header: str):
+    bearer_challenge(header)
+
+
+@given(st.text(alphabet='Bearer ="\\,\t', max_size=60))
+def test_no_header_of_odd_signs_is_too_odd(header: str):
+    bearer_challenge(header)
+
+
+@pytest.mark.parametrize("piece", ['a="', "a,", "a=b,", '"\\', "a" * 9 + " ", "=,"])
+def test_only_the_beginning_of_a_long_header_is_read(piece: str):
+    header = 'Bearer error="early", ' + piece * (MAX_CHALLENGE // len(piece))
+
+    assert bearer_challenge(header + ', Bearer scope="late"') == Challenge(error="early")

@@ -1,0 +1,391 @@
+"""Where tokens come from: which addresses are asked, in which order, and what is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from interlock.errors import (
+    AuthError,
+    HttpError,
+    InterlockError,
+    MessageTooLarge,
+    RedirectRefused,
+    RequestTimeout,
+    Unreachable,
+)
+from interlock.oauth import Fetcher, fetcher
+from interlock.oauth.discovery import Discovery, covers, discover, same_issuer
+
+from ..servers.authorization_server import (
+    OPENID,
+    RESOURCE_METADATA,
+    SERVER_METADATA,
+    Site,
+    always,
+    endless,
+    html,
+    mute,
+)
+from .conftest import World
+
+Build = Callable[..., Awaitable[World]]
+
+
+async def find(world: World, advertised: str = "", issuer: str = "") -> Discovery:
+    near = Fetcher(world.server.url)
+    return await discover(near, world.server.url, advertised, issuer)
+
+
+# The protected server
+
+
+async def test_the_address_that_the_server_names_is_the_only_one_asked(world: World):
+    world.server.documents["/custom/metadata.json"] = world.server.metadata
+
+    found = await find(world, f"{world.server.origin}/custom/metadata.json")
+
+    assert world.server.paths == ["/custom/metadata.json"]
+    assert found.resource == world.server.url
+
+
+async def test_an_address_that_the_server_names_and_that_is_missing_is_an_error(world: World):
+    with pytest.raises(AuthError, match=r"refers to .*/custom, which answers 404$"):
+        await find(world, f"{world.server.origin}/custom")
+
+    assert world.server.paths == ["/custom"]
+
+
+async def test_without_an_address_the_one_with_the_path_comes_first(world: World):
+    await find(world)
+
+    assert world.server.paths == [f"{RESOURCE_METADATA}/mcp"]
+
+
+async def test_the_one_of_the_root_comes_last(world: World):
+    del world.server.documents[world.server.metadata_path]
+    world.server.documents[RESOURCE_METADATA] = world.server.metadata
+
+    await find(world)
+
+    assert world.server.paths == [f"{RESOURCE_METADATA}/mcp", RESOURCE_METADATA]
+
+
+async def test_a_server_at_the_root_has_one_address_only(build: Build):
+    world = await build(path="")
+
+    found = await find(world)
+
+    assert world.server.paths == [RESOURCE_METADATA]
+    assert found.resource == world.server.origin  # without a slash, as the document writes it
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [always(status=401), always(status=302, Location="https://login.example/"), html],
+    ids=["401", "redirect", "a page for people"],
+)
+async def test_what_is_no_metadata_is_passed_over(world: World, reply: object):
+    world.server.replies[world.server.metadata_path] = reply  # type: ignore[assignment]
+    world.server.documents[RESOURCE_METADATA] = world.server.metadata
+
+    assert (await find(world)).resource == world.server.url
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+async def test_a_server_in_trouble_is_not_taken_for_one_without_metadata(world: World, status: int):
+    world.server.replies[world.server.metadata_path] = always(status=status)
+
+    with pytest.raises(AuthError, match=rf"oauth-protected-resource/mcp answers {status}$"):
+        await find(world)
+
+    assert world.server.paths == [world.server.metadata_path]
+
+
+@pytest.mark.parametrize(
+    ("resource", "server"),
+    [
+        ("https://mcp.example/mcp", "https://mcp.example/mcp"),
+        ("https://mcp.example", "https://mcp.example/mcp"),
+        ("https://mcp.example/", "https://mcp.example/mcp"),
+        ("https://mcp.example", "https://mcp.example"),
+        ("https://mcp.example/", "https://mcp.example"),
+        ("https://MCP.example:443/a", "https://mcp.example/a/b"),
+        ("https://mcp.example/a/", "https://mcp.example/a"),
+        ("https://mcp.example/a", "https://mcp.example/a?tenant=1"),
+    ],
+)
+def test_a_resource_covers_the_server_that_it_is_or_is_above(resource: str, server: str):
+    assert covers(resource, server)
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "https://evil.example/mcp",
+        "https://mcp.example.evil.example/mcp",
+        "http://mcp.example/mcp",
+        "https://mcp.example:8443/mcp",
+        "https://mcp.example/mc",
+        "https://mcp.example/mcp/more",
+        "https://mcp.example/other",
+        "https://mcp.example/mcp?a=b",
+        "https://mcp.example/mcp#a",
+        "https://mcp.example:none/mcp",
+        "https://[mcp/mcp",
+        "mcp.example/mcp",
+        "urn:mcp",
+        "",
+    ],
+)
+def test_a_resource_does_not_cover_anything_else(resource: str):
+    assert not covers(resource, "https://mcp.example/mcp")
+
+
+async def test_metadata_about_another_resource_ends_it_all(world: World):
+    world.server.metadata["resource"] = "https://evil.example/mcp"
+
+    with pytest.raises(AuthError, match=r"is about another resource than http://127.*evil.example"):
+        await find(world)
+
+    assert world.authorization.requests == []
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("resource", None),
+        ("resource", 7),
+        ("authorization_servers", "https://as.example"),
+        ("authorization_servers", [7]),
+        ("scopes_supported", {"a": "b"}),
+    ],
+)
+async def test_metadata_with_members_of_other_types_is_not_used(
+    world: World, member: str, value: object
+):
+    world.server.metadata[member] = value
+
+    with pytest.raises(HttpError, match=rf"cannot be used: Expected .* at `\$\.{member}"):
+        await find(world)
+
+
+@pytest.mark.parametrize("named", [[], None])
+async def test_a_server_that_names_nobody_is_an_error(world: World, named: object):
+    world.server.metadata["authorization_servers"] = named
+
+    with pytest.raises(AuthError, match=r"names no authorization server$"):
+        await find(world)
+
+
+# The authorization server
+
+
+async def test_an_issuer_without_a_path_has_two_addresses(world: World):
+    world.authorization.documents = {OPENID: world.authorization.metadata}
+
+    await find(world)
+
+    assert world.authorization.paths == [SERVER_METADATA, OPENID]
+
+
+async def test_an_issuer_with_a_path_has_three_addresses_and_none_at_the_root(build: Build):
+    world = await build(issuer_path="/tenant")
+    world.authorization.documents = {f"/tenant{OPENID}": world.authorization.metadata}
+
+    await find(world)
+
+    assert world.authorization.paths == [
+        f"{SERVER_METADATA}/tenant",
+        f"{OPENID}/tenant",
+        f"/tenant{OPENID}",
+    ]
+
+
+async def test_an_authorization_server_without_metadata_is_an_error(world: World):
+    world.authorization.documents.clear()
+    world.authorization.replies[OPENID] = html
+
+    with pytest.raises(AuthError, match=r"has no metadata of an authorization .*server: 404\)$"):
+        await find(world)
+
+    assert world.authorization.paths == [SERVER_METADATA, OPENID]
+
+
+async def test_the_first_one_is_taken_when_several_are_named(world: World):
+    world.server.metadata["authorization_servers"] += ["https://other.example"]
+
+    assert (await find(world)).issuer == world.authorization.issuer
+
+
+async def test_the_one_that_is_known_is_taken_when_several_are_named(world: World):
+    world.server.metadata["authorization_servers"].insert(0, "https://other.example")
+
+    assert (await find(world, issuer=world.authorization.issuer)).issuer == (
+        world.authorization.issuer
+    )
+
+
+async def test_a_slash_after_an_origin_is_no_other_issuer_and_the_document_says_which(world: World):
+    world.authorization.metadata["issuer"] += "/"
+
+    assert (await find(world)).issuer == f"{world.authorization.origin}/"
+
+
+def test_issuers_are_the_same_only_if_they_are_written_alike():
+    assert same_issuer("https://as.example", "https://as.example/")
+    assert same_issuer("https://as.example/", "https://as.example")
+    assert same_issuer("https://as.example/a", "https://as.example/a")
+    for other in (
+        "https://as.example//",
+        "https://AS.example",
+        "https://as.example:443",
+        "http://as.example",
+        "https://as.example/a",
+        "https://as.example?a=/",
+        "",
+    ):
+        assert not same_issuer("https://as.example", other)
+    assert not same_issuer("https://as.example/a", "https://as.example/a/")
+    assert not same_issuer("https://as.example?a", "https://as.example?a/")
+
+
+@pytest.mark.parametrize("issuer", ["https://evil.example", "", "https://[as", "https://[as/"])
+async def test_metadata_of_another_issuer_is_not_used(world: World, issuer: str):
+    world.authorization.metadata["issuer"] = issuer
+
+    with pytest.raises(AuthError, match="is of another issuer: "):
+        await find(world)
+
+    assert world.authorization.paths == [SERVER_METADATA]
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "{}?a=SECRET",
+        "{}#SECRET",
+        "http://u:SECRET@as.example",
+        "https://[as",
+        "file:///etc/passwd",
+        "",
+    ],
+)
+async def test_an_issuer_with_a_user_a_query_or_a_fragment_is_none(world: World, issuer: str):
+    world.server.metadata["authorization_servers"] = [issuer.format(world.authorization.issuer)]
+
+    with pytest.raises(AuthError, match="is no issuer") as raised:
+        await find(world)
+
+    assert "SECRET" not in str(raised.value)
+    assert world.authorization.requests == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "text"),
+    [
+        (always("{}"), HttpError, "missing required field `issuer`"),
+        (always("{"), HttpError, "it is not JSON"),
+        (always('{"a":' * 100_000), HttpError, "cannot be used"),
+        (always(status=500), AuthError, "answers 500"),
+        (always(status=302, Location="https://evil.example/?a=SECRET"), RedirectRefused, "evil"),
+        (endless, MessageTooLarge, "over 1 MiB"),
+        (mute, RequestTimeout, "has not answered within"),
+    ],
+    ids=["empty object", "cut", "deep", "500", "redirect", "endless", "mute"],
+)
+async def test_an_authorization_server_that_misbehaves_is_an_error_with_its_name(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    reply: object,
+    kind: type[InterlockError],
+    text: str,
+):
+    monkeypatch.setattr(fetcher, "TIMEOUT", 5.0 if reply is not mute else 0.2)
+    world.authorization.replies[SERVER_METADATA] = reply  # type: ignore[assignment]
+
+    with pytest.raises(kind, match=text) as raised:
+        await find(world)
+
+    assert SERVER_METADATA in str(raised.value)
+    assert "SECRET" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert world.authorization.paths == [SERVER_METADATA]
+
+
+async def test_an_authorization_server_that_is_down_is_an_error_with_its_name(world: World):
+    gone = Site()
+    await gone.open()
+    await gone.close()
+    world.server.metadata["authorization_servers"] = [gone.origin]
+
+    with pytest.raises(Unreachable, match=rf"{gone.origin}{SERVER_METADATA} cannot be reached"):
+        await find(world)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://169.254.169.254",
+        "https://169.254.169.254",
+        "https://10.0.0.1",
+        "https://[fd00::1]",
+        "https://[64:ff9b:1::1]",
+        "http://as.example",
+        "gopher://127.0.0.1",
+        "https://2852039166",
+    ],
+)
+async def test_metadata_that_points_at_private_addresses_is_not_followed(
+    world: World, address: str
+):
+    world.server.metadata["authorization_servers"] = [address]
+
+    with pytest.raises(AuthError) as raised:
+        await discover(Fetcher(world.server.url, resolve=_public), world.server.url)
+
+    assert "is refused" in str(raised.value)
+
+
+async def _public(host: str, port: int) -> list[str]:
+    return ["2000::1"] if host == "as.example" else ["127.0.0.1"]
+
+
+# Servers of 2025-03-26
+
+
+async def test_a_server_without_metadata_is_taken_for_its_own_authorization_server(world: World):
+    world.server.documents.clear()
+    world.server.documents[SERVER_METADATA] = {
+        "issuer": world.server.origin,
+        "authorization_endpoint": f"{world.server.origin}/oauth/authorize",
+    }
+
+    found = await find(world)
+
+    assert world.server.paths == [
+        f"{RESOURCE_METADATA}/mcp",
+        RESOURCE_METADATA,
+        SERVER_METADATA,
+    ]
+    assert found.resource == ""
+    assert found.server.authorization_endpoint == f"{world.server.origin}/oauth/authorize"
+
+
+async def test_without_any_metadata_the_endpoints_are_the_usual_ones(world: World):
+    world.server.documents.clear()
+
+    found = await find(world)
+
+    assert found.issuer == world.server.origin
+    assert found.server.authorization_endpoint == f"{world.server.origin}/authorize"
+    assert found.server.token_endpoint == f"{world.server.origin}/token"
+    assert found.server.registration_endpoint == f"{world.server.origin}/register"
+
+
+async def test_such_a_server_does_not_speak_for_another_issuer(world: World):
+    world.server.documents = {SERVER_METADATA: world.authorization.metadata}
+
+    with pytest.raises(AuthError, match="is of another issuer"):
+        await find(world)

@@ -1,0 +1,57 @@
+"""Which scopes are asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.oauth.challenges import Challenge
+from interlock.oauth.discovery import Discovery
+from interlock.oauth.documents import ServerMetadata
+from interlock.oauth.scopes import scopes_to_ask
+
+
+def found(*supported: str, by_server: tuple[str, ...] | None = None) -> Discovery:
+    metadata = ServerMetadata("https://as.example", scopes_supported=list(supported) or None)
+    return Discovery("https://mcp.example/mcp", by_server, metadata)
+
+
+def test_what_the_challenge_names_is_asked_for():
+    asked = scopes_to_ask(Challenge(scopes=("a", "b")), found(by_server=("a", "b", "c")))
+
+    assert asked == ("a", "b")
+
+
+def test_without_a_challenge_it_is_all_that_the_server_supports():
+    assert scopes_to_ask(Challenge(), found("x", by_server=("a", "b"))) == ("a", "b")
+
+
+def test_without_either_nothing_is_asked_for():
+    assert scopes_to_ask(Challenge(), found("x", "offline_access")) == ()
+
+
+def test_a_step_up_asks_for_what_was_asked_before_as_well():
+    asked = scopes_to_ask(Challenge(scopes=("c", "a")), found(by_server=("z",)), before=("a", "b"))
+
+    assert asked == ("a", "b", "c")
+
+
+def test_what_the_operator_wants_counts_instead_of_all_that_there_is():
+    server = found(by_server=("a", "b", "c"))
+
+    assert scopes_to_ask(Challenge(), server, wanted=("b",)) == ("b",)
+    assert scopes_to_ask(Challenge(scopes=("a",)), server, wanted=("b",)) == ("b", "a")
+
+
+def test_offline_access_is_added_where_the_authorization_server_lists_it():
+    asked = scopes_to_ask(Challenge(scopes=("a",)), found("a", "offline_access"))
+
+    assert asked == ("a", "offline_access")
+
+
+@pytest.mark.parametrize("supported", [(), ("a",)], ids=["no list", "another list"])
+def test_offline_access_is_never_asked_for_elsewhere(supported: tuple[str, ...]):
+    server = found(*supported, by_server=("a", "offline_access"))
+
+    assert scopes_to_ask(Challenge(), server) == ("a",)
+    assert scopes_to_ask(Challenge(scopes=("offline_access", "a")), server) == ("a",)
+    assert scopes_to_ask(Challenge(), server, wanted=("a", "offline_access")) == ("a",)
