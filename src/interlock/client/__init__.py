@@ -25,7 +25,7 @@ from interlock.client.cache import Cache
 from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
 from interlock.client.handshake import Agreement, Handshake, meta
 from interlock.client.listing import Kind, Listing
-from interlock.client.recovery import Recovery
+from interlock.client.recovery import Attempt, Recovery
 from interlock.client.subscriptions import Subscriptions
 from interlock.connection import Connection, ProgressHandler
 from interlock.envelope import encode
@@ -87,6 +87,7 @@ MAX_ROUNDS = 10  # of "input_required"
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=Result)
+_E = TypeVar("_E", bound=InterlockError)
 _log = logging.getLogger("interlock.client")
 
 # Which lists a notification makes old.
@@ -261,8 +262,10 @@ class Client:
         self._legacy_subscriptions.clear()
         try:
             await self._reach()
-        except BaseException:
+        except BaseException as error:
             await self.close()
+            if isinstance(error, InterlockError):
+                self._named(error)
             raise
         self._subscriptions = Subscriptions(lambda: self._connection, self._forget_lists)
         if self._on_list_changed is not None and revisions.is_modern(self.revision):
@@ -273,7 +276,7 @@ class Client:
         if self._recovery is None or self._http is None:
             self._open_connection, self._agreement = await self._agree()
             return
-        attempt = self._recovery.attempt("server/discover", idempotent=True, deadline=0.0)
+        attempt = self._recovery.attempt("server/discover", idempotent=True, sent=0, deadline=0)
         self._http.is_refused = False
         while True:
             try:
@@ -693,8 +696,10 @@ class Client:
         meta: bytes,
         idempotent: bool,
     ) -> Raw:
-        deadline = monotonic() + hard_timeout
-        attempt = recovery.attempt(method, idempotent=idempotent, deadline=deadline)
+        recovery.sent += 1
+        sent = monotonic()
+        deadline = sent + hard_timeout
+        attempt: Attempt | None = None
         while True:
             connection = self._connection
             try:
@@ -702,12 +707,21 @@ class Client:
                     method,
                     params,
                     timeout=timeout,
-                    hard_timeout=attempt.deadline - monotonic(),
+                    hard_timeout=hard_timeout,
                     progress=progress,
                     meta=meta,
                 )
             except InterlockError as error:
-                await attempt.recover(error, connection)
+                if attempt is None:
+                    attempt = recovery.attempt(
+                        method, idempotent=idempotent, sent=sent, deadline=deadline
+                    )
+                await attempt.recover(self._named(error), connection)
+                hard_timeout = attempt.deadline - monotonic()
+
+    def _named(self, error: _E) -> _E:
+        """Let an error over HTTP say which server it is about."""
+        return error if self._http is None else self._http.named(error)
 
     def _limits(self, timeout: float | None) -> tuple[float, float]:
         """Give the idle and the hard limit of a request; one of its own may raise the hard one."""
@@ -747,7 +761,10 @@ class Client:
                 meta=members,
                 idempotent=idempotent,
             )
-            result = decode(raw)
+            try:
+                result = decode(raw)
+            except RemoteProtocolError as error:
+                raise self._named(error) from None
             if result.result_type == "complete":
                 return result, asked > 0
             if result.result_type != "input_required":
@@ -774,10 +791,13 @@ class Client:
         try:
             async with asyncio.timeout(LIST_TIMEOUT):  # all pages together
                 items = await listing.collect(kind, ask)
+        except RemoteProtocolError as error:
+            raise self._named(error) from None
         except TimeoutError as error:
             if isinstance(error, InterlockError):
                 raise
-            raise RequestTimeout(f"no end of {kind.method} within {LIST_TIMEOUT:g} s") from None
+            late = RequestTimeout(f"no end of {kind.method} within {LIST_TIMEOUT:g} s")
+            raise self._named(late) from None
         for reason in filter(None, (*items.skipped, items.truncated)):
             _log.warning("%s: %s", self.server_info.name or "server", reason)
         self._cache.keep(items, items.ttl, kind.method, asked=asked)

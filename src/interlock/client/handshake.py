@@ -176,7 +176,7 @@ class Handshake:
             refusal = error
         try:
             return await self._agree_over_sse()
-        except (HttpError, RemoteError, RemoteProtocolError):
+        except (HttpError, RemoteError):
             raise refusal from None  # there is no stream either
 
     async def _agree_over_sse(self) -> Agreement:

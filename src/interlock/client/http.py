@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
 from interlock import headers as tool_headers
 from interlock import revisions
 from interlock.client.listing import Listing
-from interlock.errors import SchemaError
+from interlock.errors import InterlockError, RemoteError, SchemaError
 from interlock.transports import Authorization, Transport
 from interlock.transports.endpoint import Endpoint
 from interlock.transports.http import HttpTransport
-from interlock.transports.pool import HttpPool
+from interlock.transports.pool import Era, HttpPool
 from interlock.transports.sse import SseTransport
 from interlock.types import Tool
 
 HttpKind = Literal["auto", "streamable", "sse"]
-Era = Literal["", "modern", "legacy", "sse"]
+_E = TypeVar("_E", bound=InterlockError)
 
 
 class HttpTarget:
@@ -57,6 +57,13 @@ class HttpTarget:
         self._pool = pool or HttpPool()
         self._url = url
         self._endpoint = Endpoint(url, self._pool, headers, authorization, max_frame_bytes)
+
+    def named(self, error: _E) -> _E:
+        """Let an error say which server it is about; what that says itself is left as it is."""
+        shown = self._endpoint.shown
+        if shown not in str(error) and not isinstance(error, RemoteError):
+            error.args = (f"{shown}: {error}", *error.args[1:])
+        return error
 
     @property
     def era(self) -> Era:

@@ -8,7 +8,7 @@ the session or era is forgotten  a new handshake                                
 a header does not fit a tool     its definition is listed again                 1
 429                              wait as told, ask again                        2
 503, 502, 504, a cut answer      the same, if the request may be sent twice     2
-nothing was sent                 the same, for every request                    2
+nothing was sent                 the same, for every request, if told soon      2
 ===============================  =============================================  =============
 
 The last three are bounded in all: at most one request in ten is sent again (R-45).
@@ -35,6 +35,7 @@ from interlock.transports import Authorization
 
 MAX_AUTHORIZATIONS = 3
 MAX_REPEATS = 2
+MAX_SILENCE = 2.0  # seconds; an address that does not even refuse is not tried again
 FIRST_PAUSE = 0.25  # seconds; doubled each time, and half of it is left to chance
 
 # Requests sent again cost 1, each request earns 0.1, up to this.
@@ -69,6 +70,9 @@ class Recovery:
         authorization: Where tokens come from, if there is any.
         renew: Makes a new connection, unless somebody has just done so.
         relist: Lists the tools anew.
+
+    Attributes:
+        sent: Count each request here.
     """
 
     def __init__(
@@ -80,18 +84,19 @@ class Recovery:
         self.authorization = authorization
         self._renew = renew
         self._relist = relist
+        self.sent = 0  # requests since the budget was last looked at
         self._budget = BUDGET
 
-    def attempt(self, method: str, *, idempotent: bool, deadline: float) -> Attempt:
-        """Begin to watch over one request.
+    def attempt(self, method: str, *, idempotent: bool, sent: float, deadline: float) -> Attempt:
+        """Begin to watch over one request that has failed.
 
         Args:
             method: Its method.
             idempotent: It may be sent twice, whatever the method says.
-            deadline: When its caller stops waiting, by the monotonic clock.
+            sent: When it was sent, by the monotonic clock.
+            deadline: When its caller stops waiting, by the same clock.
         """
-        self._budget = min(BUDGET, self._budget + EARNED)
-        return Attempt(self, method, idempotent or method in _SAFE, deadline)
+        return Attempt(self, method, idempotent or method in _SAFE, sent, deadline)
 
     async def renew(self, connection: object) -> None:
         """Replace a connection that the server does not know any more."""
@@ -103,6 +108,8 @@ class Recovery:
 
     def spend(self) -> bool:
         """Take what one more sending costs; False when there is not enough."""
+        self._budget = min(BUDGET, self._budget + EARNED * self.sent)
+        self.sent = 0
         if self._budget < 1:
             return False
         self._budget -= 1
@@ -112,11 +119,14 @@ class Recovery:
 class Attempt:
     """One request, sent as often as it takes."""
 
-    def __init__(self, recovery: Recovery, method: str, safe: bool, deadline: float) -> None:
+    def __init__(
+        self, recovery: Recovery, method: str, safe: bool, sent: float, deadline: float
+    ) -> None:
         self._recovery = recovery
         self._method = method
         self._safe = safe
         self.deadline = deadline
+        self._sent = sent  # the last time
         self._authorizations = 0
         self._repeats = 0
         self._renewed = False
@@ -163,11 +173,14 @@ class Attempt:
             raise error
         self._repeats += 1
         await asyncio.sleep(pause)
+        self._sent = monotonic()
 
     def _may_repeat(self, error: InterlockError) -> bool:
         if isinstance(error, HttpError):
             return error.status == 429 or (self._safe and error.status in (502, 503, 504))
-        return isinstance(error, Unreachable) or (self._safe and isinstance(error, StreamEnded))
+        if isinstance(error, Unreachable):
+            return monotonic() - self._sent < MAX_SILENCE
+        return self._safe and isinstance(error, StreamEnded)
 
 
 def _is_foreign(error: InterlockError) -> bool:

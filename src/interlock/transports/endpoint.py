@@ -43,9 +43,15 @@ from interlock.transports import Authorization
 from interlock.transports.pool import HttpPool
 from interlock.types import ErrorObject
 
+JSON = "application/json"
+EVENTS = "text/event-stream"
+
 MAX_ERROR_BODY = 64 * 1024
 MAX_RETRY_AFTER = 3600.0  # seconds; more is not waited for anyway
 _FOLLOWED = (307, 308)
+
+# What aiohttp raises when a connection is not made, breaks, or is not HTTP.
+FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError)
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -126,52 +132,65 @@ class Endpoint:
             StreamEnded: The answer was cut off.
             RedirectRefused: To elsewhere, or a second one.
         """
+        try:
+            response = await self.send(method, headers, body)
+            try:
+                yield response
+            finally:
+                response.release()
+        except FAILURES as error:
+            raise self.failure(error) from None
+
+    async def send(
+        self, method: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> aiohttp.ClientResponse:
+        """Send a request; the answer's headers are there, and who called has to release it.
+
+        Raises:
+            RedirectRefused: To elsewhere, or a second one.
+            FAILURES: What `failure` makes an error of ours.
+        """
         sent = {**self._headers, **headers}
         if self._authorization is not None:
             token = self._authorization.token or await self._authorization.fresh()
             if token:
                 sent["Authorization"] = f"Bearer {token}"
-        try:
-            response = await self._send(method, sent, body)
-            try:
-                if 300 <= response.status < 400:
-                    self.url = self._target(response)
-                    response.release()
-                    response = await self._send(method, sent, body)
-                    if 300 <= response.status < 400:
-                        raise RedirectRefused(f"{self.shown} redirects once more", response.status)
-                yield response
-            finally:
-                response.release()  # closes it, unless it was read to its end
-        except aiohttp.ClientConnectorError as error:
-            raise Unreachable(f"{self.shown} cannot be reached: {_cause(error)}") from None
-        except aiohttp.ConnectionTimeoutError:
-            raise Unreachable(f"{self.shown} cannot be reached: no answer to connecting") from None
-        except aiohttp.ClientProxyConnectionError as error:
-            raise Unreachable(
-                f"{self.shown} cannot be reached by its proxy: {_cause(error)}"
-            ) from None
-        except aiohttp.ClientHttpProxyError as error:
-            raise Unreachable(f"the proxy refused {self.shown}: {error.status}") from None
-        except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError) as error:
-            raise StreamEnded(f"{self.shown}: {_cut(error)}") from None
-
-    async def _send(
-        self, method: str, headers: Mapping[str, str], body: bytes | None
-    ) -> aiohttp.ClientResponse:
-        return await self._pool.session.request(
-            method,
-            self.url,
-            data=body,
-            headers=headers,
-            proxy=self._proxy,
-            allow_redirects=False,
+        request = self._pool.session.request
+        response = await request(
+            method, self.url, data=body, headers=sent, proxy=self._proxy, allow_redirects=False
         )
+        if not 300 <= response.status < 400:
+            return response
+        response.release()
+        self.url = self._target(response)
+        response = await request(
+            method, self.url, data=body, headers=sent, proxy=self._proxy, allow_redirects=False
+        )
+        if 300 <= response.status < 400:
+            response.release()
+            raise RedirectRefused(f"{self.shown} redirects once more", response.status)
+        return response
+
+    def failure(self, error: BaseException) -> InterlockError:
+        """Say what one of `FAILURES` means: whether the request was sent at all."""
+        if isinstance(error, aiohttp.ClientProxyConnectionError):
+            return Unreachable(f"{self.shown} cannot be reached by its proxy: {_cause(error)}")
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return Unreachable(f"{self.shown} cannot be reached: {_cause(error)}")
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return Unreachable(f"{self.shown} cannot be reached: no answer to connecting")
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            return Unreachable(f"the proxy refused {self.shown}: {error.status}")
+        return StreamEnded(f"{self.shown}: {_cut(error)}")
 
     def _target(self, response: aiohttp.ClientResponse) -> str:
         status = response.status
-        target = urljoin(self.url, response.headers.get("Location", ""))
-        if origin(target) != origin(self.url):
+        try:
+            target = urljoin(self.url, response.headers.get("Location", ""))
+            is_elsewhere = origin(target) != origin(self.url)
+        except ValueError:
+            raise RedirectRefused(f"{self.shown} redirects to what is no URL", status) from None
+        if is_elsewhere:
             raise RedirectRefused(
                 f"{self.shown} redirects to {origin(target)}, where credentials do not go: "
                 "use that URL if it is meant",
@@ -272,17 +291,8 @@ def _forbidden(shown: str, challenge: str) -> AuthError:
     return AuthError(f"{shown} refuses this (403)", 403, challenge)
 
 
-def is_json(response: aiohttp.ClientResponse) -> bool:
-    """Whether a response has one message in its body."""
-    return _media_type(response) == "application/json"
-
-
-def is_stream(response: aiohttp.ClientResponse) -> bool:
-    """Whether a response is a stream of events."""
-    return _media_type(response) == "text/event-stream"
-
-
-def _media_type(response: aiohttp.ClientResponse) -> str:
+def media_type(response: aiohttp.ClientResponse) -> str:
+    """Give the type of a body, without its parameters, in lower case."""
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 

@@ -31,7 +31,7 @@ from interlock.errors import (
 from interlock.headers import NAMES, ToolHeaders, encode_value
 from interlock.sse import SseParser
 from interlock.transports import Receiver
-from interlock.transports.endpoint import Endpoint, is_json, is_stream
+from interlock.transports.endpoint import EVENTS, FAILURES, JSON, Endpoint, media_type
 from interlock.types import RequestId
 
 LISTEN_TIMEOUT = 2.0  # seconds that requests wait until the standing stream is there
@@ -138,7 +138,7 @@ class HttpTransport:
             task.cancel()
 
     async def _post(self, message: _Message, frame: bytes) -> None:
-        error: InterlockError
+        error: InterlockError | None
         try:
             if message.method == "notifications/initialized":
                 await self._begin_session(frame)
@@ -148,45 +148,61 @@ class HttpTransport:
             error = await self._exchange(message, frame)
         except InterlockError as reason:
             error = reason
+        except FAILURES as reason:
+            error = self._endpoint.failure(reason)
         except Exception as reason:
             _log.exception("%s: sending %s failed", self._endpoint.shown, message.method)
             error = ConnectionClosed(f"{self._endpoint.shown}: {type(reason).__name__}")
         if message.method and message.id is not UNSET:
             self._posts.pop(message.id, None)
-            self._receiver.request_failed(message.id, error)  # if nothing has answered it
+            if error is not None:
+                self._receiver.request_failed(message.id, error)
 
-    async def _exchange(self, message: _Message, frame: bytes) -> InterlockError:
+    async def _exchange(self, message: _Message, frame: bytes) -> InterlockError | None:
         """Send a message and take the answer; return why there is none, if there is none."""
+        endpoint = self._endpoint
         headers = self._headers(message)
-        async with self._endpoint.request("POST", headers, frame) as response:
+        error: InterlockError | None
+        response = await endpoint.send("POST", headers, frame)
+        try:
             if response.status == 404 and "Mcp-Session-Id" in headers:
-                return SessionExpired(f"{self._endpoint.shown} has forgotten the session")
+                return SessionExpired(f"{endpoint.shown} has forgotten the session")
             if not 200 <= response.status < 300:
-                return await self._endpoint.refusal(response)
+                return await endpoint.refusal(response)
             if not message.method or message.id is UNSET:
-                return ConnectionClosed("nothing answers a notification")  # nobody waits for it
-            if is_json(response):
-                body = await self._endpoint.body(response)
+                return None  # nothing answers it
+            kind = media_type(response)
+            if kind == JSON:
+                body = await endpoint.body(response)
                 if message.method == "initialize":
                     self._learn(response, body)
                 self._receiver.frames_received([body], message.id)
-                return self._no_answer(response, "its JSON is no answer to the request")
-            if is_stream(response):
-                parser = SseParser(self._endpoint.max_bytes)
+                error = self._unless_answered(
+                    message.id, response, "its JSON is no answer to the request"
+                )
+            elif kind == EVENTS:
+                parser = SseParser(endpoint.max_bytes)
                 error = await self._read_stream(message, response, parser)
             else:
-                kind = response.headers.get("Content-Type", "")[:80] or "nothing"
-                return self._no_answer(response, f"it sent {kind} instead of JSON")
-        if self._revision and parser.last_id and self._receiver.awaits(message.id):
+                error = self._unless_answered(
+                    message.id, response, f"it sent {kind[:80] or 'nothing'} instead of JSON"
+                )
+        finally:
+            response.release()  # closes it, unless it was read to its end
+        if error is not None and kind == EVENTS and self._revision and parser.last_id:
             return await self._resume(message.id, parser)
         return error
 
-    def _no_answer(self, response: aiohttp.ClientResponse, why: str) -> HttpError:
+    def _unless_answered(
+        self, id: RequestId, response: aiohttp.ClientResponse, why: str
+    ) -> HttpError | None:
+        if not self._receiver.awaits(id):
+            return None
         shown, status = self._endpoint.shown, response.status
         return HttpError(f"{shown} answered {status}, but {why}", status)
 
     def _headers(self, message: _Message) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", "Accept": _BOTH}
+        headers = {"Content-Type": JSON, "Accept": _BOTH}
         params = message.params
         if params.meta.version:
             method = message.method
@@ -217,7 +233,8 @@ class HttpTransport:
 
     async def _read_stream(
         self, message: _Message, response: aiohttp.ClientResponse, parser: SseParser
-    ) -> InterlockError:
+    ) -> InterlockError | None:
+        """Take the events of an answer; return why the result was not among them, if it was not."""
         assert message.id is not UNSET  # noqa: S101 - only requests have streams
         try:
             # When the answer is there the rest is only the end, but it lets the connection live.
@@ -231,12 +248,14 @@ class HttpTransport:
                     if rest.when() is None and not self._receiver.awaits(message.id):
                         rest.reschedule(self._loop.time() + LAST_EVENTS_TIMEOUT)
         except TimeoutError:
-            pass  # a server that does not end its stream
-        except StreamEnded as error:
-            return error
-        return StreamEnded(f"{self._endpoint.shown} ended its answer before the result")
+            return None  # answered, by a server that does not end its stream
+        except FAILURES as reason:
+            error = self._endpoint.failure(reason)
+        else:
+            error = StreamEnded(f"{self._endpoint.shown} ended its answer before the result")
+        return error if self._receiver.awaits(message.id) else None
 
-    async def _resume(self, id: RequestId, parser: SseParser) -> InterlockError:
+    async def _resume(self, id: RequestId, parser: SseParser) -> InterlockError | None:
         """Ask for the rest of a stream until the answer is there."""
         error: InterlockError = StreamEnded(
             f"{self._endpoint.shown} does not go on with its answer"
@@ -249,13 +268,13 @@ class HttpTransport:
                 headers = {**self._session_headers(), "Accept": "text/event-stream"}
                 headers["Last-Event-ID"] = seen
                 async with self._endpoint.request("GET", headers) as response:
-                    if response.status != 200 or not is_stream(response):
+                    if response.status != 200 or media_type(response) != EVENTS:
                         return await self._endpoint.refusal(response)
                     async for event in self._endpoint.events(response, parser.resumed()):
                         if event.data and event.name == "message":
                             self._receiver.frames_received([event.data], id)
                             if not self._receiver.awaits(id):
-                                return error
+                                return None
             except (StreamEnded, Unreachable) as reason:
                 error = reason
             if parser.last_id != seen:
@@ -286,7 +305,7 @@ class HttpTransport:
                     headers["Last-Event-ID"] = parser.last_id
                 async with self._endpoint.request("GET", headers) as response:
                     gate.set()
-                    if response.status != 200 or not is_stream(response):
+                    if response.status != 200 or media_type(response) != EVENTS:
                         if response.status < 500:
                             return  # it has none
                     else:

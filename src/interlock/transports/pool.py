@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from ipaddress import ip_address
+from typing import Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
 from interlock.errors import ConfigError
+
+Era = Literal["", "modern", "legacy", "sse"]
 
 # Of one server at once; who comes later waits. Each stream holds one.
 MAX_CONNECTIONS = 100
@@ -19,7 +22,9 @@ KEEP_ALIVE = 4.0  # seconds
 CONNECT_TIMEOUT = 10.0  # seconds, for name, network and TLS together
 NAMES_TTL = 30  # seconds that an address is remembered
 
-_NO_DEADLINE = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=CONNECT_TIMEOUT)
+_NO_DEADLINE = aiohttp.ClientTimeout(
+    total=None, connect=None, sock_connect=CONNECT_TIMEOUT, ceil_threshold=2 * CONNECT_TIMEOUT
+)
 
 
 class HttpPool:
@@ -34,7 +39,7 @@ class HttpPool:
     """
 
     def __init__(self) -> None:
-        self.eras: dict[str, str] = {}
+        self.eras: dict[str, Era] = {}
         self._session: aiohttp.ClientSession | None = None
         self._proxies: dict[str, str | None] = {}
 

@@ -24,10 +24,10 @@ from interlock.errors import (
 )
 from interlock.sse import SseParser
 from interlock.transports import Receiver
-from interlock.transports.endpoint import Endpoint, is_stream, origin
+from interlock.transports.endpoint import EVENTS, JSON, Endpoint, media_type, origin
 from interlock.types import RequestId
 
-_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+_HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 _log = logging.getLogger("interlock.client")
 
 
@@ -75,10 +75,10 @@ class SseTransport:
     async def _read(self) -> None:
         error: InterlockError
         try:
-            async with self._endpoint.request("GET", {"Accept": "text/event-stream"}) as response:
+            async with self._endpoint.request("GET", {"Accept": EVENTS}) as response:
                 if response.status != 200:
                     raise await self._endpoint.refusal(response)
-                if not is_stream(response):
+                if media_type(response) != EVENTS:
                     raise HttpError(f"{self._endpoint.shown} has no stream of events", 200)
                 parser = SseParser(self._endpoint.max_bytes)
                 async for event in self._endpoint.events(response, parser):
