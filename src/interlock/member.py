@@ -3,7 +3,7 @@
 States: `starting` -> `ok` <-> `down` (it worked once; its last good list is kept), or `failed`
 (it never did), or `disabled`. A server with a URL that does not let us in is `needs login`,
 `expired` (log in again) or `refused`. A server that is down is started again by the next call,
-but not sooner than the back-off allows.
+one that has never given a list by the next `refresh`; neither sooner than the back-off allows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock import names, reaching, schema
+from interlock import names, schema
 from interlock.client import Client, ClientOptions
 from interlock.client.listing import Listing
 from interlock.config import HttpServer, ServerConfig, StdioServer
@@ -28,9 +28,7 @@ from interlock.connection import ProgressHandler
 from interlock.envelope import encode
 from interlock.errors import (
     AuthError,
-    ConnectionClosed,
     HttpError,
-    InsufficientScope,
     InterlockError,
     InvalidArguments,
     LoginExpired,
@@ -39,7 +37,10 @@ from interlock.errors import (
     RequestTimeout,
     SchemaError,
     ServerUnavailable,
+    StreamEnded,
+    Unreachable,
 )
+from interlock.reaching import Secrets, make_client, way_out
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult, Tool
@@ -53,7 +54,7 @@ DEFAULT_CONCURRENCY = 16  # calls at once of a server in this program
 LIST_TTL = 300.0  # seconds, when the server does not say
 MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
 REFRESH_PAUSE = 30.0  # seconds after a list that could not be renewed
-MAX_HANGS = 3  # calls in a row without answer; then the server is started anew
+MAX_HANGS = 3  # calls in a row without a good answer; then the server is started anew
 
 # Restarts: at once, then after 0.5 s, 1 s, 2 s ... 30 s; at most 5 a minute.
 FIRST_BACKOFF = 0.5
@@ -125,7 +126,7 @@ class Member:
         self._client: Client | None = None
         self._state: State = "starting"
         self._reason = ""
-        self._secrets: list[str] = []
+        self._secrets = Secrets()
         self._missing: tuple[str, ...] = ()
         self._listed_until = 0.0
         self._changes = 0  # how often the server has said that its tools changed
@@ -139,6 +140,7 @@ class Member:
         self._starting: asyncio.Task[Client] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
+        self._calls: dict[Client, int] = {}  # that are under way
         self._settings = server if isinstance(server, StdioServer | HttpServer) else None
         at_once = self._settings.concurrency if self._settings else DEFAULT_CONCURRENCY
         self._slots = asyncio.Semaphore(at_once)
@@ -176,15 +178,18 @@ class Member:
             return self._client
         if self._state == "disabled" or self._closed:
             raise ServerUnavailable(self.name, self._reason)
-        if self._starting is None:
-            self._check_backoff()
-            self._starting = asyncio.create_task(self._start())
-            self._starting.add_done_callback(self._started)
-        starting = self._starting
+        starting = self._begin()
         await asyncio.wait({starting})  # who stops waiting does not stop the start
         if starting.cancelled():
             raise ServerUnavailable(self.name, self._reason)
         return starting.result()
+
+    def _begin(self) -> asyncio.Task[Client]:
+        if self._starting is None:
+            self._check_backoff()
+            self._starting = asyncio.create_task(self._start())
+            self._starting.add_done_callback(self._started)
+        return self._starting
 
     def _started(self, task: asyncio.Task[Client]) -> None:
         self._starting = None
@@ -213,13 +218,12 @@ class Member:
                 await client.close()
                 raise
         except Exception as error:
-            known = isinstance(error, InterlockError)
-            if not known:  # from the program that the server is a part of
+            if isinstance(error, InterlockError):
+                reason = self._why(error)
+            else:  # from the program that the server is a part of
                 _log.exception("starting server %r failed", self.name)
-            reason = (
-                self._why(error) if known else f"{type(error).__name__} while starting: {error}"
-            )
-            self._fail(reason, _state_of(error) if isinstance(error, AuthError) else None)
+                reason = f"{type(error).__name__} while starting: {error}"
+            self._fail(reason, _state_of(error))
             raise ServerUnavailable(self.name, self._reason) from error
         self._start_seconds = monotonic() - started
         self._client = client
@@ -229,27 +233,32 @@ class Member:
         return client
 
     async def _connect(self) -> Client:
+        client: Client
         options: ClientOptions = {
             **self._options,
             "on_list_changed": self._list_changed,
-            "on_loss": self._lost,
+            "on_loss": lambda error: self._lost(client, str(error)),
         }
-        client, self._secrets = reaching.make_client(
-            self._server, self._environ, self._pool, options
-        )
+        client, self._secrets = make_client(self._server, self._environ, self._pool, options)
         await client.open()
         return client
 
     # Failing
 
-    def _lost(self, error: InterlockError) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            closing = asyncio.create_task(client.close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+    def _lost(self, client: Client, reason: str) -> None:
+        """Note that a client is of no use any more. The calls that it has go on, if they can."""
+        if client is not self._client:
+            return
+        self._client = None
+        if client not in self._calls:
+            self._close_later(client)
         self._not_before = monotonic()
-        self._become("down", str(error))
+        self._become("down", reason)
+
+    def _close_later(self, client: Client) -> None:
+        closing = asyncio.create_task(client.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     def _fail(self, reason: str, state: State | None) -> None:
         self._failures += 1
@@ -257,33 +266,34 @@ class Member:
         self._not_before = monotonic() + backoff
         self._become(state or ("down" if self.entries else "failed"), reason)
 
-    def _without_secrets(self, text: str) -> str:
-        for secret in self._secrets:  # a server may repeat what it was given
-            text = text.replace(secret, "***")
-        return text
-
-    def _why(self, error: Exception) -> str:
-        hint = f"; log in with: interlock servers login {self.name}"
-        return f"{error}{hint if isinstance(error, LoginRequired) else ''}"
+    def _why(self, error: InterlockError) -> str:
+        return way_out(error, self.name, self._server)
 
     def _fit_for_models(self, error: InterlockError) -> InterlockError:
         """Hide secrets in what a server said when it failed: the text goes to the model."""
-        told = {**vars(error), "args": error.args}
-        if not any(secret in repr(told) for secret in self._secrets):
-            return error
         clean = copy(error)
-        for name, value in told.items():
-            if isinstance(value, str):
-                setattr(clean, name, self._without_secrets(value))
-        clean.args = tuple(
-            self._without_secrets(each) if isinstance(each, str) else each for each in error.args
-        )
-        if isinstance(clean, RemoteError):
-            clean.data = None  # anything may stand in there
+        for name, value in vars(error).items():
+            setattr(clean, name, self._hidden(value))
+        clean.args = self._hidden(error.args)
+        if isinstance(clean, LoginRequired):
+            clean.args = (self._secrets.hide(self._why(error)),)
         return clean
 
+    def _hidden(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._secrets.hide(value)
+        if isinstance(value, tuple):
+            return tuple(map(self._hidden, value))
+        if isinstance(value, list):
+            return [*map(self._hidden, value)]
+        if isinstance(value, dict):
+            return {self._hidden(key): self._hidden(each) for key, each in value.items()}
+        return value
+
     def _become(self, state: State, reason: str) -> None:
-        reason = self._without_secrets(reason)
+        reason = self._secrets.hide(reason)
+        if (state, reason) == (self._state, self._reason):
+            return
         self._state, self._reason = state, reason
         stale = state != "ok"
         self.entries = tuple(replace(each, stale=stale) for each in self.entries)
@@ -305,7 +315,12 @@ class Member:
         self._refreshing = None
 
     async def refresh(self) -> None:
-        """Ask for the tools again if the list is not fresh. A server that is down is left so."""
+        """Ask for the tools again if the list is not fresh.
+
+        A server that has never given one is started again, which nobody waits for.
+        """
+        if self._client is None and not self.entries:
+            self._try_again()
         for _ in range(MAX_REFRESHES):
             client, changes = self._client, self._changes
             if client is None or monotonic() < self._listed_until:
@@ -313,8 +328,10 @@ class Member:
             try:
                 listing = await _list_tools(client)
             except InterlockError as error:
-                # The last good list stays; the next call shows whether the server is well.
-                _log.warning("server %r: tools not refreshed: %s", self.name, error)
+                # The last good list stays.
+                reason = self._secrets.hide(str(error))
+                _log.warning("server %r: tools not refreshed: %s", self.name, reason)
+                self._judge(client, error)
                 self._listed_until = monotonic() + REFRESH_PAUSE
                 return
             if client is self._client:
@@ -322,6 +339,12 @@ class Member:
                 self._on_change()
             if changes != self._changes:  # told of a change while the list was on its way
                 self._listed_until = 0.0
+
+    def _try_again(self) -> None:
+        if self._state in ("starting", "disabled") or self._closed:
+            return
+        with suppress(ServerUnavailable):  # not yet
+            self._begin()
 
     def _take(self, listing: Listing[Tool]) -> None:
         self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
@@ -379,6 +402,7 @@ class Member:
         self._check_arguments(entry, arguments)
         async with self._slots:
             client = await self._ready()
+            self._calls[client] = self._calls.get(client, 0) + 1
             try:
                 result = await client.call_tool(
                     entry.tool.name,
@@ -388,30 +412,43 @@ class Member:
                     idempotent=self._may_repeat(entry),
                 )
             except InterlockError as error:
-                if client is self._client:
-                    self._judge(client, error)
+                self._judge(client, error)
                 raise self._fit_for_models(error) from None
+            finally:
+                self._ended(client)
         self._hangs = 0
         if self._state != "ok" and client is self._client:
             self._become("ok", "")
         return result
+
+    def _ended(self, client: Client) -> None:
+        """Count a call off; a client that was given up is closed after its last one."""
+        self._calls[client] -= 1
+        if not self._calls[client]:
+            del self._calls[client]
+            if client is not self._client and not self._closed:
+                self._close_later(client)
 
     def _may_repeat(self, entry: Entry) -> bool:
         return self._settings is not None and self._settings.tools.may_repeat(entry.tool.name)
 
     def _judge(self, client: Client, error: InterlockError) -> None:
         """Draw from a call's failure what it says about the server."""
+        if client is not self._client:
+            return
         if isinstance(error, AuthError):
-            if not isinstance(error, InsufficientScope):  # that is about the tool
-                self._become(_state_of(error), self._why(error))
-        elif isinstance(error, RequestTimeout) or (
-            isinstance(error, HttpError) and error.status >= 500
-        ):
+            if error.status == 401:  # else it is about the tool
+                self._become(_state_of(error) or "refused", self._why(error))
+        elif isinstance(error, Unreachable):  # over HTTP nobody else notices
+            self._lost(client, str(error))
+        elif _is_no_answer(error):
             self._hangs += 1
             if self._hangs >= MAX_HANGS:
-                client.abort(f"no answer to {MAX_HANGS} calls in a row; the last one: {error}")
-        elif isinstance(error, ConnectionClosed):
-            client.abort(str(error))  # over HTTP nobody else notices
+                reason = f"no answer to {MAX_HANGS} calls in a row; the last one: {error}"
+                if isinstance(self._settings, HttpServer):
+                    self._lost(client, reason)  # its calls have nothing to do with each other
+                else:
+                    client.abort(reason)
 
     def _check_arguments(self, entry: Entry, arguments: Mapping[str, Any]) -> None:
         validator = self._validators.get(entry.tool.name)
@@ -430,17 +467,28 @@ class Member:
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        clients = set(self._calls)
+        if self._client is not None:
+            clients.add(self._client)
+        self._client = None
+        for client in clients:
+            self._close_later(client)
         if self._closing:
             await asyncio.wait(self._closing)
 
 
-def _state_of(error: AuthError) -> State:
+def _state_of(error: Exception) -> State | None:
+    """Give the state of a server that does not let us in; None for other errors."""
     if isinstance(error, LoginRequired):
         return "expired" if isinstance(error, LoginExpired) else "needs login"
-    return "refused"
+    return "refused" if isinstance(error, AuthError) else None
+
+
+def _is_no_answer(error: InterlockError) -> bool:
+    """Whether there was none, or one that is not of this protocol. 429 only says: later."""
+    if isinstance(error, HttpError):
+        return error.status != 429
+    return isinstance(error, RequestTimeout | StreamEnded)
 
 
 async def _list_tools(client: Client) -> Listing[Tool]:
