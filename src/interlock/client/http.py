@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Literal, TypeVar
+from urllib.parse import urlsplit
 
 from interlock import headers as tool_headers
 from interlock import revisions
@@ -57,11 +58,12 @@ class HttpTarget:
         self._pool = pool or HttpPool()
         self._url = url
         self._endpoint = Endpoint(url, self._pool, headers, authorization, max_frame_bytes)
+        self._host = urlsplit(self._endpoint.shown).netloc
 
     def named(self, error: _E) -> _E:
         """Let an error say which server it is about; what that says itself is left as it is."""
         shown = self._endpoint.shown
-        if shown not in str(error) and not isinstance(error, RemoteError):
+        if self._host not in str(error) and not isinstance(error, RemoteError):
             error.args = (f"{shown}: {error}", *error.args[1:])
         return error
 

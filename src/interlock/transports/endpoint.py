@@ -162,13 +162,15 @@ class Endpoint:
         if not 300 <= response.status < 400:
             return response
         response.release()
-        self.url = self._target(response)
+        target = self._target(response)
         response = await request(
-            method, self.url, data=body, headers=sent, proxy=self._proxy, allow_redirects=False
+            method, target, data=body, headers=sent, proxy=self._proxy, allow_redirects=False
         )
         if 300 <= response.status < 400:
             response.release()
             raise RedirectRefused(f"{self.shown} redirects once more", response.status)
+        if response.status < 300:
+            self.url = target  # the next request goes there at once
         return response
 
     def failure(self, error: BaseException) -> InterlockError:
