@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address, IPv6Address
+
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, sampled_from
 
 from interlock.oauth.addresses import kind, literal
 
@@ -142,3 +146,32 @@ def test_a_host_is_a_name_or_an_address(host: str, address: str | None):
 def test_an_address_in_another_spelling_is_none(host: str):
     with pytest.raises(ValueError):
         literal(host)
+
+
+@given(integers(0, 2**32 - 1))
+def test_what_is_public_is_public_for_the_standard_library(number: int):
+    address = IPv4Address(number)
+
+    if kind(str(address)) == "public":
+        assert address.is_global
+        assert not address.is_multicast
+
+
+NETWORKS = [
+    "::", "::ffff:0:0", "64:ff9b::", "64:ff9b:1::", "100::", "2000::", "2001::", "2001:db8::",
+    "2002::", "3ffe::", "fc00::", "fe80::", "fec0::", "ff00::",
+]  # fmt: skip
+
+
+@given(sampled_from(NETWORKS), integers(0, 2**112 - 1), integers(0, 112))
+def test_what_is_public_in_ipv6_is_public_in_the_standard_library(
+    network: str, number: int, bits: int
+):
+    address = IPv6Address(int(IPv6Address(network)) | number >> bits)
+    hidden = IPv4Address(int(address) & 0xFFFFFFFF)
+
+    if kind(str(address)) == "public":
+        nat64 = int(address) >> 32 == int(IPv6Address("64:ff9b::")) >> 32
+        public = hidden if nat64 or address.ipv4_mapped else address
+        assert public.is_global
+        assert not public.is_multicast

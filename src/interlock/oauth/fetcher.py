@@ -56,6 +56,7 @@ MAX_URL = 8_192  # characters
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 _T = TypeVar("_T")
+_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)  # of OpenSSL
 _REDIRECTS = (301, 302, 303, 307, 308)
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 _HEADERS = {
@@ -406,8 +407,9 @@ def _cause(error: aiohttp.ClientConnectorError) -> str:
     inner = getattr(error, "certificate_error", None) or error.os_error
     match inner:
         case ssl.SSLCertVerificationError():
-            hint = "name a CA of your own in SSL_CERT_FILE"
-            return f"its certificate is not good: {inner.verify_message} ({hint})"
+            hint = "; name a CA of your own in SSL_CERT_FILE"
+            hint = hint if inner.verify_code in _UNKNOWN_ISSUER else ""
+            return f"its certificate is not good: {inner.verify_message}{hint}"
         case ssl.SSLError():
             return f"no TLS: {inner.reason or type(inner).__name__}"
         case _:

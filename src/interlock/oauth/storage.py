@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
@@ -160,7 +159,7 @@ class TokenStore(ABC):
     """
 
     def __init__(self) -> None:
-        self._locks: dict[str, threading.Lock] = {}
+        self._held: dict[str, object] = {}
         self._unsaved: dict[str, _Unsaved] = {}
 
     # Tokens
@@ -334,10 +333,13 @@ class TokenStore(ABC):
     @abstractmethod
     async def _write(self, key: str, content: bytes | None) -> None: ...
 
-    def _try_lock(self, key: str) -> Callable[[], None] | None:
+    def _try_lock(self, key: str) -> Callable[[], object] | None:
         """Take the lock of a key without waiting; return what gives it back, None if taken."""
-        lock = self._locks.setdefault(key, threading.Lock())
-        return lock.release if lock.acquire(blocking=False) else None
+        mine = object()
+        # One step, so that event loops in two threads do not both find it free.
+        if self._held.setdefault(key, mine) is not mine:
+            return None
+        return lambda: self._held.pop(key)
 
 
 def _put(kept: dict[str, T], issuer: str, value: T) -> None:
@@ -418,7 +420,7 @@ class UserTokenStore(TokenStore):
             content = None  # for the file, from the time before there was a keyring
         await in_thread(partial(_write_file, self._path(key), content))
 
-    def _try_lock(self, key: str) -> Callable[[], None] | None:
+    def _try_lock(self, key: str) -> Callable[[], object] | None:
         release = super()._try_lock(key)
         if release is None:
             return None
