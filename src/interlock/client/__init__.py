@@ -768,16 +768,16 @@ class Client:
             if result.result_type == "complete":
                 return result, asked > 0
             if result.result_type != "input_required":
-                raise RemoteProtocolError(
-                    f"{method} was answered with unknown resultType {result.result_type!r}"
-                )
+                unknown = f"{method} was answered with unknown resultType {result.result_type!r}"
+                raise self._named(RemoteProtocolError(unknown))
             responses = await self._asks.answer_all(result, self.revision)
             params = replace(
                 params,
                 input_responses=responses or UNSET,
                 request_state=UNSET if result.request_state is None else result.request_state,
             )
-        raise RemoteProtocolError(f"{method} still asks for input after {MAX_ROUNDS} rounds")
+        endless = f"{method} still asks for input after {MAX_ROUNDS} rounds"
+        raise self._named(RemoteProtocolError(endless))
 
     async def _list(self, kind: Kind[_T]) -> Listing[_T]:
         kept = self._cache.get(kind.method)
