@@ -28,7 +28,6 @@ from interlock.types import (
     ElicitResult,
     EmbeddedResource,
     ImageContent,
-    LogMessage,
     PromptReference,
     ResourceLink,
     ResourceTemplateReference,
@@ -36,6 +35,7 @@ from interlock.types import (
 )
 
 from ..served import serving
+from .heard import Heard
 
 SERVER = "build/interop/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 PEERS = Path(__file__).with_name("peers")
@@ -48,16 +48,15 @@ class Everything:
     """A client of the server, with somebody behind it who answers, and what it has heard."""
 
     def __init__(self, connect: Callable[..., Client]) -> None:
-        self._heard: list[LogMessage | str] = []  # log messages; kinds of lists, and URIs
-        self._more = asyncio.Event()
+        self.heard = Heard()
         self.asked: list[ElicitParams] = []
         self.client = connect(
             roots=["file:///work/notes"],
             sampling=self._sample,
             elicitation=self._elicit,
-            on_log=self._hear,
-            on_list_changed=self._hear,
-            on_resource_updated=self._hear,
+            on_log=self.heard.add,
+            on_list_changed=self.heard.add,
+            on_resource_updated=self.heard.add,
             timeout=LIMIT,
         )
 
@@ -75,24 +74,6 @@ class Everything:
         return ElicitResult(
             action="accept", content={name: known[name] for name in known if name in fields}
         )
-
-    def _hear(self, told: LogMessage | str) -> None:
-        self._heard.append(told)
-        self._more.set()
-
-    async def hear(self, told: str) -> str:
-        """Wait for the first change of this list or resource, or log message with this text.
-
-        Returns:
-            The list or resource, or "LEVEL: TEXT" of the message.
-        """
-        async with asyncio.timeout(LIMIT):
-            while True:
-                for each in self._heard:
-                    if each == told or (isinstance(each, LogMessage) and told in str(each.data)):
-                        return each if isinstance(each, str) else f"{each.level}: {each.data}"
-                self._more.clear()
-                await self._more.wait()
 
 
 class Offered(NamedTuple):
@@ -228,7 +209,7 @@ async def get_resource_reference(it: Everything) -> None:
 async def gzip_file_as_resource(it: Everything) -> None:
     arguments = {"name": "hello.gz", "data": "data:text/plain,hello"}
     (link,) = (await it.client.call_tool("gzip-file-as-resource", arguments)).content
-    await it.hear("resources")
+    await it.heard.wait("resources")
     assert isinstance(link, ResourceLink)
     (contents,) = (await it.client.read_resource(link.uri)).contents
 
@@ -252,7 +233,7 @@ async def trigger_long_running_operation(it: Everything) -> None:
 @uses("toggle-simulated-logging")
 async def toggle_simulated_logging(it: Everything) -> None:
     begun = await it.client.call_tool("toggle-simulated-logging")
-    message = await it.hear("level")  # of any level, which is in its text
+    message = await it.heard.wait("level")  # of any level, which is in its text
     ended = await it.client.call_tool("toggle-simulated-logging")
 
     assert begun.text.startswith("Started simulated")
@@ -268,7 +249,7 @@ async def toggle_subscriber_updates(it: Everything) -> None:
     await it.client.subscribe(kept)
     await it.client.unsubscribe(left)
     begun = await it.client.call_tool("toggle-subscriber-updates")
-    await it.hear(kept)
+    await it.heard.wait(kept)
     ended = await it.client.call_tool("toggle-subscriber-updates")
 
     assert begun.text.startswith("Started simulated")
@@ -278,9 +259,9 @@ async def toggle_subscriber_updates(it: Everything) -> None:
 @uses("get-roots-list")
 async def get_roots_list(it: Everything) -> None:
     first = await it.client.call_tool("get-roots-list")
-    await it.hear("Roots updated: 1 root(s)")
+    await it.heard.wait("Roots updated: 1 root(s)")
     it.client.set_roots(["file:///work/notes", "file:///work/drafts"])
-    await it.hear("Roots updated: 2 root(s)")
+    await it.heard.wait("Roots updated: 2 root(s)")
     then = await it.client.call_tool("get-roots-list")
 
     assert "file:///work/notes" in first.text
@@ -452,7 +433,7 @@ async def test_only_log_messages_of_the_level_asked_for_are_sent(it: Everything)
     await it.client.set_log_level("info")
     await it.client.subscribe("demo://resource/dynamic/text/2")
 
-    first = await it.hear("Subscribe")
+    first = await it.heard.wait("Subscribe")
     assert "demo://resource/dynamic/text/2" in first
 
 
