@@ -1,17 +1,670 @@
-"""Logging in, from the first refusal to a token that is let in."""
+"""Logging in with a person: from the first refusal to a token that is let in."""
 
 from __future__ import annotations
 
-from .conftest import World
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from interlock.errors import (
+    AuthError,
+    ConfigError,
+    HttpError,
+    InsufficientScope,
+    InterlockError,
+    LoginExpired,
+    LoginRequired,
+)
+from interlock.oauth import AuthorizationRequest, ClientIdentity, MemoryTokenStore
+from interlock.oauth import attempts as attempts_module
+
+from ..servers.authorization_server import (
+    OPENID,
+    SERVER_METADATA,
+    AuthorizationServer,
+    always,
+    html,
+    refused,
+)
+from .conftest import REDIRECT, World
+
+Build = Callable[..., Awaitable[World]]
+
+
+# From nothing
 
 
 async def test_a_refused_client_finds_registers_asks_and_is_let_in(world: World):
     token = await world.call(world.oauth())
 
     assert token in world.authorization.access_tokens
-    assert world.authorization.paths == [
-        "/.well-known/oauth-authorization-server",
-        "/register",
-        "/authorize",
-        "/token",
+    assert world.authorization.paths == [SERVER_METADATA, "/register", "/authorize", "/token"]
+    assert world.authorization.sent("/register") == [
+        {
+            "client_name": "interlock",
+            "redirect_uris": [REDIRECT],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": "none",
+            "application_type": "native",
+        }
     ]
+
+
+async def test_both_requests_name_the_resource_as_the_server_writes_it(build: Build):
+    world = await build(path="/a/mcp")
+    world.server.metadata["resource"] = world.server.origin  # no slash is added
+
+    await world.call(world.oauth())
+
+    assert world.authorization.sent("/authorize")[0]["resource"] == world.server.origin
+    assert world.authorization.sent("/token")[0]["resource"] == world.server.origin
+
+
+async def test_metadata_at_unusual_places_is_found(build: Build):
+    world = await build(issuer_path="/tenant")
+    world.server.metadata_path = "/custom/metadata.json"
+    world.server.documents = {"/custom/metadata.json": world.server.metadata}
+    world.authorization.documents = {f"/tenant{OPENID}": world.authorization.metadata}
+
+    assert await world.call(world.oauth())
+
+
+async def test_the_next_client_has_the_token_already(world: World):
+    token = await world.call(world.oauth())
+
+    assert await world.call(world.oauth(ask=None)) == token
+    assert len(world.browser.shown) == 1
+
+
+async def test_a_person_is_shown_who_asks_and_what_for(world: World):
+    world.server.scope = "a b"
+
+    await world.call(world.oauth())
+
+    request = world.browser.shown[0]
+    assert request.server_url == world.server.url
+    assert request.issuer == world.authorization.issuer
+    assert request.scopes == ("a", "b")
+    assert f"http://{request.host}" == world.authorization.origin
+
+
+async def test_a_client_that_can_ask_nobody_says_that_a_login_is_needed(world: World):
+    with pytest.raises(LoginRequired, match=rf"^{world.server.origin} needs a login") as raised:
+        await world.call(world.oauth(ask=None))
+
+    assert not isinstance(raised.value, LoginExpired)
+    assert "/register" not in world.authorization.paths
+
+
+async def test_a_person_can_log_in_before_the_server_asks(world: World):
+    auth = world.oauth()
+
+    await auth.login()
+
+    assert auth.token in world.authorization.access_tokens
+    assert world.server.paths == [world.server.metadata_path]
+
+
+async def test_a_login_by_hand_takes_the_place_of_the_one_before(world: World):
+    auth = world.oauth()
+    before = await world.call(auth)
+
+    await auth.login()
+
+    assert auth.token != before
+    assert len(world.browser.shown) == 2
+
+
+async def test_a_server_of_2025_03_26_is_its_own_authorization_server(world: World):
+    world.server.documents.clear()
+    world.server.challenge = "Bearer"
+    world.server.authorization = world.authorization
+    for path in ("/register", "/authorize", "/token"):
+        world.server.replies[path] = world.authorization._handle  # type: ignore[assignment]
+
+    assert await world.call(world.oauth())
+    assert "resource" not in world.authorization.sent("/token")[0]
+
+
+# Who we are
+
+
+async def test_an_authorization_server_that_reads_our_metadata_needs_no_registration(world: World):
+    world.authorization.metadata["client_id_metadata_document_supported"] = True
+    url = "https://me.example/client.json"
+
+    await world.call(world.oauth(client_metadata_url=url))
+
+    assert world.authorization.paths == [SERVER_METADATA, "/authorize", "/token"]
+    assert world.authorization.sent("/authorize")[0]["client_id"] == url
+    assert world.authorization.sent("/token")[0]["client_id"] == url
+
+
+async def test_one_that_does_not_is_not_given_its_address(world: World):
+    await world.call(world.oauth(client_metadata_url="https://me.example/client.json"))
+
+    assert world.authorization.sent("/authorize")[0]["client_id"] in world.authorization.clients
+
+
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "none"])
+async def test_we_prove_who_we_are_in_the_way_that_the_server_offers(world: World, method: str):
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = [method]
+
+    assert await world.call(world.oauth())
+
+    seen = next(seen for seen in world.authorization.requests if seen.path == "/token")
+    assert world.authorization.sent("/register")[0]["token_endpoint_auth_method"] == method
+    assert ("authorization" in seen.headers) == (method == "client_secret_basic")
+    assert ("client_secret" in seen.sent) == (method == "client_secret_post")
+    assert ("client_id" in seen.sent) == (method != "client_secret_basic")
+
+
+async def test_a_registered_client_is_used_instead_of_registering(world: World):
+    world.authorization.clients["me"] = "s3cr3t: /&="
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = None
+    client = ClientIdentity(id="me", secret="s3cr3t: /&=", issuer=world.authorization.issuer)
+
+    assert await world.call(world.oauth(client=client))
+    assert world.authorization.paths == [SERVER_METADATA, "/authorize", "/token"]
+
+
+async def test_a_registered_client_is_not_shown_to_another_issuer(world: World):
+    client = ClientIdentity(id="me", secret="s3cr3t", issuer="https://as.example")
+
+    with pytest.raises(AuthError, match=r"'me' is registered at https://as.example, and is not"):
+        await world.call(world.oauth(client=client))
+
+    assert world.authorization.paths == [SERVER_METADATA]
+
+
+async def test_a_registered_client_without_issuer_belongs_to_the_first_one(world: World):
+    world.authorization.clients["me"] = ""
+    client = ClientIdentity(id="me")
+    await world.call(world.oauth(client=client))
+    other = AuthorizationServer()
+    await other.open()
+    world.server.authorization = other
+    world.server.metadata["authorization_servers"] = [other.issuer]
+
+    with pytest.raises(AuthError, match="'me' is registered at"):
+        await world.call(world.oauth(client=client))
+
+    await other.close()
+    assert other.paths == [SERVER_METADATA]
+
+
+async def test_a_server_that_registers_nobody_says_what_to_do(world: World):
+    del world.authorization.metadata["registration_endpoint"]
+
+    with pytest.raises(AuthError, match=r"takes registered clients only: register one there for"):
+        await world.call(world.oauth())
+
+
+async def test_a_redirect_to_the_web_makes_a_web_application(world: World):
+    await world.call(world.oauth(redirect_uri="https://app.example/callback"))
+
+    assert world.authorization.sent("/register")[0]["application_type"] == "web"
+
+
+async def test_a_registration_is_used_again(world: World):
+    await world.oauth().login()
+    await world.oauth().login()
+
+    assert len(world.authorization.sent("/register")) == 1
+    assert len(world.browser.shown) == 2
+
+
+async def test_a_registration_for_another_redirect_is_not(world: World):
+    await world.oauth().login()
+    await world.oauth(redirect_uri="http://127.0.0.1:2/callback").login()
+
+    assert len(world.authorization.sent("/register")) == 2
+
+
+async def test_a_registration_that_has_ended_is_made_anew(world: World):
+    world.authorization.answers["/register"] = {"client_secret_expires_at": 1}
+    await world.oauth().login()
+    await world.oauth().login()
+
+    assert len(world.authorization.sent("/register")) == 2
+
+
+async def test_a_registration_that_the_server_has_forgotten_is_made_anew(world: World):
+    auth = world.oauth()
+    await auth.login()
+    world.authorization.clients.clear()
+    with pytest.raises(AuthError, match="gave no token: invalid_client"):
+        await auth.login()
+
+    await auth.login()
+
+    assert len(world.authorization.sent("/register")) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (
+            refused("invalid_client_metadata", error_description="no"),
+            r"invalid_client_metadata \(no\)$",
+        ),
+        (refused("SECRET"), "an error without a known code$"),
+        (refused("access_denied", 403), "access_denied$"),
+    ],
+    ids=["known", "unknown", "403"],
+)
+async def test_a_refused_registration_is_an_error(world: World, answer: object, text: str):
+    async def reply(request: object) -> object:
+        return answer
+
+    world.authorization.replies["/register"] = reply  # type: ignore[assignment]
+
+    with pytest.raises(AuthError, match=r"the registration at .* was refused: .*" + text):
+        await world.call(world.oauth())
+
+    assert world.browser.shown == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"client_id": 7}, {"client_id": None}, {"client_secret": ["a"]}, {"client_id": ""}],
+)
+async def test_a_registration_that_is_none_is_an_error(world: World, answer: dict[str, object]):
+    world.authorization.answers["/register"] = answer
+
+    with pytest.raises(InterlockError, match=r"cannot be used|gave no client id"):
+        await world.call(world.oauth())
+
+
+async def test_a_registration_with_a_way_to_prove_it_that_we_lack_is_an_error(world: World):
+    world.authorization.answers["/register"] = {"token_endpoint_auth_method": "tls_client_auth"}
+
+    with pytest.raises(AuthError, match="wants 'tls_client_auth', which is not supported"):
+        await world.call(world.oauth())
+
+
+# Scopes
+
+
+async def test_the_scopes_of_the_challenge_are_asked_for(world: World):
+    world.server.scope = "a b"
+    world.server.metadata["scopes_supported"] = ["a", "b", "c"]
+
+    await world.call(world.oauth())
+
+    assert world.authorization.sent("/authorize")[0]["scope"] == "a b"
+
+
+async def test_else_those_that_the_server_supports(world: World):
+    world.server.metadata["scopes_supported"] = ["a", "b", "c"]
+
+    await world.call(world.oauth())
+
+    assert world.authorization.sent("/authorize")[0]["scope"] == "a b c"
+
+
+async def test_else_none(world: World):
+    await world.call(world.oauth())
+
+    assert "scope" not in world.authorization.sent("/authorize")[0]
+
+
+async def test_offline_access_is_asked_for_where_it_is_supported(world: World):
+    world.server.scope = "a"
+    world.authorization.metadata["scopes_supported"] = ["a", "offline_access"]
+
+    await world.call(world.oauth())
+
+    assert world.authorization.sent("/authorize")[0]["scope"] == "a offline_access"
+
+
+async def test_more_scopes_are_asked_for_together_with_those_before(world: World):
+    world.server.scope = "a"
+    world.server.metadata["scopes_supported"] = ["a", "b", "decoy"]
+    auth = world.oauth()
+    await world.call(auth)
+    world.server.needs = ("b",)
+
+    assert await world.call(auth)
+
+    assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["a", "a b"]
+    assert world.authorization.sent("/register")[-1]["scope"] == "a b"  # it limits the client
+
+
+async def test_more_scopes_are_asked_for_after_a_restart_as_well(world: World):
+    world.server.scope = "a"
+    await world.call(world.oauth())
+    world.server.needs = ("b",)
+
+    await world.call(world.oauth())
+
+    assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["a", "a b"]
+
+
+async def test_a_refusal_that_asks_for_new_scopes_is_a_step_up_as_well(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.server.scope = "a"
+
+    await world.call(auth)
+
+    assert [sent.get("scope") for sent in world.authorization.sent("/authorize")] == [None, "a"]
+
+
+async def test_scopes_that_are_never_enough_are_asked_for_once(world: World):
+    world.server.scope = "a"
+    auth = world.oauth()
+    await world.call(auth)
+    world.server.needs = ("b",)
+    world.authorization.answers["/token"] = {"access_token": "always-the-same"}
+    world.authorization.access_tokens["always-the-same"] = "a"
+
+    class Forgetful(dict[str, str]):
+        def __setitem__(self, token: str, scope: str) -> None:
+            super().__setitem__(token, "a")
+
+    world.authorization.access_tokens = Forgetful(world.authorization.access_tokens)
+
+    for _ in range(3):
+        with pytest.raises(InsufficientScope, match="the token needs the scopes b"):
+            await world.call(auth)
+
+    assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["a", "a b"]
+
+
+async def test_without_a_person_more_scopes_cannot_be_had(world: World):
+    await world.call(world.oauth())
+    world.server.needs = ("b",)
+
+    with pytest.raises(InsufficientScope, match="the token needs the scopes b"):
+        await world.call(world.oauth(ask=None))
+
+
+async def test_a_server_that_does_not_say_which_scopes_it_needs_cannot_be_helped(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    error = world.refusal(403, "Bearer error=insufficient_scope", auth.token)
+
+    with pytest.raises(InsufficientScope):
+        await auth.answer(error)
+
+    assert len(world.browser.shown) == 1
+
+
+# Refusals
+
+
+async def test_a_server_that_refuses_every_token_asks_for_three_logins(world: World):
+    world.server.authorization = AuthorizationServer()  # knows none of the tokens
+    world.authorization.answers["/token"] = {"refresh_token": None}
+    auth = world.oauth()
+
+    for _ in range(3):
+        with pytest.raises(AuthError):
+            await world.call(auth)
+
+    assert len(world.browser.shown) == 3
+
+
+async def test_a_person_who_says_no_is_not_asked_again(world: World):
+    world.authorization.callback = {"error": "access_denied", "code": None}
+    auth = world.oauth()
+    with pytest.raises(AuthError, match="did not allow it: access_denied"):
+        await world.call(auth)
+
+    with pytest.raises(LoginRequired, match="access_denied; nobody is asked again for 5 minutes"):
+        await world.call(auth)
+
+    assert len(world.browser.shown) == 1
+
+
+async def test_a_person_is_asked_again_later(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.authorization.callback = {"error": "access_denied", "code": None}
+    auth = world.oauth()
+    with pytest.raises(AuthError):
+        await world.call(auth)
+    world.authorization.callback = {}
+    monkeypatch.setattr(attempts_module, "REMEMBERED", 0.0)
+
+    assert await world.call(auth)
+
+
+async def test_a_person_who_wants_to_is_asked_at_once(world: World):
+    world.authorization.callback = {"error": "access_denied", "code": None}
+    auth = world.oauth()
+    with pytest.raises(AuthError):
+        await world.call(auth)
+    world.authorization.callback = {}
+
+    await auth.login()
+
+    assert await world.call(auth)
+
+
+async def test_an_ask_that_fails_is_told_and_not_repeated(world: World):
+    async def ask(request: AuthorizationRequest) -> dict[str, str]:
+        raise RuntimeError("SECRET")
+
+    auth = world.oauth(ask=ask)
+    with pytest.raises(RuntimeError):
+        await world.call(auth)
+
+    with pytest.raises(LoginRequired, match="RuntimeError; nobody is asked again") as raised:
+        await world.call(auth)
+
+    assert "SECRET" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "text"),
+    [
+        ("code_challenge_methods_supported", None, "PKCE with S256"),
+        ("code_challenge_methods_supported", ["plain"], "PKCE with S256"),
+        ("authorization_endpoint", None, "names no endpoint"),
+        ("authorization_endpoint", "javascript:alert(1)", "no URL for a browser"),
+        ("token_endpoint", None, "names no endpoint"),
+    ],
+)
+async def test_an_authorization_server_that_is_not_safe_is_shown_to_nobody(
+    world: World, member: str, value: object, text: str
+):
+    world.authorization.metadata[member] = value
+
+    with pytest.raises(AuthError, match=text):
+        await world.call(world.oauth())
+
+    assert world.browser.shown == []
+
+
+async def test_a_resource_or_issuer_that_is_another_one_is_shown_to_nobody(world: World):
+    world.authorization.metadata["issuer"] = "https://evil.example"
+    with pytest.raises(AuthError, match="another issuer"):
+        await world.call(world.oauth())
+    world.server.metadata["resource"] = "https://evil.example/mcp"
+    with pytest.raises(AuthError, match="another resource"):
+        await world.call(world.oauth())
+
+    assert world.browser.shown == []
+    assert "/register" not in world.authorization.paths
+
+
+# What the browser brings
+
+
+@pytest.mark.parametrize("promised", [True, False])
+async def test_an_answer_that_names_the_issuer_is_taken(world: World, promised: bool):
+    world.authorization.metadata["authorization_response_iss_parameter_supported"] = promised
+    world.authorization.callback["iss"] = world.authorization.issuer
+
+    assert await world.call(world.oauth())
+
+
+async def test_an_issuer_that_was_not_promised_need_not_be_named(world: World):
+    assert await world.call(world.oauth())
+
+
+@pytest.mark.parametrize("promised", [True, False])
+@pytest.mark.parametrize("iss", ["https://evil.example", "{}/", None])
+async def test_an_answer_of_another_issuer_gets_no_token(
+    world: World, promised: bool, iss: str | None
+):
+    world.authorization.metadata["authorization_response_iss_parameter_supported"] = promised
+    world.authorization.callback["iss"] = iss and iss.format(world.authorization.issuer)
+
+    if iss is None and not promised:
+        assert await world.call(world.oauth())
+        return
+    with pytest.raises(AuthError, match="the answer from the browser"):
+        await world.call(world.oauth())
+
+    assert world.authorization.sent("/token") == []
+
+
+async def test_a_slash_that_the_document_has_is_expected_of_the_answer(world: World):
+    world.authorization.metadata["issuer"] += "/"
+    world.authorization.callback["iss"] = world.authorization.issuer
+
+    with pytest.raises(AuthError, match="is not from"):
+        await world.call(world.oauth())
+
+    assert world.authorization.sent("/token") == []
+
+
+async def test_an_answer_to_another_request_gets_no_token(world: World):
+    world.authorization.callback["state"] = "other"
+
+    with pytest.raises(AuthError, match="to no request of ours"):
+        await world.call(world.oauth())
+
+    assert world.authorization.sent("/token") == []
+
+
+async def test_a_code_of_another_authorization_server_is_not_taken_to_the_first(world: World):
+    """Mix-up: the person logs in at an honest server, whose code the evil one is after."""
+    honest = AuthorizationServer()
+    await honest.open()
+    world.authorization.metadata["authorization_endpoint"] = f"{honest.origin}/authorize"
+    honest.callback["iss"] = honest.issuer
+
+    with pytest.raises(AuthError, match="is not from"):
+        await world.call(world.oauth())
+
+    await honest.close()
+    assert world.authorization.sent("/token") == []
+
+
+# Tokens
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"access_token": None},
+        {"access_token": 7},
+        {"access_token": ""},
+        {"access_token": "a b"},
+        {"access_token": "a\r\nX-Evil: yes"},
+        {"token_type": None},
+        {"token_type": "DPoP"},
+        {"token_type": ["Bearer"]},
+        {"expires_in": {"seconds": 1}},
+        {"expires_in": True},
+        {"refresh_token": 7},
+        {"refresh_token": "a b"},
+        {"scope": ["a"]},
+    ],
+    ids=str,
+)
+async def test_an_answer_that_is_no_token_is_an_error(world: World, answer: dict[str, object]):
+    world.authorization.answers["/token"] = answer
+    auth = world.oauth()
+
+    with pytest.raises((AuthError, HttpError)) as raised:
+        await world.call(auth)
+
+    assert world.authorization.origin in str(raised.value)
+    assert "access-1" not in str(raised.value)
+    assert auth.token == ""
+    assert await world.store.load_tokens(world.server.url) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        (html, "it is not JSON"),
+        (always("[]"), "cannot be used"),
+        (always("{}", status=500), "gave no token: it answers 500"),
+        (always('{"error":"temporarily_unavailable"}', status=503), "temporarily_unavailable"),
+        (always('{"error":"invalid_grant"}', status=200), "invalid_grant"),
+        (always("<h1>no", status=400, content_type="text/html"), "it answers 400"),
+        (always(status=302, Location="https://evil.example/"), "redirects to https://evil"),
+    ],
+    ids=["HTML", "a list", "500", "503", "an error with 200", "400 and HTML", "redirect"],
+)
+async def test_a_token_endpoint_that_misbehaves_is_an_error(world: World, reply: object, text: str):
+    world.authorization.replies["/token"] = reply  # type: ignore[assignment]
+
+    with pytest.raises(InterlockError, match=text) as raised:
+        await world.call(world.oauth())
+
+    assert world.authorization.origin in str(raised.value)
+    assert len(world.authorization.sent("/token")) == 1
+
+
+async def test_a_server_that_moves_to_another_authorization_server_begins_anew_there(world: World):
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    auth = world.oauth()
+    await world.call(auth)
+    other = AuthorizationServer()
+    await other.open()
+    world.server.authorization = other
+    world.server.metadata["authorization_servers"] = [other.issuer]
+
+    assert await world.call(auth) in other.access_tokens
+
+    await other.close()
+    assert other.paths == [SERVER_METADATA, "/register", "/authorize", "/token"]
+    said = repr(other.requests)
+    for secret in (*world.authorization.clients, *world.authorization.clients.values()):
+        assert secret not in said
+    for token in (*world.authorization.refresh_tokens, *world.authorization.access_tokens):
+        assert token not in said
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"redirect_uri": "http://app.example/callback"},
+        {"redirect_uri": "app://callback"},
+        {"client_metadata_url": "http://me.example/client.json"},
+        {"client_metadata_url": "https://me.example/"},
+        {"client_metadata_url": "https://me.example"},
+    ],
+    ids=str,
+)
+async def test_addresses_of_ours_that_cannot_be_used_are_refused(
+    world: World, options: dict[str, str]
+):
+    with pytest.raises(ConfigError, match="must be"):
+        world.oauth(**options)
+
+
+def test_an_identity_that_makes_no_sense_is_refused():
+    with pytest.raises(ConfigError, match="needs an id"):
+        ClientIdentity(id="")
+    with pytest.raises(ConfigError, match="has a secret and a private key"):
+        ClientIdentity(id="me", secret="a", private_key="b")
+    with pytest.raises(ConfigError, match="auth_method 'tls' must be one of client_secret_basic"):
+        ClientIdentity(id="me", auth_method="tls")
+
+
+async def test_a_store_of_its_own_is_a_world_of_its_own(world: World):
+    await world.call(world.oauth())
+
+    with pytest.raises(LoginRequired):
+        await world.call(world.oauth(ask=None, store=MemoryTokenStore()))

@@ -45,6 +45,7 @@ class Site:
         self.replies: dict[str, Handler] = {}  # by path, instead of its own
         self.documents: dict[str, Json] = {}  # by path
         self.origin = ""
+        self._news = asyncio.Event()
         self._runner: web.ServerRunner | None = None
 
     async def open(self) -> None:
@@ -63,6 +64,11 @@ class Site:
         """What was sent to a path, request by request."""
         return [seen.sent for seen in self.requests if seen.path == path]
 
+    async def asked(self, path: str, times: int) -> None:
+        """Wait until a path has been asked so often."""
+        while len(self.sent(path)) < times:
+            await self._news.wait()
+
     @property
     def paths(self) -> list[str]:
         return [seen.path for seen in self.requests]
@@ -77,6 +83,8 @@ class Site:
         headers = {name.lower(): value for name, value in request.headers.items()}
         seen = Seen(request.method, request.raw_path.partition("?")[0], sent, headers)
         self.requests.append(seen)
+        self._news.set()
+        self._news = asyncio.Event()
         if seen.path in self.replies:
             return await self.replies[seen.path](request)  # type: ignore[arg-type]
         if seen.path in self.documents:
@@ -102,6 +110,7 @@ class AuthorizationServer(Site):
         self.rotates = True
         self.holding = asyncio.Event()  # while cleared, the token endpoint waits
         self.holding.set()
+        self.held = asyncio.Event()  # somebody waits there
         self._count: Counter[str] = Counter()
 
     async def open(self) -> None:
@@ -130,7 +139,9 @@ class AuthorizationServer(Site):
             case "/authorize":
                 return self._authorize(seen)
             case "/token":
-                await self.holding.wait()
+                if not self.holding.is_set():
+                    self.held.set()
+                    await self.holding.wait()
                 return self._token(seen)
         return await super().answer(seen)
 

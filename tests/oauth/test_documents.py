@@ -1,0 +1,51 @@
+"""What is shown of an authorization server's words, and which tokens are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.errors import AuthError
+from interlock.oauth.documents import MAX_TOKEN, TokenAnswer, check_token, reason
+
+
+@pytest.mark.parametrize(
+    ("expires_in", "lifetime"),
+    [
+        (3600, 3600.0),
+        (1.5, 1.5),
+        ("3600", 3600.0),
+        (None, None),
+        (0, None),
+        (-1, None),
+        ("", None),
+        ("soon", None),
+        ("nan", None),
+        ("inf", None),
+        ("1e400", None),
+    ],
+)
+def test_a_lifetime_is_a_number_of_seconds_or_unknown(
+    expires_in: float | str | None, lifetime: float | None
+):
+    assert TokenAnswer("t", "Bearer", expires_in).lifetime == lifetime
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "é", "\x00", "a" * (MAX_TOKEN + 1)])
+def test_a_token_that_no_header_can_carry_is_none(token: str):
+    with pytest.raises(AuthError, match="gave a token that is none") as raised:
+        check_token(token, "https://as.example gave a token")
+
+    assert token == "" or token not in str(raised.value)
+
+
+def test_words_are_one_line_of_limited_length():
+    assert reason("invalid_grant", "a\n b\t c", ()) == "invalid_grant (a b c)"
+    assert len(reason("invalid_grant", "long " * 10_000, ())) < 300
+    assert reason("invalid_grant", "\x1b[31mred", ()) == "invalid_grant"
+    assert reason("invalid_grant", "right-to-left \u202e", ()) == "invalid_grant"
+    assert reason("invalid_grant", None, ()) == "invalid_grant"
+
+
+def test_words_that_repeat_what_was_sent_are_left_out():
+    assert reason("invalid_grant", "no such code: s3cr3t", ("", "s3cr3t")) == "invalid_grant"
+    assert reason("s3cr3t", "s3cr3t", ("s3cr3t",)) == "an error without a known code"

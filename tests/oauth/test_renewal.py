@@ -1,0 +1,480 @@
+"""Tokens that expire or are refused: renewed once, by whom it may concern, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from interlock.errors import AuthError, InterlockError, LoginExpired, LoginRequired, StoreError
+from interlock.oauth import AuthorizationRequest, MemoryTokenStore, OAuth, UserTokenStore
+from interlock.oauth import login as login_module
+
+from ..servers.authorization_server import SERVER_METADATA, always, mute
+from .conftest import REDIRECT, World
+
+
+def grants(world: World) -> list[str]:
+    return [sent["grant_type"] for sent in world.authorization.sent("/token")]
+
+
+async def expire(world: World) -> None:
+    """Let the stored access token be one that has ended."""
+    tokens = await world.store.load_tokens(world.server.url)
+    assert tokens is not None
+    async with world.store.lock(world.server.url):
+        await world.store.save_tokens(world.server.url, replace(tokens, expires_at=1.0))
+    world.authorization.access_tokens.clear()
+
+
+# One after another
+
+
+async def test_a_token_that_has_expired_is_renewed_before_it_is_sent(world: World):
+    await world.call(world.oauth())
+    await expire(world)
+    world.server.requests.clear()
+    auth = world.oauth(ask=None)
+
+    token = await world.call(auth)
+
+    assert world.server.paths == ["/mcp"]  # with the new token, and nothing else
+    assert token == auth.token
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+async def test_a_token_that_is_refused_is_renewed(world: World):
+    auth = world.oauth()
+    before = await world.call(auth)
+    world.authorization.access_tokens.clear()
+
+    assert await world.call(auth) != before
+    assert grants(world) == ["authorization_code", "refresh_token"]
+    assert len(world.browser.shown) == 1
+
+
+async def test_a_renewal_names_the_same_resource_and_the_same_client(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    await world.call(auth)
+
+    login, renewal = world.authorization.sent("/token")
+    assert renewal["resource"] == login["resource"] == world.server.url
+    assert renewal["client_id"] == login["client_id"]
+    assert renewal["refresh_token"].startswith("refresh-1-")
+
+
+async def test_a_refresh_token_is_replaced_by_a_new_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(login_module, "REFRESH_PATIENCE", 0.0)
+    auth = world.oauth()
+    await world.call(auth)
+    for _ in range(2):
+        world.authorization.access_tokens.clear()
+        await world.call(auth)
+
+    used = [sent.get("refresh_token", "")[:9] for sent in world.authorization.sent("/token")]
+    assert used == ["", "refresh-1", "refresh-2"]
+
+
+async def test_a_refresh_token_is_kept_when_there_is_no_new_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(login_module, "REFRESH_PATIENCE", 0.0)
+    world.authorization.rotates = False
+    auth = world.oauth()
+    await world.call(auth)
+    for _ in range(2):
+        world.authorization.access_tokens.clear()
+        await world.call(auth)
+
+    used = [sent.get("refresh_token", "")[:9] for sent in world.authorization.sent("/token")]
+    assert used == ["", "refresh-1", "refresh-1"]
+
+
+async def test_a_refresh_token_that_is_refused_leads_to_a_new_login(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.authorization.refresh_tokens.clear()
+
+    assert await world.call(auth)
+    assert grants(world) == ["authorization_code", "refresh_token", "authorization_code"]
+
+
+async def test_without_a_person_the_login_has_expired_and_nobody_tries_again(world: World):
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.refresh_tokens.clear()
+
+    for _ in range(2):  # the second one is as good as a new program
+        with pytest.raises(LoginExpired, match=rf"the login at {world.server.origin} has expired"):
+            await world.call(world.oauth(ask=None))
+
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+async def test_a_renewal_that_does_not_help_leads_to_a_new_login(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+
+    class Fickle(dict[str, str]):
+        def __setitem__(self, token: str, scope: str) -> None:
+            if grants(world)[-1] != "refresh_token":
+                super().__setitem__(token, scope)
+
+    world.authorization.access_tokens = Fickle()
+
+    assert await world.call(auth)
+    assert grants(world) == ["authorization_code", "refresh_token", "authorization_code"]
+
+
+async def test_after_a_minute_a_renewal_is_worth_another_try(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(login_module, "REFRESH_PATIENCE", 0.0)
+    auth = world.oauth()
+    for _ in range(3):
+        await world.call(auth)
+        world.authorization.access_tokens.clear()
+
+    assert grants(world) == ["authorization_code", "refresh_token", "refresh_token"]
+
+
+@pytest.mark.parametrize("reply", [always(status=500), always(status=429)], ids=["500", "429"])
+async def test_an_authorization_server_in_trouble_costs_no_login(world: World, reply: Any):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.authorization.replies["/token"] = reply
+    with pytest.raises(AuthError, match=r"gave no token: it answers \d+"):
+        await world.call(auth)
+    del world.authorization.replies["/token"]
+
+    assert await world.call(auth)
+    assert len(world.browser.shown) == 1
+
+
+async def test_a_refresh_token_is_not_shown_to_another_issuer(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.authorization.metadata["issuer"] += "/"  # spelt in another way: another one
+
+    await world.call(auth)
+
+    assert grants(world) == ["authorization_code", "authorization_code"]
+
+
+async def test_a_refresh_token_for_another_resource_is_not_used(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.server.metadata["resource"] = world.server.origin
+
+    await world.call(auth)
+
+    assert grants(world) == ["authorization_code", "authorization_code"]
+
+
+async def test_a_refusal_of_an_older_token_is_answered_at_once(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.requests.clear()
+    world.server.requests.clear()
+
+    await auth.answer(world.refusal(401, "Bearer", "an-older-token"))
+    await auth.answer(world.refusal(401, "Bearer", ""))
+
+    assert world.authorization.requests == world.server.requests == []
+
+
+async def test_a_token_that_another_program_has_got_meanwhile_is_taken(world: World):
+    one, other = world.oauth(), world.oauth(ask=None)
+    await world.call(one)
+    await world.call(other)
+    world.authorization.access_tokens.clear()
+
+    token = await world.call(one)
+
+    assert await world.call(other) == token
+    assert grants(world).count("refresh_token") == 1
+
+
+# At once
+
+
+@pytest.mark.parametrize("ask", [True, False])
+async def test_fifty_refusals_at_once_are_one_renewal(world: World, ask: bool):
+    auth = world.oauth()
+    before = await world.call(auth)
+    if not ask:
+        auth = world.oauth(ask=None)
+        await auth.fresh()
+    world.authorization.access_tokens.clear()
+    challenge = f'Bearer resource_metadata="{world.server.origin}{world.server.metadata_path}"'
+
+    await asyncio.gather(*(auth.answer(world.refusal(401, challenge, before)) for _ in range(50)))
+
+    assert grants(world) == ["authorization_code", "refresh_token"]
+    assert auth.token in world.authorization.access_tokens
+
+
+async def test_fifty_refusals_of_nobody_are_one_login(world: World):
+    auth = world.oauth()
+
+    tokens = await asyncio.gather(*(world.call(auth) for _ in range(50)))
+
+    assert len(set(tokens)) == 1
+    assert len(world.browser.shown) == 1
+    assert len(world.authorization.sent("/register")) == 1
+
+
+async def test_who_waits_for_a_renewal_that_fails_fails_as_well_and_asks_nobody(world: World):
+    asked = asyncio.Event()
+
+    async def ask(request: AuthorizationRequest) -> dict[str, str]:
+        asked.set()
+        await asyncio.sleep(0)
+        raise AuthError("they closed the page")
+
+    auth = world.oauth(ask=ask)
+    errors = await asyncio.gather(*(world.call(auth) for _ in range(20)), return_exceptions=True)
+
+    assert {type(error) for error in errors} <= {AuthError, LoginRequired}
+    assert all("they closed the page" in str(error) for error in errors)
+    assert len(world.authorization.sent("/register")) == 1
+
+
+async def test_other_requests_are_not_held_up_by_a_renewal(world: World):
+    """No lock is held while requests to the server are under way, or while tokens are good."""
+    auth = world.oauth()
+    before = await world.call(auth)
+    world.authorization.holding.clear()
+    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", before)))
+    await world.authorization.held.wait()
+
+    assert auth.token == before
+    assert await auth.fresh() == before
+    assert await world.call(auth) == before
+
+    world.authorization.holding.set()
+    await renewal
+    assert auth.token != before
+
+
+async def test_who_gives_up_does_not_end_the_renewal_for_the_others(world: World):
+    auth = world.oauth()
+    before = await world.call(auth)
+    world.authorization.holding.clear()
+    one, other = (
+        asyncio.create_task(auth.answer(world.refusal(401, "", before))) for _ in range(2)
+    )
+    await world.authorization.held.wait()
+
+    one.cancel()
+    await asyncio.wait({one})
+    world.authorization.holding.set()
+    await other
+
+    assert one.cancelled()
+    assert auth.token != before
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+async def test_what_was_given_is_kept_though_nobody_waits_any_more(world: World):
+    """The refresh token that was sent is good no more: the new one must not be lost."""
+    auth = world.oauth()
+    before = await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.authorization.holding.clear()
+    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", before)))
+    await world.authorization.held.wait()
+
+    renewal.cancel()
+    await asyncio.wait({renewal})
+    world.authorization.holding.set()
+
+    assert await world.call(auth) != before
+    assert grants(world) == ["authorization_code", "refresh_token"]
+    tokens = await world.store.load_tokens(world.server.url)
+    assert tokens is not None
+    assert tokens.refresh_token in world.authorization.refresh_tokens
+
+
+async def test_a_person_is_let_alone_when_nobody_waits_any_more(
+    world: World, nothing_is_left: list[Any]
+):
+    asked, let_alone = asyncio.Event(), asyncio.Event()
+
+    async def ask(request: AuthorizationRequest) -> dict[str, str]:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            let_alone.set()
+        raise AssertionError("never")
+
+    auth = world.oauth(ask=ask)
+    call = asyncio.create_task(auth.answer(world.refusal(401, "", "")))
+    await asked.wait()
+
+    call.cancel()
+    await asyncio.wait({call})
+    await let_alone.wait()
+
+    assert await world.call(world.oauth())
+
+
+async def test_the_store_is_not_locked_while_a_person_is_asked(world: World):
+    async def ask(request: AuthorizationRequest) -> dict[str, str]:
+        async with asyncio.timeout(1.0), world.store.lock(world.server.url):
+            return await world.browser(request)
+
+    assert await world.call(world.oauth(ask=ask))
+
+
+async def test_a_mute_authorization_server_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("interlock.oauth.fetcher.TIMEOUT", 0.2)
+    world.authorization.replies["/token"] = mute
+
+    with pytest.raises(InterlockError, match=r"/token has not answered within 0.2 s$"):
+        await world.call(world.oauth())
+
+
+# Stores
+
+
+async def test_a_damaged_store_is_an_empty_one(world: World, tmp_path: Path):
+    world.store = UserTokenStore(tmp_path, keyring=False)
+    await world.call(world.oauth())
+    _damage(tmp_path)
+
+    assert await world.call(world.oauth())
+    assert await world.call(world.oauth(ask=None))
+    assert len(world.browser.shown) == 2
+
+
+def _damage(folder: Path) -> None:
+    for file in folder.glob("*.json"):
+        file.write_bytes(b"{")
+
+
+async def test_a_store_that_cannot_be_written_costs_only_the_next_program_a_login(world: World):
+    class Full(MemoryTokenStore):
+        async def _write(self, key: str, content: bytes | None) -> None:
+            raise StoreError("the disk is full")
+
+    world.store = Full()
+    auth = world.oauth()
+    token = await world.call(auth)
+    world.authorization.access_tokens.clear()
+
+    assert await world.call(auth) != token
+    assert len(world.browser.shown) == 1
+
+
+async def test_a_logout_elsewhere_is_noticed_at_the_next_refusal(world: World):
+    auth = world.oauth(ask=None)
+    await world.call(world.oauth())
+    await world.call(auth)
+    async with world.store.lock(world.server.url):
+        await world.store.delete(world.server.url)
+    world.authorization.access_tokens.clear()
+
+    with pytest.raises(LoginRequired):
+        await world.call(auth)
+
+    assert grants(world) == ["authorization_code"]
+
+
+# Processes
+
+
+PROGRAM = """
+import asyncio, json, sys
+from pathlib import Path
+from interlock.errors import AuthRequired
+from interlock.oauth import OAuth, UserTokenStore
+
+async def main(url, folder, challenge):
+    store = UserTokenStore(Path(folder), keyring=False)
+    auth = OAuth(url, redirect_uri="http://127.0.0.1:1/callback", ask=None, store=store)
+    error = AuthRequired("no", 401, challenge)
+    error.token_used = await auth.fresh()
+    print(json.dumps("ready"), flush=True)
+    sys.stdin.readline()
+    await auth.answer(error)
+    print(json.dumps(auth.token), flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_two_programs_with_one_refused_token_make_one_renewal(world: World, tmp_path: Path):
+    world.store = UserTokenStore(tmp_path, keyring=False)
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.holding.clear()
+    challenge = f'Bearer resource_metadata="{world.server.origin}{world.server.metadata_path}"'
+    arguments = [sys.executable, "-c", PROGRAM, world.server.url, str(tmp_path), challenge]
+    programs = [
+        await asyncio.create_subprocess_exec(
+            *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    try:
+        async with asyncio.timeout(60):
+            for program in programs:
+                assert program.stdout is not None
+                assert json.loads(await program.stdout.readline()) == "ready"
+            for program in programs:
+                assert program.stdin is not None
+                program.stdin.write(b"\n")
+            # Both have looked for the metadata: one is at the renewal, the other at its lock.
+            await world.authorization.asked(SERVER_METADATA, 3)
+            await world.authorization.held.wait()
+            world.authorization.holding.set()
+            tokens = [json.loads((await program.communicate())[0]) for program in programs]
+    finally:
+        for program in programs:
+            if program.returncode is None:
+                program.kill()
+            await program.wait()
+
+    assert tokens[0] == tokens[1]
+    assert tokens[0] in world.authorization.access_tokens
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+# What is shown
+
+
+async def test_a_holder_of_tokens_shows_none(world: World):
+    auth = world.oauth()
+    token = await world.call(auth)
+
+    assert repr(auth) == f"OAuth('{world.server.url}')"
+    assert token not in repr(auth)
+
+
+def test_the_address_of_the_server_loses_what_may_be_secret():
+    auth = OAuth(
+        "https://mcp.example/mcp?key=SECRET",
+        redirect_uri=REDIRECT,
+        ask=None,
+        store=MemoryTokenStore(),
+    )
+
+    assert repr(auth) == "OAuth('https://mcp.example/mcp')"
