@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -371,6 +372,8 @@ def _cause(error: aiohttp.ClientConnectorError) -> str:
         return f"its certificate is not trusted: {inner.verify_message}"
     if isinstance(inner, ssl.SSLError):
         return f"no TLS: {inner.reason or type(inner).__name__}"
+    if inner.errno:
+        return os.strerror(inner.errno)  # its own text repeats the address
     return inner.strerror or type(inner).__name__
 
 

@@ -28,7 +28,7 @@ MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
 _READ_BYTES = 128 * 1024
 _PIPE_BYTES = 1024 * 1024
 # How long we wait for the exit code after stdout has ended, and for bytes after the exit.
-_EXIT_GRACE = 0.09
+_EXIT_GRACE = 0.075
 
 
 class StdioTransport:
