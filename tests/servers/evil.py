@@ -210,6 +210,12 @@ def close_stdin(request: Json) -> None:
         signal.pause()
 
 
+def deaf(request: Json) -> None:
+    """Read nothing any more."""
+    while True:
+        signal.pause()
+
+
 def rounds(request: Json, count: int, question: Json | None = None) -> None:
     """Ask for input this many times, counting in the state, then answer with what came."""
     params = request["params"]
@@ -266,6 +272,7 @@ TOOLS: dict[str, Callable[..., None]] = {
     "flood_stderr": flood_stderr,
     "close_stdout": close_stdout,
     "close_stdin": close_stdin,
+    "deaf": deaf,
     "rounds": rounds,
     "surroundings": surroundings,
 }

@@ -1,0 +1,82 @@
+"""An event loop in which waiting takes no time, when it is told so."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Ready = tuple[selectors.SelectorKey, int]
+Select = Callable[[float | None], list[Ready]]
+
+
+class Clock:
+    """Seconds since some moment. When time flies, they pass as soon as nothing happens."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0  # of the real clock
+        self._grace: float | None = None
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._ahead
+
+    @contextmanager
+    def flying(self, grace: float = 0.01) -> Iterator[None]:
+        """Let time fly in here.
+
+        Args:
+            grace: Real seconds that what is on its way, from another process too, may take.
+        """
+        self._grace = grace
+        try:
+            yield
+        finally:
+            self._grace = None
+
+    def select(self, select: Select, timeout: float | None) -> list[Ready]:
+        """Wait for descriptors by `select`, or for the time to pass."""
+        if self._grace is None or timeout is None or timeout <= self._grace:
+            return select(timeout)
+        ready = select(self._grace)
+        if not ready:
+            self._ahead += timeout - self._grace
+        return ready
+
+
+class _Selector(selectors.DefaultSelector):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[Ready]:
+        return self._clock.select(super().select, timeout)
+
+
+class ClockLoop(asyncio.SelectorEventLoop):
+    """An event loop on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        super().__init__(_Selector(self.clock))
+
+    def time(self) -> float:
+        return self.clock()
+
+    @contextmanager
+    def everywhere(self) -> Iterator[None]:
+        """Let everything in the package that reads the monotonic clock read this one."""
+        changed = [
+            module
+            for name, module in list(sys.modules.items())
+            if name.startswith("interlock") and vars(module).get("monotonic") is time.monotonic
+        ]
+        for module in changed:
+            vars(module)["monotonic"] = self.clock
+        try:
+            yield
+        finally:
+            for module in changed:
+                vars(module)["monotonic"] = time.monotonic

@@ -1,0 +1,256 @@
+"""Where a scenario takes place: evil servers and clients of them on one transport."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from interlock.client import Client
+from interlock.errors import InterlockError
+from interlock.transports.pool import HttpPool
+
+from ..servers import evil_http
+from ..servers.evil_http import EvilHttp
+from ..servers.evil_memory import EvilMemory
+from .clock import ClockLoop
+from .matrix import HTTP, JSON, MEMORY, OLDEST, SESSION, SSE, STDIO
+
+SERVERS = Path(__file__).parents[1] / "servers"
+EVIL = [sys.executable, "-I", "-S", str(SERVERS / "evil.py")]
+
+# Given to servers in headers, in the URL and in the environment; never to be seen again.
+CANARY = "canary-2f9c41d7"
+
+# What the transports are for an evil server over HTTP.
+_FORMS = {
+    JSON: (evil_http.MODERN, "json"),
+    SSE: (evil_http.MODERN, "stream"),
+    SESSION: (evil_http.LEGACY, "stream"),
+    OLDEST: (evil_http.OLDEST, "stream"),
+}
+_PATIENT = {"timeout": 20.0, "connect_timeout": 20.0}
+
+
+class Told:
+    """What a promise has brought: `error`, if an error was promised."""
+
+    error: Any = None
+
+
+class Ground:
+    """One scenario's surroundings; `close` takes everything away.
+
+    Args:
+        transport: One of those in `matrix`.
+        folder: For its files.
+
+    Attributes:
+        kept: Seconds and outcome of each promise that was kept.
+        server: The evil server, where it is in this process.
+    """
+
+    def __init__(self, transport: str, folder: Path) -> None:
+        self.transport = transport
+        self.folder = folder
+        self.kept: list[tuple[float, str]] = []
+        self.server: EvilHttp | EvilMemory
+        self.clients: list[Client] = []
+        self.stack = AsyncExitStack()
+        self._pool: HttpPool | None = None
+        self._bystander: Client | None = None
+
+    # Evil servers
+
+    async def open(self, *told: str, **options: Any) -> Client:
+        """Open a client of an evil server: see `client`."""
+        client = await self.client(*told, **options)
+        await self.stack.enter_async_context(client)
+        return client
+
+    async def client(self, *told: str, **options: Any) -> Client:
+        """Make a client of an evil server told "METHOD=mute" or "pages=endless"."""
+        options = {**_PATIENT, **options}
+        if self.transport == STDIO:
+            client = Client.stdio(*EVIL, *told, env={"EVIL_KEY": CANARY}, **options)
+        elif self.transport == MEMORY:
+            self.server = EvilMemory()
+            client = Client.memory(self.server, **options)
+        else:
+            client = Client.http(await self.url(), **self.secrets(), pool=self.pool, **options)
+            if self._bystander is None:
+                await self._open_bystander()
+        if self.transport != STDIO:
+            for method, _, how in (each.partition("=") for each in told):
+                if method == "pages":
+                    self.server.tell("tools/list", "pages")
+                else:
+                    self.server.tell(method, how)
+        self.clients.append(client)
+        return client
+
+    async def url(self, transport: str = "", **options: Any) -> str:
+        """Start an evil server over HTTP, and give its URL with a secret in it."""
+        revision, form = _FORMS[transport or self.transport]
+        self.server = EvilHttp(revision, form, **options)
+        await self.stack.enter_async_context(self.server)
+        return f"{self.server.url}?key={CANARY}"
+
+    @staticmethod
+    def secrets() -> dict[str, Any]:
+        """Give the options of an HTTP client with a secret in them."""
+        return {"headers": {"X-Api-Key": CANARY}}
+
+    @property
+    def http(self) -> EvilHttp:
+        """The evil server over HTTP."""
+        assert isinstance(self.server, EvilHttp)
+        return self.server
+
+    @property
+    def pool(self) -> HttpPool:
+        """The connections that all clients over HTTP share."""
+        if self._pool is None:
+            self._pool = HttpPool()
+        return self._pool
+
+    async def _open_bystander(self) -> None:
+        # An honest server beside the evil one, on the same pool: it must not notice anything.
+        honest = await self.stack.enter_async_context(EvilHttp())
+        self._bystander = Client.http(honest.url, pool=self.pool)
+        await self.stack.enter_async_context(self._bystander)
+
+    # Time
+
+    def flying_time(self, grace: float = 0.01) -> AbstractContextManager[None]:
+        """Let waiting take no time in here: see `Clock.flying`."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ClockLoop)
+        return loop.clock.flying(grace)
+
+    # Promises
+
+    @contextmanager
+    def promise(
+        self, kind: type[InterlockError] | None = None, words: str = "", outcome: str = "as usual"
+    ) -> Iterator[Told]:
+        """Measure what is promised: this error with these words (a pattern), or that all is well.
+
+        Args:
+            kind: The error; None for no error.
+            words: That its text must have.
+            outcome: What to say in the table if there is no error.
+        """
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        told = Told()
+        try:
+            yield told
+        except InterlockError as error:
+            if type(error) is not kind:
+                raise
+            told.error = error
+        else:
+            assert kind is None, f"no {kind.__name__ if kind else ''}"
+            self.keep(loop.time() - started, outcome)
+            return
+        self.keep(loop.time() - started, f"{kind.__name__}: {told.error}")
+        self._check_words(told.error, words)
+
+    def _check_words(self, error: InterlockError, words: str) -> None:
+        text = str(error)
+        assert re.search(words, text), f"{text} says nothing of {words!r}"
+        assert "\n" not in text
+        assert CANARY not in "".join(traceback.format_exception(error))
+        if self.transport in HTTP:
+            assert re.search(r"127\.0\.0\.1:\d+|example\.com", text), f"{text} names no server"
+
+    def keep(self, seconds: float, outcome: str) -> None:
+        """Keep a measurement."""
+        self.kept.append((seconds, outcome))
+
+    @contextmanager
+    def little_memory(self, mib: int) -> Iterator[None]:
+        """See that what happens in here takes less memory at once, of this whole process."""
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = _memory("VmRSS")
+        yield
+        grown = (_memory("VmHWM") - before) / 2**20
+        assert grown < mib, f"{grown:.0f} MiB of memory, of {mib}"
+
+    def check_nothing_pends(self) -> None:
+        """See that no client waits for anything."""
+        for client in self.clients:
+            connection = client._open_connection
+            if connection is not None:
+                assert connection.protocol.pending == 0
+                assert connection._waiting == connection._progress == {}
+
+    # The end
+
+    async def close(self) -> None:
+        """See that the bystander is well, and close everything."""
+        try:
+            if self._bystander is not None:
+                async with asyncio.timeout(1):
+                    assert (await self._bystander.call_tool("echo", {"text": "hi"})).text == "hi"
+        finally:
+            await self.stack.aclose()
+            if self._pool is not None:
+                await self._pool.close()
+            for _ in range(5):  # what was cancelled needs a turn to notice
+                await asyncio.sleep(0)
+
+
+def _memory(figure: str) -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{figure}:")[2].split()[0]) * 1024
+
+
+async def good(client: Client) -> None:
+    """See that a client can still be used."""
+    assert (await client.call_tool("echo", {"text": "still here"})).text == "still here"
+
+
+async def all_of(*calls: Awaitable[Any]) -> list[Any]:
+    """Wait for all; failures are results."""
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another process, or another part of this one, does in its own time."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.002)
+
+
+def alive(id: int) -> bool:
+    """Whether a process runs."""
+    try:
+        return Path(f"/proc/{id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone_within(seconds: float, pidfds: list[int]) -> Awaitable[None]:
+    """Wait for the end of processes, by the descriptors that `os.pidfd_open` gave."""
+
+    async def wait() -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(seconds):
+            for pidfd in pidfds:
+                ended = asyncio.Event()
+                loop.add_reader(pidfd, ended.set)
+                try:
+                    await ended.wait()
+                finally:
+                    loop.remove_reader(pidfd)
+                    os.close(pidfd)
+
+    return wait()

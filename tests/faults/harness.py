@@ -1,0 +1,163 @@
+"""Runs a case of the matrix: the promise in its time, and afterwards nothing is left.
+
+Each case has an event loop of its own. When its scenario is over, and everything it opened still
+is, the process must be idle; when all is closed there must be no task, thread, descriptor, child
+or reported error more than before. A promise is about time on a machine that has some: one that
+was missed is tried a few times more. What came, and what is left, must be right each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, process_time
+from typing import Any
+from unittest import mock
+
+from msgspec import Struct
+
+from interlock.transports import process
+from interlock.transports.guardian import guardian, own_mark
+from interlock.transports.process import marked
+
+from .clock import ClockLoop
+from .ground import CANARY, Ground
+from .matrix import Case
+
+ATTEMPTS = 5
+MAX_IDLE = 0.01  # of one processor
+_LOOK = 0.05  # seconds in which to see whether anything happens
+_PATIENCE = 30.0  # seconds until nothing may happen
+
+
+class Measured(Struct, frozen=True):
+    """What a run of a case has shown.
+
+    Attributes:
+        seconds: Until the caller had the promised result.
+        outcome: What that was, in a few words.
+        idle: Of one processor, used when all was over and everything still open.
+    """
+
+    seconds: float
+    outcome: str
+    idle: float
+
+
+def run(case: Case) -> Measured:
+    """Run a case, and again if it took too long.
+
+    Raises:
+        AssertionError: A promise is not kept, or something is left.
+    """
+    for _ in range(ATTEMPTS):
+        measured = run_once(case)
+        if measured.seconds <= case.row.within:
+            return measured
+    took = f"took {measured.seconds:.3f} s at best of {ATTEMPTS}"
+    raise AssertionError(f"{case.name}: {took}; promised are {case.row.within:g} s")
+
+
+def run_once(case: Case) -> Measured:
+    """Run a case and see that it leaves nothing."""
+    gc.collect()
+    gc.freeze()  # so that the second look is quick
+    before = _belongings()
+    reported: list[dict[str, Any]] = []
+    said = _Log()
+    loop = ClockLoop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    with (
+        TemporaryDirectory() as folder,
+        said.kept(),
+        loop.everywhere(),
+        quick_endings(),
+        asyncio.Runner(loop_factory=lambda: loop) as runner,
+    ):
+        measured = runner.run(_play(case, Path(folder)))
+        left = asyncio.all_tasks(loop)
+    gc.collect()  # what nobody has asked for is reported now
+    assert left == set(), f"{case.name}: tasks are left: {left}"
+    assert reported == [], f"{case.name}: the loop was told of {reported}"
+    assert CANARY not in said.text, f"{case.name}: a secret is in the log"
+    assert marked(own_mark(), exactly=False) == [], f"{case.name}: processes are left"
+    assert guardian._process is None, f"{case.name}: the guardian is left"
+    after = _belongings()
+    assert after == before, f"{case.name}: {before} became {after}"
+    return measured
+
+
+@contextmanager
+def quick_endings() -> Iterator[None]:
+    """Give servers that will not go little time; rows about that take the real one."""
+    patience = {"EOF_PATIENCE": 0.3, "TERM_PATIENCE": 0.3, "REST_PATIENCE": 0.1}
+    with mock.patch.multiple(process, **patience):
+        yield
+
+
+async def _play(case: Case, folder: Path) -> Measured:
+    ground = Ground(case.transport, folder)
+    try:
+        await case.row.scenario(ground)
+        ground.check_nothing_pends()
+        idle = await _idle()
+        assert idle < MAX_IDLE, f"{case.name}: {idle:.1%} of a processor when all is over"
+    finally:
+        await ground.close()
+    assert ground.kept, f"{case.name}: nothing was measured"
+    seconds = max(seconds for seconds, _ in ground.kept)
+    outcome = "; ".join(dict.fromkeys(outcome for _, outcome in ground.kept))
+    return Measured(seconds, outcome, idle)
+
+
+async def _idle() -> float:
+    """Measure how much of a processor we use while nobody asks for anything."""
+    deadline = monotonic() + _PATIENCE
+    while True:
+        began, used = monotonic(), process_time()
+        await asyncio.sleep(_LOOK)
+        share = (process_time() - used) / (monotonic() - began)
+        if share < MAX_IDLE or monotonic() > deadline:
+            return share
+
+
+def _belongings() -> dict[str, object]:
+    """Give what a process has that can leak."""
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    return {
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "descriptors": sorted(os.listdir("/proc/self/fd")),  # noqa: PTH208 - names are enough
+        "children": children.read_text().split(),
+    }
+
+
+class _Log(logging.Handler):
+    """Keeps all that is logged, by us and by what we use."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.text = ""
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text += self.format(record) + "\n"
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep what is logged in here, all that we say and the warnings of others."""
+        root, package = logging.getLogger(), logging.getLogger("interlock")
+        level = package.level
+        root.addHandler(self)
+        package.setLevel(logging.DEBUG)
+        try:
+            yield
+        finally:
+            root.removeHandler(self)
+            package.setLevel(level)

@@ -1,0 +1,140 @@
+"""The fault matrix as data: every row once, for the tests and for docs/reliability.md.
+
+A row is a fault, what is promised when it happens, within which time, on which transports, and
+the scenario that makes it happen. The files `rows_*.py` fill the list when they are imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from .ground import Ground
+
+STDIO, MEMORY = "stdio", "in-process"
+JSON, SSE, SESSION, OLDEST = "HTTP JSON", "HTTP SSE", "legacy session", "HTTP+SSE"
+HTTP = (JSON, SSE, SESSION, OLDEST)
+STREAMS = (SSE, SESSION, OLDEST)  # where an answer is one event of many
+MESSAGES = (STDIO, MEMORY, *STREAMS)  # where a peer may say what it likes at any time
+ALL = (STDIO, MEMORY, *HTTP)
+
+Scenario = Callable[["Ground"], Awaitable[None]]
+
+
+class Row(Struct, frozen=True):
+    """One fault on some transports.
+
+    Attributes:
+        fault: As in the matrix, after a colon what makes it this one of several.
+        promise: What the caller sees.
+        within: Seconds that it may take.
+        transports: Where it can happen; other parts of the program have their own names here.
+        scenario: Makes it happen, and checks what comes of it.
+    """
+
+    fault: str
+    promise: str
+    within: float
+    transports: tuple[str, ...]
+    scenario: Scenario
+
+
+class Case(Struct, frozen=True):
+    """A row on one transport."""
+
+    row: Row
+    transport: str
+
+    @property
+    def name(self) -> str:
+        """For people, and as the id of a test."""
+        return f"{self.row.fault} [{self.transport}]"
+
+
+_rows: list[Row] = []
+
+
+def row(
+    fault: str, promise: str, *transports: str, within: float
+) -> Callable[[Scenario], Scenario]:
+    """Add a row whose scenario is the function below. Several may share a function."""
+
+    def add(scenario: Scenario) -> Scenario:
+        _rows.append(Row(fault, promise, within, transports, scenario))
+        return scenario
+
+    return add
+
+
+def cases() -> list[Case]:
+    """Give every row on each of its transports, in the order of the matrix."""
+    for file in sorted(Path(__file__).parent.glob("rows_*.py")):
+        importlib.import_module(f".{file.stem}", __package__)
+    position = {fault: place for place, fault in enumerate(FAULTS)}
+    ordered = sorted(_rows, key=lambda row: position[row.fault.partition(":")[0]])
+    return [Case(row, transport) for row in ordered for transport in row.transports]
+
+
+FAULTS = (
+    "Server exits mid-call",
+    "Server hangs",
+    "Server floods progress",
+    "Garbage / invalid UTF-8 line",
+    "100 MB line / endless line",
+    "Closes stdout, stays alive",
+    "Closes stdin early",
+    "Ignores EOF and SIGTERM",
+    "Grandchildren",
+    "stderr flood",
+    "Slow drip",
+    "Duplicate reply",
+    "Unknown id / wrong id type",
+    "Wrong types in result",
+    "Depth bomb / huge ints / NaN",
+    "Schema bomb / ReDoS / remote `$ref`",
+    "Endless pagination",
+    "Same tool name on two servers",
+    "Missing binary / bad path / not executable",
+    "Stdout pollution by our own tool",
+    "HTTP 401",
+    "HTTP 403 insufficient scope",
+    "HTTP 404",
+    "HTTP 429/503",
+    "HTTP 500 / HTML / empty body",
+    "Redirect",
+    "Cut mid-SSE / clean EOF without answer",
+    "Gzip bomb",
+    "DNS failure / connect refused / TLS error",
+    "Client disconnects mid-call",
+    "Client never reads / half-sends",
+    "Cancel races with result",
+    "10k idle legacy sessions",
+    "Sync or CPU-bound tool",
+    "SQLite locked / corrupt",
+    "Disk full",
+    "fsync error",
+    "kill -9 of us mid-write",
+    "SIGTERM",
+    "Clock jump ±1 h / suspend",
+    "fd / memory / pid limit reached",
+    "Event loop blocked > 1 s",
+    "Model provider down / cut / nonsense",
+)
+
+# Rows of the matrix, or parts of them, whose part of the program does not exist yet.
+NOT_BUILT = {
+    "Tool changed after approval": "tools are not approved or pinned yet",
+    "Redis down / slow / flushed": "nothing uses Redis yet",
+    "Postgres down / slow / failover": "only conversations are kept there, and a server that is "
+    "down is an error; there is no cache, no failover",
+    "Disk full, audit": "there is no audit trail yet",
+    "kill -9 of one worker": "a server is one process",
+    "Event loop blocked > 1 s, readiness": "there is no health endpoint yet",
+    "Bad config reload": "a configuration is read once, at the start",
+    "Obedient-to-injection model": "there is no policy yet",
+}

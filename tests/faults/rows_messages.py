@@ -1,0 +1,308 @@
+"""What a server may do wrong with its messages, on every transport that carries them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+from interlock.client import Client
+from interlock.errors import (
+    HttpError,
+    MessageTooLarge,
+    ParseError,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+
+from .ground import Ground, all_of, good
+from .matrix import ALL, HTTP, JSON, MEMORY, MESSAGES, OLDEST, SESSION, SSE, STDIO, row
+
+GOOD = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"good"}]}}'
+GARBAGE = ["hello, this is a banner", "\xff", '{"jsonrpc":"2.0","id":', "[]", "null", "\x00"]
+
+
+async def say(client: Client, *lines: Any, **options: Any) -> str:
+    """Let the server say these messages when it is called."""
+    return (await client.call_tool("say", {"lines": list(lines)}, **options)).text
+
+
+def dropped(ground: Ground) -> Counter[str]:
+    """Count what the client of this ground has dropped."""
+    return ground.clients[0]._connection.protocol.dropped
+
+
+def with_member(members: str) -> str:
+    """Write an answer with these further members in its result."""
+    return f'{{"jsonrpc":"2.0","id":$ID,"result":{{"content":[],{members}}}}}'
+
+
+# Time
+
+
+@row("Server hangs", "RequestTimeout at the deadline (0.2 s); others go on", *ALL, within=0.7)
+async def hangs(ground: Ground) -> None:
+    client = await ground.open()
+    with ground.promise(RequestTimeout, r"no answer to tools/call within 0\.2 s"):
+        hanging = asyncio.create_task(client.call_tool("mute", timeout=0.2))
+        for _ in range(5):
+            await good(client)
+        assert not hanging.done()
+        await hanging
+    await good(client)
+
+
+@row("Server hangs: at the start", "RequestTimeout at the deadline (0.3 s)", *ALL, within=0.8)
+async def hangs_at_the_start(ground: Ground) -> None:
+    client = await ground.client("server/discover=mute", "initialize=mute", connect_timeout=0.3)
+    if ground.transport == OLDEST:
+        ground.http.tell("GET", "mute")
+    with ground.promise(RequestTimeout, r"no answer .*within 0\.\d+ s"):
+        await client.open()
+
+
+@row("Server hangs: in a list", "RequestTimeout at the deadline (0.3 s)", *ALL, within=0.8)
+async def hangs_in_a_list(ground: Ground) -> None:
+    client = await ground.open("tools/list=mute", timeout=0.3)
+    with ground.promise(RequestTimeout, r"tools/list within 0\.3 s"), limited_lists(0.3):
+        await client.list_tools()
+    await good(client)
+
+
+@row(
+    "Server floods progress",
+    "RequestTimeout at the hard deadline (0.4 s)",
+    *MESSAGES,
+    within=0.9,
+)
+async def floods_progress(ground: Ground) -> None:
+    client = await ground.open(hard_timeout=0.4, timeout=0.1)
+    told: list[object] = []
+    with ground.promise(RequestTimeout, "no answer to tools/call within the hard limit"):
+        await client.call_tool("progress", progress=told.append)
+    assert len(told) > 10
+    await good(client)
+
+
+@row("Slow drip", "RequestTimeout at the deadline (0.2 s)", STDIO, *HTTP, within=0.7)
+async def drips(ground: Ground) -> None:
+    client = await ground.open()
+    with ground.promise(RequestTimeout, r"no answer to tools/call within 0\.2 s"):
+        await client.call_tool("drip", {"every": 0.05}, timeout=0.2)
+    if ground.transport in (STDIO, OLDEST):  # half a line is left, which costs the next answer
+        await all_of(client.call_tool("echo", {"text": ""}, timeout=0.1))
+    await good(client)
+
+
+# Lines that are no messages
+
+
+@row(
+    "Garbage / invalid UTF-8 line",
+    "the call is answered, each line is counted",
+    *(STDIO, MEMORY, OLDEST),
+    within=0.5,
+)
+async def says_garbage(ground: Ground) -> None:
+    client = await ground.open()
+    with ground.promise(outcome="answered"):
+        assert await say(client, *GARBAGE, GOOD) == "good"
+    await good(client)
+    assert dropped(ground) == {"garbage": len(GARBAGE)}
+
+
+@row(
+    "Garbage / invalid UTF-8 line: as the answer to a request",
+    "ParseError, for that call only",
+    *(JSON, SSE, SESSION),
+    within=0.5,
+)
+async def answers_garbage(ground: Ground) -> None:
+    client = await ground.open()
+    for garbage in GARBAGE:
+        with ground.promise(ParseError):
+            _, error, _ = await all_of(good(client), say(client, garbage), good(client))
+            raise error
+    await good(client)
+    assert dropped(ground) == {"garbage": len(GARBAGE)}
+
+
+@row(
+    "Garbage / invalid UTF-8 line: over 100 a minute",
+    "RemoteProtocolError, the connection is given up",
+    *(STDIO, MEMORY, OLDEST),
+    within=0.5,
+)
+async def says_nothing_but_garbage(ground: Ground) -> None:
+    client = await ground.open()
+    with ground.promise(RemoteProtocolError, "over 100 unreadable messages within 60 s"):
+        await say(client, *["\xff"] * 101)
+
+
+@row(
+    "Depth bomb / huge ints / NaN",
+    "ParseError, for that call only",
+    *ALL,
+    within=0.5,
+)
+async def bombs(ground: Ground) -> None:
+    client = await ground.open()
+    head, tail = with_member('"a":').removesuffix("}}"), "}}"
+    deep = [(head, 1), ("[", 100_000), ("]", 100_000), (tail, 1)]
+    wide = [(head + "[", 1), ("0,", 100_000), ("0]" + tail, 1)]
+    numbers = (with_member(f'"a":{number}') for number in ("9" * 21, "NaN", "-Infinity"))
+    twice = GOOD.replace('"id":$ID', '"id":$ID,"id":1')
+    for bomb in (deep, wide, *numbers, with_member('"a":"\\ud800"'), twice):
+        with ground.promise(ParseError):
+            await say(client, bomb)
+        await good(client)
+
+
+# Size
+
+
+@row(
+    "100 MB line / endless line: a message over the limit",
+    "MessageTooLarge, with size or limit",
+    *ALL,
+    within=1.0,
+)
+async def says_too_much(ground: Ground) -> None:
+    options = {} if ground.transport == MEMORY else {"max_frame_bytes": 2**20}
+    client = await ground.open(**options)
+    size = 16 * 2**20 if ground.transport == MEMORY else 2**20
+    with ground.promise(MessageTooLarge, "MiB"):
+        await client.call_tool("frame", {"size": size + 1})
+
+
+@row("100 MB line / endless line: up to the limit", "it is taken", *ALL, within=3.0)
+async def says_as_much_as_it_may(ground: Ground) -> None:
+    client = await ground.open()
+    for size in (63 * 1024, 64 * 1024, 65 * 1024, 2**20, 16 * 2**20):
+        with ground.promise(outcome="up to 16 MiB"):
+            assert len((await client.call_tool("frame", {"size": size})).text) > size - 200
+
+
+# Ids
+
+
+@row("Duplicate reply", "the first wins, the second is counted", *MESSAGES, within=0.5)
+async def answers_twice(ground: Ground) -> None:
+    client = await ground.open()
+    with ground.promise(outcome="the first one's result"):
+        assert await say(client, GOOD, GOOD.replace("good", "second")) == "good"
+        await good(client)
+    assert dropped(ground) == {"answer to nothing": 1}
+
+
+@row(
+    "Unknown id / wrong id type",
+    "the call waits on, and gets its own answer",
+    *MESSAGES,
+    within=0.5,
+)
+async def answers_others(ground: Ground) -> None:
+    client = await ground.open()
+    wrong = [GOOD.replace("$ID", id) for id in ('"$ID"', "999", "-1", '"999"')]
+    with ground.promise(outcome="answered"):
+        assert await say(client, *wrong, GOOD) == "good"
+    assert dropped(ground).total() == len(wrong)
+
+
+@row(
+    "Unknown id / wrong id type: none that JSON-RPC allows",
+    "the call waits on; or ParseError where nothing else can be meant",
+    *MESSAGES,
+    within=0.5,
+)
+async def answers_nobody(ground: Ground) -> None:
+    client = await ground.open()
+    for id in ("$ID.0", "true", "[$ID]"):
+        wrong = GOOD.replace("$ID", id)
+        if ground.transport in (SSE, SESSION):
+            with ground.promise(ParseError, "not a JSON-RPC message"):
+                await say(client, wrong, GOOD)
+        else:
+            with ground.promise(outcome="answered"):
+                assert await say(client, wrong, GOOD) == "good"
+    assert dropped(ground)["garbage"] == 3
+
+
+@row("Unknown id / wrong id type: and no other answer", "HttpError", JSON, within=0.5)
+async def answers_only_others(ground: Ground) -> None:
+    client = await ground.open()
+    for id in ('"$ID"', "999"):
+        with ground.promise(HttpError, "its JSON is no answer to the request"):
+            await say(client, GOOD.replace("$ID", id))
+    await good(client)
+
+
+@row(
+    "Unknown id / wrong id type: answers on another call's stream",
+    "each call gets what came for it on its own request",
+    *(SSE, SESSION),
+    within=0.5,
+)
+async def crosses_answers(ground: Ground) -> None:
+    client = await ground.open()
+    held = asyncio.create_task(client.call_tool("mute", timeout=0.2))
+    await ground.http.heard("tools/call")
+    victim = ground.http.asked[-1].id
+    with ground.promise(outcome="not mixed up"):
+        assert await say(client, GOOD.replace("$ID", victim), GOOD) == "good"
+    assert isinstance((await all_of(held))[0], RequestTimeout)
+    assert dropped(ground)["answer to another request"] == 1
+
+
+# Types
+
+
+@row("Wrong types in result", "RemoteProtocolError, for that call only", *ALL, within=0.5)
+async def has_wrong_types(ground: Ground) -> None:
+    client = await ground.open()
+    results = ("3", '"x"', "[]", '{"content":3}', '{"content":[{"type":"text"}]}')
+    for result in (*results, '{"content":[],"resultType":"?"}'):
+        with ground.promise(RemoteProtocolError):
+            await say(client, f'{{"jsonrpc":"2.0","id":$ID,"result":{result}}}')
+        await good(client)
+    for error in ("3", '{"code":"x"}', '{"code":1.5,"message":"x"}'):
+        with ground.promise(RemoteProtocolError):
+            await say(client, f'{{"jsonrpc":"2.0","id":$ID,"error":{error}}}')
+
+
+@row("Endless pagination", "the first 100 pages, and a word that there are more", *ALL, within=2.0)
+async def has_endless_pages(ground: Ground) -> None:
+    client = await ground.open("pages=endless")
+    with ground.promise(outcome="100 tools, marked as cut"):
+        tools = await client.list_tools()
+    assert len(tools) == 100
+    assert "100 pages" in tools.truncated
+
+
+# Cancelling
+
+
+@row("Cancel races with result", "exactly one outcome, a late one is dropped", *ALL, within=5.0)
+async def races(ground: Ground) -> None:
+    client = await ground.open()
+    chance = random.Random(24)
+    ends: Counter[str] = Counter()
+    with ground.promise(outcome="200 calls, each ended once"):
+        for _ in range(200):
+            call = asyncio.create_task(client.call_tool("echo", {"text": "a"}))
+            for _ in range(chance.randint(0, 12)):
+                await asyncio.sleep(0)
+            call.cancel()
+            (end,) = await all_of(call)
+            ends[type(end).__name__] += 1
+    assert ends.keys() <= {"CancelledError", "CallToolResult"}
+    assert ends["CancelledError"] > 20
+    await good(client)
+
+
+def limited_lists(seconds: float) -> AbstractContextManager[object]:
+    """Let lists take at most so long in here."""
+    return mock.patch("interlock.client.LIST_TIMEOUT", seconds)

@@ -1,0 +1,21 @@
+"""Every row of the fault matrix, on every transport that it applies to."""
+
+from __future__ import annotations
+
+import pytest
+
+from .harness import run
+from .matrix import Case, cases
+
+CASES = cases()
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_the_promise_is_kept_and_nothing_is_left(case: Case):
+    run(case)
+
+
+def test_no_two_cases_have_one_name():
+    names = [case.name for case in CASES]
+
+    assert len(set(names)) == len(names)
