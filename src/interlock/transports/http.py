@@ -97,14 +97,12 @@ class HttpTransport:
         self._tool_headers = tool_headers
         self._receiver: Receiver
         self._loop: asyncio.AbstractEventLoop
-        self._posts: dict[RequestId, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._posts: dict[object, asyncio.Task[None]] = {}  # requests by their id
         self._lost = False
         # Of a legacy session:
         self._session = ""
         self._revision = ""
         self._gate: asyncio.Event | None = None  # opens when the session stands
-        self._listening: asyncio.Task[None] | None = None
 
     async def open(self, receiver: Receiver) -> None:
         """Begin; the first message will show whether there is a server."""
@@ -122,22 +120,20 @@ class HttpTransport:
             message = _Message() if frame[:1] == b"[" else _decode_message(frame)
             if message.id is UNSET and message.method and not self._revision:
                 continue  # modern servers are not notified: a cancelled request is closed
-            task = self._loop.create_task(self._post(message, frame))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
             if message.method == "notifications/initialized":
                 self._gate = asyncio.Event()
-                self._listening = task
-            elif message.method and message.id is not UNSET:
-                self._posts[message.id] = task
+            is_request = message.method and message.id is not UNSET
+            key = message.id if is_request else object()
+            self._posts[key] = self._loop.create_task(self._post(key, message, frame))
 
     def forget(self, id: RequestId) -> None:
         """Close the request, which tells a modern server to stop."""
-        task = self._posts.pop(id, None)
+        task = self._posts.get(id)
         if task is not None:
+            task.add_done_callback(lambda _: self._posts.pop(id, None))  # it may never have begun
             task.cancel()
 
-    async def _post(self, message: _Message, frame: bytes) -> None:
+    async def _post(self, key: object, message: _Message, frame: bytes) -> None:
         error: InterlockError | None
         try:
             if message.method == "notifications/initialized":
@@ -153,10 +149,10 @@ class HttpTransport:
         except Exception as reason:
             _log.exception("%s: sending %s failed", self._endpoint.shown, message.method)
             error = ConnectionClosed(f"{self._endpoint.shown}: {type(reason).__name__}")
-        if message.method and message.id is not UNSET:
-            self._posts.pop(message.id, None)
-            if error is not None:
-                self._receiver.request_failed(message.id, error)
+        finally:
+            self._posts.pop(key, None)
+        if error is not None and message.method and message.id is not UNSET:
+            self._receiver.request_failed(message.id, error)
 
     async def _exchange(self, message: _Message, frame: bytes) -> InterlockError | None:
         """Send a message and take the answer; return why there is none, if there is none."""
@@ -176,10 +172,10 @@ class HttpTransport:
                 body = await endpoint.body(response)
                 if message.method == "initialize":
                     self._learn(response, body)
-                self._receiver.frames_received([body], message.id)
-                error = self._unless_answered(
-                    message.id, response, "its JSON is no answer to the request"
-                )
+                if body:
+                    self._receiver.frames_received([body], message.id)
+                why = "its JSON is no answer to the request" if body else "it sent nothing"
+                error = self._unless_answered(message.id, response, why)
             elif kind == EVENTS:
                 parser = SseParser(endpoint.max_bytes)
                 error = await self._read_stream(message, response, parser)
@@ -202,19 +198,23 @@ class HttpTransport:
         return HttpError(f"{shown} answered {status}, but {why}", status)
 
     def _headers(self, message: _Message) -> dict[str, str]:
-        headers = {"Content-Type": JSON, "Accept": _BOTH}
         params = message.params
-        if params.meta.version:
-            method = message.method
-            headers["MCP-Protocol-Version"] = params.meta.version
-            headers["Mcp-Method"] = method
-            member = NAMES.get(method)
-            if member is not None:
-                headers["Mcp-Name"] = encode_value(str(getattr(params, member)))
-            if method == "tools/call" and params.arguments is not UNSET:
+        if not params.meta.version:
+            headers = {"Content-Type": JSON, "Accept": _BOTH}
+            if message.method != "initialize":
+                headers.update(self._session_headers())
+            return headers
+        headers = {
+            "Content-Type": JSON,
+            "Accept": _BOTH,
+            "MCP-Protocol-Version": params.meta.version,
+            "Mcp-Method": message.method,
+        }
+        member = NAMES.get(message.method)
+        if member is not None:
+            headers["Mcp-Name"] = encode_value(str(getattr(params, member)))
+            if message.method == "tools/call" and params.arguments is not UNSET:
                 headers.update(self._tool_headers.of(params.name, params.arguments))
-        elif message.method != "initialize":
-            headers.update(self._session_headers())
         return headers
 
     def _session_headers(self) -> dict[str, str]:
@@ -336,8 +336,8 @@ class HttpTransport:
         """Close all requests and streams, and let a legacy server end the session."""
         first = not self._lost
         self._stop()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks))
+        if self._posts:
+            await asyncio.wait(list(self._posts.values()))
         if first and self._session:
             with suppress(InterlockError, TimeoutError):
                 async with asyncio.timeout(DELETE_TIMEOUT):
@@ -346,5 +346,5 @@ class HttpTransport:
 
     def _stop(self) -> None:
         self._lost = True
-        for task in self._tasks:
+        for task in self._posts.values():
             task.cancel()

@@ -57,7 +57,6 @@ class HttpPool:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=_NO_DEADLINE,  # each request has its own, in `Protocol`
                 auto_decompress=False,  # `Inflater` counts while it unpacks
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
                 read_bufsize=2**18,
             )
         return self._session
