@@ -70,7 +70,7 @@ class Callback:
     def __init__(self) -> None:
         self.port = 0
         self._answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
-        self._connections: set[asyncio.Task[None] | None] = set()
+        self._connections: dict[asyncio.Future[None], asyncio.StreamWriter] = {}
 
     @property
     def redirect_uri(self) -> str:
@@ -89,16 +89,15 @@ class Callback:
         return self._answer.result()
 
     async def _hang_up(self) -> None:
-        connections = [each for each in self._connections if each is not None]
-        for connection in connections:
-            connection.cancel()  # what was written is on its way
-        await asyncio.gather(*connections, return_exceptions=True)
+        for writer in self._connections.values():
+            writer.close()  # what was written is on its way; a task that reads ends with that
+        await asyncio.gather(*self._connections)
 
     # Browsers
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        self._connections.add(task)
+        ended = asyncio.get_running_loop().create_future()
+        self._connections[ended] = writer
         try:
             if len(self._connections) <= MAX_CONNECTIONS:
                 await self._converse(reader, writer)
@@ -108,7 +107,8 @@ class Callback:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-            self._connections.discard(task)
+            del self._connections[ended]
+            ended.set_result(None)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(REQUEST_PATIENCE):

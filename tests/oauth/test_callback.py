@@ -1,0 +1,196 @@
+"""The page on this machine where a login ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import webbrowser
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import pytest
+
+from interlock.errors import AuthError, ConfigError
+from interlock.oauth import callback as callback_module
+from interlock.oauth.callback import Callback, callback_server, open_browser
+
+
+async def visit(callback: Callback, path: str, method: str = "GET", **headers: str) -> Any:
+    url = f"http://127.0.0.1:{callback.port}{path}"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, url, headers=headers) as response,
+    ):
+        return response.status, await response.text(), response.headers
+
+
+async def send(callback: Callback, request: bytes) -> bytes:
+    """Send anything; give all that comes back until the connection ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", callback.port)
+    writer.write(request)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+def head(callback: Callback, line: str, host: str = "127.0.0.1:{port}") -> bytes:
+    return f"{line}\r\nHost: {host.format(port=callback.port)}\r\n\r\n".encode("latin-1")
+
+
+async def test_all_parameters_are_handed_over(nothing_is_left: list[Any]):
+    async with callback_server() as callback:
+        assert callback.redirect_uri == f"http://127.0.0.1:{callback.port}/callback"
+
+        status, text, headers = await visit(callback, "/callback?code=a%20b&state=s&iss=&é=%C3%A9")
+
+        assert status == 200
+        assert "You can close this page" in text
+        assert "a b" not in text
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert await callback.answer() == {"code": "a b", "state": "s", "iss": "", "é": "é"}
+
+
+async def test_the_answer_comes_to_who_waits_for_it(nothing_is_left: list[Any]):
+    async with callback_server() as callback:
+        answer = asyncio.create_task(callback.answer())
+        await visit(callback, "/callback?error=access_denied&state=s")
+
+        assert await answer == {"error": "access_denied", "state": "s"}
+
+
+async def test_only_the_first_answer_counts():
+    async with callback_server() as callback:
+        await visit(callback, "/callback?code=1&state=s")
+
+        status, *_ = await visit(callback, "/callback?code=2&state=s")
+
+        assert status == 410
+        assert (await callback.answer())["code"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("line", "host", "status"),
+    [
+        ("GET /favicon.ico HTTP/1.1", "127.0.0.1:{port}", 404),
+        ("GET /callback/x?state=s HTTP/1.1", "127.0.0.1:{port}", 404),
+        ("GET //callback?state=s HTTP/1.1", "127.0.0.1:{port}", 404),
+        ("GET http://127.0.0.1/callback?state=s HTTP/1.1", "127.0.0.1:{port}", 404),
+        ("POST /callback?state=s HTTP/1.1", "127.0.0.1:{port}", 405),
+        ("HEAD /callback?state=s HTTP/1.1", "127.0.0.1:{port}", 405),
+        ("GET /callback?state=s HTTP/1.1", "evil.example", 421),
+        ("GET /callback?state=s HTTP/1.1", "evil.example:{port}", 421),
+        ("GET /callback?state=s HTTP/1.1", "127.0.0.1", 421),
+        ("GET /callback?state=s HTTP/1.1", "127.0.0.1:{port}\r\nHost: evil.example", 421),
+        ("GET /callback HTTP/1.1", "127.0.0.1:{port}", 400),
+        ("GET /callback?code=c HTTP/1.1", "127.0.0.1:{port}", 400),
+        ("GET /callback?state=s&state=t HTTP/1.1", "127.0.0.1:{port}", 400),
+        ("GET /callback?state=s&code=%FF HTTP/1.1", "127.0.0.1:{port}", 400),
+        ("GET /callback?state=s" + "&a=b" * 200 + " HTTP/1.1", "127.0.0.1:{port}", 400),
+        ("nonsense", "127.0.0.1:{port}", 404),
+        ("", "127.0.0.1:{port}", 404),
+    ],
+    ids=str,
+)
+async def test_what_is_no_answer_is_refused_and_ends_nothing(
+    nothing_is_left: list[Any], line: str, host: str, status: int
+):
+    async with callback_server() as callback:
+        reply = await send(callback, head(callback, line, host))
+
+        assert reply.startswith(f"HTTP/1.1 {status} ".encode())
+        assert (await visit(callback, "/callback?state=good"))[0] == 200
+        assert await callback.answer() == {"state": "good"}
+
+
+async def test_a_request_that_never_ends_is_cut_off(nothing_is_left: list[Any]):
+    async with callback_server() as callback:
+        assert await send(callback, b"GET /callback?state=" + b"a" * 100_000) == b""
+        assert (await visit(callback, "/callback?state=s"))[0] == 200
+
+
+async def test_a_slow_browser_is_not_waited_for(
+    nothing_is_left: list[Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(callback_module, "REQUEST_PATIENCE", 0.05)
+    async with callback_server() as callback:
+        assert await send(callback, b"GET /callback?state=s HTTP/1.1\r\n") == b""
+
+
+async def test_connections_that_say_nothing_do_not_hold_up_the_end(nothing_is_left: list[Any]):
+    async with callback_server() as callback:
+        idle = [await asyncio.open_connection("127.0.0.1", callback.port) for _ in range(3)]
+        await visit(callback, "/callback?state=s")
+    for reader, writer in idle:
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_only_so_many_connections_are_taken_at_once(nothing_is_left: list[Any]):
+    async with callback_server() as callback:
+        many = [
+            await asyncio.open_connection("127.0.0.1", callback.port)
+            for _ in range(callback_module.MAX_CONNECTIONS)
+        ]
+        assert await send(callback, b"") == b""
+        for _, writer in many:
+            writer.close()
+            await writer.wait_closed()
+
+
+async def test_nobody_is_waited_for_longer_than_five_minutes(
+    nothing_is_left: list[Any], monkeypatch: pytest.MonkeyPatch
+):
+    assert callback_module.PATIENCE == 300.0
+    monkeypatch.setattr(callback_module, "PATIENCE", 0.05)
+    async with callback_server() as callback:
+        with pytest.raises(AuthError, match="nobody logged in within 0 minutes"):
+            await callback.answer()
+
+
+async def test_a_port_of_ones_choice_is_taken_or_named():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} of 127.0.0.1 cannot be had: .*in use"):
+            async with callback_server(port):
+                raise AssertionError("never")
+
+    async with callback_server(port) as callback:
+        assert callback.port == port
+
+
+async def test_it_listens_on_this_machine_only():
+    async with callback_server() as callback:
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.2", callback.port), timeout=1.0)
+
+
+# Browsers
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    urls: list[Any] = []
+    monkeypatch.setattr(webbrowser, "open", lambda *given: urls.append(given) or True)
+    return urls
+
+
+async def test_a_browser_is_given_the_address_as_one_argument(opened: list[Any]):
+    assert await open_browser("https://as.example/authorize?a=b&c=$(d)")
+
+    assert opened == [("https://as.example/authorize?a=b&c=$(d)",)]
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "file:///etc/passwd", "--help", "http://as.example/", "x.html"]
+)
+async def test_a_browser_is_given_nothing_else(opened: list[Any], url: str):
+    with pytest.raises(AuthError, match="the address of the login is"):
+        await open_browser(url)
+
+    assert opened == []
