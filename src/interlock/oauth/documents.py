@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from urllib.parse import unquote_plus
 
 from msgspec import Struct
 
@@ -146,7 +147,8 @@ def reason(error: str, description: str | None, secrets: Collection[str]) -> str
     """
     code = error if error in _CODES else "an error without a known code"
     words = " ".join((description or "").split())
-    hidden = any(secret and secret in words for secret in secrets)
+    plain = unquote_plus(words)
+    hidden = any(secret and (secret in words or secret in plain) for secret in secrets)
     if not words or hidden or not words.isprintable():
         return code
     return f"{code} ({words[:MAX_DESCRIPTION]})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.holder import TokenHolder, unbroken
 from interlock.oauth.identity import ClientIdentity, identify, identity_of, retire
 from interlock.oauth.scopes import scopes_to_ask
-from interlock.oauth.storage import TokenStore
+from interlock.oauth.storage import Tokens, TokenStore
 
 REFRESH_PATIENCE = 60.0  # seconds in which a refresh is not tried again that has not helped
 
@@ -81,7 +81,7 @@ class OAuth(TokenHolder):
         self._client = client
         self._client_metadata_url = client_metadata_url
         self._client_name = client_name
-        self._refreshed = "", 0.0  # the token that a refresh gave last, and when
+        self._refreshed: Tokens | None = None  # what a refresh gave last
 
     async def login(self, challenge: str = "") -> None:
         """Let a person log in now, whatever tokens there are.
@@ -111,9 +111,8 @@ class OAuth(TokenHolder):
         issuer, asked = self._asked
         # With the scopes of another process, nobody knows before it was tried.
         enough = issuer != found.issuer or set(challenge.scopes) <= set(asked)
-        token, at = self._refreshed
-        useless = token == error.token_used and monotonic() - at < REFRESH_PATIENCE
-        if enough and not useless and await self._refresh(found, error.token_used):
+        worth_it = enough and not self._is_useless(error.token_used)
+        if worth_it and await self._refresh(found, error.token_used):
             return
         before = asked if issuer == found.issuer else ()
         await self._login(found, scopes_to_ask(challenge, found, before, self._scopes))
@@ -150,13 +149,20 @@ class OAuth(TokenHolder):
             if refusal is None:
                 if self._asked[0] != found.issuer:
                     self._asked = found.issuer, split_scopes(tokens.scope)
-                self._refreshed = self.token, monotonic()
+                self._refreshed = self._tokens
                 return True
             if refusal.code == "invalid_grant":
                 await self._keep(replace(tokens, refresh_token=""))
             elif refusal.code == "invalid_client":
                 await retire(found.issuer, self._server_url, self._store)
             return False
+
+    def _is_useless(self, refused: str) -> bool:
+        """Whether a refresh has just given the token that was refused: no other will be better."""
+        last = self._refreshed
+        if last is None or last.access_token != refused:
+            return False
+        return time() - last.received_at < REFRESH_PATIENCE
 
     # With a person
 

@@ -62,7 +62,8 @@ async def request_tokens(
     reply = await fetcher.post(endpoint, form=form, headers=headers)
     error = error_of(reply)  # some refuse with 200
     if error is not None or reply.status != 200:
-        secrets = (*client.secrets, *(form[name] for name in _SECRET if name in form))
+        proof = headers.get("Authorization", "").removeprefix("Basic ")
+        secrets = (proof, *client.secrets, *(form[name] for name in _SECRET if name in form))
         text = f"{issuer} gave no token: {refusal(reply, secrets)}"
         if error is None or reply.status not in (200, 400, 401, 403):
             raise AuthError(text, reply.status)

@@ -1,0 +1,194 @@
+"""No token, code, verifier, state or secret is in an error, a log record or a repr."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote_plus, unquote_plus
+
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+
+from interlock.errors import InterlockError
+from interlock.oauth import ClientCredentials, ClientIdentity
+
+from ..servers.authorization_server import Handler
+from .conftest import World
+
+MEMBERS = {
+    "access_token",
+    "client_secret",
+    "code",
+    "code_verifier",
+    "refresh_token",
+    "state",
+}
+SECRET = "s3cr3t of the operator"
+
+
+def secrets(world: World) -> Iterator[str]:
+    """Everything that must be in no text, also as it is written in forms and headers."""
+    plain = {SECRET, *world.authorization.codes, *world.authorization.access_tokens}
+    plain |= set(world.authorization.refresh_tokens) | set(world.authorization.clients.values())
+    for seen in world.authorization.requests:
+        plain |= {str(value) for name, value in seen.sent.items() if name in MEMBERS}
+        authorization = seen.headers.get("authorization", "")
+        plain.add(authorization.partition(" ")[2])
+    for each in plain - {""}:
+        yield each
+        yield quote_plus(each)
+        yield b64encode(each.encode()).decode()
+
+
+def told(error: BaseException) -> str:
+    """Give all that a program would print of an error."""
+    return "\n".join([str(error), repr(error), *traceback.format_exception(error)])
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> str:
+    """Give what we have logged; the servers of the test log on their own account."""
+    ours = [record for record in caplog.records if record.name.startswith("interlock")]
+    return "\n".join(f"{record.getMessage()} {record.exc_text}" for record in ours)
+
+
+def echo(status: int = 400, error: str = "invalid_grant") -> Handler:
+    """Repeat all that was sent, in all places that an answer has."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        sent = dict(await request.post())
+        words = " ".join([*map(str, sent.values()), *request.headers.values()])
+        whole = {"error": error, "error_description": words, "error_uri": words, **sent}
+        return web.json_response(whole, status=status, headers={"X-Echo": words.strip()})
+
+    return reply
+
+
+def echo_in_types() -> Handler:
+    """Give tokens of wrong types, with what was sent in them."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        sent = [str(value) for value in (await request.post()).values()]
+        return web.json_response({"access_token": sent, "token_type": sent, "scope": sent})
+
+    return reply
+
+
+def echo_as_page() -> Handler:
+    async def reply(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=f"<p>{await request.text()}", content_type="text/html")
+
+    return reply
+
+
+def redirect() -> Handler:
+    async def reply(request: web.Request) -> web.StreamResponse:
+        query = (await request.text())[:4000]
+        return web.Response(status=302, headers={"Location": f"https://evil.example/?{query}"})
+
+    return reply
+
+
+REPLIES = {
+    "error": echo(),
+    "error that is none of the known": echo(error=SECRET),
+    "401": echo(401, "invalid_client"),
+    "500": echo(500, "server_error"),
+    "200": echo(200),
+    "types": echo_in_types(),
+    "page": echo_as_page(),
+    "redirect": redirect(),
+}
+
+
+@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+@pytest.mark.parametrize("path", ["/token", "/register"])
+@pytest.mark.parametrize("kind", ["person", "renewal", "client"])
+async def test_an_authorization_server_that_repeats_everything_is_not_repeated(
+    world: World, caplog: pytest.LogCaptureFixture, kind: str, path: str, reply: Handler
+):
+    caplog.set_level(logging.DEBUG)
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_basic"]
+    auth: Any = world.oauth()
+    if kind == "client":
+        world.authorization.clients["me"] = SECRET
+        client = ClientIdentity(id="me", secret=SECRET)
+        auth = ClientCredentials(world.server.url, client=client, store=world.store)
+    elif kind == "renewal":
+        await world.call(auth)
+        world.authorization.access_tokens.clear()
+    world.authorization.replies[path] = reply
+    texts = []
+
+    try:
+        await world.call(auth)
+    except InterlockError as error:
+        texts = [told(error)]
+
+    tokens = await world.store.load_tokens(world.server.url)
+    registration = await world.store.load_registration(world.server.url, world.authorization.issuer)
+    texts += [repr(each) for each in (auth, tokens, registration, world.browser.shown)]
+    texts += [logged(caplog), repr(vars(auth))]
+    said = unquote_plus("\n".join(texts)) + "\n".join(texts)
+    for secret in secrets(world):
+        assert secret not in said
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        {"error": "access_denied", "error_description": "{state} {code}"},
+        {"error": "{code}", "error_description": "{state}"},
+        {"iss": "https://evil.example/{code}"},
+        {"state": "another {state}"},
+        {"code": None},
+    ],
+    ids=str,
+)
+async def test_what_a_browser_brings_is_not_repeated(
+    world: World, caplog: pytest.LogCaptureFixture, callback: dict[str, str | None]
+):
+    caplog.set_level(logging.DEBUG)
+
+    async def ask(request: Any) -> dict[str, str]:
+        brought = await world.browser(request)
+        for name, value in callback.items():
+            if value is None:
+                del brought[name]
+            else:
+                brought[name] = value.format(**{"code": "", **brought})
+        return brought
+
+    auth = world.oauth(ask=ask)
+    with pytest.raises(InterlockError) as raised:
+        await world.call(auth)
+
+    said = told(raised.value) + logged(caplog) + repr(auth)
+    for secret in secrets(world):
+        assert secret not in said
+
+
+def test_an_identity_shows_its_name_only():
+    identity = ClientIdentity(id="me", secret=SECRET, issuer="https://as.example")
+
+    assert repr(identity) == "ClientIdentity(id='me', issuer='https://as.example')"
+
+
+async def test_errors_of_renewals_in_the_background_are_logged_without_secrets(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.DEBUG)
+    await world.call(world.oauth())
+    world.authorization.replies["/token"] = echo(503, "temporarily_unavailable")
+    tokens = await world.store.load_tokens(world.server.url)
+    assert tokens is not None
+    await world.store.save_tokens(world.server.url, replace(tokens, expires_at=1.0))
+
+    assert await world.oauth(ask=None).fresh() == ""
+
+    assert "temporarily_unavailable" in logged(caplog)
+    for secret in secrets(world):
+        assert secret not in logged(caplog)
