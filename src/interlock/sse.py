@@ -75,34 +75,38 @@ class SseParser:
         if b"\r" in chunk:
             self._after_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines: list[bytes] = chunk.split(b"\n")
-        rest = lines.pop()
+        if (self._line or self._at_start) and b"\n" in chunk:
+            chunk = self._from_its_start(chunk)
         events: list[ServerSentEvent] = []
-        if lines:
-            self._finish_first(lines)
-            for line in lines:
-                if line[:5] == b"data:":
-                    self._add_data(line[6:] if line[5:6] == b" " else line[5:])
-                elif line:
-                    self._take_field(line)
-                else:
-                    self._end_event(events)
-        if rest:
-            self._line += rest
-            size = len(self._line) + (0 if self._data is None else len(self._data))
-            if size > self._max_bytes + _OVERHEAD:
-                raise self._too_large(size)
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            if start == end:
+                self._end_event(events)
+            elif chunk.startswith(b"data: ", start):
+                self._add_data(chunk[start + 6 : end])
+            else:
+                self._take_field(chunk[start:end])
+            start = end + 1
+        if start < len(chunk):
+            self._begin_line(chunk[start:])
         return events
 
-    def _finish_first(self, lines: list[bytes]) -> None:
-        """Put what had come of the first line in front of it."""
+    def _from_its_start(self, chunk: bytes) -> bytes:
+        """Put before a chunk what had come of its first line, and take the mark off a stream."""
         if self._line:
-            self._line += lines[0]
-            lines[0] = bytes(self._line)
+            chunk = b"".join((self._line, chunk))
             self._line = bytearray()
         if self._at_start:
-            lines[0] = lines[0].removeprefix(_BOM)
+            chunk = chunk.removeprefix(_BOM)
             self._at_start = False
+        return chunk
+
+    def _begin_line(self, rest: bytes) -> None:
+        """Keep what has no end yet, if there is room for it."""
+        self._line += rest
+        size = len(self._line) + (0 if self._data is None else len(self._data))
+        if size > self._max_bytes + _OVERHEAD:
+            raise self._too_large(size)
 
     def _add_data(self, value: bytes) -> None:
         if self._data is None:
@@ -131,8 +135,8 @@ class SseParser:
         elif field == b"retry":
             if value.isdigit():  # of bytes: 0 to 9 only
                 self.retry = min(float(value) / 1000, MAX_RETRY)
-        elif field == b"data":
-            self._add_data(value)  # the line has no colon
+        elif field == b"data":  # with no space, or nothing at all, after it
+            self._add_data(value)
 
     def _end_event(self, events: list[ServerSentEvent]) -> None:
         if self._id is not None:
