@@ -106,6 +106,15 @@ def test_what_was_flushed_comes_at_once():
         assert b"".join(inflater.feed(chunk)) == event
 
 
+def test_the_last_bytes_come_even_if_zlib_has_held_them_back():
+    for size in range(PIECE, PIECE + 50):
+        assert len(unpacked("deflate", PACKERS["raw deflate"](bytes(size)))) == size
+
+
+def test_the_shortest_body_of_deflate_has_two_bytes():
+    assert unpacked("deflate", b"\x03\x00") == b""
+
+
 # Bad bodies
 
 
@@ -168,13 +177,13 @@ def test_garbage_raises_nothing_but_our_errors(garbage: bytes, encoding: str, go
 
 
 @pytest.mark.parametrize("packed", list(PACKERS))
-@pytest.mark.parametrize("size", [0, 100])
-def test_a_body_of_the_limit_passes_and_one_byte_more_does_not(packed: str, size: int):
-    encoding, body = packed.removeprefix("raw "), PACKERS[packed](TEXT)
+@pytest.mark.parametrize(("size", "length"), [(0, len(TEXT)), (1, 500), (100, PIECE), (0, 0)])
+def test_a_body_of_the_limit_passes_and_one_byte_more_does_not(packed: str, size: int, length: int):
+    encoding, text = packed.removeprefix("raw "), TEXT[:length]
 
-    assert unpacked(encoding, body, size, limit=len(TEXT)) == TEXT
+    assert unpacked(encoding, PACKERS[packed](text), size, limit=length) == text
     with pytest.raises(MessageTooLarge):
-        unpacked(encoding, body, size, limit=len(TEXT) - 1)
+        unpacked(encoding, PACKERS[packed](text + b"x"), size, limit=length)
 
 
 def test_the_limit_is_in_the_message():
