@@ -446,9 +446,9 @@ class Client:
             The tools in the server's order. Malformed and duplicate ones are left out, one
             by one, and named in `Listing.skipped`.
         """
-        tools = await self._list(listing.TOOLS)
-        if self._http is not None and revisions.is_modern(self.revision):
-            self._http.check_tools(tools)
+        http = self._http
+        check = http.check_tools if http and revisions.is_modern(self.revision) else None
+        tools = await self._list(listing.TOOLS, check)
         self._output_schemas = {
             tool.name: tool.output_schema for tool in tools if tool.output_schema is not None
         }
@@ -779,7 +779,9 @@ class Client:
         endless = f"{method} still asks for input after {MAX_ROUNDS} rounds"
         raise self._named(RemoteProtocolError(endless))
 
-    async def _list(self, kind: Kind[_T]) -> Listing[_T]:
+    async def _list(
+        self, kind: Kind[_T], check: Callable[[Listing[_T]], None] | None = None
+    ) -> Listing[_T]:
         kept = self._cache.get(kind.method)
         if isinstance(kept, Listing):
             return kept
@@ -798,6 +800,8 @@ class Client:
                 raise
             late = RequestTimeout(f"no end of {kind.method} within {LIST_TIMEOUT:g} s")
             raise self._named(late) from None
+        if check is not None:
+            check(items)
         for reason in filter(None, (*items.skipped, items.truncated)):
             _log.warning("%s: %s", self.server_info.name or "server", reason)
         self._cache.keep(items, items.ttl, kind.method, asked=asked)
