@@ -114,6 +114,7 @@ async def test_a_server_in_trouble_is_not_taken_for_one_without_metadata(world: 
         ("https://MCP.example:443/a", "https://mcp.example/a/b"),
         ("https://mcp.example/a/", "https://mcp.example/a"),
         ("https://mcp.example/a", "https://mcp.example/a?tenant=1"),
+        ("https://mcp.example/a?tenant=1", "https://mcp.example/a?tenant=1"),
     ],
 )
 def test_a_resource_covers_the_server_that_it_is_or_is_above(resource: str, server: str):

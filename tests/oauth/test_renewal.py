@@ -352,6 +352,42 @@ async def test_a_mute_authorization_server_is_given_up(
         await world.call(world.oauth())
 
 
+async def test_requests_at_once_look_into_the_store_once(world: World):
+    class Counting(MemoryTokenStore):
+        reads = 0
+
+        async def _read(self, key: str) -> bytes | None:
+            self.reads += 1
+            return await super()._read(key)
+
+    world.store = store = Counting()
+    await world.call(world.oauth())
+    auth = world.oauth()
+    store.reads = 0
+
+    tokens = await asyncio.gather(*(auth.fresh() for _ in range(50)))
+
+    assert len(set(tokens)) == 1
+    assert store.reads == 1
+
+
+async def test_a_failure_that_nobody_waits_for_is_not_reported(
+    world: World, nothing_is_left: list[Any]
+):
+    auth = world.oauth()
+    before = await world.call(auth)
+    world.authorization.holding.clear()
+    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", before)))
+    await world.authorization.held.wait()
+    world.authorization.clients.clear()
+
+    renewal.cancel()
+    await asyncio.wait({renewal})
+    world.authorization.holding.set()
+    with pytest.raises(AuthError):
+        await auth.login()
+
+
 # Stores
 
 

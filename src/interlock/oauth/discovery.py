@@ -26,6 +26,7 @@ from interlock.wording import echo
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
+_JSON = {"Accept": "application/json"}
 _ORIGIN = re.compile(r"[a-z]+://[^/?#@]+")
 _ISSUER = re.compile(
     r"[a-z]+://(?:[A-Za-z0-9._~-]+|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?(?:/[^\s?#\\]*)?"
@@ -94,7 +95,7 @@ async def resource_metadata(
         InterlockError: As in `discover`.
     """
     if advertised:
-        reply = await fetcher.get(advertised)
+        reply = await fetcher.get(advertised, _JSON)
         if reply.status != 200:
             raise AuthError(
                 f"{origin(server_url)} refers to {shown(advertised)}, which answers {reply.status}"
@@ -102,7 +103,7 @@ async def resource_metadata(
         return _about(reply, server_url)
     for url in _resource_urls(server_url):
         try:
-            reply = await fetcher.get(url)
+            reply = await fetcher.get(url, _JSON)
         except RedirectRefused:
             continue  # to a page for people: sites without such metadata do that with any address
         if _found(reply):
@@ -122,6 +123,8 @@ def _about(reply: Reply, server_url: str) -> ResourceMetadata:
 
 def covers(resource: str, server_url: str) -> bool:
     """Whether a resource is the server or a folder above it, with the same origin."""
+    if resource == server_url:
+        return True
     try:
         ours, theirs = urlsplit(server_url), urlsplit(resource)
         if _place(ours) != _place(theirs) or theirs.query or theirs.fragment:
@@ -154,7 +157,7 @@ async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
         )
     tried = []
     for url in _server_urls(issuer):
-        reply = await fetcher.get(url)
+        reply = await fetcher.get(url, _JSON)
         if _found(reply):
             return _checked(reply, issuer)
         tried.append(f"{shown(url)}: {reply.status if reply.status != 200 else 'no JSON'}")
@@ -164,7 +167,7 @@ async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
 async def _server_without_metadata(fetcher: Fetcher, server_url: str) -> ServerMetadata:
     """Take a server of 2025-03-26 for its own authorization server."""
     home = origin(server_url)
-    reply = await fetcher.get(home + _SERVER)
+    reply = await fetcher.get(home + _SERVER, _JSON)
     if _found(reply):
         return _checked(reply, home)
     return ServerMetadata(

@@ -19,13 +19,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
-from interlock.errors import (
-    AuthError,
-    InterlockError,
-    StoreCorrupt,
-    StoreError,
-    StoreTooNew,
-)
+from interlock.errors import AuthError, InterlockError, StoreCorrupt, StoreError, StoreTooNew
 from interlock.oauth.attempts import Attempts
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
 from interlock.oauth.discovery import Discovery, discover
@@ -79,7 +73,7 @@ class TokenHolder(ABC):
             StoreError: Tokens cannot be read.
         """
         if not self._loaded:
-            await self._load()
+            await self._share(self._load)
         if not self.token and self._tokens is not None:
             try:
                 await self._share(self._renew_expired)
@@ -99,8 +93,6 @@ class TokenHolder(ABC):
             InsufficientScope: More scopes are needed than anybody gives.
             InterlockError: It cannot be had for another reason, in one line.
         """
-        if not self._loaded:
-            await self._load()
         while not self.token or self.token == error.token_used:
             if await self._share(partial(self._renew, error)):
                 return
@@ -213,9 +205,12 @@ class TokenHolder(ABC):
 
 async def unbroken(work: Coroutine[Any, Any, T]) -> T:
     """Do work to its end, also when the task that asks for it is cancelled meanwhile."""
-    task = asyncio.ensure_future(work)
+    task = asyncio.create_task(work)
     try:
-        return await asyncio.shield(task)
+        await asyncio.wait({task})
     except asyncio.CancelledError:
         await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # nobody is there any more to be told
         raise
+    return task.result()
