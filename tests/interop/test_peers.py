@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,9 +69,15 @@ LEGACY = {
 
 def run(python: str, peer: str, era: str, target: list[str]) -> dict[str, Any]:
     """Let a peer use the server; give what it saw."""
-    script = str(PEERS / f"{peer}_client.py")
+    script = PEERS / f"{peer}_client.py"
+    return run_script([python, "-W", "ignore", str(script), era, *target])
+
+
+def run_script(command: list[str], **environment: str) -> dict[str, Any]:
+    """Run a script; give the JSON that it prints."""
     ran = subprocess.run(
-        [python, "-W", "ignore", script, era, *target],
+        command,
+        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -116,3 +123,28 @@ def test_our_own_client_sees_everything(
 @pytest.mark.parametrize("target", ["sse"], indirect=True)
 def test_our_own_client_sees_everything_over_the_first_http_transport(target: list[str]) -> None:
     assert run(sys.executable, "interlock", "auto", target) == LEGACY
+
+
+# It tells the progress of `tidy` instead, and gives the older error code as the newer one.
+TYPESCRIPT = {
+    "steps": [[1, 3, "sorted shopping"], [2, 3, "sorted travel"], [3, 3, "sorted welcome"]],
+    "no_resource": -32602,
+    "no_note": -32602,
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "era"),
+    [
+        *((over, era) for over in ("stdio", "http") for era in ("auto", "legacy")),
+        ("sse", "legacy"),
+    ],
+    indirect=["target"],
+)
+def test_the_typescript_client_sees_everything(
+    target: list[str], era: str, node: str, installed: Callable[[str], str]
+) -> None:
+    command = [node, str(PEERS / "typescript_client.cjs"), era, *target]
+    seen = run_script(command, NODE_PATH=installed("build/interop/node_modules"))
+
+    assert seen == {**(MODERN if era == "auto" else LEGACY), **TYPESCRIPT}
