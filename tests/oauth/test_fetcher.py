@@ -314,6 +314,23 @@ async def test_all_addresses_of_a_name_must_be_public(found: str):
     assert "SECRET" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1", "it is on this machine, where the server that refers to it is not"),
+        ("10.0.0.1", "it is in a private network, where the server that refers to it is not"),
+        ("169.254.169.254", "no server has an address like that"),
+    ],
+)
+async def test_an_error_says_why_an_address_is_not_asked(address: str, reason: str):
+    names = Names(as_example=address)
+
+    with pytest.raises(AuthError) as raised:
+        await Fetcher(resolve=names).get("https://as.example/x")
+
+    assert str(raised.value) == f"https://as.example/x is refused: {reason}"
+
+
 NEARNESS = [
     ("http://127.0.0.1:8000/mcp", "127.0.0.1", True),
     ("http://[::1]:8000/mcp", "127.0.0.1", True),

@@ -668,6 +668,13 @@ async def test_a_keyring_that_is_locked_is_an_error_and_the_login_lasts(safe: Sa
     assert await store.load_tokens(SERVER) == TOKENS
     assert listed(folder) == []
 
+    safe.broken = None
+    newer = msgspec.structs.replace(TOKENS, access_token="newer")
+    for each in (store, UserTokenStore(folder)):
+        await each.save_tokens(SERVER, newer)
+        assert await store.load_tokens(SERVER) == newer
+        newer = msgspec.structs.replace(TOKENS, access_token="newest")
+
 
 async def test_what_a_keyring_says_is_not_repeated_if_it_may_be_the_secret(
     safe: Safe, folder: Path
