@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from typing import Any
@@ -11,11 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from interlock.client import Client
-from interlock.errors import ConnectionClosed, InterlockError
-from interlock.protocol import Answer, Event, Failure, Protocol, Request
-
-from .scripted_server import LEGACY, MODERN, ScriptedServer, text
+from interlock.errors import ConnectionClosed, RequestTimeout, StreamEnded
+from interlock.protocol import Answer, Event, Failure, Overrun, Protocol, Request
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -100,10 +96,20 @@ class OneConnection(RuleBasedStateMachine):
         if self.protocol.cancel(id):
             self.ended[id] += 1
 
+    @rule(id=ids)
+    def lose_its_answer(self, id: int) -> None:
+        """The transport knows that nothing answers it any more, as when an HTTP body is cut."""
+        was_open = id in self.asked and not self.ended[id]
+        failure = self.protocol.fail(id, StreamEnded("the answer was cut off"))
+        assert (failure is not None) == was_open
+        self.take([failure] if failure is not None else [])
+
     @rule(seconds=st.floats(0, 5))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self.take(list(self.protocol.expire(now=self.now)))
+        late = self.protocol.expire(now=self.now)
+        assert all(isinstance(each.error, RequestTimeout) for each in late)
+        self.take(list(late))
         deadline = self.protocol.deadline()
         assert deadline is None or deadline > self.now
 
@@ -136,6 +142,25 @@ class OneConnection(RuleBasedStateMachine):
         for wrong in (str(id), float(id), None):
             self.receive(encode({"jsonrpc": "2.0", "id": wrong, "result": result}))
         assert not was_open or not self.ended[id]
+
+    @rule(id=ids, other=ids, in_a_batch=st.booleans())
+    def answer_where_another_is_answered(self, id: int, other: int, in_a_batch: bool) -> None:
+        """R-09: what comes as the answer to one request ends no other."""
+        open_ones = [each for each in (id, other) if each in self.asked and not self.ended[each]]
+        answer: Any = {"jsonrpc": "2.0", "id": id, "result": {}}
+        if in_a_batch and self.protocol.batches:
+            answer = [1, {"id": str(id)}, {"id": id, "result": {}}, answer, answer]
+        self.take(self.protocol.receive(encode(answer), now=self.now, request=other))
+        assert all(self.ended[each] == (each == id == other) for each in open_ones)
+
+    @rule(id=ids, broken=st.sampled_from(BROKEN))
+    def say_garbage_where_one_is_answered(self, id: int, broken: bytes) -> None:
+        was_open = id in self.asked and not self.ended[id]
+        broken = broken % 0 if b"%d" in broken else broken  # whose it is counts, not its id
+        events = self.protocol.receive(broken, now=self.now, request=id)
+        self.take(events)
+        overrun = any(isinstance(event, Overrun) for event in events)
+        assert not was_open or overrun or self.ended[id] == 1
 
     @rule(id=ids, error=JSON)
     def fail(self, id: int, error: Any) -> None:
@@ -218,92 +243,5 @@ class OneConnection(RuleBasedStateMachine):
             assert (self.protocol.pending, self.protocol.deadline()) == (0, None)
 
 
-class OneClient(RuleBasedStateMachine):
-    """A client whose server answers in any order, twice, not at all, or goes away."""
-
-    calls = Bundle("calls")
-
-    @initialize(revision=st.sampled_from([LEGACY, MODERN]))
-    def open(self, revision: str) -> None:
-        self.runner = asyncio.Runner()
-        self.unheard: list[Any] = []
-        self.tasks: list[asyncio.Task[Any]] = []
-        self.runner.run(self.connect(revision))
-
-    async def connect(self, revision: str) -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: self.unheard.append(context))
-        self.server = ScriptedServer(revision, {"tools/call": lambda _: None})
-        self.client = Client(self.server.connect, revision=revision)
-        await self.client.open()
-
-    def run(self, turns: int = 10) -> None:
-        async def turn() -> None:
-            for _ in range(turns):
-                await asyncio.sleep(0)
-
-        self.runner.run(turn())
-
-    def ids(self) -> list[int]:
-        return [each["id"] for each in self.server.received if each.get("method") == "tools/call"]
-
-    def say(self, message: Any) -> None:
-        async def say() -> None:
-            self.server.send(message)
-
-        self.runner.run(say())
-
-    @rule(target=calls, turns=st.integers(0, 3))
-    def call(self, turns: int) -> int:
-        async def start() -> None:
-            self.tasks.append(asyncio.create_task(self.client.call_tool("x", {})))
-
-        self.runner.run(start())
-        self.run(turns)
-        return len(self.tasks) - 1
-
-    @rule(call=calls, turns=st.integers(0, 3))
-    def cancel(self, call: int, turns: int) -> None:
-        self.tasks[call].cancel()
-        self.run(turns)
-
-    @rule(data=st.data(), turns=st.integers(0, 3))
-    def answer(self, data: st.DataObject, turns: int) -> None:
-        result = {"resultType": "complete", **text("well")}
-        id = data.draw(st.sampled_from(self.ids() or [99]))
-        self.say({"jsonrpc": "2.0", "id": id, "result": result})
-        self.run(turns)
-
-    @rule(data=st.data(), message=MESSAGES)
-    def say_anything(self, data: st.DataObject, message: Any) -> None:
-        self.say(message)
-        self.say(data.draw(st.sampled_from(BROKEN[:5])))
-
-    @rule(how=st.sampled_from(["closed here", "closed there"]), chance=st.integers(0, 4))
-    def end(self, how: str, chance: int) -> None:
-        if chance == 0:
-            self.runner.run(self.client.close() if how == "closed here" else self.server.end())
-
-    @rule()
-    def breathe(self) -> None:
-        self.run()
-
-    def teardown(self) -> None:
-        if not hasattr(self, "runner"):
-            return
-        try:
-            self.runner.run(self.client.close())
-            self.run()
-            for task in self.tasks:
-                assert task.done()
-                if not task.cancelled() and task.exception() is not None:
-                    assert isinstance(task.exception(), InterlockError)
-            assert not self.unheard
-        finally:
-            self.runner.close()
-
-
 TestOneConnection = OneConnection.TestCase
 TestOneConnection.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestOneClient = OneClient.TestCase
-TestOneClient.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)

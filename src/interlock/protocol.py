@@ -285,11 +285,15 @@ class Protocol:
         if self.closed is not None:
             return []
         if frame[:1] == b"[" and self.batches and batch is None:
-            return self._receive_batch(frame, now)
+            return self._receive_batch(frame, now, request)
         try:
             message = envelope.decode(frame)
         except ParseError as error:
-            answered = envelope.id_of(frame) if request is None else request
+            answered = request
+            if request is None or batch is not None:  # a batch has more than the answer in it
+                answered = envelope.id_of(frame)
+                if request is not None and not _is_same(answered, request):
+                    answered = None
             return self._receive_garbage(answered, error, now, batch)
         if message.method is UNSET:
             if request is not None and not _is_same(message.id, request):
@@ -319,15 +323,15 @@ class Protocol:
             return []
         return [Request(id, method, params)]
 
-    def _receive_batch(self, frame: bytes, now: float) -> list[Event]:
+    def _receive_batch(self, frame: bytes, now: float, request: RequestId | None) -> list[Event]:
         try:
             messages = envelope.split_batch(frame)
         except ParseError as error:
-            return self._receive_garbage(None, error, now)
+            return self._receive_garbage(request, error, now)
         batch = _Batch()
         events: list[Event] = []
         for message in messages:
-            events += self.receive(message, now=now, batch=batch)
+            events += self.receive(message, now=now, request=request, batch=batch)
         self._add_to_batch(batch, None)
         return events
 

@@ -1,0 +1,790 @@
+"""R-01 for a client, wherever it waits and in whatever order things come.
+
+First each method by itself: it is run again and again, and something happens to it where it
+waits first, then where it waits next, and so on until it has no further place to wait at. Then
+many calls at once, in any order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from interlock.client import Client
+from interlock.errors import (
+    ConnectionClosed,
+    InterlockError,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+from interlock.types import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    PromptReference,
+    TextContent,
+)
+
+from ..scripted_server import LEGACY, MODERN, SUBSCRIPTION_KEY, text, tool
+from .wire import Clock, Json, Wire
+
+CLOCKS = ["interlock.connection", "interlock.client.asks", "interlock.client.cache"]
+QUESTIONS = {
+    "elicitation/create": {"message": "who?", "requestedSchema": {"type": "object"}},
+    "sampling/createMessage": {"messages": [], "maxTokens": 5},
+}
+
+
+class Peer:
+    """What the scripted server knows; its `answer` is the script of a `Wire`."""
+
+    def __init__(self, revision: str) -> None:
+        self.revision = revision
+        self.wires: list[Wire] = []
+        self.ends_itself_over: set[str] = set()
+
+    def connect(self) -> Wire:
+        self.wires.append(Wire(self.answer))
+        return self.wires[-1]
+
+    def answer(self, message: Json) -> Iterator[Json]:
+        method, params = message["method"], message.get("params", {})
+        if method in self.ends_itself_over:
+            self.wires[-1].abort(ConnectionClosed("I never heard of that"))
+        elif "id" in message:
+            yield from self._answer(message["id"], method, params)
+
+    def _answer(self, id: int, method: str, params: Json) -> Iterator[Json]:
+        if method == "subscriptions/listen":
+            told = {"_meta": {SUBSCRIPTION_KEY: id}, "notifications": params["notifications"]}
+            yield notification("notifications/subscriptions/acknowledged", **told)
+            return
+        if method == "tools/call" and "progressToken" in params.get("_meta", {}):
+            for done in (1, 2):
+                yield notification("notifications/progress", progressToken=id, progress=done)
+        if method == "tools/call" and params["name"] == "asks" and self.revision != MODERN:
+            for number, (asked, details) in enumerate(QUESTIONS.items()):
+                yield {"jsonrpc": "2.0", "id": f"q{number}", "method": asked, "params": details}
+            for _ in range(5):  # time to answer them
+                yield notification("notifications/message", level="info", data="I wait")
+        result = self._result(method, params)
+        if result is None:
+            error = {"code": -32601, "message": f"no {method}"}
+            yield {"jsonrpc": "2.0", "id": id, "error": error}
+        else:
+            if self.revision == MODERN:
+                result = {"resultType": "complete", **result}
+            yield {"jsonrpc": "2.0", "id": id, "result": result}
+
+    def _result(self, method: str, params: Json) -> Json | None:
+        if method == "initialize" and self.revision != MODERN:
+            return {"protocolVersion": self.revision, "capabilities": {"tools": {}}}
+        if method == "server/discover" and self.revision == MODERN:
+            capabilities = {"tools": {"listChanged": True}}
+            return {"supportedVersions": [MODERN], "capabilities": capabilities}
+        if method == "tools/call" and params["name"] == "asks" and self.revision == MODERN:
+            return self._ask(params)
+        if method == "tools/list":
+            page = int(params.get("cursor", 0))
+            more = {"nextCursor": str(page + 1)} if page < 2 else {}
+            return {"tools": [tool(f"tool{page}")], **more}
+        return RESULTS.get(method)
+
+    def _ask(self, params: Json) -> Json:
+        """Ask two questions, then one more, then be content."""
+        state = int(params.get("requestState", 0))
+        if state == 2:
+            return text("well asked")
+        methods = list(QUESTIONS)[state:]
+        asked = {each: {"method": each, "params": QUESTIONS[each]} for each in methods}
+        return {
+            "resultType": "input_required",
+            "inputRequests": asked,
+            "requestState": str(state + 1),
+        }
+
+
+RESULTS: dict[str, Json] = {
+    "tools/call": text("well"),
+    "resources/list": {"resources": []},
+    "resources/templates/list": {"resourceTemplates": []},
+    "resources/read": {"contents": []},
+    "resources/subscribe": {},
+    "resources/unsubscribe": {},
+    "prompts/list": {"prompts": []},
+    "prompts/get": {"messages": []},
+    "completion/complete": {"completion": {"values": []}},
+    "logging/setLevel": {},
+    "ping": {},
+    "x/y": {"z": 1},
+}
+
+
+def notification(method: str, **params: Any) -> Json:
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+async def elicit(question: ElicitParams) -> ElicitResult:
+    await asyncio.sleep(0)
+    return ElicitResult(action="accept", content={})
+
+
+async def sample(question: CreateMessageParams) -> CreateMessageResult:
+    await asyncio.sleep(0)
+    return CreateMessageResult(role="assistant", content=TextContent(text="four"), model="m")
+
+
+class World:
+    """A client, the scripted server, and the event loop that they run in."""
+
+    def __init__(self, speaks: str, **options: Any) -> None:
+        self.loop = Clock()
+        self.reported: list[Any] = []
+        self.loop.set_exception_handler(lambda _, context: self.reported.append(context))
+        self.clocks = [mock.patch(f"{each}.monotonic", self.loop.time) for each in CLOCKS]
+        for clock in self.clocks:
+            clock.start()
+        self.peer = Peer(speaks)
+        self.losses: list[InterlockError] = []
+        self.progress: list[Any] = []
+        self.client = Client(
+            self.peer.connect,
+            **{
+                "elicitation": elicit,
+                "sampling": sample,
+                "on_list_changed": lambda _: None,
+                "on_log": lambda _: None,
+                "on_loss": self.losses.append,
+                **options,
+            },
+        )
+
+    @property
+    def wire(self) -> Wire:
+        return self.peer.wires[-1]
+
+    @property
+    def pending(self) -> int:
+        """How many requests of the client have not ended."""
+        connection = self.client._open_connection
+        return 0 if connection is None else connection.protocol.pending
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(coroutine)
+
+    def turn(self, turns: int = 12) -> None:
+        async def turn() -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+        self.run(turn())
+
+    def close(self) -> None:
+        """Close the client, and show that nothing of it is left."""
+        try:
+            self.run(self.client.close())
+            self.turn()
+            assert asyncio.all_tasks(self.loop) == set()
+            assert self.reported == []
+            assert len(self.losses) <= 1
+            assert all(wire.closed for wire in self.peer.wires)
+            assert_nothing_waits(self.client)
+        finally:
+            for clock in self.clocks:
+                clock.stop()
+            self.loop.close()
+
+
+def assert_nothing_waits(client: Client) -> None:
+    connection, streams = client._open_connection, client._subscriptions
+    if connection is not None:
+        assert connection.protocol.pending == connection.protocol.running == 0
+        assert (connection._waiting, connection._progress, connection._timer) == ({}, {}, None)
+    if streams is not None:
+        assert (streams._streams, streams._acknowledged, streams._opening) == ({}, {}, {})
+
+
+# One method at a time
+
+Action = Callable[[World], Coroutine[Any, Any, Any]]
+
+
+def method(name: str, *arguments: Any, **options: Any) -> Action:
+    async def call(world: World) -> Any:
+        return await getattr(world.client, name)(*arguments, **options)
+
+    return call
+
+
+async def call_with_progress(world: World) -> Any:
+    return await world.client.call_tool("x", {"a": 1}, progress=world.progress.append)
+
+
+async def any_request(world: World) -> bytes:
+    return bytes(await world.client.request("x/y"))
+
+
+async def subscribe_twice(world: World) -> None:
+    await asyncio.gather(world.client.subscribe("x:y"), world.client.subscribe("x:y"))
+
+
+async def subscribe_and_leave(world: World) -> None:
+    await world.client.subscribe("x:y")
+    await world.client.unsubscribe("x:y")
+
+
+ACTIONS: dict[str, Action] = {
+    "list_tools": method("list_tools"),
+    "list_resources": method("list_resources"),
+    "list_resource_templates": method("list_resource_templates"),
+    "list_prompts": method("list_prompts"),
+    "call_tool": method("call_tool", "x"),
+    "call_tool with progress": call_with_progress,
+    "call_tool that asks": method("call_tool", "asks"),
+    "read_resource": method("read_resource", "x:y"),
+    "subscribe": method("subscribe", "x:y"),
+    "subscribe twice": subscribe_twice,
+    "unsubscribe": subscribe_and_leave,
+    "get_prompt": method("get_prompt", "x"),
+    "complete": method("complete", PromptReference(name="x"), "a", "b"),
+    "ping": method("ping"),
+    "set_log_level": method("set_log_level", "info"),
+    "request": any_request,
+}
+
+# What happens, and how the method may end then, beside as it would have without it.
+Fault = Callable[["Interrupted", World], None]
+Ends = tuple[type[BaseException], ...]
+
+
+def be_cancelled(run: Interrupted, world: World) -> None:
+    world.loop.call_soon(run.task.cancel)
+
+
+def be_cancelled_as_it_wakes(run: Interrupted, world: World) -> None:
+    """Cancel it when what it waits for is there, but it has not gone on."""
+    if run.awaited is None:
+        world.loop.call_soon(run.task.cancel)
+    else:
+        run.awaited.add_done_callback(lambda _: run.task.cancel())
+
+
+def close(run: Interrupted, world: World) -> None:
+    run.others.append(world.loop.create_task(world.client.close()))
+
+
+def lose(run: Interrupted, world: World) -> None:
+    world.loop.call_soon(world.wire.abort, RemoteProtocolError("nonsense"))
+
+
+def fall_silent(run: Interrupted, world: World) -> None:
+    for wire in world.peer.wires:
+        wire.mute = True
+
+
+def cut_answers(run: Interrupted, world: World) -> None:
+    for id in list(world.wire.unanswered):
+        world.loop.call_soon(world.wire.fail, id, ConnectionClosed("the answer was cut off"))
+
+
+def make_noise(run: Interrupted, world: World) -> None:
+    ids = [each["id"] for each in world.wire.sent if "method" in each and "id" in each]
+    answered = [id for id in ids if id not in world.wire.unanswered]
+    wrong = [*answered, *map(str, ids), *map(float, ids), True, None, -1, 10**6]
+    world.loop.call_soon(
+        world.wire.say,
+        b"",
+        b"\xff{",
+        b'{"jsonrpc":"2.0","id":[],"result":{}}',
+        *({"jsonrpc": "2.0", "id": id, "result": text("wrong")} for id in wrong),
+        *({"jsonrpc": "2.0", "id": id, "error": {"code": 1, "message": ""}} for id in wrong),
+        {"jsonrpc": "2.0", "id": "?", "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1, "method": "roots/list"},
+        notification("notifications/cancelled", requestId="?"),
+        notification("notifications/progress", progressToken=-1, progress=1),
+        notification("notifications/tools/list_changed"),
+        notification("notifications/message", level="info", data="x"),
+        notification("notifications/subscriptions/acknowledged"),
+        notification("notifications/x"),
+    )
+
+
+FAULTS: dict[str, tuple[Fault, Ends]] = {
+    "cancelled": (be_cancelled, (asyncio.CancelledError,)),
+    "cancelled as it wakes": (be_cancelled_as_it_wakes, (asyncio.CancelledError,)),
+    "closed": (close, (ConnectionClosed, RequestTimeout)),
+    "lost": (lose, (RemoteProtocolError,)),
+    "silent": (fall_silent, (RequestTimeout,)),
+    "cut": (cut_answers, (ConnectionClosed,)),
+    "noisy": (make_noise, ()),
+}
+CANCELLATIONS = ("cancelled", "cancelled as it wakes")
+
+
+class Interrupted(Coroutine[Any, Any, Any]):
+    """A coroutine to which something happens where it waits for the `at`-th time, from 1 on."""
+
+    def __init__(self, action: Action, world: World, fault: Fault, at: int) -> None:
+        self._inner = action(world)
+        self._world = world
+        self._fault = fault
+        self._left = at
+        self.awaited: asyncio.Future[Any] | None = None
+        self.others: list[asyncio.Task[None]] = []
+        self.task: asyncio.Task[Any] = world.loop.create_task(self)
+
+    @property
+    def has_happened(self) -> bool:
+        return self._left <= 0
+
+    def send(self, value: Any) -> Any:
+        return self._waits(self._inner.send(value))
+
+    def throw(self, *error: Any) -> Any:
+        return self._waits(self._inner.throw(*error))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __await__(self) -> Any:
+        raise TypeError("a task of its own runs it")
+
+    def _waits(self, awaited: asyncio.Future[Any] | None) -> asyncio.Future[Any] | None:
+        self._left -= 1
+        if self._left == 0:
+            self.awaited = awaited
+            self._fault(self, self._world)
+        return awaited
+
+    async def outcome(self) -> Any:
+        """Wait for its end and that of what it has caused."""
+        await asyncio.wait([self.task, *self.others])
+        for other in self.others:
+            other.result()
+        if self.task.cancelled():
+            return asyncio.CancelledError()
+        return self.task.exception() or self.task.result()
+
+
+def every_wait(
+    action: Action, fault: str, prepare: Callable[[], World]
+) -> Iterator[tuple[World, Any]]:
+    """Run an action as often as it waits; give the world and the outcome each time."""
+    at = 0
+    while True:
+        at += 1
+        assert at < 100
+        world = prepare()
+        run = Interrupted(action, world, FAULTS[fault][0], at)
+        outcome = world.run(run.outcome())
+        if not run.has_happened:
+            assert at > 1 or action is ACTIONS["set_log_level"]
+            world.close()
+            return
+        try:
+            yield world, outcome
+        finally:
+            world.close()
+
+
+def is_like(outcome: Any, expected: Any) -> bool:
+    return type(outcome) is type(expected) and str(outcome) == str(expected)
+
+
+def assert_allowed(fault: str, outcome: Any, undisturbed: Any) -> None:
+    ends = FAULTS[fault][1]
+    if fault in CANCELLATIONS:  # a cancellation is never swallowed
+        assert isinstance(outcome, ends), outcome
+    else:
+        assert isinstance(outcome, ends) or is_like(outcome, undisturbed), outcome
+
+
+def opened(revision: str) -> World:
+    world = World(revision, revision=revision)
+    world.run(world.client.open())
+    world.turn()
+    return world
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+def test_whatever_happens_while_a_method_waits_it_ends_once_and_leaves_nothing(
+    revision: str, action: str, fault: str
+):
+    world = opened(revision)
+    undisturbed = world.run(ACTIONS[action](world))
+    world.close()
+
+    for world, outcome in every_wait(ACTIONS[action], fault, lambda: opened(revision)):
+        assert_allowed(fault, outcome, undisturbed)
+        world.turn()
+        gone = fault in ("closed", "lost")
+        assert world.pending == (0 if gone else len(listening(world)))
+        told = world.wire.cancelled()
+        assert len(told) == len(set(told))
+        if fault in (*CANCELLATIONS, "noisy", "cut"):
+            assert set(world.wire.unanswered) - set(told) == listening(world)
+            world.run(world.client.ping())  # the connection is as good as before
+        elif fault in ("closed", "lost"):
+            with pytest.raises(FAULTS[fault][1]):
+                world.run(world.client.ping())
+
+
+def listening(world: World) -> set[Any]:
+    """Give the ids of open streams, which are never answered while they hold."""
+    unanswered = world.wire.unanswered.items()
+    ids = [id for id, method in unanswered if method == "subscriptions/listen"]
+    return {id for id in ids if id not in world.wire.cancelled()}
+
+
+async def open_and_close(world: World) -> str:
+    async with world.client as client:
+        return client.revision
+
+
+async def old_server(world: World) -> str:
+    """Open a client that asks an old server in the modern way first."""
+    return await open_and_close(world)
+
+
+async def old_server_that_ends_itself(world: World) -> str:
+    world.peer.ends_itself_over = {"server/discover"}
+    return await open_and_close(world)
+
+
+OPENINGS: dict[str, tuple[str, Action]] = {
+    "modern": (MODERN, open_and_close),
+    "old": (LEGACY, old_server),
+    "old and touchy": (LEGACY, old_server_that_ends_itself),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_whatever_happens_while_a_client_opens_or_closes_it_leaves_nothing(
+    opening: str, fault: str
+):
+    revision, action = OPENINGS[opening]
+    waits = 0
+    for world, outcome in every_wait(action, fault, lambda: World(revision)):
+        waits += 1
+        if fault in ("lost", "cut") and revision == MODERN:
+            # Its end is taken for an old server's, which is asked in its own way then.
+            assert isinstance(outcome, RemoteError | InterlockError) or outcome == revision
+        else:
+            assert_allowed(fault, outcome, revision)
+        if outcome != revision and fault not in CANCELLATIONS:
+            assert all(wire.closed for wire in world.peer.wires)
+    assert waits >= 4
+
+
+def test_a_closing_that_is_cancelled_can_be_done_again_and_ends_every_call():
+    for world, outcome in every_wait(method("close"), "cancelled", lambda: opened(MODERN)):
+        assert isinstance(outcome, asyncio.CancelledError)
+        with pytest.raises(ConnectionClosed):
+            world.run(world.client.call_tool("x"))
+
+
+def test_a_subscription_that_is_undone_before_it_begins_leaves_nothing():
+    world = opened(MODERN)
+
+    async def subscribe_and_leave_at_once() -> None:
+        await asyncio.gather(world.client.subscribe("x:y"), world.client.unsubscribe("x:y"))
+
+    before = listening(world)  # the news of changed lists
+    world.run(subscribe_and_leave_at_once())
+    world.turn()
+    assert listening(world) == before
+    assert world.pending == 1
+    world.close()
+
+
+# Many calls at once
+
+TIMEOUT, HARD_TIMEOUT = 3.0, 7.0
+
+
+class HoldingPeer(Peer):
+    """A server that answers calls when the machine says so."""
+
+    def _answer(self, id: int, method: str, params: Json) -> Iterator[Json]:
+        return iter(()) if method == "tools/call" else super()._answer(id, method, params)
+
+
+class Call:
+    """One call as the machine sees it."""
+
+    def __init__(self, task: asyncio.Task[Any], wire: Wire, now: float) -> None:
+        self.task = task
+        self.wire = wire
+        self.id: int | None = None  # None when it was never sent
+        self.idle_end = now + TIMEOUT
+        self.hard_end = now + HARD_TIMEOUT
+        self.progress = -1
+        self.ends: tuple[Any, ...] = ()  # how it may have ended; empty while it is open
+
+
+class Calls(RuleBasedStateMachine):
+    """A client whose server answers in any order, twice, wrongly or not at all, or goes away."""
+
+    @initialize(revision=st.sampled_from([LEGACY, MODERN]))
+    def open(self, revision: str) -> None:
+        self.may_answer = asyncio.Event()
+        self.world = World(
+            revision,
+            revision=revision,
+            timeout=TIMEOUT,
+            hard_timeout=HARD_TIMEOUT,
+            elicitation=self.answer_later,
+        )
+        self.world.peer = peer = HoldingPeer(revision)
+        self.world.client._connect = peer.connect
+        self.calls: list[Call] = []
+        self.others: list[asyncio.Task[Any]] = []
+        self.is_open = False
+        self.reopen()
+
+    async def answer_later(self, question: ElicitParams) -> ElicitResult:
+        await self.may_answer.wait()
+        return ElicitResult(action="decline")
+
+    @precondition(lambda self: not self.is_open)
+    @rule()
+    def reopen(self) -> None:
+        self.world.run(self.world.client.close())
+        self.world.losses.clear()
+        self.world.run(self.world.client.open())
+        self.world.turn()
+        self.is_open = True
+
+    def end(self, call: Call, *ends: Any) -> None:
+        if not call.ends:
+            call.ends = ends
+
+    def end_all(self, error: type[InterlockError]) -> None:
+        self.is_open = False
+        for call in self.calls:
+            self.end(call, error)
+
+    def one_of_the_calls(self, data: st.DataObject) -> Call:
+        """Choose a call, most often one that has not ended."""
+        still_open = [call for call in self.calls if not call.ends]
+        calls = still_open if still_open and data.draw(st.integers(0, 3)) else self.calls
+        return data.draw(st.sampled_from(calls))
+
+    # The caller
+
+    @rule(progress=st.booleans(), turns=st.sampled_from([0, 0, 12]))
+    def call(self, progress: bool, turns: int) -> None:
+        world, number = self.world, len(self.calls)
+        heard = (lambda _: None) if progress else None
+        coroutine = world.client.call_tool(f"tool{number}", progress=heard)
+        call = Call(world.loop.create_task(coroutine), world.wire, world.loop.now)
+        self.calls.append(call)
+        world.turn(1 + turns)
+        asked = [each for each in world.wire.sent if each.get("method") == "tools/call"]
+        if self.is_open:
+            call.id = asked[-1]["id"]
+            assert asked[-1]["params"]["name"] == f"tool{number}"
+        else:
+            self.end(call, ConnectionClosed, RemoteProtocolError)
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        call = self.one_of_the_calls(data)
+        was_open = not call.ends
+        call.task.cancel()
+        self.world.turn()
+        self.end(call, asyncio.CancelledError)
+        assert (call.id in call.wire.cancelled()) or not was_open
+
+    @rule(
+        action=st.sampled_from(
+            ["list_tools", "subscribe", "unsubscribe", "ping", "set_log_level", "list_prompts"]
+        ),
+        turns=st.integers(0, 12),
+    )
+    def do_something_else(self, action: str, turns: int) -> None:
+        task = self.world.loop.create_task(ACTIONS[action](self.world))
+        self.others.append(task)
+        self.world.turn(turns)
+
+    # The server
+
+    @precondition(lambda self: self.calls)
+    @rule(
+        data=st.data(),
+        how=st.sampled_from(["well", "twice", "error", "broken", "cut"]),
+        cancel=st.booleans(),
+    )
+    def answer(self, data: st.DataObject, how: str, cancel: bool) -> None:
+        """Answer a call, which may have ended, and may be cancelled in the same turn."""
+        call = self.one_of_the_calls(data)
+        if call.id is None:
+            return
+        said = text(f"the answer to {call.id}", resultType="complete")
+        answer: Json = {"jsonrpc": "2.0", "id": call.id, "result": said}
+        ends: list[Any] = [f"the answer to {call.id}"]
+        if how == "error":
+            answer = {"jsonrpc": "2.0", "id": call.id, "error": {"code": -1, "message": "no"}}
+            ends = [RemoteError]
+        elif how == "broken":
+            answer["result"] = [1]
+            ends = [RemoteProtocolError]
+        if cancel:
+            self.world.loop.call_soon(call.task.cancel)
+            ends.append(asyncio.CancelledError)
+        if how == "cut":
+            cut = ConnectionClosed("the answer was cut off")
+            self.world.loop.call_soon(call.wire.fail, call.id, cut)
+            ends[0] = ConnectionClosed
+        else:
+            times = 2 if how == "twice" else 1
+            self.world.loop.call_soon(call.wire.say, *[answer] * times)
+        self.world.turn()
+        if not call.wire.ended or cancel:
+            self.end(call, *ends)
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data(), done=st.integers(0, 9), seconds=st.sampled_from([0.0, 2.0]))
+    def tell_progress(self, data: st.DataObject, done: int, seconds: float) -> None:
+        self.wait(seconds)
+        call = self.one_of_the_calls(data)
+        asked = {
+            each["id"]
+            for each in call.wire.sent
+            if "progressToken" in each.get("params", {}).get("_meta", {})
+        }
+        told = notification("notifications/progress", progressToken=call.id, progress=done)
+        self.world.loop.call_soon(call.wire.say, told)
+        self.world.turn()
+        if call.id in asked and done > call.progress and not call.ends:
+            call.progress = done
+            call.idle_end = self.world.loop.now + TIMEOUT
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data(), wrong=st.sampled_from([str, float, bool, lambda other: other + 1000]))
+    def answer_what_was_not_asked(self, data: st.DataObject, wrong: Callable[[int], Any]) -> None:
+        call = self.one_of_the_calls(data)
+        answer = {"jsonrpc": "2.0", "id": wrong(call.id or 0), "result": text("wrong")}
+        self.world.loop.call_soon(self.world.wire.say, answer)
+        self.world.turn()
+
+    @rule(id=st.integers(1, 3), method=st.sampled_from([*QUESTIONS, "ping", "x"]))
+    def ask(self, id: int, method: str) -> None:
+        question = {"jsonrpc": "2.0", "id": id, "method": method}
+        question["params"] = QUESTIONS.get(method, {})
+        self.world.loop.call_soon(self.world.wire.say, question)
+        self.world.turn(2)
+
+    @rule()
+    def let_questions_be_answered(self) -> None:
+        self.may_answer.set()
+        self.world.turn(1)
+        self.may_answer.clear()
+
+    @rule(id=st.integers(1, 3))
+    def take_the_question_back(self, id: int) -> None:
+        told = notification("notifications/cancelled", requestId=id)
+        self.world.loop.call_soon(self.world.wire.say, told)
+        self.world.turn()
+
+    @rule()
+    def end_the_streams(self) -> None:
+        for id in listening(self.world):
+            ended = {"jsonrpc": "2.0", "id": id, "result": {"resultType": "complete"}}
+            self.world.loop.call_soon(self.world.wire.say, ended)
+        self.world.turn()
+
+    # The connection
+
+    @rule(seconds=st.sampled_from([1.0, 2.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.loop.now += seconds
+        self.world.turn()
+        for call in self.calls:
+            if min(call.idle_end, call.hard_end) <= self.world.loop.now:
+                self.end(call, RequestTimeout)
+
+    @precondition(lambda self: self.is_open and len(self.calls) >= 3)
+    @rule(together=st.booleans())
+    def close(self, together: bool) -> None:
+        """Close the client, from two tasks at once if `together`."""
+
+        async def close() -> None:
+            times = 2 if together else 1
+            await asyncio.gather(*(self.world.client.close() for _ in range(times)))
+
+        self.world.run(close())
+        self.end_all(ConnectionClosed)
+
+    @precondition(lambda self: self.is_open and len(self.calls) >= 3)
+    @rule()
+    def lose(self) -> None:
+        self.world.loop.call_soon(self.world.wire.abort, RemoteProtocolError("nonsense"))
+        self.world.turn()
+        self.end_all(RemoteProtocolError)
+
+    # What must hold
+
+    @invariant()
+    def each_call_has_ended_as_it_must(self) -> None:
+        for call in getattr(self, "calls", []):
+            assert call.task.done() == bool(call.ends)
+            if call.ends:
+                assert outcome_of(call.task) in call.ends
+
+    @invariant()
+    def nothing_else_waits(self) -> None:
+        connection = self.world.client._open_connection if hasattr(self, "world") else None
+        if connection is None or not all(task.done() for task in self.others):
+            return
+        self.world.turn()  # what was cancelled needs some to notice
+        still_open = [call for call in self.calls if not call.ends]
+        streams = listening(self.world) if self.is_open else set()
+        assert connection.protocol.pending == len(still_open) + len(streams)
+        assert connection.protocol.running == len(connection._handlers)
+        if self.world.client._subscriptions is not None:
+            assert len(streams) <= len(self.world.client._subscriptions._streams)
+
+    @invariant()
+    def nothing_is_reported_to_the_event_loop(self) -> None:
+        if hasattr(self, "world"):
+            assert self.world.reported == []
+            assert len(self.world.losses) <= 1
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        try:
+            self.world.run(self.world.client.close())
+            self.end_all(ConnectionClosed)
+            self.world.turn()
+            self.each_call_has_ended_as_it_must()
+            for task in self.others:
+                assert task.done()
+                assert isinstance(task.exception(), InterlockError | None)
+        finally:
+            self.world.close()
+
+
+def outcome_of(task: asyncio.Task[Any]) -> Any:
+    if task.cancelled():
+        return asyncio.CancelledError
+    error = task.exception()
+    return task.result().text if error is None else type(error)
+
+
+TestCalls = Calls.TestCase
+TestCalls.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,141 @@
+"""An event loop in which waiting takes no time, and a transport whose peer is a script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import selectors
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from interlock.errors import InterlockError
+from interlock.transports import Receiver
+from interlock.types import RequestId
+
+Json = dict[str, Any]
+Script = Callable[[Json], Iterator[Json]]
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """A loop that goes on to its next timer when there is nothing else to do.
+
+    It fails when nothing can ever happen again, so a call that hangs is an error at once.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(_NoWaiting(self))
+
+    def time(self) -> float:
+        """Give the seconds that seem to have passed."""
+        return self.now
+
+
+class _NoWaiting(selectors.SelectSelector):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise AssertionError("everybody waits, and nothing will come")
+        self._clock.now += max(timeout, 0)
+        return []
+
+
+class Wire:
+    """One connection to a scripted server.
+
+    Args:
+        script: Gives the messages that a request causes, the answer among them, one a turn of
+            the event loop.
+        turns: How many turns of the loop it takes to open, and to close.
+
+    Attributes:
+        sent: What the client sent.
+        forgotten: Requests that the client does not wait for any more.
+        unanswered: Requests that the script has not answered.
+        mute: What the server says from now on is lost.
+        ended: Nothing comes any more.
+        closed: The client has waited for the end.
+    """
+
+    def __init__(self, script: Script, turns: int = 2) -> None:
+        self.sent: list[Json] = []
+        self.forgotten: list[RequestId] = []
+        self.unanswered: dict[RequestId, str] = {}
+        self.mute = self.ended = self.closed = False
+        self._script = script
+        self._turns = turns
+        self._why: InterlockError | None = None
+        self._receiver: Receiver | None = None
+
+    # As the client sees it
+
+    async def open(self, receiver: Receiver) -> None:
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
+        if self._why is not None:
+            raise self._why
+        self._receiver = receiver
+
+    def send(self, frames: list[bytes]) -> None:
+        for message in map(json.loads, frames):
+            self.sent.append(message)
+            if {"id", "method"} <= message.keys():
+                self.unanswered[message["id"]] = message["method"]
+            if "method" in message:
+                self._go_on(self._script(message))
+
+    def forget(self, id: RequestId) -> None:
+        self.forgotten.append(id)
+
+    def last_words(self) -> str:
+        return ""
+
+    def abort(self, error: InterlockError) -> None:
+        if not self.ended:
+            self.ended = True
+            self._why = error
+            if self._receiver is not None:
+                self._receiver.connection_lost(error)
+
+    async def close(self) -> None:
+        self.ended = True
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
+        self.closed = True
+
+    # As the server sees it
+
+    def _go_on(self, messages: Iterator[Json]) -> None:
+        asyncio.get_running_loop().call_soon(self._say_next, messages)
+
+    def _say_next(self, messages: Iterator[Json]) -> None:
+        message = next(messages, None)
+        if message is not None:
+            self.say(message)
+            self._go_on(messages)
+
+    def say(self, *messages: Json | bytes) -> None:
+        """Let the server send this, if it still can."""
+        if self._receiver is None or self.ended or self.mute:
+            return
+        for message in messages:
+            is_answer = isinstance(message, dict) and "method" not in message
+            if is_answer and type(message.get("id")) is int:  # 1.0 answers no request 1
+                self.unanswered.pop(message["id"], None)
+        self._receiver.frames_received(
+            [each if isinstance(each, bytes) else json.dumps(each).encode() for each in messages]
+        )
+
+    def fail(self, id: RequestId, error: InterlockError) -> None:
+        """Let a request have no answer, as when its HTTP response is cut off."""
+        if self._receiver is not None and not self.ended:
+            self.unanswered.pop(id, None)
+            self._receiver.request_failed(id, error)
+
+    def cancelled(self) -> list[RequestId]:
+        """List the requests that the client has taken back."""
+        told = [each for each in self.sent if each.get("method") == "notifications/cancelled"]
+        return [each["params"]["requestId"] for each in told]
