@@ -9,11 +9,17 @@ HTML Living Standard: server-sent events, "Interpreting an event stream".
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 from interlock.errors import MessageTooLarge
 
 MAX_RETRY = 3600.0  # seconds; nobody waits for longer, whatever a server says
+
+# The standard ignores an id with NUL, as the header Last-Event-ID cannot carry it. No more can
+# it carry other control characters, except for the tab.
+_UNFIT_FOR_ID = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 _BOM = b"\xef\xbb\xbf"
 _OVERHEAD = len(_BOM + b"data: ")  # of a line that may be all the data there is
@@ -130,7 +136,7 @@ class SseParser:
         if field == b"event":
             self._name = value.decode(errors="replace") or "message"
         elif field == b"id":
-            if b"\0" not in value:
+            if not _UNFIT_FOR_ID.search(value):
                 self._id = value.decode(errors="replace")
         elif field == b"retry":
             if value.isdigit():  # of bytes: 0 to 9 only
