@@ -43,7 +43,8 @@ DELETE_TIMEOUT = 2.0
 RETRY = 1.0
 LONGEST_RETRY = 30.0
 MAX_RESUMPTIONS = 5
-MAX_LISTENS = 10
+MAX_LISTENS = 120  # an hour
+_NO_STREAM = (400, 403, 404, 405, 406, 501)  # statuses by which a server says that it has none
 
 _BOTH = "application/json, text/event-stream"
 _log = logging.getLogger("interlock.client")
@@ -287,9 +288,12 @@ class HttpTransport:
         assert self._gate is not None  # noqa: S101 - `send` makes it
         try:
             await self._exchange(_Message(method="notifications/initialized"), frame)
-            self._loop.call_later(LISTEN_TIMEOUT, self._gate.set)
-            await self._listen(self._gate)
-        except InterlockError as error:
+            timer = self._loop.call_later(LISTEN_TIMEOUT, self._gate.set)
+            try:
+                await self._listen(self._gate)
+            finally:
+                timer.cancel()
+        except (InterlockError, *FAILURES) as error:
             _log.info("%s: no standing stream: %s", self._endpoint.shown, error)
         finally:
             self._gate.set()
@@ -305,10 +309,10 @@ class HttpTransport:
                     headers["Last-Event-ID"] = parser.last_id
                 async with self._endpoint.request("GET", headers) as response:
                     gate.set()
-                    if response.status != 200 or media_type(response) != EVENTS:
-                        if response.status < 500:
-                            return  # it has none
-                    else:
+                    is_stream = media_type(response) == EVENTS
+                    if response.status in _NO_STREAM or (response.status == 200 and not is_stream):
+                        return
+                    if response.status == 200:
                         async for event in self._endpoint.events(response, parser.resumed()):
                             seen += 1
                             if event.data and event.name == "message":
