@@ -408,7 +408,15 @@ class Client:
                 )
 
     def _forget_lists(self) -> None:
+        """Begin anew with the lists: nobody knows which changes were missed."""
         self._cache = Cache()
+        if self._on_list_changed is None:
+            return
+        for kind, _ in _CHANGES.values():
+            try:
+                self._on_list_changed(kind)
+            except Exception:
+                _log.exception("on_list_changed(%r) failed", kind)
 
     async def _relist(self) -> None:
         """Learn anew which arguments of the tools headers repeat."""
