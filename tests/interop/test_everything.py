@@ -464,3 +464,15 @@ async def test_its_session_is_ended_when_the_client_is_closed(
         await client.ping()
 
     assert server.log.read_text().count("session termination") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("server", "transport"),
+    [("streamableHttp", "streamable"), ("sse", "sse")],
+    indirect=["server"],
+)
+async def test_its_transport_can_be_named(
+    nothing_is_left: list[Any], server: Offered, transport: str
+) -> None:
+    async with server.connect(transport=transport) as client:
+        assert (await client.call_tool("echo", {"message": "hi"})).text == "Echo: hi"

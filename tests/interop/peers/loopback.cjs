@@ -1,5 +1,5 @@
-// node --require loopback.cjs SERVER: the server listens on loopback only, at a free port.
-// The first line of stdout is its address; it ends when its stdin does.
+// node --require loopback.cjs SERVER: the server listens on loopback only, at $AT_PORT or a free
+// port. The first line of stdout is its address; it ends when its stdin does.
 "use strict";
 
 const { Server } = require("node:net");
@@ -12,5 +12,5 @@ Server.prototype.listen = function listenOnLoopback(_port, ...rest) {
   this.once("listening", () => {
     process.stdout.write(`http://127.0.0.1:${this.address().port}\n`);
   });
-  return listen.call(this, 0, "127.0.0.1", ...rest);
+  return listen.call(this, Number(process.env.AT_PORT ?? 0), "127.0.0.1", ...rest);
 };

@@ -80,7 +80,8 @@ def proposals(argument: Any, context: Any) -> list[str]:
 def main(stdio: Callable[[], None], http: Callable[[], Any], sse: Callable[[], Any]) -> None:
     """Run a server: on stdio, or one of the applications that are made for HTTP.
 
-    Over HTTP the first line of stdout is the URL, and the server ends when its stdin does.
+    Over HTTP it listens at $AT_PORT or a free port, the first line of stdout is the URL, and it
+    ends when its stdin does.
     """
     over = sys.argv[1]
     if over == "stdio":
@@ -88,7 +89,7 @@ def main(stdio: Callable[[], None], http: Callable[[], Any], sse: Callable[[], A
         return
     import uvicorn
 
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = socket.create_server(("127.0.0.1", int(os.environ.get("AT_PORT", "0"))))
     app, path = (http(), "/mcp") if over == "http" else (sse(), "/sse")
 
     def end() -> None:
