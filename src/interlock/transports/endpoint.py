@@ -156,7 +156,8 @@ class Endpoint:
             token = self._authorization.token or await self._authorization.fresh()
             if token:
                 sent["Authorization"] = f"Bearer {token}"
-        request = self._pool.session.request
+        lasts = method == "GET" or headers.get("Mcp-Method") == "subscriptions/listen"
+        request = (self._pool.streams if lasts else self._pool.session).request
         response = await request(
             method, self.url, data=body, headers=sent, proxy=self._proxy, allow_redirects=False
         )

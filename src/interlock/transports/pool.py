@@ -14,7 +14,8 @@ from interlock.errors import ConfigError
 
 Era = Literal["", "modern", "legacy", "sse"]
 
-# Of one server at once; who comes later waits. Each stream holds one.
+# Requests to one host at once; who comes later waits. Streams that last are not counted: with
+# many servers on one host they would leave nothing for requests.
 MAX_CONNECTIONS = 100
 # Common servers close an idle connection after 5 s. One that they close while a request is on
 # its way costs the request, so ours ends before.
@@ -41,25 +42,22 @@ class HttpPool:
     def __init__(self) -> None:
         self.eras: dict[str, Era] = {}
         self._session: aiohttp.ClientSession | None = None
+        self._streams: aiohttp.ClientSession | None = None
         self._proxies: dict[str, str | None] = {}
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The session that all requests go through."""
+        """The session that requests go through."""
         if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=0,
-                    limit_per_host=MAX_CONNECTIONS,
-                    keepalive_timeout=KEEP_ALIVE,
-                    ttl_dns_cache=NAMES_TTL,
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=_NO_DEADLINE,  # each request has its own, in `Protocol`
-                auto_decompress=False,  # `Inflater` counts while it unpacks
-                read_bufsize=2**18,
-            )
+            self._session = _open(MAX_CONNECTIONS)
         return self._session
+
+    @property
+    def streams(self) -> aiohttp.ClientSession:
+        """The session for what lasts as long as the client wants to be told something."""
+        if self._streams is None or self._streams.closed:
+            self._streams = _open(0)
+        return self._streams
 
     def proxy(self, url: str) -> str | None:
         """Give the proxy for a URL, from the environment; None to go there directly.
@@ -75,10 +73,27 @@ class HttpPool:
 
     async def close(self) -> None:
         """Close all connections. Closing twice is fine."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-            await asyncio.sleep(0)  # the loop closes sockets in its next turn
+        sessions = self._session, self._streams
+        self._session = self._streams = None
+        for session in sessions:
+            if session is not None:
+                await session.close()
+        await asyncio.sleep(0)  # the loop closes sockets in its next turn
+
+
+def _open(limit_per_host: int) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=0,
+            limit_per_host=limit_per_host,
+            keepalive_timeout=KEEP_ALIVE,
+            ttl_dns_cache=NAMES_TTL,
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=_NO_DEADLINE,  # each request has its own, in `Protocol`
+        auto_decompress=False,  # `Inflater` counts while it unpacks
+        read_bufsize=2**18,
+    )
 
 
 def _proxy_for(scheme: str, host: str, netloc: str) -> str | None:
