@@ -137,7 +137,8 @@ async def test_only_so_many_connections_are_taken_at_once(nothing_is_left: list[
             await asyncio.open_connection("127.0.0.1", callback.port)
             for _ in range(callback_module.MAX_CONNECTIONS)
         ]
-        assert await send(callback, b"") == b""
+        async with asyncio.timeout(callback_module.REQUEST_PATIENCE / 2):
+            assert await send(callback, b"") == b""
         for _, writer in many:
             writer.close()
             await writer.wait_closed()

@@ -112,6 +112,13 @@ async def test_fifty_refusals_at_once_are_one_request(world: World):
     assert len(world.authorization.sent("/token")) == 1
 
 
+async def test_programs_with_one_client_share_one_token(world: World):
+    one, other = credentials(world), credentials(world)
+
+    assert await asyncio.gather(world.call(one), world.call(other)) == [one.token, one.token]
+    assert len(world.authorization.sent("/token")) == 1
+
+
 async def test_more_scopes_are_asked_for_once(world: World):
     world.server.scope = "a"
     auth = credentials(world)

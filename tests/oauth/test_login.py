@@ -382,6 +382,27 @@ async def test_without_a_person_more_scopes_cannot_be_had(world: World):
         await world.call(world.oauth(ask=None))
 
 
+async def test_more_scopes_that_another_program_has_got_are_enough(world: World):
+    auth = world.oauth(ask=None)
+    person = world.oauth()
+    await world.call(person)
+    await world.call(auth)
+    world.server.needs = ("b",)
+    await world.call(person)
+
+    assert await world.call(auth) == person.token
+
+
+async def test_a_later_challenge_need_not_repeat_where_the_metadata_is(world: World):
+    world.server.metadata_path = "/custom"
+    world.server.documents = {"/custom": world.server.metadata}
+    auth = world.oauth()
+    await world.call(auth)
+    world.server.needs = ("b",)
+
+    assert await world.call(auth)
+
+
 async def test_a_server_that_does_not_say_which_scopes_it_needs_cannot_be_helped(world: World):
     auth = world.oauth()
     await world.call(auth)

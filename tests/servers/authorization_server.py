@@ -153,7 +153,7 @@ class AuthorizationServer(Site):
         id, method = self.make("client"), seen.sent["token_endpoint_auth_method"]
         answer = {"client_id": id, **seen.sent}
         if method != "none":
-            answer["client_secret"] = self.make("secret /&=")
+            answer["client_secret"] = self.make("secret +%41:/&=")
         answer = self._with("/register", answer)
         self.clients[answer.get("client_id", id)] = answer.get("client_secret", "")
         return web.json_response(answer, status=201)
