@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import aiohttp
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -26,6 +28,8 @@ from interlock.oauth import (
 from interlock.oauth.callback import callback_server
 
 from ..authorization import CALLBACK, MACHINE, NATIVE_CLIENT, Protected
+
+BROWSER = Path(__file__).parents[1] / "servers" / "browser.py"
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -229,19 +233,24 @@ async def test_scopes_that_are_named_are_asked_for_at_once(
     assert len(person.asked) == 1
 
 
-async def test_the_browser_comes_back_to_a_page_of_ours(
-    protected_server: Protected, connect: Callable[..., Client]
-) -> None:
-    async with callback_server() as callback:
+async def test_the_browser_comes_back_to_a_page_of_ours(connect: Callable[..., Client]) -> None:
+    browsers = []
 
-        async def ask(request: AuthorizationRequest) -> dict[str, str]:
-            page = await protected_server.browser.callback(request.url)
-            async with aiohttp.ClientSession() as http, http.get(page) as reply:
-                assert "You can close this page" in await reply.text()
-            return await callback.answer()
+    def open_browser(url: str) -> None:
+        browsers.append(subprocess.Popen([sys.executable, str(BROWSER), url]))
 
-        async with connect(redirect_uri=callback.redirect_uri, ask=ask) as client:
-            assert await who(client) == "ada: notes:read"
+    async def ask(request: AuthorizationRequest) -> dict[str, str]:
+        open_browser(request.url)
+        return await callback.answer()
+
+    async with (
+        callback_server() as callback,
+        connect(redirect_uri=callback.redirect_uri, ask=ask) as client,
+    ):
+        told = await who(client)
+
+    assert told == "ada: notes:read"
+    assert [each.wait() for each in browsers] == [0]
 
 
 # Other ways to be somebody
