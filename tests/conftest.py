@@ -25,6 +25,9 @@ from .authorization import Protected, protected
 settings.register_profile("same", derandomize=True)
 settings.load_profile("same")
 
+# Nobody's own keyring is touched, by children of the tests neither.
+os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
+
 EVIL = [sys.executable, "-I", "-S", str(Path(__file__).parent / "servers" / "evil.py")]
 
 
