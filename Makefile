@@ -16,7 +16,7 @@ override PROMPT :=
 endif
 export PROMPT
 
-.PHONY: help chat test lint format conformance bench requirements clean
+.PHONY: help chat test lint format conformance bench soak requirements clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -25,7 +25,8 @@ help:
 	@echo "make lint            ruff and mypy"
 	@echo "make format          let ruff put the style right"
 	@echo "make conformance     the specification's schemas, and the official suite"
-	@echo "make bench           the numbers behind docs and budgets"
+	@echo "make bench           us beside the peers; one group: make bench ONLY=http"
+	@echo "make soak MINUTES=20 nothing leaks and nothing hangs, whatever breaks meanwhile"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make clean           remove .venv and build"
 
@@ -53,12 +54,13 @@ conformance: build/conformance/.stamp
 	@$(bin)/python tests/conformance/stdio_server.py build/conformance/schemas
 	@$(bin)/python tests/conformance/run_suite.py build/conformance
 
-# Scripts that others start are called *_server.py.
-bench: .venv/.stamp-bench
-	@for script in $(filter-out %_server.py,$(wildcard benchmarks/*.py)); do \
-	    echo "$$script"; \
-	    PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python "$$script" </dev/null || exit 1; \
-	done
+# One group: make bench ONLY=http. The table goes into benchmarks/README.md with WRITE=1.
+bench: .venv/.stamp-bench build/langchain/.stamp
+	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m benchmarks $(ONLY) $(if $(WRITE),--write)
+
+MINUTES ?= 20
+soak: .venv/.stamp-dev
+	@$(bin)/python -m tests.soak $(MINUTES)
 
 # Newest versions that pyproject.toml and requirements/*.in allow, with the hashes
 # of every file of each, for every platform and Python >= 3.11. No index is named.
@@ -76,7 +78,9 @@ requirements: .venv/.stamp-dev
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
-	$(compile) --upgrade requirements/mcp1.in --output-file requirements/mcp1.txt
+	for name in mcp1 langchain; do \
+	    $(compile) --upgrade requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
+	done
 
 clean:
 	rm -rf .venv build
@@ -133,8 +137,8 @@ build/interop/.stamp: tests/interop/package-lock.json .venv/.stamp-conformance
 	$(install_node_packages)
 	@touch $@
 
-build/mcp1/.stamp: requirements/mcp1.txt .venv/.stamp-dev
-	@echo "installing $< into build/mcp1 (once)" >&2
-	@$(bin)/python -m venv --clear --without-pip build/mcp1
-	@$(pip) --python build/mcp1/bin/python install --require-hashes -r $<
+build/mcp1/.stamp build/langchain/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
+	@echo "installing $< into $(@D) (once)" >&2
+	@$(bin)/python -m venv --clear --without-pip $(@D)
+	@$(pip) --python $(@D)/bin/python install --require-hashes -r $<
 	@touch $@
