@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec import Raw
 from interlock.errors import SchemaError
 from interlock.headers import (
     ANNOTATION,
+    MAX_DEPTH,
     MAX_INTEGER,
     ToolHeaders,
     annotated,
@@ -223,12 +225,33 @@ def test_an_annotation_in_a_schema_of_another_name_is_forbidden(keyword: str):
         annotated(schema() | {keyword: {"a": header("A")}})
 
 
-def test_a_schema_may_be_nested_deeper_than_python_recurses():
-    deep = header("A")
-    for _ in range(5000):
-        deep = schema(a=deep)
+def nested(depth: int, inner: dict[str, Any]) -> dict[str, Any]:
+    for _ in range(depth):
+        inner = schema(a=inner)
+    return inner
 
-    assert annotated(deep) == {"A": ("a",) * 5000}
+
+def test_a_schema_may_be_nested_deeper_than_python_recurses():
+    assert annotated(nested(5000, {"type": "string"})) == {}
+    with pytest.raises(SchemaError):
+        annotated(nested(5000, header("A")))
+
+
+def test_arguments_that_headers_repeat_are_not_nested_without_end():
+    assert annotated(nested(MAX_DEPTH, header("A"))) == {"A": ("a",) * MAX_DEPTH}
+    with pytest.raises(SchemaError, match="stands where no plain argument is"):
+        annotated(nested(MAX_DEPTH + 1, header("A")))
+
+
+def test_many_arguments_take_no_memory_of_their_own():
+    """A few MB could name millions of arguments, each with a path of its own."""
+    many = nested(MAX_DEPTH - 1, schema(**{f"{number}": {} for number in range(10_000)}))
+    tracemalloc.start()
+    assert annotated(many) == {}
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert peak < 100_000
 
 
 # What a client sends

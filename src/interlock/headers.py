@@ -8,8 +8,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections import deque
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -20,6 +20,8 @@ from interlock.wording import echo, place
 
 ANNOTATION = "x-mcp-header"
 MAX_INTEGER = 2**53 - 1  # of either sign; JSON of many languages has no larger ones
+
+MAX_DEPTH = 32  # of an argument that a header repeats, inside other arguments
 
 # Methods whose header Mcp-Name repeats a member of `params`.
 NAMES = {
@@ -39,6 +41,10 @@ _BASE64, _END = "=?base64?", "?="
 _MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
 # ... and those that hold no schema at all.
 _DATA = frozenset(("const", "default", "enum", "examples", "required", "dependentRequired"))
+_CONTAINERS = (dict, list)
+
+# A part of a schema; the argument it describes, or that it is within; whether it describes it.
+_Node: TypeAlias = tuple[JsonObject | list[Any], tuple[str, ...], bool]
 
 # Values
 
@@ -89,30 +95,39 @@ def annotated(schema: JsonObject) -> dict[str, tuple[str, ...]]:
     """
     found: dict[str, tuple[str, ...]] = {}
     taken: set[str] = set()
-    # A loop, as a server may nest deeper than Python recurses.
-    pending: deque[tuple[Any, tuple[str, ...], bool]] = deque([(schema, (), True)])
-    while pending:
-        node, path, reachable = pending.popleft()
-        if isinstance(node, list):
-            pending += [(each, path, False) for each in node]
-        if not isinstance(node, dict):
-            continue
-        if ANNOTATION in node:
-            name = _check(node, path, reachable)
-            if name.lower() in taken:
-                raise SchemaError(f"{ANNOTATION} {echo(name)} is there twice")
-            taken.add(name.lower())
-            found[name] = path
-        for key, inner in node.items():
-            if key in _MAPS and isinstance(inner, dict):
-                plain = reachable and key == "properties"
-                pending += [
-                    (each, (*path, member) if key == "properties" else path, plain)
-                    for member, each in inner.items()
-                ]
-            elif key not in _DATA and key != ANNOTATION:
-                pending.append((inner, path, False))
+    # A stack, as a server may nest deeper than Python recurses; of iterators, as it may give
+    # millions of arguments, each of which would have a path.
+    levels: list[Iterator[_Node]] = [iter([(schema, (), True)])]
+    while levels:
+        for node, path, reachable in levels[-1]:
+            if isinstance(node, dict) and ANNOTATION in node:
+                name = _check(node, path, reachable)
+                if name.lower() in taken:
+                    raise SchemaError(f"{ANNOTATION} {echo(name)} is there twice")
+                taken.add(name.lower())
+                found[name] = path
+            levels.append(_within(node, path, reachable))
+            break
+        else:
+            levels.pop()
     return found
+
+
+def _within(
+    node: JsonObject | list[Any], path: tuple[str, ...], reachable: bool
+) -> Iterator[_Node]:
+    """Give the objects and lists right inside of one, but for empty ones."""
+    if isinstance(node, list):
+        yield from ((each, path, False) for each in node if each and isinstance(each, _CONTAINERS))
+        return
+    for key, value in node.items():
+        if key in _MAPS and isinstance(value, dict):
+            plain = reachable and key == "properties" and len(path) < MAX_DEPTH
+            for member, inner in value.items():
+                if inner and isinstance(inner, _CONTAINERS):
+                    yield inner, (*path, member) if plain else path, plain
+        elif value and isinstance(value, _CONTAINERS) and key not in _DATA and key != ANNOTATION:
+            yield value, path, False
 
 
 def _check(node: JsonObject, path: tuple[str, ...], reachable: bool) -> str:
