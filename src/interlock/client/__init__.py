@@ -278,16 +278,19 @@ class Client:
             return
         attempt = self._recovery.attempt("server/discover", idempotent=True, sent=0, deadline=0)
         self._http.is_refused = False
+        refusal: AuthError | None = None
         while True:
             try:
                 self._open_connection, self._agreement = await self._agree()
             except AuthError as error:
+                if refusal is not None:
+                    raise refusal from None  # the last resort was none
                 try:
                     await attempt.recover(error, None)
-                except AuthError:
+                except AuthError as reason:
                     if self._http.has_last_resort:
-                        raise
-                    self._http.is_refused = True
+                        raise  # it has been tried
+                    refusal, self._http.is_refused = reason, True
             except (HttpError, RemoteError, RevisionError):
                 if not self._http.unlearn():  # it may not speak any more what it spoke once
                     raise

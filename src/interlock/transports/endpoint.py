@@ -185,6 +185,8 @@ class Endpoint:
             return Unreachable(f"{self.shown} cannot be reached: no answer to connecting")
         if isinstance(error, aiohttp.ClientHttpProxyError):
             return Unreachable(f"the proxy refused {self.shown}: {error.status}")
+        if "closing transport" in str(error.__cause__):  # found before the first byte was written
+            return Unreachable(f"{self.shown} closed the connection before the request was sent")
         return StreamEnded(f"{self.shown}: {_cut(error)}")
 
     def _target(self, response: aiohttp.ClientResponse) -> str:
