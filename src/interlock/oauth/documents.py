@@ -67,6 +67,7 @@ class ServerMetadata(Struct, frozen=True):
     authorization_endpoint: str | None = None
     token_endpoint: str | None = None
     registration_endpoint: str | None = None
+    revocation_endpoint: str | None = None
     scopes_supported: list[str] | None = None
     code_challenge_methods_supported: list[str] | None = None
     token_endpoint_auth_methods_supported: list[str] | None = None

@@ -1,0 +1,76 @@
+"""Logging out: tokens are revoked where they came from, and forgotten here.
+
+RFC 7009 (revocation).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from interlock.errors import InterlockError, StoreCorrupt, StoreTooNew
+from interlock.oauth.discovery import Discovery, server_metadata
+from interlock.oauth.documents import refusal
+from interlock.oauth.fetcher import Fetcher, shown
+from interlock.oauth.identity import identity_of, prove
+from interlock.oauth.storage import Tokens, TokenStore
+
+
+class Ended(Struct, frozen=True):
+    """How a login ended.
+
+    Attributes:
+        was_kept: Whether there was one.
+        problem: Why its tokens are not revoked, in one line; "" when they are.
+    """
+
+    was_kept: bool
+    problem: str = ""
+
+
+async def logout(server_url: str, store: TokenStore, fetcher: Fetcher | None = None) -> Ended:
+    """Forget the login of a server, whatever its authorization server says to that.
+
+    Args:
+        server_url: The MCP endpoint, as the login was kept for it.
+        store: Where it is kept.
+        fetcher: Asks the authorization server; None makes one for `server_url`.
+
+    Raises:
+        StoreError: The store cannot be read or written.
+    """
+    async with store.lock(server_url):
+        try:
+            tokens = await store.load_tokens(server_url)
+        except (StoreCorrupt, StoreTooNew) as error:
+            await store.delete(server_url)
+            return Ended(True, str(error))
+        problem = ""
+        if tokens is not None:
+            try:
+                await _revoke(tokens, server_url, store, fetcher or Fetcher(server_url))
+            except InterlockError as error:
+                problem = str(error)
+        await store.delete(server_url)
+    return Ended(tokens is not None, problem)
+
+
+async def _revoke(tokens: Tokens, server_url: str, store: TokenStore, fetcher: Fetcher) -> None:
+    issuer = shown(tokens.issuer)
+    server = await server_metadata(fetcher, tokens.issuer)
+    if not server.revocation_endpoint:
+        raise InterlockError(f"{issuer} revokes no tokens")
+    found = Discovery(tokens.resource, None, server)
+    client = await identity_of(
+        tokens, found, server_url=server_url, client=None, client_metadata_url="", store=store
+    )
+    if client is None:
+        raise InterlockError(f"the registration at {issuer} is not there any more")
+    # With the refresh token go the access tokens that came of it (section 2.1).
+    kind = "refresh_token" if tokens.refresh_token else "access_token"
+    form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
+    headers = {"Accept": "application/json"}
+    prove(client, found, form, headers)
+    reply = await fetcher.post(server.revocation_endpoint, form=form, headers=headers)
+    if reply.status != 200:
+        secrets = (*client.secrets, *form.values(), *headers.values())
+        raise InterlockError(f"{issuer} did not revoke it: {refusal(reply, secrets)}")
