@@ -1,8 +1,9 @@
 """A server made with interlock whose tools write wherever they can, wait and block.
 
-    python noisy.py [FILE]
+    python noisy.py [FILE [http]]
 
 FILE gets a line for each thing that happens: entered, waiting, cancelled, left.
+With `http` it serves on a free port and not on stdio.
 """
 
 from __future__ import annotations
@@ -82,6 +83,14 @@ async def wait() -> str:
 
 
 @server.tool
+async def nap(seconds: float) -> str:
+    """Wait for so long."""
+    note("waiting")
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
+@server.tool
 def block() -> str:
     """Hold a worker for a minute."""
     note("waiting")
@@ -91,5 +100,8 @@ def block() -> str:
 
 if __name__ == "__main__":
     print("printed before running")
-    server.run()
-    note("over")
+    if sys.argv[2:] == ["http"]:
+        server.run_http(port=0)
+    else:
+        server.run()
+        note("over")
