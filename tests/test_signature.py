@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import functools
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, make_dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NewType, Optional, TypedDict
@@ -437,6 +437,59 @@ def test_a_parameter_that_cannot_be_described_is_refused_by_name(function, says)
 
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+class Ranked(Struct):
+    place: Annotated[int, Meta(ge=1)] | tuple[int, int]
+
+
+class Lost(Struct):
+    name: Nowhere  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("hint", "says"),
+    [
+        (Annotated[int, Meta(ge=1)] | tuple[int, int], "fixed length"),
+        (Annotated[float, Meta(lt=1)] | tuple[()] | None, "fixed length"),
+        (Annotated[str, Meta(pattern="^a")] | list[int], "with a pattern"),
+        (list[Annotated[str, Meta(pattern="^a")] | dict[str, int] | None], "with a pattern"),
+        (Annotated[str, Meta(pattern="^a")] | Sequence[int], "with a pattern"),
+        (dict[str, NewType("Place", Ranked)], "fixed length"),
+        (Lost, "cannot be resolved: name 'Nowhere' is not defined"),
+    ],
+    ids=range(7),
+)
+def test_a_type_over_which_the_decoder_would_fall_is_refused(hint, says):
+    """The first ones ended the interpreter."""
+    with pytest.raises(SignatureError, match=f"^parameter 'x' of function.* {says}"):
+        describe(taking(hint), Context)
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        int | tuple[int, int],
+        Annotated[int, Meta(ge=1)] | tuple[int, ...] | None,
+        Annotated[int, Meta(description="few")] | tuple[int, int],
+        Annotated[str, Meta(max_length=9)] | list[int],
+        Annotated[str, Meta(pattern="^a")] | int | Hit,
+    ],
+    ids=range(5),
+)
+def test_types_that_only_look_like_those_are_described(hint):
+    assert describe(taking(hint), Context).parameters == ("x",)
+
+
+def test_two_types_of_one_name_are_refused():
+    def made(kind: type) -> type:
+        return make_dataclass("Made", [("a", kind)])
+
+    def function(a, b): ...
+
+    function.__annotations__ = {"a": made(int), "b": made(str)}
+    with pytest.raises(SignatureError, match=r"two types of one name: .*Made"):
+        describe(function, Context)
 
 
 def test_a_local_type_in_a_postponed_hint_is_told_with_the_way_out():

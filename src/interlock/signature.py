@@ -207,9 +207,15 @@ def _no_schema(error: Exception) -> str:
 
 def _schema_of(hint: Any, hook: Callable[[Any], JsonObject]) -> JsonObject:
     """Describe a type, with the outermost part in place unless it refers to itself."""
-    (schema,), components = msgspec.json.schema_components(
-        [hint], schema_hook=hook, ref_template="#/$defs/{name}"
-    )
+    _refuse_deadly_unions(hint, [])
+    try:
+        (schema,), components = msgspec.json.schema_components(
+            [hint], schema_hook=hook, ref_template="#/$defs/{name}"
+        )
+    except KeyError as error:  # of msgspec, which takes two types of one name for the same
+        raise TypeError(f"two types of one name: {error}") from error
+    except (NameError, AttributeError, SyntaxError) as error:  # in a hint that is text
+        raise TypeError(f"the type of a member cannot be resolved: {error}") from error
     if set(schema) == {"$ref"}:
         target = schema["$ref"].removeprefix("#/$defs/")
         if f'"#/$defs/{target}"' not in msgspec.json.encode(components).decode():
@@ -258,6 +264,8 @@ def problem(error: Exception) -> str:
 
     Names of arguments are told, values never: they may be secret.
     """
+    if isinstance(error, TypeError):  # "unhashable"; it does not say which argument
+        return "a set has a list or an object in it, which no set can hold"
     match = _AT.match(str(error))
     text, place = match.groups() if match else (str(error), "")
     noun = "member" if place else "argument"
@@ -270,6 +278,53 @@ def problem(error: Exception) -> str:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+# Unions that make msgspec (0.22) write where it must not, which ends the interpreter
+
+_LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
+_COLLECTIONS = (list, set, frozenset, dict, tuple)
+
+
+def _refuse_deadly_unions(hint: Any, seen: list[Any]) -> None:
+    """Look for them in a type, and in the types of its members."""
+    if any(hint is each for each in seen):
+        return
+    seen.append(hint)
+    origin = get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        _refuse_deadly_union(get_args(hint))
+    inner = [*get_args(hint), getattr(hint, "__supertype__", None)]
+    if isinstance(origin or hint, type):
+        with contextlib.suppress(Exception):  # whatever is in it, msgspec will say so
+            inner += typing.get_type_hints(origin or hint, include_extras=True).values()
+    for each in inner:
+        _refuse_deadly_unions(each, seen)
+
+
+def _refuse_deadly_union(members: tuple[Any, ...]) -> None:
+    limits: set[str] = set()
+    bare = []
+    for member in members:
+        if get_origin(member) is Annotated:
+            bare.append(member.__origin__)
+            limits.update(
+                name for meta in member.__metadata__ for name in _LIMITS if _has(meta, name)
+            )
+        else:
+            bare.append(member)
+    if limits and any(get_origin(each) is tuple and ... not in get_args(each) for each in bare):
+        raise TypeError("a tuple of fixed length cannot stand beside a type with limits")
+    if "pattern" in limits and any(_is_collection(get_origin(each) or each) for each in bare):
+        raise TypeError("a list, set, tuple or dict cannot stand beside text with a pattern")
+
+
+def _is_collection(type: Any) -> bool:
+    return type in _COLLECTIONS or getattr(type, "__module__", "") == "collections.abc"
+
+
+def _has(meta: object, limit: str) -> bool:
+    return isinstance(meta, msgspec.Meta) and getattr(meta, limit) is not None
 
 
 # Docstrings

@@ -59,6 +59,18 @@ async def call(server: Server, name: str, /, **arguments: Any) -> CallToolResult
         return await client.call_tool(name, arguments)
 
 
+async def test_what_no_set_can_hold_is_a_bad_argument(server):
+    @server.tool
+    async def count(tags: set[Any]) -> int:
+        return len(tags)
+
+    assert (await call(server, "count", tags=[1, 1])).text == "1"
+    refused = await call(server, "count", tags=[[1]])
+
+    assert refused.is_error
+    assert refused.text == "a set has a list or an object in it, which no set can hold"
+
+
 # Definition
 
 

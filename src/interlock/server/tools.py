@@ -215,7 +215,7 @@ class ServedTool:
             named = self._check_explicit(raw) if self._decode is None else asdict(self._decode(raw))
         except InvalidArguments as error:
             return _failure(str(error))
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, RecursionError, TypeError) as error:
             return _failure(problem(error))
         if self._context is not None:
             named[self._context] = context
