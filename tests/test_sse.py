@@ -316,6 +316,31 @@ def test_a_line_that_goes_on_counts_together_with_the_data_before_it():
         parser.feed(b"data: " + b"x" * 60)
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        b"data: 1234567890\n: 1234567890\n\n",  # what is no data does not count with the data
+        b"\xef\xbb\xbfid: 123456789012\n\n",
+        b"data: 12345\ndata: 123456789\n\n",  # a byte too many, with the newline between
+        b"event: 1234567890\n\n",
+    ],
+    ids=range(4),
+)
+def test_whether_an_event_is_over_the_limit_does_not_depend_on_the_chunks(event: bytes):
+    def is_over(chunks: list[bytes]) -> bool:
+        parser = SseParser(15)
+        try:
+            for chunk in chunks:
+                parser.feed(chunk)
+        except MessageTooLarge:
+            return True
+        return False
+
+    for size in range(1, len(event)):
+        chunks = [event[at : at + size] for at in range(0, len(event), size)]
+        assert is_over(chunks) == is_over([event])
+
+
 def test_what_has_ended_does_not_count():
     parser = SseParser(100)
     stream = b"data: " + b"x" * 100 + b"\n\n: " + b"c" * 90 + b"\n"

@@ -22,7 +22,7 @@ MAX_RETRY = 3600.0  # seconds; nobody waits for longer, whatever a server says
 _UNFIT_FOR_ID = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 _BOM = b"\xef\xbb\xbf"
-_OVERHEAD = len(_BOM + b"data: ")  # of a line that may be all the data there is
+_OVERHEAD = len(b"data: ")  # of a line that may be all the data there is
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
@@ -110,7 +110,10 @@ class SseParser:
     def _begin_line(self, rest: bytes) -> None:
         """Keep what has no end yet, if there is room for it."""
         self._line += rest
-        size = len(self._line) + (0 if self._data is None else len(self._data))
+        mark = len(_BOM) if self._at_start and self._line.startswith(_BOM) else 0
+        size = len(self._line) - mark
+        if self._data is not None and self._line.startswith(b"data:", mark):
+            size += len(self._data) + 1
         if size > self._max_bytes + _OVERHEAD:
             raise self._too_large(size)
 
