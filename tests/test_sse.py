@@ -319,8 +319,8 @@ def test_a_line_that_goes_on_counts_together_with_the_data_before_it():
 @pytest.mark.parametrize(
     "event",
     [
-        b"data: 1234567890\n: 1234567890\n\n",  # what is no data does not count with the data
-        b"\xef\xbb\xbfid: 123456789012\n\n",
+        b"data: 1234567890\n: 1234567890123456\n\n",  # what is no data does not count with the data
+        b"\xef\xbb\xbfid: 123456789012345678\n\n",
         b"data: 12345\ndata: 123456789\n\n",  # a byte too many, with the newline between
         b"event: 1234567890\n\n",
     ],
