@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from interlock.errors import AuthError, ConfigError, InsufficientScope, MissingExtra
 from interlock.oauth import ClientCredentials, ClientIdentity
 from interlock.oauth.assertion import LIFETIME, sign
+from interlock.oauth.credentials import place_of
 
 from ..servers.authorization_server import SERVER_METADATA, refused
 from .conftest import World
@@ -87,9 +88,10 @@ async def test_an_authorization_server_that_has_no_login_for_people_will_do(worl
 
 async def test_a_token_that_has_expired_is_replaced_before_it_is_sent(world: World):
     await world.call(credentials(world))
-    tokens = await world.store.load_tokens(world.server.url)
+    place = place_of("me", world.server.url)
+    tokens = await world.store.load_tokens(place)
     assert tokens is not None
-    await world.store.save_tokens(world.server.url, replace(tokens, expires_at=1.0))
+    await world.store.save_tokens(place, replace(tokens, expires_at=1.0))
     world.server.requests.clear()
 
     assert await world.call(credentials(world))
@@ -117,6 +119,31 @@ async def test_programs_with_one_client_share_one_token(world: World):
 
     assert await asyncio.gather(world.call(one), world.call(other)) == [one.token, one.token]
     assert len(world.authorization.sent("/token")) == 1
+
+
+async def test_a_client_does_not_take_the_token_of_a_person(world: World):
+    person = world.oauth()
+    theirs = await world.call(person)
+    auth = credentials(world)
+
+    assert await auth.fresh() == ""
+    assert await world.call(auth) != theirs
+    assert await world.call(world.oauth(ask=None)) == theirs  # nor does it lose it
+
+
+async def test_a_client_does_not_take_the_token_of_another_client(world: World):
+    world.authorization.clients["other"] = "s3cr3t"
+    theirs = await world.call(credentials(world, id="other"))
+    auth = credentials(world)
+
+    assert await auth.fresh() == ""
+    assert await world.call(auth) != theirs
+
+
+async def test_a_client_does_not_take_the_token_of_another_issuer(world: World):
+    await world.call(credentials(world))
+
+    assert await credentials(world, issuer="https://other.example").fresh() == ""
 
 
 async def test_more_scopes_are_asked_for_once(world: World):

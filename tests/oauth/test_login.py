@@ -169,6 +169,23 @@ async def test_a_registered_client_is_used_instead_of_registering(world: World):
     assert world.authorization.paths == [SERVER_METADATA, "/authorize", "/token"]
 
 
+async def test_a_registered_client_takes_no_token_of_another_client(world: World):
+    theirs = await world.call(world.oauth())
+    world.authorization.clients["me"] = ""
+    auth = world.oauth(client=ClientIdentity(id="me"))
+
+    assert await auth.fresh() == ""
+    assert await world.call(auth) != theirs
+
+
+async def test_a_registered_client_takes_no_token_of_another_issuer(world: World):
+    world.authorization.clients["me"] = ""
+    await world.call(world.oauth(client=ClientIdentity(id="me")))
+    moved = ClientIdentity(id="me", issuer="https://as.example")
+
+    assert await world.oauth(client=moved).fresh() == ""
+
+
 async def test_a_registered_client_is_not_shown_to_another_issuer(world: World):
     client = ClientIdentity(id="me", secret="s3cr3t", issuer="https://as.example")
 

@@ -16,6 +16,11 @@ from interlock.oauth.scopes import scopes_to_ask
 from interlock.oauth.storage import TokenStore
 
 
+def place_of(client_id: str, server_url: str) -> str:
+    """Give where a store has a client's tokens: apart from a person's, whose login they are not."""
+    return f"{server_url}#{client_id}"
+
+
 class ClientCredentials(TokenHolder):
     """Authorization for one server by a client's own secret or private key.
 
@@ -30,6 +35,8 @@ class ClientCredentials(TokenHolder):
         ConfigError: The client has neither secret nor key.
     """
 
+    _client: ClientIdentity
+
     def __init__(
         self,
         server_url: str,
@@ -39,10 +46,10 @@ class ClientCredentials(TokenHolder):
         scopes: Sequence[str] = (),
         fetcher: Fetcher | None = None,
     ) -> None:
-        super().__init__(server_url, store, scopes, fetcher)
+        super().__init__(server_url, store, scopes, fetcher, client)
+        self._place = place_of(client.id, server_url)
         if not client.secrets:
             raise ConfigError(f"client {client.id!r} needs a secret or a private key")
-        self._client = client
 
     async def _renew(self, error: AuthError) -> None:
         if await self._adopt(error.token_used):
@@ -59,7 +66,7 @@ class ClientCredentials(TokenHolder):
 
     async def _renew_expired(self) -> None:
         tokens = self._tokens
-        if tokens is not None and tokens.token_endpoint and tokens.client_id == self._client.id:
+        if tokens is not None and tokens.token_endpoint:
             # Once found, it needs no new search: a request without token would start one.
             server = ServerMetadata(tokens.issuer, token_endpoint=tokens.token_endpoint)
             found = Discovery(tokens.resource, None, server)
@@ -70,7 +77,7 @@ class ClientCredentials(TokenHolder):
         grant = {"grant_type": "client_credentials"}
         if scopes:
             grant["scope"] = " ".join(scopes)
-        async with self._store.lock(self._server_url):
+        async with self._store.lock(self._place):
             if await self._adopt(refused):
                 return
             self._asked = found.issuer, scopes

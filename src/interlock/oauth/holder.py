@@ -5,7 +5,9 @@ Rules:
 1. A token that was refused is renewed once; who comes meanwhile waits for the same renewal and
    shares its end. Nothing is locked while a request to the server is under way.
 2. Between processes the store's lock does the same; it is not held while a person is asked.
-3. What an authorization server has given is kept, whoever stops waiting: the refresh token that
+3. A token is sent by the client that it was given to. Clients that the operator has not
+   registered are one client: theirs are the tokens of the person.
+4. What an authorization server has given is kept, whoever stops waiting: the refresh token that
    was sent for it may be of no use any more.
 """
 
@@ -22,7 +24,7 @@ from typing import Any, TypeVar
 from interlock.errors import AuthError, InterlockError, StoreCorrupt, StoreError, StoreTooNew
 from interlock.oauth.attempts import Attempts
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
-from interlock.oauth.discovery import Discovery, discover
+from interlock.oauth.discovery import Discovery, discover, same_issuer
 from interlock.oauth.fetcher import Fetcher, shown
 from interlock.oauth.identity import ClientIdentity
 from interlock.oauth.scopes import scopes_to_ask
@@ -38,12 +40,19 @@ class TokenHolder(ABC):
     """An `Authorization`: what `OAuth` and `ClientCredentials` have in common."""
 
     def __init__(
-        self, server_url: str, store: TokenStore, scopes: Sequence[str], fetcher: Fetcher | None
+        self,
+        server_url: str,
+        store: TokenStore,
+        scopes: Sequence[str],
+        fetcher: Fetcher | None,
+        client: ClientIdentity | None,
     ) -> None:
         self._server_url = server_url
+        self._place = server_url  # of the tokens in the store
         self._store = store
         self._scopes = tuple(scopes)
         self._fetcher = fetcher or Fetcher(server_url)
+        self._client = client
         self._tokens: Tokens | None = None
         self._loaded = False
         self._flight: asyncio.Task[None] | None = None
@@ -184,10 +193,19 @@ class TokenHolder(ABC):
     async def _load(self) -> None:
         """Read what this or another process has stored. A damaged place is an empty one."""
         try:
-            self._tokens = await self._store.load_tokens(self._server_url)
+            tokens = await self._store.load_tokens(self._place)
+            self._tokens = tokens if tokens is not None and self._is_ours(tokens) else None
         except (StoreCorrupt, StoreTooNew) as error:
             _log.warning("%s", error)
         self._loaded = True
+
+    def _is_ours(self, tokens: Tokens) -> bool:
+        """Whether tokens were given to us, if the operator has said who we are."""
+        client = self._client
+        if client is None:
+            return True
+        is_from_there = not client.issuer or same_issuer(client.issuer, tokens.issuer)
+        return is_from_there and tokens.client_id == client.id
 
     async def _adopt(self, refused: str) -> bool:
         """Take over what another process has stored, if it is better than what was refused."""
@@ -198,7 +216,7 @@ class TokenHolder(ABC):
         """Use tokens from now on, and store them. Its caller holds the store's lock."""
         self._tokens = tokens
         try:
-            await self._store.save_tokens(self._server_url, tokens)
+            await self._store.save_tokens(self._place, tokens)
         except StoreError as error:
             _log.warning("%s", error)  # they are good for as long as this program runs
 

@@ -67,7 +67,7 @@ class OAuth(TokenHolder):
         scopes: Sequence[str] = (),
         fetcher: Fetcher | None = None,
     ) -> None:
-        super().__init__(server_url, store, scopes, fetcher)
+        super().__init__(server_url, store, scopes, fetcher, client)
         redirect, metadata = urlsplit(redirect_uri), urlsplit(client_metadata_url)
         local = redirect.scheme == "http" and redirect.hostname in LOOPBACK
         if not local and redirect.scheme != "https":
@@ -78,7 +78,6 @@ class OAuth(TokenHolder):
             )
         self._redirect_uri = redirect_uri
         self._ask = ask
-        self._client = client
         self._client_metadata_url = client_metadata_url
         self._client_name = client_name
         self._refreshed: Tokens | None = None  # what a refresh gave last
@@ -126,7 +125,7 @@ class OAuth(TokenHolder):
 
     async def _refresh(self, found: Discovery, refused: str) -> bool:
         """Get new tokens for the refresh token, if there is one and it is still good."""
-        async with self._store.lock(self._server_url):
+        async with self._store.lock(self._place):
             if await self._adopt(refused):
                 return True
             tokens = self._tokens
@@ -195,13 +194,13 @@ class OAuth(TokenHolder):
             self._attempts.add(found.issuer, scopes, why, now=monotonic())
             # The browser may have said that we are unknown, which nobody tells us.
             with suppress(StoreError):
-                async with self._store.lock(self._server_url):
+                async with self._store.lock(self._place):
                     await retire(found.issuer, self._server_url, self._store)
             raise
         self._attempts.add(found.issuer, scopes, now=monotonic())
 
     async def _identify(self, found: Discovery, scopes: tuple[str, ...]) -> ClientIdentity:
-        async with self._store.lock(self._server_url):
+        async with self._store.lock(self._place):
             return await identify(
                 found,
                 server_url=self._server_url,
@@ -225,7 +224,7 @@ class OAuth(TokenHolder):
             "code_verifier": pending.verifier,
         }
         scope = " ".join(pending.request.scopes)
-        async with self._store.lock(self._server_url):
+        async with self._store.lock(self._place):
             refusal = await unbroken(self._redeem(found, client, grant, scope))
         if refusal is not None:
             raise AuthError(refusal.text, 403)
