@@ -650,7 +650,9 @@ async def test_a_tool_that_needs_more_than_the_login_gives_costs_only_its_call(
 ):
     await log_in(protected, authorization, logins)
     async with opened(a=HttpServer(url=protected)) as toolbox:
-        with pytest.raises(InsufficientScope, match="needs the scopes more"):
+        with pytest.raises(
+            InsufficientScope, match=f"needs the scopes more: {HINT} a --scope more$"
+        ):
             await toolbox.call("a:need_more")
         assert toolbox.status["a"].state == "ok"
 

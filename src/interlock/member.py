@@ -275,7 +275,7 @@ class Member:
         for name, value in vars(error).items():
             setattr(clean, name, self._hidden(value))
         clean.args = self._hidden(error.args)
-        if isinstance(clean, LoginRequired):
+        if isinstance(clean, AuthError):
             clean.args = (self._secrets.hide(self._why(error)),)
         return clean
 

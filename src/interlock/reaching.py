@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from interlock import config
 from interlock.client import Client, ClientOptions
 from interlock.config import HttpServer, ServerConfig, StdioServer
-from interlock.errors import AuthRequired, InterlockError, LoginRequired
+from interlock.errors import AuthRequired, InsufficientScope, InterlockError, LoginRequired
 from interlock.transports import Authorization, InProcessServer
 
 if TYPE_CHECKING:
@@ -153,9 +153,12 @@ def way_out(error: InterlockError, name: str, server: object) -> str:
         server: As configured.
     """
     text = str(error)
+    login = f"{_LOGIN} {shlex.quote(name)}"
     if isinstance(error, LoginRequired):
-        login = f"{_LOGIN} {shlex.quote(name)}"
         return text.replace(_LOGIN, login) if _LOGIN in text else f"{text}: {login}"
+    if isinstance(error, InsufficientScope) and isinstance(server, HttpServer):
+        scopes = "".join(f" --scope {shlex.quote(scope)}" for scope in error.scopes)
+        return f"{text}: {login}{scopes}" if server.uses_login else text
     if isinstance(error, AuthRequired) and isinstance(server, HttpServer):
         if server.auth == "none":
             return f'{text}: its configuration says "auth": "none"'

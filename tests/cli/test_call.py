@@ -145,7 +145,7 @@ def test_a_namespace_stands_for_its_server(interlock, servers):
     servers(e={**entry, "namespace": "n"})
 
     assert interlock("call", "n:say", "text=x").out == "x\n"
-    assert "no server 'e'" in interlock("call", "e:say").err
+    assert "no tool 'e:say'; did you mean n:say?" in interlock("call", "e:say").err
 
 
 # Types

@@ -50,14 +50,71 @@ def test_add_edits_the_file_that_is_named(interlock, home, monkeypatch):
     assert not own_file(home).exists()
 
 
-def test_add_takes_a_url_and_says_that_it_cannot_be_reached_yet(interlock, home):
-    ran = interlock("servers", "add", "web", "https://host.example/mcp")
+def test_add_takes_a_url_and_says_how_to_try_it(interlock, home):
+    ran = interlock("servers", "add", "my web", "https://host.example/mcp")
 
-    assert ran.code == 0
-    assert "cannot be reached by this version" in ran.err
-    assert config.load(own_file(home)).servers["web"] == config.HttpServer(
-        url="https://host.example/mcp"
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.endswith("; try it with: interlock servers check 'my web'\n")
+    entries = json.loads(own_file(home).read_text())["mcpServers"]
+    assert entries == {"my web": {"type": "http", "url": "https://host.example/mcp"}}
+
+
+def test_add_writes_headers_transport_and_way_in(interlock, home, monkeypatch):
+    monkeypatch.setenv("SET", SECRET)
+    headers = ["--header", "X-Key:${KEY}", "--header", "X-Other: a: ${SET}"]
+    ran = interlock(
+        "servers", "add", "web", "https://h/mcp", *headers, "--type", "sse", "--auth", "none"
     )
+
+    assert config.load(own_file(home)).servers["web"] == config.HttpServer(
+        url="https://h/mcp",
+        headers={"X-Key": "${KEY}", "X-Other": "a: ${SET}"},
+        type="sse",
+        auth="none",
+    )
+    assert ran.err.endswith("; set KEY, then try it with: interlock servers check web\n")
+    assert SECRET not in own_file(home).read_text() + ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("notes", "NOTES_TOKEN"),
+        ("My notes-2", "MY_NOTES_2_TOKEN"),
+        ("7th", "_7TH_TOKEN"),
+        ("日本", "___TOKEN"),
+    ],
+)
+def test_add_names_a_variable_for_a_bearer_token(
+    interlock, home, monkeypatch, name: str, variable: str
+):
+    ran = interlock("servers", "add", name, "https://h/mcp", "--auth", "bearer")
+    server = config.load(own_file(home)).servers[name]
+
+    assert server.headers == {"Authorization": f"Bearer ${{{variable}}}"}
+    assert server.auth == "bearer"
+    assert f"; set {variable}, then try it with: " in ran.err
+    resolved = config.resolve(server, {variable: SECRET})
+    assert resolved.headers == {"Authorization": f"Bearer {SECRET}"}
+
+
+def test_add_keeps_the_header_that_is_given_for_a_bearer_token(interlock, home):
+    header = "authorization: Bearer ${OTHER}"
+    ran = interlock(
+        "servers", "add", "web", "https://h/mcp", "--auth", "bearer", "--header", header
+    )
+
+    assert config.load(own_file(home)).servers["web"].headers == {
+        "authorization": "Bearer ${OTHER}"
+    }
+    assert "set OTHER, then" in ran.err
+
+
+def test_add_with_oauth_says_how_to_log_in(interlock, home):
+    ran = interlock("servers", "add", "web", "https://h/mcp", "--auth", "oauth")
+
+    assert ran.err.endswith("; log in with: interlock servers login web\n")
+    assert config.load(own_file(home)).servers["web"].auth == "oauth"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +124,23 @@ def test_add_takes_a_url_and_says_that_it_cannot_be_reached_yet(interlock, home)
         (["x", "run", "--env", SECRET], 2, "--env takes NAME=VALUE"),
         (["x", "https://host.example/", "--cwd", "/"], 2, "has no arguments"),
         (["x:y", "run"], 1, "x:y"),
+        (["x", "https://h", "--header", SECRET], 2, "--header takes 'NAME: VALUE'"),
+        (["x", "https://h", "--header", f": {SECRET}"], 2, "--header takes 'NAME: VALUE'"),
+        (["x", "https://h", "--header", f"a b: {SECRET}"], 1, "no name of an HTTP header"),
+        (["x", "https://h", "--header", f"Host: {SECRET}"], 1, "is set by the client itself"),
+        (["x", "https://h", "--header", f"A: {SECRET}\nB: c"], 1, "no header can carry"),
+        (
+            ["x", "https://h", "--auth", "oauth", "--header", f"Authorization: {SECRET}"],
+            2,
+            "--auth oauth and a header Authorization: give one of them",
+        ),
+        (["x", f"https://me:{SECRET}@h/"], 1, "the URL of h has a user in it"),
+        (["x", "https://h/#top"], 1, "the URL of h has a fragment"),
+        (["x", "https://h:port/"], 1, "the server's URL cannot be read"),
+        (["x", "https://h", "--auth", "basic"], 2, "'basic' is not one of"),
+        (["x", "run", "--auth", "none"], 2, "are for servers with a URL"),
+        (["x", "run", "--header", "A: b"], 2, "are for servers with a URL"),
+        (["x", "run", "--type", "http"], 2, "are for servers with a URL"),
     ],
 )
 def test_add_refuses_what_it_cannot_write(
@@ -140,7 +214,17 @@ def test_check_fails_with_the_reason_if_a_server_does(interlock, servers):
 def test_check_of_an_unknown_server_is_an_error(interlock, servers):
     servers()
 
-    assert "has no server 'x': e" in interlock("servers", "check", "x").err
+    assert "no server 'x' in" in interlock("servers", "check", "x").err
+    assert "did you mean e?" in interlock("servers", "check", "ee").err
+
+
+def test_check_takes_the_name_in_addresses_and_that_in_the_file(interlock, servers):
+    echo = json.loads(servers().read_text())["mcpServers"]["e"]
+    servers(e={**echo, "namespace": "n"}, n={"command": "no-such-program", "namespace": "m"})
+
+    assert interlock("servers", "check", "n").out.startswith("n  ok")
+    assert interlock("servers", "check", "e").out.startswith("n  ok")
+    assert interlock("servers", "check", "m").code == 1
 
 
 # trust
@@ -160,6 +244,23 @@ def test_trust_shows_what_would_be_started(interlock, project):
     assert "p: NODE_OPTIONS='--require evil\\x1b[2J' run 'a b'" in ran.err
     assert trust.is_trusted(project)
     assert "trusted already" in interlock("servers", "trust").err
+
+
+def test_trust_shows_all_that_would_be_contacted_and_sent(interlock, home):
+    entries = {
+        "web": {
+            "url": "https://h.example/mcp?key=${KEY}",
+            "type": "sse",
+            "headers": {"X-Key": "${AWS_SECRET}"},
+        },
+        "other": {"url": "http://h.example/mcp", "auth": "oauth"},
+    }
+    (home / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    ran = interlock("servers", "trust", "--yes")
+
+    url = "https://h.example/mcp?key=${KEY}"
+    assert f"  web: {url} (type sse, auth auto) with X-Key: ${{AWS_SECRET}}\n" in ran.err
+    assert "  other: http://h.example/mcp (type http, auth oauth)\n" in ran.err
 
 
 def test_trust_asks_a_person(interlock, project, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +12,10 @@ import msgspec
 from interlock.cli import sources
 from interlock.cli.running import run
 from interlock.cli.terminal import emit, emit_json, working
-from interlock.errors import InvalidArguments, UnknownTool
+from interlock.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from interlock.config import Config, ServerConfig
+    from interlock.config import ServerConfig
     from interlock.protocol import Progress
     from interlock.types import CallToolResult, Content
 
@@ -58,8 +57,8 @@ def call(
     rest = _object(arguments)
     if twice := sorted(given.keys() & rest.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
-    servers = _only(sources.load(config), server)
-    return run(_call(servers, address, given, rest, timeout, as_json))
+    key, found = sources.find(sources.load(config), server)
+    return run(_call({key: found}, address, given, rest, timeout, as_json))
 
 
 async def _call(
@@ -92,16 +91,6 @@ async def _call(
 def _how_far(progress: Progress) -> str:
     of = f" of {progress.total:g}" if progress.total else ""
     return f"{progress.progress:g}{of} {progress.message or ''}"
-
-
-def _only(config: Config, name: str) -> dict[str, ServerConfig]:
-    """Return the one server that is called `name` in addresses."""
-    by_name = {server.namespace or key: key for key, server in config.servers.items()}
-    if name not in by_name:
-        near = difflib.get_close_matches(name, by_name, 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(by_name) or 'none'}"
-        raise UnknownTool(f"no server {name!r} in {config.path or 'any configuration'}: {hint}")
-    return {by_name[name]: config.servers[by_name[name]]}
 
 
 # Arguments

@@ -80,12 +80,13 @@ async def _answer(
 ) -> None:
     from interlock.cli.chatting import open_chat
     from interlock.cli.screen import Screen
+    from interlock.cli.states import warn_of_broken
 
     screen = Screen()
     with screen.turn():
         async with open_chat(servers, model=model, conversation=conversation) as opened:
             if opened.toolbox is not None:
-                sources.warn_of_failed(opened.toolbox)
+                warn_of_broken(opened.toolbox.status.values())
             async with aclosing(opened.ask(prompt)) as events:
                 async for event in events:
                     screen.show(event)

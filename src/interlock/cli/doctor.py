@@ -15,7 +15,7 @@ from msgspec import Struct
 from interlock import __version__
 from interlock.cli import sources
 from interlock.cli.running import run
-from interlock.cli.servers import is_broken, status_rows, statuses
+from interlock.cli.states import is_broken, problem_of, status_rows, statuses
 from interlock.cli.terminal import emit_json, emit_table, warn
 from interlock.errors import InterlockError, MissingExtra
 
@@ -31,6 +31,7 @@ _PACKAGES = (
     "anthropic",
     "openai",
     "xllamacpp",
+    "keyring",
 )
 
 
@@ -49,6 +50,7 @@ class Report(Struct):
     versions: dict[str, str]
     config: str = ""  # "" when there is none
     servers: list[Any] = []
+    logins: dict[str, str] = {}  # server -> is its login kept; of those that may need one
     children: list[Child] = []
     keys: dict[str, bool] = {}  # variable -> is it set
     model: str = ""
@@ -60,10 +62,10 @@ class Report(Struct):
 @sources.config_option
 @sources.json_option
 def doctor(config: Path | None, as_json: bool) -> int:
-    """Check versions, configuration, servers, processes, keys, model and database.
+    """Check versions, configuration, servers, logins, processes, keys, model and database.
 
-    Starts the servers to see how they are. Shows which keys are set, never their values. Exits
-    with 1 if something is broken.
+    Starts the servers to see how they are. Shows which keys are set and which logins are kept,
+    never their values. Exits with 1 if something is broken.
 
     \b
     Example:
@@ -87,6 +89,7 @@ def _print(report: Report, found: list[ServerStatus]) -> None:
     rows += [
         (f"server {name}", ", ".join(filter(None, rest))) for name, *rest in status_rows(found)
     ]
+    rows += [(f"login {name}", state) for name, state in report.logins.items()]
     rows += [
         (f"process {child.id}", f"{child.command}, of {child.parent}") for child in report.children
     ]
@@ -108,19 +111,18 @@ async def _look(report: Report, path: Path | None) -> list[ServerStatus]:
 
 
 async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
+    from interlock.cli.logins import logins
+
     try:
         config = sources.load(path)
         report.config = str(config.path or "")
+        report.logins = {**await logins(config.servers)}
         found = await statuses(config.servers)
     except InterlockError as error:
         report.problems.append(str(error))
         return []
     report.servers = list(found)
-    report.problems += [
-        f"server {status.name!r} {status.state}: {status.reason}"
-        for status in found
-        if is_broken(status)
-    ]
+    report.problems += [problem_of(status) for status in found if is_broken(status)]
     return found
 
 

@@ -14,10 +14,10 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from interlock import __version__
-from interlock.cli import sources
 from interlock.cli.chatting import Chat, open_chat
 from interlock.cli.running import on_interrupt
 from interlock.cli.screen import Screen
+from interlock.cli.states import warn_of_broken
 from interlock.cli.terminal import complain, safe_line, say, warn
 from interlock.cli.tools import rows
 from interlock.config import ServerConfig
@@ -56,7 +56,7 @@ async def converse(
         async with open_chat(servers, model=model, conversation=conversation) as chat:
             screen.rest()
             if chat.toolbox is not None:
-                sources.warn_of_failed(chat.toolbox)
+                warn_of_broken(chat.toolbox.status.values())
             say(_greeting(chat))
             await _Conversation(chat, screen).run(lines)
 
@@ -135,14 +135,14 @@ class _Conversation:
 
     def _list_tools(self) -> None:
         toolbox = self._chat.toolbox
-        if toolbox is None or not toolbox.tools:
+        listed = rows(toolbox) if toolbox is not None else []
+        if not listed:
             say("no tools")
-            return
-        listed = rows(toolbox)
-        width = max(len(address) for address, _, _ in listed)
+        width = max((len(address) for address, _, _ in listed), default=0)
         for address, _, description in listed:
             say(f"{safe_line(address):{width}}  {safe_line(description, 100)}")
-        sources.warn_of_failed(toolbox)
+        if toolbox is not None:
+            warn_of_broken(toolbox.status.values())
 
     async def _model(self, name: str) -> None:
         if name:

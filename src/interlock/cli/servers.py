@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from interlock.cli import sources
+from interlock.cli.login import forget, login, logout
 from interlock.cli.running import run
-from interlock.cli.terminal import emit_json, emit_table, is_terminal, safe_line, say, warn, working
+from interlock.cli.states import (
+    is_broken,
+    status_rows,
+    statuses,
+    tell_missing,
+    warn_of_broken,
+)
+from interlock.cli.terminal import emit_json, emit_table, is_terminal, safe_line, say
 from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from interlock.config import ServerConfig
-    from interlock.member import ServerStatus
+    from interlock.cli.logins import Login
+    from interlock.config import Auth, HttpServer, ServerConfig
 
 
 @click.group()
 def servers() -> None:
-    """Edit and try the file of servers.
+    """Edit and try the file of servers, and log in to them.
 
     The file is the one named by --config, else by INTERLOCK_MCP_CONFIG, else mcp.json in your
     config folder.
@@ -30,8 +40,13 @@ def servers() -> None:
     \b
     Example:
       interlock servers add time mcp-server-time --local-timezone UTC
+      interlock servers add notes https://notes.example/mcp
       interlock servers check
     """
+
+
+servers.add_command(login)
+servers.add_command(logout)
 
 
 @servers.command("list")
@@ -45,8 +60,9 @@ def list_(config: Path | None, as_json: bool) -> None:
       interlock servers list
     """
     found = sources.load(config).servers
+    kept = _logins(found)
     if as_json:
-        emit_json({"servers": [_shown(name, server) for name, server in found.items()]})
+        emit_json({"servers": [_shown(name, found[name], kept.get(name)) for name in found]})
         return
     emit_table(
         (
@@ -54,9 +70,10 @@ def list_(config: Path | None, as_json: bool) -> None:
             "" if server.enabled else "disabled",
             shown.get("url") or " ".join([shown["command"], *shown["args"]]),
             " ".join(f"{each}=…" for each in shown.get("env", shown.get("headers", ()))),
+            _login_shown(shown),
         )
         for name, server in found.items()
-        for shown in [_shown(name, server)]
+        for shown in [_shown(name, server, kept.get(name))]
     )
     if not found:
         say("no servers: add one with `interlock servers add NAME COMMAND`")
@@ -68,6 +85,23 @@ def list_(config: Path | None, as_json: bool) -> None:
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option("--env", metavar="NAME=VALUE", multiple=True, help="A variable for it; repeatable.")
 @click.option("--cwd", metavar="FOLDER", help="Its working folder.")
+@click.option(
+    "--header",
+    metavar="'NAME: VALUE'",
+    multiple=True,
+    help="A header for each request to a URL; repeatable.",
+)
+@click.option(
+    "--auth",
+    type=click.Choice(["auto", "oauth", "bearer", "none"]),
+    help="How a URL lets you in: oauth is a login, bearer a token; auto, the default, asks it.",
+)
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["http", "sse"]),
+    help="The transport of a URL; sse is that of 2024-11-05, which http finds out, too.",
+)
 @sources.config_option
 def add(
     name: str,
@@ -75,49 +109,57 @@ def add(
     args: tuple[str, ...],
     env: tuple[str, ...],
     cwd: str | None,
+    header: tuple[str, ...],
+    auth: Auth | None,
+    kind: Literal["http", "sse"] | None,
     config: Path | None,
 ) -> None:
-    """Add a server to the file, which is made if there is none.
+    """Add a server to the file, which is made if there is none: a program, or a URL.
 
-    Put -- before COMMAND if it has options of its own called --env, --cwd, --config or --help.
-    Better than a secret in the file is the name of a variable that has it: 'TOKEN=${MY_TOKEN}'.
+    Put -- before COMMAND if it has options of its own that this command has, too. Better than a
+    secret in the file is the name of a variable that has it: 'TOKEN=${MY_TOKEN}'. --auth bearer
+    without a header Authorization writes one with the name of a variable, which you are told.
 
     \b
     Example:
       interlock servers add time mcp-server-time --local-timezone UTC
       interlock servers add issues npx -y some-server --env 'TOKEN=${ISSUES_TOKEN}'
+      interlock servers add notes https://notes.example/mcp
+      interlock servers add maps https://maps.example/mcp --header 'X-API-Key: ${MAPS_KEY}'
     """
-    from interlock.config import HttpServer, StdioServer, add_server
+    from interlock.config import StdioServer, add_server
 
-    server: ServerConfig
+    path = _file(config)
     if command.startswith(("http://", "https://")):
         if args or env or cwd:
             raise click.UsageError("a server with a URL has no arguments, --env or --cwd")
-        server = HttpServer(url=command)
-    else:
-        server = StdioServer(command=command, args=args, env=_variables(env), cwd=cwd)
-    path = _file(config)
-    add_server(path, name, server)
-    say(f"added {name!r} to {path}; try it with: interlock servers check {name}")
-    if isinstance(server, HttpServer):
-        warn("servers with a URL cannot be reached by this version yet")
+        remote = _with_url(name, command, _headers(header), auth or "auto", kind or "http")
+        add_server(path, name, remote)
+        say(f"added {name!r} to {path}; {_next_step(name, remote)}")
+        return
+    if header or auth or kind:
+        raise click.UsageError("--header, --auth and --type are for servers with a URL")
+    add_server(path, name, StdioServer(command=command, args=args, env=_variables(env), cwd=cwd))
+    say(f"added {name!r} to {path}; try it with: interlock servers check {shlex.quote(name)}")
 
 
 @servers.command()
 @click.argument("name")
 @sources.config_option
 def remove(name: str, config: Path | None) -> None:
-    """Remove a server from the file; comments and all else stay.
+    """Remove a server from the file, and forget its login; comments and all else stay.
 
     \b
     Example:
       interlock servers remove time
     """
-    from interlock.config import remove_server
+    from interlock.config import load, remove_server
 
     path = _file(config)
+    before = load(path if path.exists() else None).servers
     remove_server(path, name)
     say(f"removed {name!r} from {path}")
+    _forget_login(name, before.pop(name), before.values())
 
 
 @servers.command()
@@ -137,12 +179,7 @@ def check(name: str | None, config: Path | None, as_json: bool) -> int:
     loaded = sources.load(config)
     chosen = loaded.servers
     if name is not None:
-        if name not in chosen:
-            known = ", ".join(chosen) or "none"
-            raise ConfigError(
-                f"{loaded.path or 'no configuration'} has no server {name!r}: {known}"
-            )
-        chosen = {name: chosen[name]}
+        chosen = dict([sources.find(loaded, name)])
     found = run(statuses(chosen))
     if as_json:
         emit_json({"servers": found})
@@ -150,16 +187,17 @@ def check(name: str | None, config: Path | None, as_json: bool) -> int:
         emit_table(status_rows(found))
         if not found:
             say("no servers: add one with `interlock servers add NAME COMMAND`")
-        warn_of_missing(found)
+        warn_of_broken(found)
+        tell_missing(found)
     return int(any(is_broken(status) for status in found))
 
 
 @servers.command()
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def trust(yes: bool) -> None:
-    """Let the .mcp.json of the working folder start its servers.
+    """Let the .mcp.json of the working folder start and contact its servers.
 
-    Shows what would be started and asks. Trust ends with the next change of the file.
+    Shows what that would be, and asks. Trust ends with the next change of the file.
 
     \b
     Example:
@@ -176,7 +214,7 @@ def trust(yes: bool) -> None:
         say(f"{path} is trusted already")
         return
     found = load(path)
-    say(f"{path} would start:")
+    say(f"{path} would start or contact:")
     for name, server in found.servers.items():
         say(f"  {safe_line(name)}: {safe_line(_whole(server))}")
     if not yes:
@@ -199,26 +237,101 @@ def _file(config: Path | None) -> Path:
 
 
 def _variables(pairs: tuple[str, ...]) -> dict[str, str]:
-    variables: dict[str, str] = {}
+    # The text may be a secret without its name, so it is not shown.
+    return _pairs(pairs, "=", "--env takes NAME=VALUE")
+
+
+def _headers(pairs: tuple[str, ...]) -> dict[str, str]:
+    headers = _pairs(pairs, ":", "--header takes 'NAME: VALUE'")
+    return {name.strip(): value.strip() for name, value in headers.items()}
+
+
+def _pairs(pairs: tuple[str, ...], sign: str, usage: str) -> dict[str, str]:
+    found: dict[str, str] = {}
     for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            # The text may be a secret without its name.
-            raise click.UsageError("--env takes NAME=VALUE")
-        variables[name] = value
-    return variables
+        name, between, value = pair.partition(sign)
+        if not (name and between):
+            raise click.UsageError(usage)
+        found[name] = value
+    return found
 
 
-def _shown(name: str, server: ServerConfig) -> dict[str, Any]:
+def _with_url(
+    name: str, url: str, headers: dict[str, str], auth: Auth, kind: Literal["http", "sse"]
+) -> HttpServer:
+    from interlock.client import Client
+    from interlock.config import HttpServer
+
+    has_token = any(each.lower() == "authorization" for each in headers)
+    if has_token and auth in ("oauth", "none"):
+        raise click.UsageError(f"--auth {auth} and a header Authorization: give one of them")
+    if auth == "bearer" and not has_token:
+        headers = {"Authorization": f"Bearer ${{{_token_variable(name)}}}", **headers}
+    if "${" not in url:
+        Client.http(url, headers=headers)  # refuses what cannot be used
+    return HttpServer(url=url, headers=headers, type=kind, auth=auth)
+
+
+def _token_variable(name: str) -> str:
+    """Return the variable that has the token of a server: notes -> NOTES_TOKEN."""
+    variable = re.sub(r"[^A-Z0-9]", "_", name.upper()) + "_TOKEN"
+    return f"_{variable}" if variable[0].isdecimal() else variable
+
+
+def _next_step(name: str, server: HttpServer) -> str:
+    from interlock.config import variables
+
+    named = shlex.quote(name)
+    if server.auth == "oauth":
+        return f"log in with: interlock servers login {named}"
+    used = variables.names(" ".join([server.url, *server.headers.values()]))
+    unset = [each for each in used if each not in os.environ]
+    first = f"set {' and '.join(unset)}, then " if unset else ""
+    return f"{first}try it with: interlock servers check {named}"
+
+
+# What people are shown
+
+
+def _forget_login(name: str, gone: ServerConfig, others: Iterable[ServerConfig]) -> None:
+    """Forget the login of a server that is not there any more, unless it is another one's, too."""
+    if _logins({name: gone}).get(name, "none") == "none":
+        return
+    from interlock.cli.logins import url_of
+
+    if url_of(gone) not in map(url_of, others):
+        run(forget(name, url_of(gone)))
+
+
+def _login_shown(server: dict[str, Any]) -> str:
+    login = server.get("login", "none")
+    if login == "none":  # without "oauth", nobody knows whether it needs one
+        return "no login" if server.get("auth") == "oauth" else ""
+    return f"login {login}"
+
+
+def _logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
+    from interlock.config import HttpServer
+
+    if not any(isinstance(server, HttpServer) for server in servers.values()):
+        return {}
+    from interlock.cli.logins import logins
+
+    return run(logins(servers))
+
+
+def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, Any]:
     from interlock.config import HttpServer
 
     shown: dict[str, Any] = {"name": name, "enabled": server.enabled}
     if isinstance(server, HttpServer):
-        return shown | {
+        shown |= {
             "type": server.type,
             "url": _without_password(server.url.partition("?")[0]),
             "headers": sorted(server.headers),
+            "auth": server.auth,
         }
+        return shown | ({"login": login} if login else {})
     return shown | {
         "type": "stdio",
         "command": server.command,
@@ -233,54 +346,12 @@ def _without_password(text: str) -> str:
 
 
 def _whole(server: ServerConfig) -> str:
-    """Write all that decides what is run: who trusts a file must see it, values included."""
-    import shlex
-
+    """Write all that decides what is run and sent: who trusts it must see it, values included."""
     from interlock.config import HttpServer
 
     if isinstance(server, HttpServer):
-        return f"{server.url} with headers {', '.join(server.headers) or 'none'}"
+        headers = [f"with {name}: {value}" for name, value in server.headers.items()]
+        return " ".join([server.url, f"(type {server.type}, auth {server.auth})", *headers])
     variables = [f"{name}={shlex.quote(value)}" for name, value in server.env.items()]
     folder = f" in {server.cwd}" if server.cwd else ""
     return " ".join([*variables, shlex.join([server.command, *server.args])]) + folder
-
-
-# Their state
-
-
-async def statuses(servers: dict[str, ServerConfig]) -> list[ServerStatus]:
-    """Start the servers, note how they are, and end them."""
-    from interlock.toolbox import Toolbox
-
-    with working("starting servers"):
-        async with Toolbox(servers) as toolbox:
-            return list(toolbox.status.values())
-
-
-def is_broken(status: ServerStatus) -> bool:
-    """Whether it should work and does not."""
-    return status.state not in ("ok", "disabled")
-
-
-def status_rows(found: list[ServerStatus]) -> list[tuple[str, ...]]:
-    """Return name, state, revision, time of start, number of tools and the server's own name."""
-    return [
-        (
-            each.name,
-            each.state,
-            each.revision or "-",
-            f"{each.start_seconds:.2f} s" if each.start_seconds else "-",
-            f"{each.tools} tools",
-            each.server_info,
-        )
-        for each in found
-    ]
-
-
-def warn_of_missing(found: list[ServerStatus]) -> None:
-    """Say why servers are down and tools are missing."""
-    for each in found:
-        if each.reason:
-            warn(f"server {each.name!r} {each.state}: {each.reason}")
-        for line in each.missing:
-            say(f"missing: server {each.name!r}: {safe_line(line)}")

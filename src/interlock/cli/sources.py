@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,10 @@ import click
 import msgspec
 
 from interlock.cli.terminal import warn
+from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from interlock.config import Config
-    from interlock.toolbox import Toolbox
+    from interlock.config import Config, ServerConfig
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -73,8 +74,21 @@ def _joined(own: Config, project: Config) -> Config:
     )
 
 
-def warn_of_failed(toolbox: Toolbox) -> None:
-    """Say which servers are not there, and why."""
-    for status in toolbox.status.values():
-        if status.state in ("failed", "down"):
-            warn(f"server {status.name!r} {status.state}: {status.reason}")
+def find(config: Config, name: str) -> tuple[str, ServerConfig]:
+    """Return the server that is called `name` in addresses, or else in the file.
+
+    Returns:
+        Its name in the file, and itself.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    for key, server in config.servers.items():
+        if name == (server.namespace or key):
+            return key, server
+    if name in config.servers:
+        return name, config.servers[name]
+    names = [server.namespace or key for key, server in config.servers.items()]
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+    raise ConfigError(f"no server {name!r} in {config.path or 'any configuration'}: {hint}")

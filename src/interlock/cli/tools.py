@@ -12,7 +12,8 @@ import msgspec
 
 from interlock.cli import sources
 from interlock.cli.running import run
-from interlock.cli.terminal import emit_json, emit_table, safe_line, say, working
+from interlock.cli.states import tell_missing, warn_of_broken
+from interlock.cli.terminal import emit_json, emit_table, say, working
 
 if TYPE_CHECKING:
     from interlock.member import ServerStatus
@@ -48,11 +49,10 @@ async def _tools(servers: dict[str, Any], as_json: bool) -> int:
             emit_table(rows(toolbox))
             if not servers:
                 say("no servers: add one with `interlock servers add NAME COMMAND`")
-        sources.warn_of_failed(toolbox)
-        for status in toolbox.status.values():
-            for line in status.missing:
-                say(f"missing: server {status.name!r}: {safe_line(line)}")
-        return int(all_failed(toolbox.status.values()))
+        found = toolbox.status.values()
+        warn_of_broken(found)
+        tell_missing(found)
+        return int(all_failed(found))
 
 
 def rows(toolbox: Toolbox) -> list[tuple[str, str, str]]:

@@ -29,6 +29,12 @@ def fill(text: str, place: str, environ: Mapping[str, str]) -> str:
     return _REFERENCE.sub(lambda match: _value(match[1], place, environ), text)
 
 
+def names(text: str) -> list[str]:
+    """Return the variables that must be set for `fill`: those without a default."""
+    matches = [_VARIABLE.fullmatch(each) for each in _REFERENCE.findall(text)]
+    return list(dict.fromkeys(match[1] for match in matches if match and match[2] is None))
+
+
 def _value(reference: str, place: str, environ: Mapping[str, str]) -> str:
     match = _VARIABLE.fullmatch(reference)
     if match is None:
