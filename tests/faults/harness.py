@@ -35,6 +35,7 @@ ATTEMPTS = 5
 MAX_IDLE = 0.01  # of one processor
 _LOOK = 0.05  # seconds in which to see whether anything happens
 _PATIENCE = 30.0  # seconds until nothing may happen
+_NO_KEYRING = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 
 
 class Measured(Struct, frozen=True):
@@ -76,6 +77,7 @@ def run_once(case: Case) -> Measured:
     loop.set_exception_handler(lambda _, context: reported.append(context))
     with (
         TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, XDG_DATA_HOME=folder, **_NO_KEYRING),
         said.kept(),
         loop.everywhere(),
         quick_endings(),

@@ -23,9 +23,9 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from interlock.errors import MissingExtra, StoreCorrupt, StoreError
+from interlock.errors import MissingExtra, StoreError
 from interlock.store import places
-from interlock.store.faults import DATABASE_ERRORS, store_error
+from interlock.store.faults import DATABASE_ERRORS, damage, store_error
 from interlock.store.upgrade import is_current, upgrade
 
 LOCK_TIMEOUT = 5.0  # seconds to wait for another process
@@ -143,7 +143,7 @@ async def _check(connection: AsyncConnection, place: str) -> None:
     if pages <= _CHECK_PAGES:
         verdict = await connection.scalar(text("PRAGMA quick_check(1)"))
         if verdict != "ok":
-            raise StoreCorrupt(f"{place} is damaged: restore a backup, or move it away")
+            raise damage(verdict, place)
 
 
 async def _keep_a_log(connection: AsyncConnection) -> None:

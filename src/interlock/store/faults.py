@@ -5,6 +5,7 @@ The driver's text is used only where it cannot hold a parameter, which may be wh
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -27,6 +28,8 @@ _SQLITE: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_PERM: (StoreError, "cannot be opened: check the rights of file and folder"),
 }
 
+_UNREAD = re.compile(r"error code[= ](\d+)")
+
 # The longest prefix of the five-character SQLSTATE wins.
 _POSTGRES: dict[str, tuple[type[StoreError], str]] = {
     "08": (StoreError, "has closed the connection: is the server running?"),
@@ -41,6 +44,16 @@ _POSTGRES: dict[str, tuple[type[StoreError], str]] = {
     "XX001": (StoreCorrupt, "is damaged: restore a backup"),
     "XX002": (StoreCorrupt, "is damaged: restore a backup"),
 }
+
+
+def damage(verdict: str, place: str) -> StoreError:
+    """Return what to raise for a file that SQLite's check finds fault with."""
+    code = _UNREAD.search(verdict)
+    if code is not None and int(code[1]) & 0xFF == sqlite3.SQLITE_IOERR:
+        # What could not be read now says nothing about what is there.
+        kind, text = _SQLITE[sqlite3.SQLITE_IOERR]
+        return kind(f"{place} {text}")
+    return StoreCorrupt(f"{place} is damaged: restore a backup, or move it away")
 
 
 def store_error(error: Exception, place: str) -> StoreError:

@@ -1,0 +1,315 @@
+"""Faults of one server in a toolbox, whose other servers must not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+from interlock.config import HttpServer, ServerConfig, StdioServer
+from interlock.errors import (
+    HttpError,
+    InsufficientScope,
+    InterlockError,
+    InvalidArguments,
+    LoginRequired,
+    MessageTooLarge,
+    RedirectRefused,
+    RequestTimeout,
+    ServerExited,
+    ServerUnavailable,
+    StreamEnded,
+    UnknownTool,
+)
+from interlock.toolbox import Toolbox
+from interlock.transports import InProcessServer
+
+from ..servers.evil_http import EvilHttp
+from ..servers.evil_memory import EvilMemory
+from .ground import CANARY, EVIL, Ground, all_of
+from .matrix import ALL, HTTP, JSON, MEMORY, OLDEST, SESSION, STDIO, row
+
+Json = dict[str, Any]
+ANYTHING = {"type": "object"}
+
+
+class Box:
+    """An open toolbox of two servers: "evil", and "good", which is called all the time.
+
+    Args:
+        ground: Whose transport "evil" is on.
+        tools: What "evil" lists, with their schemas.
+        options: Of its configuration.
+    """
+
+    def __init__(self, ground: Ground, tools: dict[str, Json], **options: Any) -> None:
+        self.ground = ground
+        self._tools = [{"name": name, "inputSchema": tools[name]} for name in tools]
+        self._options = options
+        self.toolbox: Toolbox
+
+    async def open(self) -> Toolbox:
+        """Start both."""
+        good: ServerConfig | InProcessServer = EvilMemory()
+        if self.ground.transport in HTTP:
+            honest = await self.ground.stack.enter_async_context(EvilHttp())
+            good = HttpServer(url=honest.url)
+        servers = {"evil": await self._evil(), "good": good}
+        self.toolbox = Toolbox(servers, environ={"EVIL_KEY": CANARY})
+        await self.ground.stack.enter_async_context(self.toolbox)
+        return self.toolbox
+
+    async def _evil(self) -> ServerConfig | InProcessServer:
+        if self.ground.transport == STDIO:
+            told = f"tools/list={json.dumps({'tools': self._tools})}"
+            args = (*EVIL[1:], told)
+            return StdioServer(command=EVIL[0], args=args, env={"KEY": CANARY}, **self._options)
+        if self.ground.transport == MEMORY:
+            self.ground.server = EvilMemory()
+            self.ground.server.tools = self._tools
+            return self.ground.server
+        url = await self.ground.url()
+        self.ground.server.tools = self._tools
+        return HttpServer(url=url, **self.ground.secrets(), **self._options)
+
+    async def good(self) -> None:
+        """See that the good server answers within its time."""
+        async with asyncio.timeout(1):
+            assert (await self.toolbox.call("good:echo", {"text": "hi"})).text == "hi"
+
+
+async def box(ground: Ground, *tools: str, **options: Any) -> Box:
+    """Open a toolbox whose evil server has these tools."""
+    made = Box(ground, dict.fromkeys(tools, ANYTHING), **options)
+    await made.open()
+    return made
+
+
+# Going away and coming back
+
+
+@row(
+    "Server exits mid-call: in a toolbox",
+    "ServerExited; the next call starts it again, the lost one is not repeated",
+    STDIO,
+    within=1.0,
+)
+async def exits_in_a_toolbox(ground: Ground) -> None:
+    evil = await box(ground, "exit", "echo")
+    with ground.promise(ServerExited, "exited with code 3: gone, with \\*\\*\\*"):
+        last_words = f"gone, with {CANARY}\n"
+        await evil.toolbox.call("evil:exit", {"code": 3, "stderr": last_words})
+    assert evil.toolbox.status["evil"].state == "down"
+    await evil.good()
+    with ground.promise(outcome="started again, answered"):
+        assert (await evil.toolbox.call("evil:echo", {"text": "back"})).text == "back"
+    assert len(evil.toolbox._members["evil"]._starts) == 2
+
+
+@row(
+    "Server exits mid-call: again and again",
+    "five starts a minute, then ServerUnavailable with the time",
+    STDIO,
+    within=1.0,
+)
+async def exits_again_and_again(ground: Ground) -> None:
+    evil = await box(ground, "exit")
+    for _ in range(5):
+        (error,) = await all_of(evil.toolbox.call("evil:exit", {"code": 1}))
+        assert isinstance(error, ServerExited)
+    with ground.promise(ServerUnavailable, r"'evil' is not available: .*next try in \d\d\.\d s"):
+        await evil.toolbox.call("evil:exit", {"code": 1})
+    await evil.good()
+
+
+@row(
+    "Server hangs: three times, in a toolbox",
+    "RequestTimeout each time, then a new connection or process",
+    *ALL,
+    within=0.7,
+)
+async def hangs_in_a_toolbox(ground: Ground) -> None:
+    evil = await box(ground, "mute", "echo")
+    first = evil.toolbox._members["evil"]._client
+    for _ in range(3):
+        with ground.promise(RequestTimeout, r"within 0\.1 s"):
+            call = evil.toolbox.call("evil:mute", timeout=0.1)
+            await asyncio.gather(call, evil.good())
+    assert (await evil.toolbox.call("evil:echo", {"text": "back"})).text == "back"
+    assert evil.toolbox._members["evil"]._client is not first
+
+
+@row(
+    "Missing binary / bad path / not executable: in a toolbox",
+    "ServerUnavailable with the reason; the others start",
+    STDIO,
+    within=0.2,
+)
+async def is_missing_in_a_toolbox(ground: Ground) -> None:
+    servers = {"evil": StdioServer(command="no-such-program"), "good": EvilMemory()}
+    with ground.promise(outcome="the others are open"):
+        toolbox = await ground.stack.enter_async_context(Toolbox(servers, environ={}))
+    with ground.promise(ServerUnavailable, "'evil' is not available: .*program not found"):
+        await toolbox.call("evil:echo")
+    assert (await toolbox.call("good:echo", {"text": "hi"})).text == "hi"
+
+
+@row(
+    "DNS failure / connect refused / TLS error: in a toolbox",
+    "ServerUnavailable with the reason; when it is there, the call is answered",
+    *HTTP,
+    within=1.0,
+)
+async def is_not_there_in_a_toolbox(ground: Ground) -> None:
+    url = await ground.url()
+    await ground.http.stop()
+    servers = {"evil": HttpServer(url=url, **ground.secrets()), "good": EvilMemory()}
+    with ground.promise(outcome="the others are open"):
+        toolbox = await ground.stack.enter_async_context(Toolbox(servers, environ={}))
+    assert (await toolbox.call("good:echo", {"text": "hi"})).text == "hi"
+    with ground.promise(ServerUnavailable, "'evil' is not available: .*Connection refused"):
+        await toolbox.call("evil:echo", {"text": "hi"})
+    await ground.http.start()
+    with ground.flying_time():
+        await asyncio.sleep(1)  # it is not tried sooner
+    await toolbox.refresh()
+    await toolbox._members["evil"].start()
+    with ground.promise(outcome="then answered"):
+        assert (await toolbox.call("evil:echo", {"text": "hi"})).text == "hi"
+
+
+# What a server may do to its own calls, and to no others
+
+
+def scoped(code: int, kind: str) -> Json:
+    """Write a refusal with a challenge."""
+    return {"code": code, "headers": {"WWW-Authenticate": f'Bearer error="{kind}", scope="a"'}}
+
+
+ELSEWHERE = {"code": 307, "headers": {"Location": "http://127.0.0.1:9/mcp"}}
+CUT = (StreamEnded, [("cut", {}), ("cut", {"at": "event"}), ("quiet", {})])
+TOLD: dict[str, tuple[type[InterlockError], list[tuple[str, Json]]]] = {
+    "HTTP 401": (LoginRequired, [("status", {"code": 401})]),
+    "HTTP 403 insufficient scope": (
+        InsufficientScope,
+        [("status", scoped(403, "insufficient_scope"))],
+    ),
+    "HTTP 429/503": (HttpError, [("status", {"code": 503, "headers": {"Retry-After": "600"}})]),
+    "HTTP 500 / HTML / empty body": (
+        HttpError,
+        [("status", {"code": 500, "body": "<html>", "type": "text/html"})],
+    ),
+    "Redirect": (RedirectRefused, [("status", ELSEWHERE)]),
+    "Cut mid-SSE / clean EOF without answer": CUT,
+    "Slow drip": (RequestTimeout, [("drip", {"every": 0.05})]),
+}
+
+
+def tell(fault: str, kind: type[InterlockError], calls: list[tuple[str, Json]]) -> None:
+    """Add the row of a fault in a toolbox."""
+
+    @row(
+        f"{fault}: in a toolbox",
+        f"{kind.__name__}, without secrets; the other servers answer meanwhile",
+        *HTTP,
+        within=1.0,
+    )
+    async def scenario(ground: Ground) -> None:
+        evil = await box(ground, "echo", *{name for name, _ in calls}, timeout=0.2)
+        for name, arguments in calls:
+            with ground.promise(kind):
+                call = evil.toolbox.call(f"evil:{name}", arguments)
+                await asyncio.gather(call, evil.good(), evil.good())
+            await evil.good()
+            if ground.transport != OLDEST:
+                assert (await evil.toolbox.call("evil:echo", {"text": "hi"})).text == "hi"
+
+
+for _fault, (_kind, _calls) in TOLD.items():
+    tell(_fault, _kind, _calls)
+
+
+@row(
+    "Gzip bomb: in a toolbox",
+    "MessageTooLarge; the other servers answer meanwhile",
+    JSON,
+    SESSION,
+    within=1.0,
+)
+async def sends_a_bomb_in_a_toolbox(ground: Ground) -> None:
+    evil = await box(ground, "bomb")
+    with ground.promise(MessageTooLarge):
+        await asyncio.gather(evil.toolbox.call("evil:bomb"), evil.good())
+
+
+# What a server may say of its tools
+
+
+@row(
+    "Schema bomb / ReDoS / remote `$ref`",
+    "the tool is left out, with the reason; no fetch; others are offered",
+    *(STDIO, MEMORY, JSON),
+    within=1.0,
+)
+async def has_bad_schemas(ground: Ground) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.setblocking(False)
+        remote = f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"
+        evil = Box(
+            ground,
+            {
+                "remote": {"type": "object", "properties": {"a": {"$ref": remote}}},
+                "file": {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}},
+                "bomb": bomb(25),
+                "wide": {"type": "object", "properties": {str(n): {} for n in range(3_000)}},
+                "pattern": {
+                    "type": "object",
+                    "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}},
+                },
+                "no-object": {"type": "string"},
+                "echo": ANYTHING,
+            },
+        )
+        with ground.promise(outcome="left out, each with its reason"):
+            toolbox = await evil.open()
+        with ground.promise(outcome="the pattern decides at once"):
+            (told,) = await all_of(toolbox.call("evil:pattern", {"a": "a" * 50_000 + "!"}))
+        assert isinstance(told, InvalidArguments | UnknownTool), repr(told)
+        offered = {entry.tool.name for entry in toolbox.tools if entry.server == "evil"}
+        assert {"echo"} <= offered <= {"echo", "pattern"}, offered
+        missing = "\n".join(toolbox.status["evil"].missing)
+        for name in ("remote", "file", "bomb", "wide", "no-object"):
+            assert f"tool {name!r}" in missing
+        try:
+            listener.accept()
+        except BlockingIOError:
+            pass
+        else:
+            raise AssertionError("a schema was fetched")
+
+
+def bomb(doublings: int) -> Json:
+    """Make a schema that asks twice as often with each level."""
+    levels = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(doublings)}
+    end = {f"a{doublings}": {"type": "string"}}
+    return {"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": levels | end}
+
+
+@row(
+    "Same tool name on two servers",
+    "both are called by their address; the bare name is refused",
+    *(STDIO, MEMORY, JSON),
+    within=0.5,
+)
+async def have_the_same_name(ground: Ground) -> None:
+    evil = await box(ground, "echo")
+    with ground.promise(outcome="both answer"):
+        for address in ("evil:echo", "good:echo"):
+            assert (await evil.toolbox.call(address, {"text": "hi"})).text == "hi"
+    with ground.promise(UnknownTool, "no tool 'echo'; did you mean evil:echo or good:echo"):
+        await evil.toolbox.call("echo", {"text": "hi"})
+    names = [entry.wire_name for entry in evil.toolbox.tools]
+    assert len(set(names)) == len(names)
