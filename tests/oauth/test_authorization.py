@@ -55,7 +55,7 @@ def test_a_request_has_all_that_makes_it_safe():
         "response_type": ["code"],
         "client_id": ["me"],
         "redirect_uri": ["http://127.0.0.1:1/callback"],
-        "state": [pending.state],
+        "state": [pending.request.state],
         "code_challenge": [base64.urlsafe_b64encode(digest).decode().rstrip("=")],
         "code_challenge_method": ["S256"],
         "resource": [RESOURCE],
@@ -68,9 +68,9 @@ def test_a_request_has_all_that_makes_it_safe():
 def test_no_two_requests_are_alike():
     one, other = start(), start()
 
-    assert one.state != other.state
+    assert one.request.state != other.request.state
     assert one.verifier != other.verifier
-    assert len(one.state) >= 43
+    assert len(one.request.state) >= 43
     assert 43 <= len(one.verifier) <= 128
 
 
@@ -166,8 +166,8 @@ def test_a_distant_authorization_server_does_not_send_the_browser_to_this_machin
 def test_a_code_is_taken_from_the_answer_to_the_request():
     pending = start()
 
-    assert pending.code({"state": pending.state, "code": "c", "more": "x"}) == "c"
-    assert pending.code({"state": pending.state, "code": "c", "iss": ISSUER}) == "c"
+    assert pending.code({"state": pending.request.state, "code": "c", "more": "x"}) == "c"
+    assert pending.code({"state": pending.request.state, "code": "c", "iss": ISSUER}) == "c"
 
 
 @pytest.mark.parametrize("state", [None, "", "other", "é"])
@@ -194,7 +194,7 @@ def test_an_answer_of_another_issuer_is_not_read(
     pending = start(found(authorization_response_iss_parameter_supported=promised))
 
     with pytest.raises(AuthError, match=r"is not from https://as.example/tenant") as raised:
-        pending.code({"state": pending.state, "iss": iss, **more})
+        pending.code({"state": pending.request.state, "iss": iss, **more})
 
     assert "WORDS" not in str(raised.value)
 
@@ -204,7 +204,7 @@ def test_an_answer_without_the_issuer_that_was_promised_is_not_read(more: dict[s
     pending = start(found(authorization_response_iss_parameter_supported=True))
 
     with pytest.raises(AuthError, match="does not say that it is from") as raised:
-        pending.code({"state": pending.state, **more})
+        pending.code({"state": pending.request.state, **more})
 
     assert "WORDS" not in str(raised.value)
 
@@ -214,7 +214,11 @@ def test_a_refusal_is_told_with_its_words():
 
     with pytest.raises(AuthError, match=r"did not allow it: access_denied \(Not today\)$"):
         pending.code(
-            {"state": pending.state, "error": "access_denied", "error_description": "Not\ntoday"}
+            {
+                "state": pending.request.state,
+                "error": "access_denied",
+                "error_description": "Not\ntoday",
+            }
         )
 
 
@@ -222,7 +226,7 @@ def test_a_refusal_with_a_code_of_its_own_is_told_without_it():
     pending = start()
 
     with pytest.raises(AuthError, match=r"did not allow it: an error without a known code$"):
-        pending.code({"state": pending.state, "error": "SECRET"})
+        pending.code({"state": pending.request.state, "error": "SECRET"})
 
 
 @pytest.mark.parametrize("code", [{}, {"code": ""}])
@@ -230,13 +234,13 @@ def test_an_answer_without_a_code_is_an_error(code: dict[str, str]):
     pending = start()
 
     with pytest.raises(AuthError, match=r"has no code of https://as.example/tenant"):
-        pending.code({"state": pending.state, **code})
+        pending.code({"state": pending.request.state, **code})
 
 
 def test_what_is_shown_of_a_request_has_no_secret_in_it():
     pending = start()
 
     for text in (repr(pending), repr(pending.request), str(pending)):
-        assert pending.state not in text
+        assert pending.request.state not in text
         assert pending.verifier not in text
         assert "?" not in text

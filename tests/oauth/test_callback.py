@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import webbrowser
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
 import pytest
 
 from interlock.errors import AuthError, ConfigError
+from interlock.oauth import AuthorizationRequest
 from interlock.oauth import callback as callback_module
 from interlock.oauth.callback import Callback, callback_server, open_browser
 
@@ -37,12 +39,37 @@ async def send(callback: Callback, request: bytes) -> bytes:
             await writer.wait_closed()
 
 
+def login(callback: Callback, state: str = "s") -> AuthorizationRequest:
+    """Make a request to log in that ends here."""
+    return AuthorizationRequest(
+        url="https://as.example/authorize",
+        server_url="https://mcp.example/mcp",
+        issuer="https://as.example",
+        scopes=(),
+        redirect_uri=callback.redirect_uri,
+        state=state,
+    )
+
+
+@asynccontextmanager
+async def waiting(state: str = "s") -> AsyncIterator[tuple[Callback, asyncio.Task[Any]]]:
+    """Wait for the end of one login."""
+    async with callback_server() as callback:
+        answer = asyncio.create_task(callback.answer(login(callback, state)))
+        await asyncio.sleep(0)  # it waits
+        try:
+            yield callback, answer
+        finally:
+            answer.cancel()
+            await asyncio.wait({answer})
+
+
 def head(callback: Callback, line: str, host: str = "127.0.0.1:{port}") -> bytes:
     return f"{line}\r\nHost: {host.format(port=callback.port)}\r\n\r\n".encode("latin-1")
 
 
 async def test_all_parameters_are_handed_over(nothing_is_left: list[Any]):
-    async with callback_server() as callback:
+    async with waiting() as (callback, answer):
         assert callback.redirect_uri == f"http://127.0.0.1:{callback.port}/callback"
 
         status, text, headers = await visit(callback, "/callback?code=a%20b&state=s&iss=&é=%C3%A9")
@@ -52,25 +79,53 @@ async def test_all_parameters_are_handed_over(nothing_is_left: list[Any]):
         assert "a b" not in text
         assert headers["Cache-Control"] == "no-store"
         assert headers["Referrer-Policy"] == "no-referrer"
-        assert await callback.answer() == {"code": "a b", "state": "s", "iss": "", "é": "é"}
+        assert await answer == {"code": "a b", "state": "s", "iss": "", "é": "é"}
 
 
-async def test_the_answer_comes_to_who_waits_for_it(nothing_is_left: list[Any]):
+async def test_an_answer_to_another_request_is_refused_and_ends_nothing(
+    nothing_is_left: list[Any],
+):
+    async with waiting("secret") as (callback, answer):
+        for state in ("x", "", "secre", "secrets", "é"):
+            assert (await visit(callback, f"/callback?code=1&state={state}"))[0] == 400
+        assert not answer.done()
+
+        assert (await visit(callback, "/callback?error=access_denied&state=secret"))[0] == 200
+        assert await answer == {"error": "access_denied", "state": "secret"}
+
+
+async def test_each_of_two_logins_gets_its_own_answer(nothing_is_left: list[Any]):
     async with callback_server() as callback:
-        answer = asyncio.create_task(callback.answer())
-        await visit(callback, "/callback?error=access_denied&state=s")
+        one = asyncio.create_task(callback.answer(login(callback, "one")))
+        other = asyncio.create_task(callback.answer(login(callback, "other")))
+        await asyncio.sleep(0)  # both wait
 
-        assert await answer == {"error": "access_denied", "state": "s"}
+        await visit(callback, "/callback?code=2&state=other")
+        await visit(callback, "/callback?code=1&state=one")
+
+        assert (await one)["code"] == "1"
+        assert (await other)["code"] == "2"
+
+
+async def test_before_and_after_a_login_nothing_is_taken(nothing_is_left: list[Any]):
+    async with callback_server() as callback:
+        assert (await visit(callback, "/callback?code=1&state=s"))[0] == 404
+        answer = asyncio.create_task(callback.answer(login(callback)))
+        await asyncio.sleep(0)  # it waits
+        await visit(callback, "/callback?code=2&state=s")
+        assert (await answer)["code"] == "2"
+
+        assert (await visit(callback, "/callback?code=3&state=s"))[0] == 404
 
 
 async def test_only_the_first_answer_counts():
-    async with callback_server() as callback:
-        await visit(callback, "/callback?code=1&state=s")
+    async with waiting() as (callback, answer):
+        head_of = b"GET /callback?code=%d&state=s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
+        first = callback._judge(head_of % (1, callback.port))
+        second = callback._judge(head_of % (2, callback.port))
 
-        status, *_ = await visit(callback, "/callback?code=2&state=s")
-
-        assert status == 410
-        assert (await callback.answer())["code"] == "1"
+        assert (first[0], second[0]) == ("200 OK", "404 Not Found")
+        assert (await answer)["code"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -99,16 +154,16 @@ async def test_only_the_first_answer_counts():
 async def test_what_is_no_answer_is_refused_and_ends_nothing(
     nothing_is_left: list[Any], line: str, host: str, status: int
 ):
-    async with callback_server() as callback:
+    async with waiting() as (callback, answer):
         reply = await send(callback, head(callback, line, host))
 
         assert reply.startswith(f"HTTP/1.1 {status} ".encode())
-        assert (await visit(callback, "/callback?state=good"))[0] == 200
-        assert await callback.answer() == {"state": "good"}
+        assert (await visit(callback, "/callback?state=s"))[0] == 200
+        assert await answer == {"state": "s"}
 
 
 async def test_a_request_that_never_ends_is_cut_off(nothing_is_left: list[Any]):
-    async with callback_server() as callback:
+    async with waiting() as (callback, _):
         assert await send(callback, b"GET /callback?state=" + b"a" * 100_000) == b""
         assert (await visit(callback, "/callback?state=s"))[0] == 200
 
@@ -151,7 +206,7 @@ async def test_nobody_is_waited_for_longer_than_five_minutes(
     monkeypatch.setattr(callback_module, "PATIENCE", 0.05)
     async with callback_server() as callback:
         with pytest.raises(AuthError, match="nobody logged in within 0 minutes"):
-            await callback.answer()
+            await callback.answer(login(callback))
 
 
 async def test_a_port_of_ones_choice_is_taken_or_named():

@@ -27,7 +27,7 @@ class Person:
         say(f"log in to {self._name!r} at {request.host}{scopes}:")
         say(request.url)
         answers = {
-            asyncio.create_task(self._callback.answer()),
+            asyncio.create_task(self._callback.answer(request)),
             asyncio.create_task(self._other_way(request.url)),
         }
         try:

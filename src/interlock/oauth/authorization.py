@@ -37,6 +37,7 @@ class AuthorizationRequest(Struct, frozen=True, kw_only=True):
         issuer: The authorization server that asks for it.
         scopes: What is asked for; () leaves it to the authorization server.
         redirect_uri: Where the browser is sent in the end, with the query that is handed back.
+        state: A secret that the query brings back: one with another `state` is no answer to this.
     """
 
     url: str
@@ -44,6 +45,7 @@ class AuthorizationRequest(Struct, frozen=True, kw_only=True):
     issuer: str
     scopes: tuple[str, ...]
     redirect_uri: str
+    state: str
 
     @property
     def host(self) -> str:
@@ -58,7 +60,6 @@ class Pending(Struct, frozen=True, kw_only=True):
     """An authorization request that was sent, with what is needed to judge its answer."""
 
     request: AuthorizationRequest
-    state: str
     verifier: str
     iss_promised: bool
 
@@ -71,8 +72,8 @@ class Pending(Struct, frozen=True, kw_only=True):
         Raises:
             AuthError: It answers another request, is another issuer's, or is a refusal.
         """
-        issuer = shown(self.request.issuer)
-        if not secrets.compare_digest(answer.get("state", "").encode(), self.state.encode()):
+        issuer, state = shown(self.request.issuer), self.request.state
+        if not is_same(answer.get("state", ""), state):
             raise AuthError(f"the answer from the browser is to no request of ours to {issuer}")
         told = answer.get("iss")
         if told is None and self.iss_promised:
@@ -83,12 +84,17 @@ class Pending(Struct, frozen=True, kw_only=True):
             why = reason(
                 answer["error"],
                 answer.get("error_description"),
-                (self.state, self.verifier, answer.get("code", "")),
+                (state, self.verifier, answer.get("code", "")),
             )
             raise AuthError(f"{issuer} did not allow it: {why}", 403)
         if not answer.get("code"):
             raise AuthError(f"the answer from the browser has no code of {issuer}")
         return answer["code"]
+
+
+def is_same(told: str, secret: str) -> bool:
+    """Compare what somebody says with a secret, in a time that tells nothing of it."""
+    return secrets.compare_digest(told.encode(), secret.encode())
 
 
 def begin(
@@ -134,10 +140,10 @@ def begin(
         issuer=found.issuer,
         scopes=tuple(scopes),
         redirect_uri=redirect_uri,
+        state=state,
     )
     return Pending(
         request=request,
-        state=state,
         verifier=verifier,
         iss_promised=bool(server.authorization_response_iss_parameter_supported),
     )

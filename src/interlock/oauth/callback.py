@@ -2,8 +2,8 @@
 
 Rules:
 
-1. It takes one request to one path with its own host, and nothing else: what a page of somebody
-   else sends to this port is refused, and does not end the wait.
+1. It takes one request with its own host and the path and `state` of the login, and nothing
+   else: what a page of somebody else sends to this port is refused, and does not end the wait.
 2. What it reads is bounded in bytes and in time, and nothing of it is shown in the page.
 3. A browser is only given addresses of the web, as one argument and through no shell.
 
@@ -16,10 +16,10 @@ import asyncio
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from interlock.errors import AuthError, ConfigError
-from interlock.oauth.authorization import check_browsable
+from interlock.oauth.authorization import AuthorizationRequest, check_browsable, is_same
 from interlock.oauth.threads import in_thread
 
 PATH = "/callback"
@@ -69,7 +69,7 @@ class Callback:
 
     def __init__(self) -> None:
         self.port = 0
-        self._answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        self._waiting: dict[asyncio.Future[dict[str, str]], AuthorizationRequest] = {}
         self._connections: dict[asyncio.Future[None], asyncio.StreamWriter] = {}
 
     @property
@@ -77,16 +77,21 @@ class Callback:
         """The address, for `OAuth(redirect_uri=...)`."""
         return f"http://127.0.0.1:{self.port}{PATH}"
 
-    async def answer(self) -> dict[str, str]:
-        """Wait for the browser; give all parameters of its query.
+    async def answer(self, request: AuthorizationRequest) -> dict[str, str]:
+        """Wait for the browser that answers a request; give all parameters of its query.
 
         Raises:
-            AuthError: Nobody came within `PATIENCE`.
+            AuthError: It did not come within `PATIENCE`.
         """
-        await asyncio.wait({self._answer}, timeout=PATIENCE)
-        if not self._answer.done():
-            raise AuthError(f"nobody logged in within {PATIENCE / 60:.0f} minutes")
-        return self._answer.result()
+        answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        self._waiting[answer] = request
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await answer
+        except TimeoutError:
+            raise AuthError(f"nobody logged in within {PATIENCE / 60:.0f} minutes") from None
+        finally:
+            del self._waiting[answer]
 
     async def _hang_up(self) -> None:
         for writer in self._connections.values():
@@ -126,7 +131,7 @@ class Callback:
             await writer.drain()
 
     def _judge(self, head: bytes) -> tuple[str, str]:
-        """Take the query of the one request that counts; say what the browser is answered."""
+        """Take the query that answers a request; say what the browser is answered."""
         line, *rest = head.decode("latin-1").split("\r\n")
         method, _, target = line.partition(" ")
         path, _, query = target.rpartition(" ")[0].partition("?")
@@ -134,21 +139,25 @@ class Callback:
         hosts = [value.strip() for name, _, value in headers if name.lower() == "host"]
         if hosts not in ([f"127.0.0.1:{self.port}"], [f"localhost:{self.port}"]):
             return "421 Misdirected Request", "This is another host."
-        if path != PATH:
-            return "404 Not Found", "There is nothing here."
+        waiting = [
+            (answer, each.state)
+            for answer, each in self._waiting.items()
+            if path == urlsplit(each.redirect_uri).path and not answer.done()
+        ]
+        if not waiting:
+            return "404 Not Found", "No login ends here, or not any more. You can close this page."
         if method != "GET":
             return "405 Method Not Allowed", "This is no way to log in."
-        if self._answer.done():
-            return "410 Gone", "This login has ended. You can close this page."
         try:
             pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
         except ValueError:
             pairs = []
         found = dict(pairs)
-        if "state" not in found or len(found) < len(pairs):
-            return "400 Bad Request", "This is no answer to a login."
-        self._answer.set_result(found)
-        return "200 OK", "You can close this page: interlock goes on where you started it."
+        for answer, state in waiting:
+            if len(found) == len(pairs) and is_same(found.get("state", ""), state):
+                answer.set_result(found)
+                return "200 OK", "You can close this page: interlock goes on where you started it."
+        return "400 Bad Request", "This is no answer to the login that is under way."
 
 
 async def open_browser(url: str) -> bool:
