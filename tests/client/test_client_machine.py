@@ -175,7 +175,7 @@ class World:
     @property
     def pending(self) -> int:
         """How many requests of the client have not ended."""
-        connection = self.client._open_connection
+        connection = self.client._channel._agreed
         return 0 if connection is None else connection.protocol.pending
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -205,7 +205,7 @@ class World:
 
 
 def assert_nothing_waits(client: Client) -> None:
-    connection, streams = client._open_connection, client._subscriptions
+    connection, streams = client._channel._agreed, client._subscriptions
     if connection is not None:
         assert connection.protocol.pending == connection.protocol.running == 0
         assert (connection._waiting, connection._progress, connection._timer) == ({}, {}, None)
@@ -548,7 +548,7 @@ class Calls(RuleBasedStateMachine):
             elicitation=self.answer_later,
         )
         self.world.peer = peer = HoldingPeer(revision)
-        self.world.client._connect = peer.connect
+        self.world.client._channel._connect = peer.connect
         self.calls: list[Call] = []
         self.others: list[asyncio.Task[Any]] = []
         self.is_open = False
@@ -747,7 +747,7 @@ class Calls(RuleBasedStateMachine):
 
     @invariant()
     def nothing_else_waits(self) -> None:
-        connection = self.world.client._open_connection if hasattr(self, "world") else None
+        connection = self.world.client._channel._agreed if hasattr(self, "world") else None
         if connection is None or not all(task.done() for task in self.others):
             return
         self.world.turn()  # what was cancelled needs some to notice

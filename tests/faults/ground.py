@@ -188,7 +188,7 @@ class Ground:
     def check_nothing_pends(self) -> None:
         """See that no client waits for anything."""
         for client in self.clients:
-            connection = client._open_connection
+            connection = client._channel._agreed
             if connection is not None:
                 assert connection.protocol.pending == 0
                 assert connection._waiting == connection._progress == {}

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from copy import copy
-from time import monotonic
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 from msgspec import UNSET, Raw
@@ -22,27 +20,23 @@ from interlock import revisions, schema
 from interlock.client import listing
 from interlock.client.asks import Asks, Elicit, Sample
 from interlock.client.cache import Cache
+from interlock.client.channel import Channel, Events, own_info
 from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
-from interlock.client.handshake import Agreement, Handshake, meta
+from interlock.client.handshake import meta
 from interlock.client.listing import Kind, Listing
-from interlock.client.recovery import Attempt, Recovery
 from interlock.client.subscriptions import Subscriptions
 from interlock.connection import Connection, ProgressHandler
 from interlock.envelope import encode
 from interlock.errors import (
-    AuthError,
     ConnectionClosed,
-    HttpError,
     InterlockError,
     LocalProtocolError,
-    RemoteError,
     RemoteProtocolError,
     RequestTimeout,
-    RevisionError,
     SchemaError,
     to_wire,
 )
-from interlock.protocol import Notification, Protocol, Request
+from interlock.protocol import Notification, Request
 from interlock.transports import MAX_FRAME_BYTES, Authorization, InProcessServer, Transport
 from interlock.transports.stdio import StdioTransport
 from interlock.types import (
@@ -126,18 +120,23 @@ class Client:
     Args:
         connect: Makes a fresh transport. Called again when an old server ends itself over
             the question for its era.
+        http: What is known of a server at a URL; see `Client.http`.
         options: See `ClientOptions`. Sampling and elicitation are refused without a handler.
     """
 
-    def __init__(self, connect: Callable[[], Transport], **options: Unpack[ClientOptions]) -> None:
-        self._connect = connect
-        self._wanted = options.get("revision", "auto")
-        if self._wanted not in ("auto", "legacy", *revisions.ALL):
+    def __init__(
+        self,
+        connect: Callable[[], Transport],
+        *,
+        http: HttpTarget | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        wanted = options.get("revision", "auto")
+        if wanted not in ("auto", "legacy", *revisions.ALL):
             known = ", ".join(revisions.ALL)
-            raise LocalProtocolError(f"revision {self._wanted!r} is not auto, legacy or of {known}")
+            raise LocalProtocolError(f"revision {wanted!r} is not auto, legacy or of {known}")
         self._timeout = options.get("timeout", CALL_TIMEOUT)
         self._hard_timeout = options.get("hard_timeout", max(HARD_TIMEOUT, self._timeout))
-        self._connect_timeout = options.get("connect_timeout", CONNECT_TIMEOUT)
         self._asks = Asks(
             options.get("roots"),
             options.get("sampling"),
@@ -148,22 +147,22 @@ class Client:
         self._on_list_changed = options.get("on_list_changed")
         self._on_resource_updated = options.get("on_resource_updated")
         self._on_loss = options.get("on_loss")
-        self._open_connection: Connection | None = None
-        self._opening: Connection | None = None  # not agreed yet
-        self._closed = False
+        events = Events(self._answer, self._notice, self._lose, self._restore, self._relist)
+        self._channel = Channel(
+            connect,
+            wanted,
+            self._asks,
+            options.get("connect_timeout", CONNECT_TIMEOUT),
+            events,
+            http,
+        )
         self._subscriptions: Subscriptions | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._agreement = Agreement()
         self._cache = Cache()
         self._output_schemas: dict[str, JsonObject] = {}
         self._output_validators: dict[str, schema.Validator | None] = {}
         self._log_level: LogLevel | None = None
         self._legacy_subscriptions: set[str] = set()
-        # Over HTTP:
-        self._http: HttpTarget | None = None
-        self._recovery: Recovery | None = None
-        self._renewing: asyncio.Task[None] | None = None
-        self._retired: set[asyncio.Task[None]] = set()
 
     @classmethod
     def stdio(
@@ -225,10 +224,7 @@ class Client:
         from interlock.client.http import HttpTarget  # loads aiohttp
 
         http = HttpTarget(url, headers, auth, transport, pool, max_frame_bytes)
-        client = cls(http.connect, **options)
-        client._http = http
-        client._recovery = Recovery(auth, client._renew, client._relist)
-        return client
+        return cls(http.connect, http=http, **options)
 
     @classmethod
     def memory(cls, server: InProcessServer, **options: Unpack[ClientOptions]) -> Client:
@@ -256,89 +252,20 @@ class Client:
             RequestTimeout: No answer within `connect_timeout`.
             RevisionError: It speaks no revision that we speak.
         """
-        self._closed = False
-        self._agreement = Agreement()  # what an earlier connection found may not hold any more
         self._cache = Cache()
         self._legacy_subscriptions.clear()
-        try:
-            await self._reach()
-        except BaseException as error:
-            await self.close()
-            if isinstance(error, InterlockError):
-                self._named(error)
-            raise
-        self._subscriptions = Subscriptions(lambda: self._connection, self._forget_lists)
+        await self._channel.open()
+        self._subscriptions = Subscriptions(lambda: self._channel.connection, self._forget_lists)
         if self._on_list_changed is not None and revisions.is_modern(self.revision):
             self._listening = asyncio.create_task(self._listen_for_changes(self._subscriptions))
 
-    async def _reach(self) -> None:
-        """Agree with the server, as often as it takes to be let in."""
-        if self._recovery is None or self._http is None:
-            self._open_connection, self._agreement = await self._agree()
-            return
-        attempt = self._recovery.attempt("server/discover", idempotent=True, sent=0, deadline=0)
-        self._http.is_refused = False
-        refusal: AuthError | None = None
-        while True:
-            try:
-                self._open_connection, self._agreement = await self._agree()
-            except AuthError as error:
-                if refusal is not None:
-                    raise refusal from None  # the last resort was none
-                try:
-                    await attempt.recover(error, None)
-                except AuthError as reason:
-                    if self._http.has_last_resort:
-                        raise  # it has been tried
-                    refusal, self._http.is_refused = reason, True
-            except (HttpError, RemoteError, RevisionError):
-                if not self._http.unlearn():  # it may not speak any more what it spoke once
-                    raise
-            else:
-                return
-
-    async def _agree(self) -> tuple[Connection, Agreement]:
-        handshake = Handshake(
-            self._wanted,
-            self._asks,
-            _own_info(),
-            self._connect_timeout,
-            self._connection_to_server,
-            self._http,
-        )
-        try:
-            async with asyncio.timeout(self._connect_timeout):
-                connection, agreement = await handshake.agree()
-        except TimeoutError as error:
-            waited = f"no answer from the server within {self._connect_timeout:g} s"
-            why = str(error) if isinstance(error, InterlockError) else waited
-            opening, self._opening = self._opening, None
-            if opening is not None:
-                await opening.close()
-            words = opening.transport.last_words() if opening is not None else ""
-            raise RequestTimeout(f"{why}; it last said: {words}" if words else why) from None
-        self._opening = None
-        if self._http is not None:
-            self._http.learn(connection.transport, agreement.revision)
-        return connection, agreement
-
     async def close(self) -> None:
         """Let the server go. Open calls fail with `ConnectionClosed`. Closing twice is fine."""
-        self._closed = True
         if self._listening is not None:
             self._listening.cancel()
-        if self._renewing is not None:
-            self._renewing.cancel()
         if self._subscriptions is not None:
             self._subscriptions.close_all()
-        for connection in (self._opening, self._open_connection):
-            if connection is not None:
-                await connection.close()
-        if self._http is not None:
-            for task in self._retired:
-                task.cancel()
-            await asyncio.gather(*self._retired, return_exceptions=True)
-            await self._http.close()
+        await self._channel.close()
 
     def check_open(self) -> None:
         """Raise what ended the connection, if it has ended.
@@ -346,53 +273,11 @@ class Client:
         Raises:
             ConnectionClosed: Or whatever else the reason was.
         """
-        error = self._connection.protocol.closed
-        if error is not None:
-            raise copy(error)
+        self._channel.check_open()
 
     def abort(self, reason: str) -> None:
         """End the connection now; open calls fail, and `on_loss` is told. `close` still waits."""
         self._connection.abort(ConnectionClosed(reason))
-
-    async def _connection_to_server(self, oldest: bool = False) -> Connection:
-        if self._opening is not None:
-            await self._opening.close()
-        if self._closed:  # while it was being opened, by another task
-            raise ConnectionClosed("the client was closed")
-        connect = self._http.connect_oldest if self._http and oldest else self._connect
-        self._opening = connection = Connection(
-            Protocol(),
-            connect(),
-            on_request=lambda request: self._answer(connection, request),
-            on_notification=lambda notification: self._notice(connection, notification),
-            on_loss=lambda error: self._lose(connection, error),
-        )
-        await connection.open()
-        return connection
-
-    async def _renew(self, lost: object) -> None:
-        """Replace the connection `lost`, which the server does not know any more; once for all."""
-        if self._renewing is None:
-            if self._open_connection is not lost or self._closed:
-                return  # somebody has done it
-            self._renewing = asyncio.create_task(self._reconnect())
-        renewing = self._renewing
-        await asyncio.wait({renewing})  # who stops waiting does not stop it
-        if renewing.cancelled():
-            raise ConnectionClosed("the client was closed")
-        renewing.result()
-
-    async def _reconnect(self) -> None:
-        old = self._open_connection
-        try:
-            await self._reach()
-            await self._restore()
-        finally:
-            self._renewing = None
-        if old is not None:  # what is under way on it may still end well
-            retired = asyncio.create_task(old.retire())
-            self._retired.add(retired)
-            retired.add_done_callback(self._retired.discard)
 
     async def _restore(self) -> None:
         """Tell a server again what it was told before it forgot."""
@@ -431,22 +316,22 @@ class Client:
     @property
     def revision(self) -> str:
         """The protocol revision spoken with it; "" before it is open."""
-        return self._agreement.revision
+        return self._channel.agreement.revision
 
     @property
     def capabilities(self) -> ServerCapabilities:
         """What it says it offers."""
-        return self._agreement.capabilities
+        return self._channel.agreement.capabilities
 
     @property
     def server_info(self) -> Implementation:
         """Its name and version, for display only."""
-        return self._agreement.server_info
+        return self._channel.agreement.server_info
 
     @property
     def instructions(self) -> str | None:
         """What it would like a model to know."""
-        return self._agreement.instructions
+        return self._channel.agreement.instructions
 
     # Tools
 
@@ -457,7 +342,7 @@ class Client:
             The tools in the server's order. Malformed and duplicate ones are left out, one
             by one, and named in `Listing.skipped`.
         """
-        http = self._http
+        http = self._channel.http
         check = http.check_tools if http and revisions.is_modern(self.revision) else None
         tools = await self._list(listing.TOOLS, check)
         self._output_schemas = {
@@ -637,7 +522,7 @@ class Client:
         """
         self._log_level = level
         if revisions.is_modern(self.revision):
-            told = meta(self.revision, self._asks, _own_info(), level)
+            told = meta(self.revision, self._asks, own_info(), level)
             self._connection.protocol.meta = told
         else:
             await self._request("logging/setLevel", encode({"level": level}))
@@ -660,79 +545,14 @@ class Client:
 
     @property
     def _connection(self) -> Connection:
-        if self._open_connection is None:
-            raise ConnectionClosed("the client is not open: use it in 'async with'")
-        return self._open_connection
+        return self._channel.connection
 
     async def _request(
         self, method: str, params: bytes, *, timeout: float | None = None, members: bytes = b""
     ) -> Raw:
         self._check_method(method)
         idle, hard = self._limits(timeout)
-        return await self._send(method, params, idle, hard, meta=members)
-
-    def _send(
-        self,
-        method: str,
-        params: bytes,
-        timeout: float,
-        hard_timeout: float,
-        *,
-        progress: ProgressHandler | None = None,
-        meta: bytes = b"",
-        idempotent: bool = False,
-    ) -> Coroutine[Any, Any, Raw]:
-        """Send a request and wait for its result, over HTTP as often as it takes."""
-        if self._recovery is not None:
-            return self._persist(
-                self._recovery, method, params, timeout, hard_timeout, progress, meta, idempotent
-            )
-        return self._connection.request(
-            method,
-            params,
-            timeout=timeout,
-            hard_timeout=hard_timeout,
-            progress=progress,
-            meta=meta,
-        )
-
-    async def _persist(
-        self,
-        recovery: Recovery,
-        method: str,
-        params: bytes,
-        timeout: float,
-        hard_timeout: float,
-        progress: ProgressHandler | None,
-        meta: bytes,
-        idempotent: bool,
-    ) -> Raw:
-        recovery.sent += 1
-        sent = monotonic()
-        deadline = sent + hard_timeout
-        attempt: Attempt | None = None
-        while True:
-            connection = self._connection
-            try:
-                return await connection.request(
-                    method,
-                    params,
-                    timeout=timeout,
-                    hard_timeout=hard_timeout,
-                    progress=progress,
-                    meta=meta,
-                )
-            except InterlockError as error:
-                if attempt is None:
-                    attempt = recovery.attempt(
-                        method, idempotent=idempotent, sent=sent, deadline=deadline
-                    )
-                await attempt.recover(self._named(error), connection)
-                hard_timeout = attempt.deadline - monotonic()
-
-    def _named(self, error: _E) -> _E:
-        """Let an error over HTTP say which server it is about."""
-        return error if self._http is None else self._http.named(error)
+        return await self._channel.request(method, params, idle, hard, meta=members)
 
     def _limits(self, timeout: float | None) -> tuple[float, float]:
         """Give the idle and the hard limit of a request; one of its own may raise the hard one."""
@@ -763,7 +583,7 @@ class Client:
         """
         idle, hard = self._limits(timeout)
         for asked in range(MAX_ROUNDS + 1):
-            raw = await self._send(
+            raw = await self._channel.request(
                 method,
                 encode(params),
                 idle,
@@ -775,12 +595,12 @@ class Client:
             try:
                 result = decode(raw)
             except RemoteProtocolError as error:
-                raise self._named(error) from None
+                raise self._channel.named(error) from None
             if result.result_type == "complete":
                 return result, asked > 0
             if result.result_type != "input_required":
                 unknown = f"{method} was answered with unknown resultType {result.result_type!r}"
-                raise self._named(RemoteProtocolError(unknown))
+                raise self._channel.named(RemoteProtocolError(unknown))
             responses = await self._asks.answer_all(result, self.revision)
             params = replace(
                 params,
@@ -788,7 +608,7 @@ class Client:
                 request_state=UNSET if result.request_state is None else result.request_state,
             )
         endless = f"{method} still asks for input after {MAX_ROUNDS} rounds"
-        raise self._named(RemoteProtocolError(endless))
+        raise self._channel.named(RemoteProtocolError(endless))
 
     async def _list(
         self, kind: Kind[_T], check: Callable[[Listing[_T]], None] | None = None
@@ -805,12 +625,12 @@ class Client:
             async with asyncio.timeout(LIST_TIMEOUT):  # all pages together
                 items = await listing.collect(kind, ask)
         except RemoteProtocolError as error:
-            raise self._named(error) from None
+            raise self._channel.named(error) from None
         except TimeoutError as error:
             if isinstance(error, InterlockError):
                 raise
             late = RequestTimeout(f"no end of {kind.method} within {LIST_TIMEOUT:g} s")
-            raise self._named(late) from None
+            raise self._channel.named(late) from None
         if check is not None:
             check(items)
         for reason in filter(None, (*items.skipped, items.truncated)):
@@ -865,9 +685,8 @@ class Client:
             connection.protocol.reply(request.id, answer)
         connection.flush()
 
-    def _lose(self, connection: Connection, error: InterlockError) -> None:
-        # Before the handshake is done, `open` raises what there is to tell.
-        if self._on_loss is not None and connection is self._open_connection:
+    def _lose(self, error: InterlockError) -> None:
+        if self._on_loss is not None:
             self._on_loss(error)
 
     async def _listen_for_changes(self, subscriptions: Subscriptions) -> None:
@@ -894,9 +713,3 @@ def _output_validator(name: str, output_schema: JsonObject) -> schema.Validator 
     except SchemaError as error:
         _log.warning("outputSchema of tool %r is not usable: %s", name, error)
         return None
-
-
-def _own_info() -> Implementation:
-    from interlock import __version__  # the package's first lines import nothing
-
-    return Implementation(name="interlock", version=__version__)
