@@ -241,7 +241,7 @@ async def test_the_browser_comes_back_to_a_page_of_ours(connect: Callable[..., C
 
     async def ask(request: AuthorizationRequest) -> dict[str, str]:
         open_browser(request.url)
-        return await callback.answer()
+        return await callback.answer(request)
 
     async with (
         callback_server() as callback,

@@ -15,7 +15,13 @@ from interlock.errors import (
     LoginExpired,
     LoginRequired,
 )
-from interlock.oauth import AuthorizationRequest, ClientIdentity, MemoryTokenStore
+from interlock.oauth import (
+    AuthorizationRequest,
+    ClientCredentials,
+    ClientIdentity,
+    MemoryTokenStore,
+    OAuth,
+)
 from interlock.oauth import attempts as attempts_module
 
 from ..servers.authorization_server import (
@@ -690,6 +696,32 @@ async def test_addresses_of_ours_that_cannot_be_used_are_refused(
 ):
     with pytest.raises(ConfigError, match="must be"):
         world.oauth(**options)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://mcp.example/mcp?key=SECRET",
+        "http://localhost.evil.example/",
+        "http://10.0.0.1/mcp",
+        "http://a.localhost/mcp",
+        "ws://mcp.example/mcp",
+        "mcp.example",
+    ],
+)
+def test_a_server_that_would_be_sent_tokens_in_clear_is_refused(url: str):
+    store, client = MemoryTokenStore(), ClientIdentity(id="me", secret="s3cr3t")
+
+    with pytest.raises(ConfigError, match=r"is sent no tokens: it must be https$") as raised:
+        OAuth(url, redirect_uri=REDIRECT, ask=None, store=store)
+    with pytest.raises(ConfigError, match=r"it must be https$"):
+        ClientCredentials(url, client=client, store=store)
+    assert "SECRET" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["https://mcp.example/mcp", "http://[::1]:8/mcp"])
+def test_a_server_of_https_or_on_this_machine_is_sent_tokens(url: str):
+    OAuth(url, redirect_uri=REDIRECT, ask=None, store=MemoryTokenStore())
 
 
 def test_an_identity_that_makes_no_sense_is_refused():

@@ -74,6 +74,14 @@ def kind(address: str) -> Kind:
     return next(kind for network, kind in _NETWORKS[ip.version] if ip in network)
 
 
+def is_loopback(host: str) -> bool:
+    """Say whether a host of a URL is this machine, wherever names lead."""
+    try:
+        return host == "localhost" or kind(host) == "loopback"
+    except ValueError:
+        return False
+
+
 def literal(host: str) -> str | None:
     """Return the address that a host of a URL is, or None if it is a name.
 

@@ -21,7 +21,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 
 from interlock.errors import AuthError
-from interlock.oauth.discovery import LOOPBACK, Discovery
+from interlock.oauth.addresses import is_loopback
+from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import reason
 from interlock.oauth.fetcher import shown
 
@@ -170,10 +171,10 @@ def check_browsable(url: str) -> str:
         host = None
     if not host or not _PLAIN.fullmatch(url) or "@" in parts.netloc:
         raise AuthError(f"the address of the login is no URL for a browser: {shown(url)}")
-    if not (url.startswith("https://") or (url.startswith("http://") and host in LOOPBACK)):
+    if not (url.startswith("https://") or (url.startswith("http://") and is_loopback(host))):
         raise AuthError(f"the address of the login is neither https nor here: {shown(url)}")
     return url
 
 
 def _is_local(url: str) -> bool:
-    return urlsplit(url).hostname in LOOPBACK
+    return is_loopback(urlsplit(url).hostname or "")

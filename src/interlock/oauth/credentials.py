@@ -32,7 +32,7 @@ class ClientCredentials(TokenHolder):
         fetcher: Asks addresses that servers name; None makes one for `server_url`.
 
     Raises:
-        ConfigError: The client has neither secret nor key.
+        ConfigError: A client without secret and key, or a server without https.
     """
 
     _client: ClientIdentity

@@ -31,7 +31,6 @@ _ORIGIN = re.compile(r"[a-z]+://[^/?#@]+")
 _ISSUER = re.compile(
     r"[a-z]+://(?:[A-Za-z0-9._~-]+|\[[0-9a-fA-F:.]+\])(?::[0-9]+)?(?:/[^\s?#\\]*)?"
 )
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Discovery(Struct, frozen=True):

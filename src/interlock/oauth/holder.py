@@ -20,8 +20,17 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from interlock.errors import AuthError, InterlockError, StoreCorrupt, StoreError, StoreTooNew
+from interlock.errors import (
+    AuthError,
+    ConfigError,
+    InterlockError,
+    StoreCorrupt,
+    StoreError,
+    StoreTooNew,
+)
+from interlock.oauth.addresses import is_loopback
 from interlock.oauth.attempts import Attempts
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
 from interlock.oauth.discovery import Discovery, discover, same_issuer
@@ -47,6 +56,10 @@ class TokenHolder(ABC):
         fetcher: Fetcher | None,
         client: ClientIdentity | None,
     ) -> None:
+        server = urlsplit(server_url)
+        is_safe = server.scheme == "https" or is_loopback(server.hostname or "")
+        if not is_safe:
+            raise ConfigError(f"{shown(server_url)} is sent no tokens: it must be https")
         self._server_url = server_url
         self._place = server_url  # of the tokens in the store
         self._store = store

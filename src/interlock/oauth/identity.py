@@ -21,7 +21,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.errors import AuthError, ConfigError, StoreCorrupt, StoreError, StoreTooNew
-from interlock.oauth.discovery import LOOPBACK, Discovery, same_issuer
+from interlock.oauth.addresses import is_loopback
+from interlock.oauth.discovery import Discovery, same_issuer
 from interlock.oauth.documents import RegistrationAnswer, refusal
 from interlock.oauth.fetcher import Fetcher, shown
 from interlock.oauth.storage import Registration, Tokens, TokenStore
@@ -200,7 +201,7 @@ async def _register(
             f"{shown(issuer)} takes registered clients only: register one there for "
             f"{redirect_uri}, and give its id and secret"
         )
-    local = urlsplit(redirect_uri).hostname in LOOPBACK
+    local = is_loopback(urlsplit(redirect_uri).hostname or "")
     asked: dict[str, object] = {
         "client_name": client_name,
         "redirect_uris": [redirect_uri],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interlock.errors import AuthError
+from interlock.oauth.identity import ClientIdentity
 from interlock.oauth.login import OAuth
 from interlock.oauth.storage import TokenStore, UserTokenStore
 
@@ -17,14 +18,21 @@ class KeptLogin:
         server_url: The MCP endpoint.
         is_expected: Whether there should be a login. Otherwise nothing is looked up until the
             server asks who we are, so that open servers cost no look into the keyring.
+        client: To whom the login was given, if the operator has registered it.
         store: Where logins are kept; the user's when None.
     """
 
     def __init__(
-        self, server_url: str, *, is_expected: bool, store: TokenStore | None = None
+        self,
+        server_url: str,
+        *,
+        is_expected: bool,
+        client: ClientIdentity | None = None,
+        store: TokenStore | None = None,
     ) -> None:
         self._server_url = server_url
         self._is_wanted = is_expected
+        self._client = client
         self._store = store
         self._login: OAuth | None = None
 
@@ -50,5 +58,11 @@ class KeptLogin:
     def _kept(self) -> OAuth:
         if self._login is None:
             store = self._store or UserTokenStore()
-            self._login = OAuth(self._server_url, redirect_uri=REDIRECT_URI, ask=None, store=store)
+            self._login = OAuth(
+                self._server_url,
+                redirect_uri=REDIRECT_URI,
+                ask=None,
+                client=self._client,
+                store=store,
+            )
         return self._login

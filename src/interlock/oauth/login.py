@@ -18,10 +18,11 @@ from interlock.errors import (
     LoginRequired,
     StoreError,
 )
+from interlock.oauth.addresses import is_loopback
 from interlock.oauth.attempts import Attempts
 from interlock.oauth.authorization import AuthorizationRequest, Pending, begin
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
-from interlock.oauth.discovery import LOOPBACK, Discovery, origin
+from interlock.oauth.discovery import Discovery, origin
 from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.holder import TokenHolder, unbroken
@@ -51,7 +52,7 @@ class OAuth(TokenHolder):
         fetcher: Asks addresses that servers name; None makes one for `server_url`.
 
     Raises:
-        ConfigError: A redirect URI or metadata URL that cannot be used.
+        ConfigError: A URL that cannot be used: of the server, for the redirect, or of the metadata.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class OAuth(TokenHolder):
     ) -> None:
         super().__init__(server_url, store, scopes, fetcher, client)
         redirect, metadata = urlsplit(redirect_uri), urlsplit(client_metadata_url)
-        local = redirect.scheme == "http" and redirect.hostname in LOOPBACK
+        local = redirect.scheme == "http" and is_loopback(redirect.hostname or "")
         if not local and redirect.scheme != "https":
             raise ConfigError(f"redirect_uri {redirect_uri!r} must be http on loopback, or https")
         if client_metadata_url and (metadata.scheme != "https" or metadata.path in ("", "/")):

@@ -11,7 +11,7 @@ from interlock.errors import InterlockError, StoreCorrupt, StoreTooNew
 from interlock.oauth.discovery import Discovery, server_metadata
 from interlock.oauth.documents import refusal
 from interlock.oauth.fetcher import Fetcher, shown
-from interlock.oauth.identity import identity_of, prove
+from interlock.oauth.identity import ClientIdentity, identity_of, prove
 from interlock.oauth.storage import Tokens, TokenStore
 
 
@@ -27,12 +27,19 @@ class Ended(Struct, frozen=True):
     problem: str = ""
 
 
-async def logout(server_url: str, store: TokenStore, fetcher: Fetcher | None = None) -> Ended:
+async def logout(
+    server_url: str,
+    store: TokenStore,
+    *,
+    client: ClientIdentity | None = None,
+    fetcher: Fetcher | None = None,
+) -> Ended:
     """Forget the login of a server, whatever its authorization server says to that.
 
     Args:
         server_url: The MCP endpoint, as the login was kept for it.
         store: Where it is kept.
+        client: To whom it was given, if the operator has registered it.
         fetcher: Asks the authorization server; None makes one for `server_url`.
 
     Raises:
@@ -47,24 +54,36 @@ async def logout(server_url: str, store: TokenStore, fetcher: Fetcher | None = N
         problem = ""
         if tokens is not None:
             try:
-                await _revoke(tokens, server_url, store, fetcher or Fetcher(server_url))
+                fetcher = fetcher or Fetcher(server_url)
+                await _revoke(tokens, server_url, store, client, fetcher)
             except InterlockError as error:
                 problem = str(error)
         await store.delete(server_url)
     return Ended(tokens is not None, problem)
 
 
-async def _revoke(tokens: Tokens, server_url: str, store: TokenStore, fetcher: Fetcher) -> None:
+async def _revoke(
+    tokens: Tokens,
+    server_url: str,
+    store: TokenStore,
+    registered: ClientIdentity | None,
+    fetcher: Fetcher,
+) -> None:
     issuer = shown(tokens.issuer)
     server = await server_metadata(fetcher, tokens.issuer)
     if not server.revocation_endpoint:
         raise InterlockError(f"{issuer} revokes no tokens")
     found = Discovery(tokens.resource, None, server)
     client = await identity_of(
-        tokens, found, server_url=server_url, client=None, client_metadata_url="", store=store
+        tokens,
+        found,
+        server_url=server_url,
+        client=registered,
+        client_metadata_url="",
+        store=store,
     )
     if client is None:
-        raise InterlockError(f"the registration at {issuer} is not there any more")
+        raise InterlockError(f"the client that {issuer} gave them to is not known any more")
     # With the refresh token go the access tokens that came of it (section 2.1).
     kind = "refresh_token" if tokens.refresh_token else "access_token"
     form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
