@@ -133,7 +133,16 @@ def test_annotations_are_found_through_properties_alone():
     }
 
 
-@pytest.mark.parametrize("value", [{}, {"properties": []}, {"properties": {"a": True}}, schema()])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"properties": []},
+        {"properties": {"a": True}},
+        {"type": ["object", "null"], "x-order": [1, "a", None, [["b"]], {"c": [2.5]}]},
+        schema(),
+    ],
+)
 def test_a_schema_without_annotations_has_none(value: dict[str, Any]):
     assert annotated(value) == {}
 

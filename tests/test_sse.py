@@ -295,8 +295,10 @@ def test_an_event_of_the_limit_passes_and_one_byte_more_does_not(size: int):
 @pytest.mark.parametrize("field", [b"data: ", b": ", b"event: ", b"id: ", b"retry: ", b"foo", b""])
 @pytest.mark.parametrize("end", [b"", b"\n"], ids=["open", "ended"])
 def test_no_line_is_longer_than_the_limit(field: bytes, end: bytes):
+    whole = len(b"data: " + b"x" * 100)
+    SseParser(100).feed(field + b"x" * (whole - len(field)) + end)
     with pytest.raises(MessageTooLarge):
-        SseParser(100).feed(field + b"x" * 110 + end)
+        SseParser(100).feed(field + b"x" * (whole + 4 - len(field)) + end)
 
 
 def test_many_short_lines_of_data_are_one_event_and_have_its_limit():
