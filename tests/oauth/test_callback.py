@@ -8,9 +8,11 @@ import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from interlock.errors import AuthError, ConfigError
 from interlock.oauth import AuthorizationRequest
@@ -105,6 +107,21 @@ async def test_each_of_two_logins_gets_its_own_answer(nothing_is_left: list[Any]
 
         assert (await one)["code"] == "1"
         assert (await other)["code"] == "2"
+
+
+async def test_a_login_ends_at_its_own_page_only(nothing_is_left: list[Any]):
+    async with callback_server() as callback:
+        ours = callback.redirect_uri_of("https://as.example")
+        request = replace(login(callback), redirect_uri=ours)
+        answer = asyncio.create_task(callback.answer(request))
+        await asyncio.sleep(0)  # it waits
+        path = urlsplit(ours).path
+
+        assert path.startswith("/callback/")
+        assert (await visit(callback, "/callback?code=1&state=s"))[0] == 404
+        assert (await visit(callback, f"{path}x?code=1&state=s"))[0] == 404
+        assert (await visit(callback, f"{path}?code=2&state=s"))[0] == 200
+        assert (await answer)["code"] == "2"
 
 
 async def test_before_and_after_a_login_nothing_is_taken(nothing_is_left: list[Any]):

@@ -23,6 +23,7 @@ from interlock.oauth import (
     OAuth,
 )
 from interlock.oauth import attempts as attempts_module
+from interlock.oauth.callback import callback_server
 
 from ..servers.authorization_server import (
     OPENID,
@@ -597,6 +598,35 @@ async def test_a_code_of_another_authorization_server_is_not_taken_to_the_first(
 
     await honest.close()
     assert world.authorization.sent("/token") == []
+
+
+async def test_each_issuer_has_a_page_of_its_own_that_the_browser_comes_back_to(world: World):
+    async with callback_server() as callback:
+        await world.call(world.oauth(redirect_uri=callback.redirect_uri_of))
+        ours = callback.redirect_uri_of(world.authorization.issuer)
+
+    assert ours != callback.redirect_uri_of(world.authorization.issuer + "/")
+    assert world.authorization.sent("/register")[0]["redirect_uris"] == [ours]
+    assert world.authorization.sent("/authorize")[0]["redirect_uri"] == ours
+    assert world.authorization.sent("/token")[0]["redirect_uri"] == ours
+
+
+async def test_a_code_of_a_silent_authorization_server_is_not_taken_to_another(world: World):
+    """Mix-up without `iss`: we are known to the honest server by the page for its own codes."""
+    honest = AuthorizationServer()
+    await honest.open()
+    world.server.metadata["authorization_servers"] = [honest.issuer]
+    async with callback_server() as callback:
+        await world.oauth(redirect_uri=callback.redirect_uri_of).login()
+        known = honest.sent("/register")[0]["redirect_uris"]
+        world.server.metadata["authorization_servers"] = [world.authorization.issuer]
+        world.authorization.metadata["authorization_endpoint"] = f"{honest.origin}/authorize"
+
+        with pytest.raises(AuthError):
+            await world.oauth(redirect_uri=callback.redirect_uri_of).login()
+
+    assert honest.sent("/authorize")[1]["redirect_uri"] not in known  # so it gives no code
+    await honest.close()
 
 
 # Tokens

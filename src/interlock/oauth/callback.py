@@ -16,6 +16,7 @@ import asyncio
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from urllib.parse import parse_qsl, urlsplit
 
 from interlock.errors import AuthError, ConfigError
@@ -74,8 +75,12 @@ class Callback:
 
     @property
     def redirect_uri(self) -> str:
-        """The address, for `OAuth(redirect_uri=...)`."""
+        """The address for clients that the operator has registered with it."""
         return f"http://127.0.0.1:{self.port}{PATH}"
+
+    def redirect_uri_of(self, issuer: str) -> str:
+        """Give an address of its own to each issuer, for `OAuth(redirect_uri=...)`."""
+        return f"{self.redirect_uri}/{sha256(issuer.encode()).hexdigest()[:16]}"
 
     async def answer(self, request: AuthorizationRequest) -> dict[str, str]:
         """Wait for the browser that answers a request; give all parameters of its query.

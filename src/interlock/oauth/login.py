@@ -40,7 +40,9 @@ class OAuth(TokenHolder):
 
     Args:
         server_url: The MCP endpoint, as it is asked.
-        redirect_uri: Where the browser is sent in the end: http on loopback, or https.
+        redirect_uri: Where the browser is sent in the end: http on loopback, or https. Best is a
+            function that gives another address for each issuer: one that does not say in the
+            browser who it is (RFC 9207) cannot send us the codes of another one then.
         ask: Shows `request.url` to a person or a browser, and returns all of the query that the
             browser brings to `redirect_uri`. None never asks: `LoginRequired` is raised instead.
         client: Registered with the authorization server by the operator.
@@ -59,7 +61,7 @@ class OAuth(TokenHolder):
         self,
         server_url: str,
         *,
-        redirect_uri: str,
+        redirect_uri: str | Callable[[str], str],
         ask: Ask | None,
         store: TokenStore,
         client: ClientIdentity | None = None,
@@ -69,15 +71,14 @@ class OAuth(TokenHolder):
         fetcher: Fetcher | None = None,
     ) -> None:
         super().__init__(server_url, store, scopes, fetcher, client)
-        redirect, metadata = urlsplit(redirect_uri), urlsplit(client_metadata_url)
-        local = redirect.scheme == "http" and is_loopback(redirect.hostname or "")
-        if not local and redirect.scheme != "https":
-            raise ConfigError(f"redirect_uri {redirect_uri!r} must be http on loopback, or https")
+        metadata = urlsplit(client_metadata_url)
         if client_metadata_url and (metadata.scheme != "https" or metadata.path in ("", "/")):
             raise ConfigError(
                 f"client_metadata_url {client_metadata_url!r} must be https, with a path"
             )
-        self._redirect_uri = redirect_uri
+        if isinstance(redirect_uri, str):
+            redirect_uri = _always(_checked(redirect_uri))
+        self._redirect_uri_of = redirect_uri
         self._ask = ask
         self._client_metadata_url = client_metadata_url
         self._client_name = client_name
@@ -178,12 +179,13 @@ class OAuth(TokenHolder):
             raise LoginExpired(f"the login at {server} has expired: interlock servers login")
         if obstacle := self._obstacle(found, scopes):
             raise LoginRequired(f"no login at {server}: {obstacle}")
-        client = await self._identify(found, scopes)
+        redirect_uri = _checked(self._redirect_uri_of(found.issuer))
+        client = await self._identify(found, redirect_uri, scopes)
         pending = begin(
             found,
             server_url=self._server_url,
             client_id=client.id,
-            redirect_uri=self._redirect_uri,
+            redirect_uri=redirect_uri,
             scopes=scopes,
         )
         self._asked = found.issuer, scopes
@@ -200,7 +202,9 @@ class OAuth(TokenHolder):
             raise
         self._attempts.add(found.issuer, scopes, now=monotonic())
 
-    async def _identify(self, found: Discovery, scopes: tuple[str, ...]) -> ClientIdentity:
+    async def _identify(
+        self, found: Discovery, redirect_uri: str, scopes: tuple[str, ...]
+    ) -> ClientIdentity:
         async with self._store.lock(self._place):
             return await identify(
                 found,
@@ -209,7 +213,7 @@ class OAuth(TokenHolder):
                 client=self._client,
                 client_metadata_url=self._client_metadata_url,
                 client_name=self._client_name,
-                redirect_uri=self._redirect_uri,
+                redirect_uri=redirect_uri,
                 scopes=scopes,
                 store=self._store,
                 fetcher=self._fetcher,
@@ -221,7 +225,7 @@ class OAuth(TokenHolder):
         grant = {
             "grant_type": "authorization_code",
             "code": code,
-            "redirect_uri": self._redirect_uri,
+            "redirect_uri": pending.request.redirect_uri,
             "code_verifier": pending.verifier,
         }
         scope = " ".join(pending.request.scopes)
@@ -229,3 +233,14 @@ class OAuth(TokenHolder):
             refusal = await unbroken(self._redeem(found, client, grant, scope))
         if refusal is not None:
             raise AuthError(refusal.text, 403)
+
+
+def _always(redirect_uri: str) -> Callable[[str], str]:
+    return lambda issuer: redirect_uri  # noqa: ARG005 - it is the same for each
+
+
+def _checked(redirect_uri: str) -> str:
+    parts = urlsplit(redirect_uri)
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        return redirect_uri
+    raise ConfigError(f"redirect_uri {redirect_uri!r} must be http on loopback, or https")
