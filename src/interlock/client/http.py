@@ -102,12 +102,15 @@ class HttpTarget:
     def check_tools(self, tools: Listing[Tool]) -> None:
         """Learn the tools' headers, and leave out each tool whose annotations are not valid."""
         learnt = tool_headers.ToolHeaders()
-        for tool in list(tools):
+        valid = []
+        for tool in tools:
             try:
                 learnt.learn(tool)
             except SchemaError as error:
-                tools.remove(tool)
                 tools.skipped.append(f"tool {tool.name!r} is left out: {error}")
+            else:
+                valid.append(tool)
+        tools[:] = valid
         self.tool_headers.replace(learnt)
 
     async def close(self) -> None:

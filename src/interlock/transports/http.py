@@ -262,7 +262,7 @@ class HttpTransport:
             f"{self._endpoint.shown} does not go on with its answer"
         )
         pause, attempts = RETRY, 0
-        while attempts < MAX_RESUMPTIONS:
+        while attempts < MAX_RESUMPTIONS and parser.last_id:
             await asyncio.sleep(parser.retry or pause)
             attempts, seen = attempts + 1, parser.last_id
             try:
