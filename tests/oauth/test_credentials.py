@@ -181,6 +181,20 @@ async def test_a_client_without_issuer_stays_with_the_first_one(world: World):
     assert len(world.authorization.sent("/token")) == 1
 
 
+async def test_a_client_that_was_refused_stays_with_the_first_one(world: World):
+    world.authorization.clients["me"] = "another"
+    with pytest.raises(AuthError, match="invalid_client"):
+        await world.call(credentials(world))
+    port = world.authorization.origin.rpartition(":")[2]
+    world.authorization.metadata["issuer"] = f"http://localhost:{port}"
+    world.server.metadata["authorization_servers"] = [f"http://localhost:{port}"]
+
+    with pytest.raises(AuthError, match=r"is registered at http://127"):
+        await world.call(credentials(world))
+
+    assert len(world.authorization.sent("/token")) == 1
+
+
 async def test_a_client_that_is_refused_says_why_without_its_secret(world: World):
     async def reply(request: object) -> object:
         return refused("invalid_client", 401, error_description="no client me with s3cr3t")

@@ -24,6 +24,7 @@ from interlock.oauth import (
 )
 from interlock.oauth import attempts as attempts_module
 from interlock.oauth.callback import callback_server
+from interlock.oauth.logout import logout
 
 from ..servers.authorization_server import (
     OPENID,
@@ -216,6 +217,34 @@ async def test_a_registered_client_without_issuer_belongs_to_the_first_one(world
 
     await other.close()
     assert other.paths == [SERVER_METADATA]
+
+
+async def test_a_registered_client_belongs_to_the_first_one_before_any_token_and_after_a_logout(
+    world: World,
+):
+    world.authorization.clients["me"] = "s3cr3t"
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = None
+    client = ClientIdentity(id="me", secret="s3cr3t")
+    other = AuthorizationServer()
+    await other.open()
+
+    world.authorization.callback = {"error": "access_denied", "code": None}
+    with pytest.raises(AuthError, match="access_denied"):
+        await world.call(world.oauth(client=client))
+    world.server.metadata["authorization_servers"] = [other.issuer]
+    with pytest.raises(AuthError, match="'me' is registered at"):
+        await world.oauth(client=client).login()
+
+    world.server.metadata["authorization_servers"] = [world.authorization.issuer]
+    world.authorization.callback = {}
+    await world.call(world.oauth(client=client))
+    await logout(world.server.url, world.store)
+    world.server.metadata["authorization_servers"] = [other.issuer]
+    with pytest.raises(AuthError, match="if both are right, name the issuer"):
+        await world.oauth(client=client).login()
+
+    await other.close()
+    assert other.paths == [SERVER_METADATA] * 2
 
 
 async def test_a_server_that_registers_nobody_says_what_to_do(world: World):

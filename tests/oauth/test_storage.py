@@ -231,6 +231,29 @@ async def test_what_is_deleted_is_gone(any_store: TokenStore):
     assert await any_store.load_tokens(SERVER) is None
 
 
+async def test_where_a_client_belongs_outlives_the_login(any_store: TokenStore):
+    await any_store.save_issuer(SERVER, "me", ISSUER)
+    await any_store.save_tokens(SERVER, TOKENS)
+    await any_store.save_registration(SERVER, REGISTRATION)
+    await any_store.delete_login(SERVER)
+
+    assert await any_store.load_tokens(SERVER) is None
+    assert await any_store.load_registration(SERVER, ISSUER) is None
+    assert await any_store.load_issuer(SERVER, "me") == ISSUER
+    assert await any_store.load_issuer(SERVER, "other") == ""
+    assert await any_store.load_issuer(f"{SERVER}/", "me") == ""
+
+    await any_store.delete(SERVER)
+    assert await any_store.load_issuer(SERVER, "me") == ""
+
+
+async def test_a_login_leaves_nothing_behind(store: TokenStore, folder: Path):
+    await store.save_tokens(SERVER, TOKENS)
+    await store.delete_login(SERVER)
+
+    assert listed(folder, "*.json") == []
+
+
 async def test_an_issuer_that_changes_all_the_time_does_not_fill_the_disk(
     store: TokenStore, folder: Path
 ):

@@ -73,13 +73,13 @@ class ClientCredentials(TokenHolder):
             await self._request(found, self._asked_of(tokens.issuer), tokens.access_token)
 
     async def _request(self, found: Discovery, scopes: tuple[str, ...], refused: str) -> None:
-        client = bound(self._client, found, self._tokens)
         grant = {"grant_type": "client_credentials"}
         if scopes:
             grant["scope"] = " ".join(scopes)
         async with self._store.lock(self._place):
             if await self._adopt(refused):
                 return
+            client = await bound(self._client, found, self._place, self._store)
             self._asked = found.issuer, scopes
             refusal = await unbroken(self._redeem(found, client, grant, " ".join(scopes)))
         if refusal is not None:

@@ -43,7 +43,7 @@ class ClientIdentity(Struct, frozen=True, kw_only=True):
         private_key: PEM of the key whose public half the authorization server has; "" for none.
         algorithm: That of the key, such as "ES256"; "" takes the usual one for its kind.
         issuer: The authorization server that knows it; "" for the first one that the server
-            names. Another one is never shown this identity.
+            names, which the store remembers. Another one is never shown this identity.
         auth_method: One of `METHODS`; "" takes the best one that the authorization server offers.
 
     Raises:
@@ -82,7 +82,6 @@ async def identify(
     found: Discovery,
     *,
     server_url: str,
-    tokens: Tokens | None,
     client: ClientIdentity | None,
     client_metadata_url: str,
     client_name: str,
@@ -99,7 +98,7 @@ async def identify(
         AuthError: We are nobody there, or are somebody for another issuer.
     """
     if client is not None:
-        return bound(client, found, tokens)
+        return await bound(client, found, server_url, store)
     if client_metadata_url and found.server.client_id_metadata_document_supported:
         return ClientIdentity(id=client_metadata_url, issuer=found.issuer, auth_method="none")
     known = await kept(found.issuer, server_url, store)
@@ -113,28 +112,44 @@ async def identify(
     return _identity(made)
 
 
-def bound(client: ClientIdentity, found: Discovery, tokens: Tokens | None) -> ClientIdentity:
+async def bound(
+    client: ClientIdentity, found: Discovery, place: str, store: TokenStore
+) -> ClientIdentity:
     """Give a registered identity if it belongs to the issuer that was found.
 
-    One that names no issuer belongs to the first that it was used with.
+    One that names no issuer belongs to the first that it was used with. Whoever calls it holds
+    the store's lock of the place.
 
     Args:
         client: As the operator wrote it.
         found: Whom the server names now.
-        tokens: What it was used for last, if it was.
+        place: Of the login in the store.
+        store: Knows the first one.
 
     Raises:
         AuthError: It belongs to another one.
     """
-    issuer = client.issuer
-    if not issuer:
-        issuer = tokens.issuer if tokens and tokens.client_id == client.id else found.issuer
+    issuer = client.issuer or await _first_issuer(client, found, place, store)
     if not same_issuer(issuer, found.issuer):
         raise AuthError(
             f"client {echo(client.id)} is registered at {shown(issuer)}, and is not shown to "
-            f"{shown(found.issuer)}, which the server names now"
+            f"{shown(found.issuer)}, which the server names now: if both are right, name the "
+            "issuer together with the client's id"
         )
     return client
+
+
+async def _first_issuer(
+    client: ClientIdentity, found: Discovery, place: str, store: TokenStore
+) -> str:
+    with suppress(StoreCorrupt, StoreTooNew):
+        if known := await store.load_issuer(place, client.id):
+            return known
+    try:
+        await store.save_issuer(place, client.id, found.issuer)
+    except StoreError as error:
+        _log.warning("%s", error)  # it is known for as long as this program runs
+    return found.issuer
 
 
 async def kept(issuer: str, server_url: str, store: TokenStore) -> Registration | None:
@@ -168,7 +183,9 @@ async def identity_of(
 ) -> ClientIdentity | None:
     """Give the identity that tokens were given to; None if it is not ours any more."""
     if client is not None:
-        return bound(client, found, tokens) if client.id == tokens.client_id else None
+        if client.id != tokens.client_id:
+            return None
+        return await bound(client, found, server_url, store)
     if tokens.client_id == client_metadata_url:
         return ClientIdentity(id=tokens.client_id, issuer=found.issuer, auth_method="none")
     known = await kept(found.issuer, server_url, store)

@@ -209,7 +209,6 @@ class OAuth(TokenHolder):
             return await identify(
                 found,
                 server_url=self._server_url,
-                tokens=self._tokens,
                 client=self._client,
                 client_metadata_url=self._client_metadata_url,
                 client_name=self._client_name,

@@ -58,7 +58,7 @@ async def logout(
                 await _revoke(tokens, server_url, store, client, fetcher)
             except InterlockError as error:
                 problem = str(error)
-        await store.delete(server_url)
+        await store.delete_login(server_url)
     return Ended(tokens is not None, problem)
 
 

@@ -1,5 +1,7 @@
 """Logins that are kept: tokens and registrations, by issuer and server URL.
 
+Of clients that the operator has registered, only their issuer is kept: it outlives the login.
+
 Rules:
 
 1. What one issuer gave out is never found under another one, nor under another server URL. Both
@@ -132,6 +134,7 @@ class _Entry(Struct, kw_only=True):
     server_url: str
     tokens: dict[str, Tokens] = {}
     registrations: dict[str, Registration] = {}
+    issuers: dict[str, str] = {}  # of registered clients, by client id
 
 
 class _Version(Struct):
@@ -230,7 +233,41 @@ class TokenStore(ABC):
 
         await self._change(server_url, forget)
 
-    # Both
+    # Clients that the operator has registered
+
+    async def load_issuer(self, server_url: str, client_id: str) -> str:
+        """Return the issuer that a client was first used with at a server, or "".
+
+        Raises:
+            StoreError: It cannot be read, as in `load_tokens`.
+        """
+        return (await self._load(server_url)).issuers.get(client_id, "")
+
+    async def save_issuer(self, server_url: str, client_id: str, issuer: str) -> None:
+        """Keep the issuer that a client belongs to.
+
+        Raises:
+            StoreError: It cannot be written. `load_issuer` gives it in this process.
+        """
+        await self._change(server_url, lambda entry: _put(entry.issuers, client_id, issuer))
+
+    # All of them
+
+    async def delete_login(self, server_url: str) -> None:
+        """Forget tokens and registrations, but not where registered clients belong.
+
+        Raises:
+            StoreError: The place cannot be read or written. They are forgotten in this process.
+        """
+        if not (await self._load(server_url)).issuers:
+            await self.delete(server_url)
+            return
+
+        def forget(entry: _Entry) -> None:
+            entry.tokens.clear()
+            entry.registrations.clear()
+
+        await self._change(server_url, forget)
 
     async def delete(self, server_url: str) -> None:
         """Forget everything about a server, in whatever state it is.
