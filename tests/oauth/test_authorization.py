@@ -92,6 +92,18 @@ def test_the_endpoint_keeps_its_own_query_but_decides_nothing():
     assert asked["resource"] == [RESOURCE]
 
 
+@pytest.mark.parametrize(
+    "name", ["scope", "resource", "prompt", "request", "request_uri", "response_mode", "claims"]
+)
+def test_the_endpoint_does_not_decide_what_we_leave_open(name: str):
+    endpoint = f"https://as.example/authorize?tenant=7&{name}=evil&{name}=twice"
+
+    asked = query(start(found(resource="", authorization_endpoint=endpoint)))
+
+    assert asked["tenant"] == ["7"]
+    assert name not in asked
+
+
 @pytest.mark.parametrize("methods", [None, [], ["plain"], ["s256"]])
 def test_an_authorization_server_without_s256_is_refused(methods: object):
     with pytest.raises(AuthError, match=r"as.example/tenant does not say that it supports PKCE"):

@@ -29,6 +29,26 @@ from interlock.oauth.fetcher import shown
 _PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # of RFC 3986; no "#", no "'"
 
 
+# What a request may have besides, in OAuth and OpenID Connect. What an endpoint's own query says
+# of these would decide for the person what is asked, and where the answer goes.
+_OTHERS = frozenset(
+    {
+        "authorization_details",
+        "claims",
+        "dpop_jkt",
+        "id_token_hint",
+        "nonce",
+        "prompt",
+        "registration",
+        "request",
+        "request_uri",
+        "resource",
+        "response_mode",
+        "scope",
+    }
+)
+
+
 class AuthorizationRequest(Struct, frozen=True, kw_only=True):
     """What a person is asked to allow. Show `host` before anything is opened.
 
@@ -153,7 +173,8 @@ def begin(
 def _with_query(endpoint: str, query: Mapping[str, str]) -> str:
     """Add to what the endpoint has already, which must not decide what we ask."""
     parts = urlsplit(endpoint)
-    theirs = [(name, value) for name, value in parse_qsl(parts.query) if name not in query]
+    given = parse_qsl(parts.query)
+    theirs = [(name, value) for name, value in given if name not in _OTHERS | query.keys()]
     return urlunsplit(parts._replace(query=urlencode([*theirs, *query.items()])))
 
 
