@@ -18,6 +18,7 @@ from interlock.errors import AuthRequired, InsufficientScope, InterlockError, Lo
 from interlock.transports import Authorization, InProcessServer
 
 if TYPE_CHECKING:
+    from interlock.oauth import ClientIdentity
     from interlock.transports.pool import HttpPool
 
 MIN_SECRET = 6  # characters; shorter values would make any text unreadable
@@ -109,7 +110,7 @@ def _of_url(
         max_frame_bytes=resolved.max_message_bytes,
         **options,
     )
-    texts = [*_of_headers(resolved), *_of_query(resolved.url), *_filled_in(written, resolved)]
+    texts = [*_of_settings(resolved), *_of_query(resolved.url), *_filled_in(written, resolved)]
     return client, Secrets(texts, authorization)
 
 
@@ -118,14 +119,23 @@ def _authorization(server: HttpServer) -> Authorization | None:
         return None
     from interlock.oauth.kept import KeptLogin
 
-    return KeptLogin(server.url, is_expected=server.auth == "oauth")
+    return KeptLogin(server.url, is_expected=server.auth == "oauth", client=client_identity(server))
+
+
+def client_identity(server: HttpServer) -> ClientIdentity | None:
+    """Give the client that the operator has registered for logins; None when there is none."""
+    if not server.oauth.client_id:
+        return None
+    from interlock.oauth import ClientIdentity
+
+    return ClientIdentity(id=server.oauth.client_id, secret=server.oauth.client_secret)
 
 
 # Secrets of servers with a URL
 
 
-def _of_headers(server: HttpServer) -> list[str]:
-    values = [*server.headers.values()]
+def _of_settings(server: HttpServer) -> list[str]:
+    values = [*server.headers.values(), server.oauth.client_secret]
     return [*values, *(part for value in values for part in value.split()[1:])]  # Bearer abc: abc
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shlex
+import socket
 import sys
 import time
 import urllib.request
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock.oauth import UserTokenStore
@@ -35,6 +37,10 @@ class Guarded:
 
     def done(self) -> dict[str, int]:
         return asyncio.run(self._do(lambda server: server.done()))
+
+    def register(self, **metadata: Any) -> dict[str, Any]:
+        """Register a client, as an operator would."""
+        return asyncio.run(self._do(lambda server: server.register(**metadata)))
 
     def walk(self, address: str, *, refuses: bool = False) -> str:
         """Log in with a browser; give the address where it ends, which is not opened."""
@@ -336,6 +342,37 @@ def test_a_server_that_is_not_there_is_named(
     assert "did you mean web?" in interlock("servers", "login", "wbe").err
 
 
+def test_a_client_that_was_registered_is_used_to_log_in_to_renew_and_to_log_out(
+    interlock: Callable[..., Any],
+    protected: Guarded,
+    browser: None,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    client = protected.register(
+        redirect_uris=[f"http://127.0.0.1:{port}/callback"],
+        token_endpoint_auth_method="client_secret_basic",
+    )
+    monkeypatch.setenv("SECRET", client["client_secret"])
+    secret = ["--client-id", client["client_id"], "--client-secret", "${SECRET}"]
+    interlock("servers", "add", "n", protected.url, *secret, "--callback-port", port)
+    before = protected.done()
+
+    assert interlock("servers", "login", "n").code == 0
+    tokens = kept(protected.url)
+    assert tokens is not None
+    assert tokens.client_id == client["client_id"]
+
+    keep(protected.url, **{**msgspec.structs.asdict(tokens), "expires_at": time.time() - 1})
+    assert interlock("call", "n:who").out == "ada: notes:read\n"
+    after = protected.done()
+    assert after.get("registrations", 0) == before.get("registrations", 0)
+    assert after["refresh_token"] == 1
+
+    assert "forgotten and revoked" in interlock("servers", "logout", "n").err
+
+
 PROMPT = "\x1b[?2004h"  # the line editor asks for marks around what is pasted
 
 
@@ -348,7 +385,7 @@ def test_a_conversation_that_is_open_has_the_tools_after_the_login(
     browser: None,
 ):
     servers(e={"url": protected.url})
-    chat = terminal("chat", "--model", script("Hello."))
+    chat = terminal("chat", "--model", script(*["Hello."] * 50))
     chat.expect("warning: server 'e' needs login: ")
     chat.expect(PROMPT)
     chat.type("/tools\r")
@@ -357,10 +394,10 @@ def test_a_conversation_that_is_open_has_the_tools_after_the_login(
     chat.expect(PROMPT)
     assert interlock("servers", "login", "e").code == 0
 
-    chat.type("Hello?\r")
-    chat.expect("Hello.")
-    chat.expect(PROMPT)
-    for _ in range(50):  # the server is reached meanwhile
+    for _ in range(50):  # each turn tries it again, unless that is too early
+        chat.type("Hello?\r")
+        chat.expect("Hello.")
+        chat.expect(PROMPT)
         chat.type("/tools\r")
         chat.expect(PROMPT)
         if "e:who" in chat.seen:

@@ -110,6 +110,18 @@ def test_add_keeps_the_header_that_is_given_for_a_bearer_token(interlock, home):
     assert "set OTHER, then" in ran.err
 
 
+def test_add_takes_a_client_that_was_registered(interlock, home):
+    client = ["--client-id", "me", "--client-secret", "${MINE}", "--callback-port", "8765"]
+    ran = interlock("servers", "add", "web", "https://h/mcp", "--auth", "oauth", *client)
+
+    assert config.load(own_file(home)).servers["web"] == config.HttpServer(
+        url="https://h/mcp",
+        auth="oauth",
+        oauth=config.OAuthClient(client_id="me", client_secret="${MINE}", callback_port=8765),
+    )
+    assert "; set MINE, then log in with: interlock servers login web\n" in ran.err
+
+
 def test_add_with_oauth_says_how_to_log_in(interlock, home):
     ran = interlock("servers", "add", "web", "https://h/mcp", "--auth", "oauth")
 
@@ -138,9 +150,12 @@ def test_add_with_oauth_says_how_to_log_in(interlock, home):
         (["x", "https://h/#top"], 1, "the URL of h has a fragment"),
         (["x", "https://h:port/"], 1, "the server's URL cannot be read"),
         (["x", "https://h", "--auth", "basic"], 2, "'basic' is not one of"),
-        (["x", "run", "--auth", "none"], 2, "are for servers with a URL"),
-        (["x", "run", "--header", "A: b"], 2, "are for servers with a URL"),
-        (["x", "run", "--type", "http"], 2, "are for servers with a URL"),
+        (["x", "run", "--auth", "none"], 2, "go with a URL"),
+        (["x", "run", "--header", "A: b"], 2, "go with a URL"),
+        (["x", "run", "--type", "http"], 2, "put -- before COMMAND"),
+        (["x", "run", "--client-id", "a"], 2, "go with a URL"),
+        (["x", "https://h", "--client-secret", SECRET], 2, "--client-secret needs --client-id"),
+        (["x", "https://h", "--callback-port", "0"], 2, "0 is not in the range"),
     ],
 )
 def test_add_refuses_what_it_cannot_write(
@@ -253,14 +268,19 @@ def test_trust_shows_all_that_would_be_contacted_and_sent(interlock, home):
             "type": "sse",
             "headers": {"X-Key": "${AWS_SECRET}"},
         },
-        "other": {"url": "http://h.example/mcp", "auth": "oauth"},
+        "other": {
+            "url": "http://h.example/mcp",
+            "auth": "oauth",
+            "oauth": {"clientId": "me", "clientSecret": "${PASSWORD}"},
+        },
     }
     (home / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
     ran = interlock("servers", "trust", "--yes")
 
     url = "https://h.example/mcp?key=${KEY}"
     assert f"  web: {url} (type sse, auth auto) with X-Key: ${{AWS_SECRET}}\n" in ran.err
-    assert "  other: http://h.example/mcp (type http, auth oauth)\n" in ran.err
+    client = "as client me with client secret ${PASSWORD}"
+    assert f"  other: http://h.example/mcp (type http, auth oauth) {client}\n" in ran.err
 
 
 def test_trust_asks_a_person(interlock, project, monkeypatch):

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock import config
-from interlock.config import Config, HttpServer, StdioServer, ToolFilter
+from interlock.config import Config, HttpServer, OAuthClient, StdioServer, ToolFilter
 from interlock.errors import ConfigError
 
 CLAUDE_DESKTOP = b"""{
@@ -185,6 +185,32 @@ def test_the_keys_of_servers_with_a_url_are_read() -> None:
     )
 
 
+@pytest.mark.parametrize("scopes", [["a", "b"], "a b"])
+def test_a_client_that_was_registered_for_logins_is_read(scopes: Any) -> None:
+    client = {"clientId": "me", "clientSecret": "${S}", "callbackPort": 8765, "scopes": scopes}
+    read = config.loads(one_server(url="https://h", oauth=client))
+
+    assert read.warnings == ()
+    assert read.servers["time"] == HttpServer(
+        url="https://h",
+        oauth=OAuthClient(
+            client_id="me", client_secret="${S}", callback_port=8765, scopes=("a", "b")
+        ),
+    )
+
+
+def test_a_client_as_cursor_writes_it_is_read() -> None:
+    client = {"CLIENT_ID": "me", "CLIENT_SECRET": "${env:S}", "scopes": ["a"]}
+    read = config.loads(one_server(url="https://h", auth=client))
+
+    assert read.warnings == ()
+    assert read.servers["time"] == HttpServer(
+        url="https://h",
+        auth="oauth",
+        oauth=OAuthClient(client_id="me", client_secret="${env:S}", scopes=("a",)),
+    )
+
+
 @pytest.mark.parametrize(
     ("auth", "headers", "expected"),
     [
@@ -306,6 +332,25 @@ HTTP: dict[str, Any] = {"url": "https://h"}
             HTTP | {"auth": "none", "headers": {"Authorization": "Bearer t"}},
             '.auth is "none", beside a header Authorization: keep one of them',
         ),
+        (HTTP | {"oauth": "me"}, ".oauth must be an object, not a string"),
+        (HTTP | {"oauth": {"clientId": ""}}, ".oauth.clientId must not be empty"),
+        (
+            HTTP | {"oauth": {"clientSecret": "s"}},
+            '.oauth.clientSecret needs a "clientId" beside it',
+        ),
+        (
+            HTTP | {"auth": {"CLIENT_SECRET": "s"}},
+            '.auth.CLIENT_SECRET needs a "CLIENT_ID" beside it',
+        ),
+        (
+            HTTP | {"auth": {"CLIENT_ID": "a"}, "headers": {"Authorization": "Bearer t"}},
+            '.auth is "oauth", beside a header Authorization: keep one of them',
+        ),
+        (
+            HTTP | {"oauth": {"callbackPort": 65_536}},
+            ".oauth.callbackPort must be between 1 and 65,535",
+        ),
+        (HTTP | {"oauth": {"scopes": 5}}, ".oauth.scopes must be a list of strings, not a number"),
         (HTTP | {"maxMessageBytes": 0}, ".maxMessageBytes must be between 1 and 1,073,741,824"),
         (STDIO | {"timeout": "5"}, ".timeout must be a number of seconds, not a string"),
         (STDIO | {"timeout": True}, ".timeout must be a number of seconds, not a boolean"),
@@ -430,7 +475,12 @@ def test_any_bytes_are_a_config_or_a_config_error(text: bytes) -> None:
 def test_no_secret_is_in_a_repr_or_an_error() -> None:
     secret = "canary-7f3a"
     stdio = StdioServer(command="x", args=(f"postgres://u:{secret}@h/d",), env={"KEY": secret})
-    http = HttpServer(url=f"https://u:{secret}@h/mcp?key={secret}", headers={"A": secret})
+    http = HttpServer(
+        url=f"https://u:{secret}@h/mcp?key={secret}",
+        headers={"A": secret},
+        oauth=OAuthClient(client_id="me", client_secret=secret),
+    )
+    assert secret not in repr(http.oauth)
     read = Config(None, {"a": stdio, "b": http})
 
     assert secret not in f"{stdio} {http!r} {read} {read!r}"
@@ -459,13 +509,19 @@ def test_no_secret_is_in_a_repr_or_an_error() -> None:
 def test_variables_are_filled_in_everywhere(text: str, expected: str) -> None:
     environ = {"KEY": "k"}
     stdio = StdioServer(command=text, args=("a", text), env={"A": text}, cwd=text)
-    http = HttpServer(url=f"https://h/{text}", headers={"A": text})
+    http = HttpServer(
+        url=f"https://h/{text}",
+        headers={"A": text},
+        oauth=OAuthClient(client_id=text, client_secret=text),
+    )
 
     assert config.resolve(stdio, environ) == StdioServer(
         command=expected, args=("a", expected), env={"A": expected}, cwd=expected
     )
     assert config.resolve(http, environ) == HttpServer(
-        url=f"https://h/{expected}", headers={"A": expected}
+        url=f"https://h/{expected}",
+        headers={"A": expected},
+        oauth=OAuthClient(client_id=expected, client_secret=expected),
     )
 
 
@@ -564,8 +620,11 @@ def test_all_of_a_server_with_a_url_is_written(home: Path) -> None:
         tools=ToolFilter(("a",), ("b",), ("c",)),
     )
     config.add_server(path, "web", server)
+    client = OAuthClient(client_id="me", client_secret="${S}", callback_port=1, scopes=("a",))
+    other = HttpServer(url="https://h", auth="oauth", oauth=client)
+    config.add_server(path, "other", other)
 
-    assert config.load(path).servers == {"web": server}
+    assert config.load(path).servers == {"web": server, "other": other}
 
 
 def test_an_edit_keeps_mode_comments_order_and_unknown_keys(home: Path) -> None:

@@ -64,16 +64,21 @@ def logout(name: str, config: Path | None) -> None:
     Example:
       interlock servers logout notes
     """
-    run(forget(name, _with_url(name, config).url))
+    run(forget(name, _filled_in(_with_url(name, config))))
 
 
 def _with_url(name: str, config: Path | None) -> HttpServer:
-    """Return a server with a URL, variables filled in."""
-    from interlock.config import HttpServer, resolve
+    from interlock.config import HttpServer
 
     _, server = sources.find(sources.load(config), name)
     if not isinstance(server, HttpServer):
         raise ConfigError(f"server {name!r} is a program: only servers with a URL have logins")
+    return server
+
+
+def _filled_in(server: HttpServer) -> HttpServer:
+    from interlock.config import resolve
+
     return resolve(server, os.environ)
 
 
@@ -89,33 +94,47 @@ def _check_scopes(scopes: tuple[str, ...]) -> None:
 
 
 async def _login(
-    name: str, server: HttpServer, scopes: tuple[str, ...], *, opens_browser: bool
+    name: str, written: HttpServer, scopes: tuple[str, ...], *, opens_browser: bool
 ) -> int:
-    from interlock.cli.person import Person
-    from interlock.oauth import OAuth, UserTokenStore
-    from interlock.oauth.callback import callback_server
-
+    server = _filled_in(written)
     with working(f"asking {name}"):
         challenge = await _challenge(server)
     if challenge is None and server.auth != "oauth":
         say(f"server {name!r} lets everybody in: no login is needed")
     else:
-        store = UserTokenStore()
-        async with callback_server() as callback:
-            oauth = OAuth(
-                server.url,
-                redirect_uri=callback.redirect_uri,
-                ask=Person(name, callback, opens_browser=opens_browser).ask,
-                scopes=await _with_earlier(scopes, store, server.url),
-                store=store,
-            )
-            await oauth.login(challenge or "")
-        await _check_kept(store, server.url)
+        await _log_in(name, server, challenge or "", scopes, opens_browser=opens_browser)
         say(f"logged in to {name!r}")
-    found = await statuses({name: server})
+    found = await statuses({name: written})
     emit_table(status_rows(found))
     warn_of_broken(found)
     return int(any(map(is_broken, found)))
+
+
+async def _log_in(
+    name: str,
+    server: HttpServer,
+    challenge: str,
+    scopes: tuple[str, ...],
+    *,
+    opens_browser: bool,
+) -> None:
+    from interlock.cli.person import Person
+    from interlock.oauth import OAuth, UserTokenStore
+    from interlock.oauth.callback import callback_server
+    from interlock.reaching import client_identity
+
+    store = UserTokenStore()
+    async with callback_server(server.oauth.callback_port) as callback:
+        oauth = OAuth(
+            server.url,
+            redirect_uri=callback.redirect_uri,
+            ask=Person(name, callback, opens_browser=opens_browser).ask,
+            client=client_identity(server),
+            scopes=await _with_earlier(scopes, store, server.url) or server.oauth.scopes,
+            store=store,
+        )
+        await oauth.login(challenge)
+    await _check_kept(store, server.url)
 
 
 async def _challenge(server: HttpServer) -> str | None:
@@ -163,12 +182,13 @@ async def _check_kept(store: TokenStore, url: str) -> None:
 # Logging out
 
 
-async def forget(name: str, url: str) -> None:
-    """End the login that is kept for a URL, and say so."""
+async def forget(name: str, server: HttpServer) -> None:
+    """End the login that is kept for a server, and say so. Its variables are filled in."""
     from interlock.oauth import UserTokenStore
     from interlock.oauth.logout import logout
+    from interlock.reaching import client_identity
 
-    ended = await logout(url, UserTokenStore())
+    ended = await logout(server.url, UserTokenStore(), client=client_identity(server))
     if not ended.was_kept:
         say(f"no login is kept for {name!r}")
     elif ended.problem:

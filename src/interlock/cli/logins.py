@@ -20,24 +20,29 @@ Login = Literal["kept", "expired", "none", "unreadable"]
 
 async def logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
     """Look up the logins of those servers that a person may have to log in to, by name."""
-    urls = {name: url for name, server in servers.items() if (url := url_of(server))}
+    found = {name: having_login(server) for name, server in servers.items()}
+    urls = {name: server.url for name, server in found.items() if server is not None}
     if not urls:
         return {}
     from interlock.oauth import UserTokenStore  # loads aiohttp
 
     store = UserTokenStore()
-    found = await asyncio.gather(*(_login(store, url) for url in urls.values()))
-    return dict(zip(urls, found, strict=True))
+    states = await asyncio.gather(*(_login(store, url) for url in urls.values()))
+    return dict(zip(urls, states, strict=True))
 
 
-def url_of(server: ServerConfig) -> str:
-    """Return the URL that a login is kept for; "" when none ever is, or a variable is not set."""
+def having_login(server: ServerConfig) -> HttpServer | None:
+    """Return a server that may have a login, variables filled in.
+
+    Returns:
+        None for one that never has, and when a variable is not set.
+    """
     if not isinstance(server, HttpServer) or not server.uses_login:
-        return ""
+        return None
     try:
-        return resolve(server, os.environ).url
+        return resolve(server, os.environ)
     except ConfigError:
-        return ""
+        return None
 
 
 async def _login(store: TokenStore, url: str) -> Login:

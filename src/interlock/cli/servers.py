@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from interlock.cli import sources
+from interlock.cli.adding import add
 from interlock.cli.login import forget, login, logout
 from interlock.cli.running import run
 from interlock.cli.states import (
@@ -27,7 +27,7 @@ from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
     from interlock.cli.logins import Login
-    from interlock.config import Auth, HttpServer, ServerConfig
+    from interlock.config import ServerConfig
 
 
 @click.group()
@@ -45,6 +45,7 @@ def servers() -> None:
     """
 
 
+servers.add_command(add)
 servers.add_command(login)
 servers.add_command(logout)
 
@@ -79,70 +80,6 @@ def list_(config: Path | None, as_json: bool) -> None:
         say("no servers: add one with `interlock servers add NAME COMMAND`")
 
 
-@servers.command(context_settings={"ignore_unknown_options": True})
-@click.argument("name")
-@click.argument("command", metavar="COMMAND|URL")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
-@click.option("--env", metavar="NAME=VALUE", multiple=True, help="A variable for it; repeatable.")
-@click.option("--cwd", metavar="FOLDER", help="Its working folder.")
-@click.option(
-    "--header",
-    metavar="'NAME: VALUE'",
-    multiple=True,
-    help="A header for each request to a URL; repeatable.",
-)
-@click.option(
-    "--auth",
-    type=click.Choice(["auto", "oauth", "bearer", "none"]),
-    help="How a URL lets you in: oauth is a login, bearer a token; auto, the default, asks it.",
-)
-@click.option(
-    "--type",
-    "kind",
-    type=click.Choice(["http", "sse"]),
-    help="The transport of a URL; sse is that of 2024-11-05, which http finds out, too.",
-)
-@sources.config_option
-def add(
-    name: str,
-    command: str,
-    args: tuple[str, ...],
-    env: tuple[str, ...],
-    cwd: str | None,
-    header: tuple[str, ...],
-    auth: Auth | None,
-    kind: Literal["http", "sse"] | None,
-    config: Path | None,
-) -> None:
-    """Add a server to the file, which is made if there is none: a program, or a URL.
-
-    Put -- before COMMAND if it has options of its own that this command has, too. Better than a
-    secret in the file is the name of a variable that has it: 'TOKEN=${MY_TOKEN}'. --auth bearer
-    without a header Authorization writes one with the name of a variable, which you are told.
-
-    \b
-    Example:
-      interlock servers add time mcp-server-time --local-timezone UTC
-      interlock servers add issues npx -y some-server --env 'TOKEN=${ISSUES_TOKEN}'
-      interlock servers add notes https://notes.example/mcp
-      interlock servers add maps https://maps.example/mcp --header 'X-API-Key: ${MAPS_KEY}'
-    """
-    from interlock.config import StdioServer, add_server
-
-    path = _file(config)
-    if command.startswith(("http://", "https://")):
-        if args or env or cwd:
-            raise click.UsageError("a server with a URL has no arguments, --env or --cwd")
-        remote = _with_url(name, command, _headers(header), auth or "auto", kind or "http")
-        add_server(path, name, remote)
-        say(f"added {name!r} to {path}; {_next_step(name, remote)}")
-        return
-    if header or auth or kind:
-        raise click.UsageError("--header, --auth and --type are for servers with a URL")
-    add_server(path, name, StdioServer(command=command, args=args, env=_variables(env), cwd=cwd))
-    say(f"added {name!r} to {path}; try it with: interlock servers check {shlex.quote(name)}")
-
-
 @servers.command()
 @click.argument("name")
 @sources.config_option
@@ -155,7 +92,7 @@ def remove(name: str, config: Path | None) -> None:
     """
     from interlock.config import load, remove_server
 
-    path = _file(config)
+    path = sources.own_file(config)
     before = load(path if path.exists() else None).servers
     remove_server(path, name)
     say(f"removed {name!r} from {path}")
@@ -225,82 +162,19 @@ def trust(yes: bool) -> None:
     say(f"trusted {path}")
 
 
-# The file
-
-
-def _file(config: Path | None) -> Path:
-    """Return the file to edit; it may not exist yet."""
-    from interlock.config import VARIABLE, default_path
-
-    named = config or os.environ.get(VARIABLE)
-    return Path(named).expanduser() if named else default_path()
-
-
-def _variables(pairs: tuple[str, ...]) -> dict[str, str]:
-    # The text may be a secret without its name, so it is not shown.
-    return _pairs(pairs, "=", "--env takes NAME=VALUE")
-
-
-def _headers(pairs: tuple[str, ...]) -> dict[str, str]:
-    headers = _pairs(pairs, ":", "--header takes 'NAME: VALUE'")
-    return {name.strip(): value.strip() for name, value in headers.items()}
-
-
-def _pairs(pairs: tuple[str, ...], sign: str, usage: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for pair in pairs:
-        name, between, value = pair.partition(sign)
-        if not (name and between):
-            raise click.UsageError(usage)
-        found[name] = value
-    return found
-
-
-def _with_url(
-    name: str, url: str, headers: dict[str, str], auth: Auth, kind: Literal["http", "sse"]
-) -> HttpServer:
-    from interlock.client import Client
-    from interlock.config import HttpServer
-
-    has_token = any(each.lower() == "authorization" for each in headers)
-    if has_token and auth in ("oauth", "none"):
-        raise click.UsageError(f"--auth {auth} and a header Authorization: give one of them")
-    if auth == "bearer" and not has_token:
-        headers = {"Authorization": f"Bearer ${{{_token_variable(name)}}}", **headers}
-    if "${" not in url:
-        Client.http(url, headers=headers)  # refuses what cannot be used
-    return HttpServer(url=url, headers=headers, type=kind, auth=auth)
-
-
-def _token_variable(name: str) -> str:
-    """Return the variable that has the token of a server: notes -> NOTES_TOKEN."""
-    variable = re.sub(r"[^A-Z0-9]", "_", name.upper()) + "_TOKEN"
-    return f"_{variable}" if variable[0].isdecimal() else variable
-
-
-def _next_step(name: str, server: HttpServer) -> str:
-    from interlock.config import variables
-
-    named = shlex.quote(name)
-    if server.auth == "oauth":
-        return f"log in with: interlock servers login {named}"
-    used = variables.names(" ".join([server.url, *server.headers.values()]))
-    unset = [each for each in used if each not in os.environ]
-    first = f"set {' and '.join(unset)}, then " if unset else ""
-    return f"{first}try it with: interlock servers check {named}"
-
-
 # What people are shown
 
 
 def _forget_login(name: str, gone: ServerConfig, others: Iterable[ServerConfig]) -> None:
     """Forget the login of a server that is not there any more, unless it is another one's, too."""
-    if _logins({name: gone}).get(name, "none") == "none":
-        return
-    from interlock.cli.logins import url_of
+    from interlock.cli.logins import having_login
 
-    if url_of(gone) not in map(url_of, others):
-        run(forget(name, url_of(gone)))
+    server = having_login(gone)
+    if server is None or _logins({name: gone})[name] == "none":
+        return
+    rest = filter(None, map(having_login, others))
+    if server.url not in {each.url for each in rest}:
+        run(forget(name, server))
 
 
 def _login_shown(server: dict[str, Any]) -> str:
@@ -350,8 +224,12 @@ def _whole(server: ServerConfig) -> str:
     from interlock.config import HttpServer
 
     if isinstance(server, HttpServer):
-        headers = [f"with {name}: {value}" for name, value in server.headers.items()]
-        return " ".join([server.url, f"(type {server.type}, auth {server.auth})", *headers])
+        sent = [f"with {name}: {value}" for name, value in server.headers.items()]
+        if server.oauth.client_id:
+            sent.append(f"as client {server.oauth.client_id}")
+        if server.oauth.client_secret:
+            sent.append(f"with client secret {server.oauth.client_secret}")
+        return " ".join([server.url, f"(type {server.type}, auth {server.auth})", *sent])
     variables = [f"{name}={shlex.quote(value)}" for name, value in server.env.items()]
     folder = f" in {server.cwd}" if server.cwd else ""
     return " ".join([*variables, shlex.join([server.command, *server.args])]) + folder

@@ -35,6 +35,18 @@ def json_option(command: _F) -> _F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
+def own_file(named: Path | None) -> Path:
+    """Return the file to edit; it may not exist yet.
+
+    Args:
+        named: By --config.
+    """
+    from interlock.config import VARIABLE, default_path
+
+    found = named or os.environ.get(VARIABLE)
+    return Path(found).expanduser() if found else default_path()
+
+
 def load(path: Path | None) -> Config:
     """Read the servers' file; warn of what is unknown or ignored in it.
 

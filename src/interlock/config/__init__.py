@@ -32,6 +32,7 @@ MAX_SERVERS = 1_000
 MAX_NAME = 64
 MAX_CONCURRENCY = 10_000
 MAX_MESSAGE_BYTES = 1024 * 1024 * 1024
+MAX_PORT = 65_535
 
 Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 
@@ -86,6 +87,25 @@ class StdioServer(Struct, frozen=True, kw_only=True):
         return f"StdioServer({self.command!r}, {len(self.args)} args, env {sorted(self.env)})"
 
 
+class OAuthClient(Struct, frozen=True, kw_only=True):
+    """Who we are for an authorization server that takes only clients it knows.
+
+    Attributes:
+        client_id: "" to register ourselves.
+        client_secret: "" for none.
+        callback_port: Of `http://127.0.0.1:PORT/callback`, where logins end; 0 takes a free one.
+        scopes: To ask for, instead of what the server wants.
+    """
+
+    client_id: str = ""
+    client_secret: str = ""
+    callback_port: int = 0
+    scopes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"OAuthClient({self.client_id!r})"
+
+
 class HttpServer(Struct, frozen=True, kw_only=True):
     """A server that is reached by a URL."""
 
@@ -93,6 +113,7 @@ class HttpServer(Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     type: Literal["http", "sse"] = "http"  # "sse": the transport of 2024-11-05
     auth: Auth = "auto"
+    oauth: OAuthClient = OAuthClient()
 
     timeout: float = 120.0  # seconds a request may take
     connect_timeout: float = 10.0  # seconds until it must be ready
@@ -187,7 +208,7 @@ _COMMON_KEYS = (
 )
 _STDIO_KEYS = ("type", "command", "args", "env", "cwd", *_COMMON_KEYS)
 _KEY_OF = {"connect_timeout": "connectTimeout", "max_message_bytes": "maxMessageBytes"}
-_HTTP_KEYS = ("type", "url", "headers", "auth", *_COMMON_KEYS)
+_HTTP_KEYS = ("type", "url", "headers", "auth", "oauth", *_COMMON_KEYS)
 _HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
     "http": "http",
     "streamable-http": "http",
@@ -275,10 +296,15 @@ def _http_server(entry: Section) -> HttpServer:
     if "${" not in url and (problem := _url_problem(url)):
         entry.refuse(problem, "url")
     headers = _headers(entry.within("headers"))
-    auth = cast("Auth", entry.choice("auth", get_args(Auth)))
+    if isinstance(entry.members.get("auth"), dict):  # Cursor's way of writing "oauth"
+        auth: Auth = "oauth"
+        oauth = _oauth_client(entry.within("auth"), "CLIENT_ID", "CLIENT_SECRET")
+    else:
+        auth = cast("Auth", entry.choice("auth", get_args(Auth)))
+        oauth = _oauth_client(entry.within("oauth"), "clientId", "clientSecret")
     if problem := _auth_problem(auth, headers):
         entry.refuse(problem, "auth")
-    return HttpServer(url=url, headers=headers, type=type, auth=auth, **_common(entry))
+    return HttpServer(url=url, headers=headers, type=type, auth=auth, oauth=oauth, **_common(entry))
 
 
 def _common(entry: Section) -> dict[str, Any]:
@@ -335,6 +361,20 @@ def _header_problem(value: str) -> str | None:
     return None if printable else "has a line break or another control character"
 
 
+def _oauth_client(oauth: Section, id: str, secret: str) -> OAuthClient:
+    oauth.warn_unknown((id, secret, "callbackPort", "scopes"))
+    if secret in oauth.members and id not in oauth.members:
+        oauth.refuse(f'needs a "{id}" beside it', secret)
+    given = oauth.members.get("scopes")
+    port = oauth.count("callbackPort", 0, MAX_PORT) if "callbackPort" in oauth.members else 0
+    return OAuthClient(
+        client_id=oauth.filled(id) if id in oauth.members else "",
+        client_secret=oauth.filled(secret) if secret in oauth.members else "",
+        callback_port=port,
+        scopes=tuple(given.split()) if isinstance(given, str) else oauth.texts("scopes"),
+    )
+
+
 def _auth_problem(auth: str, headers: Mapping[str, str]) -> str | None:
     if auth == "bearer" and not _has_token(headers):
         return 'is "bearer", which needs a header Authorization: add it to "headers"'
@@ -374,6 +414,11 @@ def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
             server,
             url=expand(server.url, "url"),
             headers=expand_all(server.headers, "headers"),
+            oauth=msgspec.structs.replace(
+                server.oauth,
+                client_id=expand(server.oauth.client_id, "oauth.clientId"),
+                client_secret=expand(server.oauth.client_secret, "oauth.clientSecret"),
+            ),
         )
         if problem := _url_problem(resolved.url):
             raise ConfigError(f"url {problem}")
@@ -449,6 +494,14 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
             "idempotent": server.tools.idempotent or None,
         }
         entry["tools"] = {key: value for key, value in tools.items() if value is not None}
+    if isinstance(server, HttpServer) and "oauth" in entry:
+        oauth = {
+            "clientId": server.oauth.client_id,
+            "clientSecret": server.oauth.client_secret,
+            "callbackPort": server.oauth.callback_port,
+            "scopes": server.oauth.scopes,
+        }
+        entry["oauth"] = {key: value for key, value in oauth.items() if value}
     return entry
 
 
