@@ -856,7 +856,7 @@ def test_a_body_that_is_no_such_document_is_an_error_that_names_the_address(body
 
 
 def test_a_reply_shows_neither_body_nor_query():
-    assert repr(reply(b"SECRET")) == "Reply(status=200, url='https://as.example/x', 6 bytes)"
+    assert repr(reply(b"SECRET")) == "Reply(status=200, url='https://as.example/x')"
 
 
 def test_all_errors_are_ours():

@@ -10,11 +10,17 @@ from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
 import pytest
+import rich.pretty
 from aiohttp import web
 from msgspec.structs import replace
 
 from interlock.errors import InterlockError
-from interlock.oauth import ClientCredentials, ClientIdentity
+from interlock.oauth import AuthorizationRequest, ClientCredentials, ClientIdentity
+from interlock.oauth.authorization import Pending
+from interlock.oauth.credentials import place_of
+from interlock.oauth.documents import ErrorAnswer, RegistrationAnswer, TokenAnswer
+from interlock.oauth.fetcher import Reply
+from interlock.oauth.storage import Registration, Tokens
 
 from ..servers.authorization_server import Handler
 from .conftest import World
@@ -128,7 +134,8 @@ async def test_an_authorization_server_that_repeats_everything_is_not_repeated(
     except InterlockError as error:
         texts = [told(error)]
 
-    tokens = await world.store.load_tokens(world.server.url)
+    place = place_of("me", world.server.url) if kind == "client" else world.server.url
+    tokens = await world.store.load_tokens(place)
     registration = await world.store.load_registration(world.server.url, world.authorization.issuer)
     texts += [repr(each) for each in (auth, tokens, registration, world.browser.shown)]
     texts += [logged(caplog), repr(vars(auth))]
@@ -175,6 +182,38 @@ def test_an_identity_shows_its_name_only():
     identity = ClientIdentity(id="me", secret=SECRET, issuer="https://as.example")
 
     assert repr(identity) == "ClientIdentity(id='me', issuer='https://as.example')"
+
+
+REQUEST = AuthorizationRequest(
+    url=f"https://as.example/authorize?state={SECRET}",
+    server_url=f"https://mcp.example/mcp?key={SECRET}",
+    issuer="https://as.example",
+    scopes=("a",),
+    redirect_uri="http://127.0.0.1:1/callback",
+    state=SECRET,
+)
+
+
+@pytest.mark.parametrize(
+    "struct",
+    [
+        ClientIdentity(id="me", secret=SECRET),
+        ClientIdentity(id="me", private_key=SECRET),
+        Tokens(access_token=SECRET, refresh_token=SECRET),
+        Registration(issuer="https://as.example", client_id="me", client_secret=SECRET),
+        TokenAnswer(SECRET, SECRET, 1.0, SECRET),
+        RegistrationAnswer("me", SECRET),
+        ErrorAnswer(SECRET, SECRET),
+        REQUEST,
+        Pending(request=REQUEST, verifier=SECRET, iss_promised=True),
+        Reply(200, {"X": SECRET}, SECRET.encode(), f"https://as.example/?{SECRET}"),
+    ],
+    ids=lambda struct: type(struct).__name__,
+)
+def test_nothing_shows_its_secrets(struct: object):
+    for text in (repr(struct), str(struct), f"{[struct]}", rich.pretty.pretty_repr(struct)):
+        assert text.startswith(("[", type(struct).__name__))
+        assert SECRET not in text
 
 
 async def test_errors_of_renewals_in_the_background_are_logged_without_secrets(

@@ -18,11 +18,10 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from msgspec import Struct
-
 from interlock.errors import AuthError
 from interlock.oauth.addresses import is_loopback
 from interlock.oauth.discovery import Discovery
+from interlock.oauth.discreet import Discreet
 from interlock.oauth.documents import reason
 from interlock.oauth.fetcher import shown
 
@@ -49,7 +48,7 @@ _OTHERS = frozenset(
 )
 
 
-class AuthorizationRequest(Struct, frozen=True, kw_only=True):
+class AuthorizationRequest(Discreet, frozen=True, kw_only=True):
     """What a person is asked to allow. Show `host` before anything is opened.
 
     Attributes:
@@ -60,6 +59,8 @@ class AuthorizationRequest(Struct, frozen=True, kw_only=True):
         redirect_uri: Where the browser is sent in the end, with the query that is handed back.
         state: A secret that the query brings back: one with another `state` is no answer to this.
     """
+
+    public = ("host", "issuer", "scopes")
 
     url: str
     server_url: str
@@ -73,19 +74,15 @@ class AuthorizationRequest(Struct, frozen=True, kw_only=True):
         """The host, with its port if it names one, where the person will log in."""
         return urlsplit(self.url).netloc
 
-    def __repr__(self) -> str:
-        return f"AuthorizationRequest(url={shown(self.url)!r}, issuer={self.issuer!r})"
 
-
-class Pending(Struct, frozen=True, kw_only=True):
+class Pending(Discreet, frozen=True, kw_only=True):
     """An authorization request that was sent, with what is needed to judge its answer."""
+
+    public = ("request",)
 
     request: AuthorizationRequest
     verifier: str
     iss_promised: bool
-
-    def __repr__(self) -> str:
-        return f"Pending({self.request!r})"
 
     def code(self, answer: Mapping[str, str]) -> str:
         """Take the code out of the query that the browser brought.

@@ -16,6 +16,7 @@ from urllib.parse import unquote_plus
 from msgspec import Struct
 
 from interlock.errors import AuthError, HttpError
+from interlock.oauth.discreet import Discreet
 from interlock.oauth.fetcher import Reply
 
 MAX_TOKEN = 16_384  # characters
@@ -76,8 +77,10 @@ class ServerMetadata(Struct, frozen=True):
     client_id_metadata_document_supported: bool | None = None
 
 
-class RegistrationAnswer(Struct, frozen=True):
+class RegistrationAnswer(Discreet, frozen=True):
     """A client as the authorization server has registered it."""
+
+    public = ("client_id",)
 
     client_id: str
     client_secret: str | None = None
@@ -85,8 +88,10 @@ class RegistrationAnswer(Struct, frozen=True):
     token_endpoint_auth_method: str | None = None
 
 
-class TokenAnswer(Struct, frozen=True):
+class TokenAnswer(Discreet, frozen=True):
     """New tokens."""
+
+    public = ("expires_in", "scope")
 
     access_token: str
     token_type: str
@@ -104,7 +109,7 @@ class TokenAnswer(Struct, frozen=True):
         return seconds if 0 < seconds < float("inf") else None
 
 
-class ErrorAnswer(Struct, frozen=True):
+class ErrorAnswer(Discreet, frozen=True):
     """Why an authorization server refuses."""
 
     error: str

@@ -29,7 +29,6 @@ import aiohttp
 import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.http import HttpProcessingError
-from msgspec import Struct
 from yarl import URL
 
 from interlock.envelope import check_bounds
@@ -46,6 +45,7 @@ from interlock.errors import (
 )
 from interlock.inflate import Inflater
 from interlock.oauth import addresses
+from interlock.oauth.discreet import Discreet
 from interlock.oauth.threads import in_thread
 from interlock.types import JsonObject
 from interlock.wording import clip
@@ -70,7 +70,7 @@ _VISIBLE = re.compile(r"[!#-;=?-\[\]_a-z~]+")
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
-class Reply(Struct, frozen=True):
+class Reply(Discreet, frozen=True):
     """An answer, with any status but a redirect.
 
     Attributes:
@@ -84,6 +84,9 @@ class Reply(Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
     url: str
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("status", self.status), ("url", shown(self.url))]
 
     def json(self, type: type[_T] = JsonObject) -> _T:  # type: ignore[assignment]  # the default T
         """Decode the body.
@@ -105,9 +108,6 @@ class Reply(Struct, frozen=True):
         except RecursionError:
             reason = "it is nested too deep"
         raise HttpError(f"{shown(self.url)} cannot be used: {reason}", self.status)
-
-    def __repr__(self) -> str:
-        return f"Reply(status={self.status}, url={shown(self.url)!r}, {len(self.body)} bytes)"
 
 
 class Fetcher:

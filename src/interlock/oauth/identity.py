@@ -17,12 +17,12 @@ from contextlib import suppress
 from time import time
 from urllib.parse import quote_plus, urlsplit
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.errors import AuthError, ConfigError, StoreCorrupt, StoreError, StoreTooNew
 from interlock.oauth.addresses import is_loopback
 from interlock.oauth.discovery import Discovery, same_issuer
+from interlock.oauth.discreet import Discreet
 from interlock.oauth.documents import RegistrationAnswer, refusal
 from interlock.oauth.fetcher import Fetcher, shown
 from interlock.oauth.storage import Registration, Tokens, TokenStore
@@ -34,7 +34,7 @@ _log = logging.getLogger("interlock.oauth")
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
-class ClientIdentity(Struct, frozen=True, kw_only=True):
+class ClientIdentity(Discreet, frozen=True, kw_only=True):
     """A client that an authorization server knows.
 
     Attributes:
@@ -49,6 +49,8 @@ class ClientIdentity(Struct, frozen=True, kw_only=True):
     Raises:
         ConfigError: No id, a secret and a key, or a method that is none.
     """
+
+    public = ("id", "issuer")
 
     id: str
     secret: str = ""
@@ -65,9 +67,6 @@ class ClientIdentity(Struct, frozen=True, kw_only=True):
         if self.auth_method and self.auth_method not in METHODS:
             known = ", ".join(METHODS)
             raise ConfigError(f"auth_method {echo(self.auth_method)} must be one of {known}")
-
-    def __repr__(self) -> str:
-        return f"ClientIdentity(id={self.id!r}, issuer={self.issuer!r})"
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from platformdirs import user_data_path
 
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked, StoreTooNew
 from interlock.oauth import files, keyrings
+from interlock.oauth.discreet import Discreet
 from interlock.oauth.threads import in_thread
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ MAX_ISSUERS = 8  # for one server; the oldest is forgotten
 T = TypeVar("T")
 
 
-class Tokens(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Tokens(Discreet, frozen=True, kw_only=True, omit_defaults=True):
     """What a token endpoint gave out.
 
     Attributes:
@@ -60,6 +61,8 @@ class Tokens(Struct, frozen=True, kw_only=True, omit_defaults=True):
         client_id: To whom they were given.
         token_endpoint: Where they came from and are refreshed.
     """
+
+    public = ("issuer", "resource", "scope", "expires_at")
 
     access_token: str
     token_type: str = "Bearer"  # noqa: S105 - no secret
@@ -84,21 +87,16 @@ class Tokens(Struct, frozen=True, kw_only=True, omit_defaults=True):
             leeway = min(leeway, max(0.0, self.expires_at - self.received_at) / 2)
         return self.expires_at - leeway <= (time.time() if now is None else now)
 
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        shown = ("issuer", "resource", "scope", "expires_at")
-        return [(name, getattr(self, name)) for name in shown]
 
-    def __repr__(self) -> str:
-        return _shown(self)
-
-
-class Registration(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Registration(Discreet, frozen=True, kw_only=True, omit_defaults=True):
     """Who we are for one issuer, as its registration endpoint said.
 
     Attributes:
         client_secret: A secret; "" for none.
         client_secret_expires_at: Wall clock, seconds; 0 for never.
     """
+
+    public = ("issuer", "client_id", "token_endpoint_auth_method", "redirect_uris")
 
     issuer: str
     client_id: str
@@ -113,18 +111,6 @@ class Registration(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not self.client_secret_expires_at:
             return False
         return self.client_secret_expires_at - LEEWAY <= (time.time() if now is None else now)
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        shown = ("issuer", "client_id", "token_endpoint_auth_method", "redirect_uris")
-        return [(name, getattr(self, name)) for name in shown]
-
-    def __repr__(self) -> str:
-        return _shown(self)
-
-
-def _shown(struct: Tokens | Registration) -> str:
-    fields = ", ".join(f"{name}={value!r}" for name, value in struct.__rich_repr__())
-    return f"{type(struct).__name__}({fields})"
 
 
 class _Entry(Struct, kw_only=True):
@@ -141,7 +127,7 @@ class _Version(Struct):
     version: int
 
 
-class _Unsaved(Struct):
+class _Unsaved(Discreet, frozen=True):
     """What could not be written, and what was there instead; None if that is not known."""
 
     entry: _Entry
