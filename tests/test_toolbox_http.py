@@ -386,6 +386,42 @@ async def until_no_wait(toolbox: Toolbox, name: str) -> None:
     await until(lambda: time.monotonic() >= found._not_before)
 
 
+@pytest.mark.parametrize("revision", [MODERN, LEGACY])
+async def test_nobody_notices_that_a_server_was_started_anew(
+    serve: Callable[..., Awaitable[Served]], revision: str
+):
+    hosts = await serve()
+    async with Toolbox({"a": HttpServer(url=hosts.url)}, revision=revision) as toolbox:
+        for number in range(3):
+            await hosts.end()
+            await hosts.begin()
+            assert (await toolbox.call("a:add", {"a": number})).text == str(number + 1)
+            assert toolbox.status["a"].state == "ok"
+
+
+@pytest.mark.parametrize("type", ["sse", "http"])
+async def test_the_oldest_servers_are_reached_and_missed(
+    serve: Callable[..., Awaitable[Served]], type: Any
+):
+    hosts = await serve(sse=True)
+    url = hosts.url.replace("/mcp", "/sse")
+    async with opened(a=HttpServer(url=url, type=type)) as toolbox:
+        assert (await toolbox.call("a:add", {"a": 1})).text == "2"
+        await hosts.end()
+        await until(lambda: toolbox.status["a"].state == "down")
+        assert [entry.stale for entry in toolbox.tools] == [True, True]
+
+        await hosts.begin(sse=True)
+        assert (await toolbox.call("a:add", {"a": 1})).text == "2"
+
+
+async def test_a_toolbox_can_be_opened_again(serve: Callable[..., Awaitable[Served]]):
+    toolbox = Toolbox({"a": HttpServer(url=(await serve()).url)})
+    for _ in range(2):
+        async with toolbox:
+            assert (await toolbox.call("a:add", {"a": 1})).text == "2"
+
+
 async def test_a_server_that_stays_away_is_tried_less_and_less(
     serve: Callable[..., Awaitable[Served]],
 ):

@@ -132,7 +132,10 @@ class Toolbox:
         return {name: member.status for name, member in self._members.items()}
 
     async def refresh(self) -> None:
-        """Renew the lists that are no longer fresh; the lists of servers that are down stay."""
+        """Renew the lists that are no longer fresh; the lists of servers that are down stay.
+
+        Servers that have never given a list are tried again, which nobody waits for.
+        """
         await asyncio.gather(*(member.refresh() for member in self._members.values()))
 
     def find(self, name: str) -> Entry:
