@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import integers, sampled_from
 
-from interlock.oauth.addresses import is_loopback, kind, literal
+from interlock.oauth.addresses import is_loopback, kind, literal, written_kind
 
 KINDS = {
     # IPv4
@@ -187,3 +187,21 @@ def test_this_machine_is_known_whatever_name_servers_say(host: str):
 )
 def test_what_others_may_decide_is_not_this_machine(host: str):
     assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("as.example", "public"),
+        ("localhost.example", "public"),
+        ("", "public"),
+        ("localhost.", "loopback"),
+        ("a.localhost", "loopback"),
+        ("127.0.0.2", "loopback"),
+        ("10.0.0.1", "private"),
+        ("2130706433", "special"),
+        ("169.254.169.254", "special"),
+    ],
+)
+def test_a_host_is_judged_by_what_is_written(host: str, expected: str):
+    assert written_kind(host) == expected

@@ -143,6 +143,11 @@ def test_an_authorization_server_without_endpoints_is_refused(endpoint: str):
         "http://127.0.0.1.nip.io/",
         "HTTPS://as.example/",
         "https:as.example",
+        "https://2130706433/",
+        "https://0x7f000001/",
+        "https://0177.0.0.1/",
+        "https://127.1/",
+        "https://127.0.0.1./",
         "https:///path",
         "",
     ],
@@ -170,6 +175,39 @@ def test_a_browser_is_sent_to_the_web_and_to_this_machine(url: str):
 def test_a_distant_authorization_server_does_not_send_the_browser_to_this_machine():
     with pytest.raises(AuthError, match="sends the browser to this machine"):
         start(found(authorization_endpoint="http://localhost:8080/admin"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.2/",
+        "https://localhost./",
+        "https://router.localhost/",
+        "https://[::1]/",
+        "https://[::ffff:127.0.0.1]/",
+        "https://192.168.1.1/apply",
+        "https://10.0.0.1:8443/",
+        "https://[fd00::1]/",
+        "https://169.254.169.254/",
+        "https://0.0.0.0/",
+    ],
+)
+def test_a_distant_authorization_server_does_not_send_the_browser_to_what_is_near(url: str):
+    with pytest.raises(AuthError, match=r"sends the browser to (this machine|a private network)"):
+        start(found(authorization_endpoint=url))
+
+
+@pytest.mark.parametrize(
+    ("issuer", "endpoint"),
+    [
+        ("https://192.168.1.2", "https://192.168.1.2/authorize"),
+        ("https://10.0.0.1", "https://192.168.1.2/authorize"),
+        ("http://localhost:8080", "http://127.0.0.1:8080/authorize"),
+        ("http://127.0.0.1:8080", "https://as.example/authorize"),
+    ],
+)
+def test_a_near_authorization_server_may(issuer: str, endpoint: str):
+    start(found(issuer=issuer, authorization_endpoint=endpoint))
 
 
 # What comes back

@@ -94,3 +94,18 @@ def literal(host: str) -> str | None:
         if ":" in host or _NUMERIC.fullmatch(host):
             raise
     return None
+
+
+def written_kind(host: str) -> Kind:
+    """Say what kind of network a host of a URL is in, without asking where its name leads.
+
+    Names are "public", but those of this machine; an address that hides which is "special".
+    """
+    try:
+        address = literal(host)
+    except ValueError:
+        return "special"
+    if address is not None:
+        return kind(address)
+    name = host.rstrip(".")
+    return "loopback" if name == "localhost" or name.endswith(".localhost") else "public"

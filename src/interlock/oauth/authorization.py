@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from interlock.errors import AuthError
-from interlock.oauth.addresses import is_loopback
+from interlock.oauth import addresses
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.discreet import Discreet
 from interlock.oauth.documents import reason
@@ -134,8 +134,10 @@ def begin(
     if not server.authorization_endpoint or not server.token_endpoint:
         raise AuthError(f"{issuer} names no endpoint for authorization, or none for tokens")
     check_browsable(server.authorization_endpoint)
-    if _is_local(server.authorization_endpoint) and not _is_local(found.issuer):
-        raise AuthError(f"{issuer} sends the browser to this machine, where it is not")
+    nearness = _nearness(server.authorization_endpoint)
+    if nearness not in ("public", _nearness(found.issuer)):
+        where = "this machine" if nearness == "loopback" else "a private network"
+        raise AuthError(f"{issuer} sends the browser to {where}, where it is not")
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     query = {
@@ -185,14 +187,17 @@ def check_browsable(url: str) -> str:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port  # a port that is none raises
+        addresses.literal(host or "")  # so does an address in another spelling
     except ValueError:
         host = None
     if not host or not _PLAIN.fullmatch(url) or "@" in parts.netloc:
         raise AuthError(f"the address of the login is no URL for a browser: {shown(url)}")
-    if not (url.startswith("https://") or (url.startswith("http://") and is_loopback(host))):
+    if not (
+        url.startswith("https://") or (url.startswith("http://") and addresses.is_loopback(host))
+    ):
         raise AuthError(f"the address of the login is neither https nor here: {shown(url)}")
     return url
 
 
-def _is_local(url: str) -> bool:
-    return is_loopback(urlsplit(url).hostname or "")
+def _nearness(url: str) -> addresses.Kind:
+    return addresses.written_kind(urlsplit(url).hostname or "")

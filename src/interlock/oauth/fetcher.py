@@ -220,7 +220,11 @@ class Fetcher:
     def _proxy(self, target: URL) -> str | None:
         host = target.raw_host or ""
         proxy = self._proxies.get(target.scheme) or self._proxies.get("all")
-        if not proxy or _is_here(host) or proxy_bypass(target.authority):
+        if (
+            not proxy
+            or addresses.written_kind(host) == "loopback"
+            or proxy_bypass(target.authority)
+        ):
             return None
         if "://" not in proxy:
             proxy = f"http://{proxy}"
@@ -263,7 +267,7 @@ class Fetcher:
         return self._nearness
 
     async def _find_near_kind(self) -> addresses.Kind:
-        if _is_here(self._near):
+        if addresses.written_kind(self._near) == "loopback":
             return "loopback"
         found = await self._addresses(self._near, 443) if self._near else []
         # A name of others that leads to this machine does not make it what the user chose.
@@ -311,14 +315,6 @@ class _Pinned(AbstractResolver):
 async def _look_up(host: str, port: int) -> list[str]:
     found = await in_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
-def _is_here(host: str) -> bool:
-    """Say whether a host is this machine by its name: no proxy can reach that."""
-    try:
-        return addresses.kind(host) == "loopback"
-    except ValueError:
-        return host.rstrip(".") == "localhost" or host.rstrip(".").endswith(".localhost")
 
 
 @lru_cache(4)
