@@ -54,6 +54,7 @@ class Ground:
     Attributes:
         kept: Seconds and outcome of each promise that was kept.
         server: The evil server, where it is in this process.
+        expected_reports: What the event loop may be told.
     """
 
     def __init__(self, transport: str, folder: Path) -> None:
@@ -61,6 +62,7 @@ class Ground:
         self.folder = folder
         self.kept: list[tuple[float, str]] = []
         self.server: EvilHttp | EvilMemory
+        self.expected_reports: set[str] = set()
         self.clients: list[Client] = []
         self.stack = AsyncExitStack()
         self._pool: HttpPool | None = None

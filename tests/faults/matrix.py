@@ -75,9 +75,13 @@ def cases() -> list[Case]:
     """Give every row on each of its transports, in the order of the matrix."""
     for file in sorted(Path(__file__).parent.glob("rows_*.py")):
         importlib.import_module(f".{file.stem}", __package__)
-    position = {fault: place for place, fault in enumerate(FAULTS)}
-    ordered = sorted(_rows, key=lambda row: position[row.fault.partition(":")[0]])
-    return [Case(row, transport) for row in ordered for transport in row.transports]
+    return [Case(row, each) for row in sorted(_rows, key=_place) for each in row.transports]
+
+
+def _place(row: Row) -> tuple[int, bool]:
+    """Put rows in the order of the matrix, and each before its variants."""
+    fault, colon, _ = row.fault.partition(":")
+    return FAULTS.index(fault), bool(colon)
 
 
 FAULTS = (

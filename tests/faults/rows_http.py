@@ -35,6 +35,7 @@ from interlock.errors import (
 from ..servers.evil_http import EvilHttp
 from .ground import CANARY, Ground, all_of, good
 from .matrix import HTTP, JSON, OLDEST, SESSION, SSE, row
+from .rows_processes import no_descriptors_left
 
 POSTED = (JSON, SSE, SESSION)  # where the answer comes on the request
 
@@ -625,3 +626,22 @@ def self_signed(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
     return context
+
+
+@row(
+    "fd / memory / pid limit reached: a client over HTTP",
+    "Unreachable; open connections go on, and so does all when there is room",
+    *POSTED,
+    within=3.0,
+)
+async def has_no_descriptors(ground: Ground) -> None:
+    client = await ground.open()
+    await good(client)
+    busy = asyncio.create_task(client.call_tool("mute", timeout=5))  # takes the open connection
+    await ground.http.heard("tools/call", 2)
+    with no_descriptors_left(), ground.flying_time(), ground.promise(Unreachable, "Too many open"):
+        await good(client)
+    busy.cancel()
+    await all_of(busy)
+    with ground.promise(outcome="then answered"):
+        await good(client)

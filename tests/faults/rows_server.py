@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,16 +17,21 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 from unittest import mock
 
+import jwt as pyjwt
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from interlock import Client, Context, Server
+from interlock.jwt import JwtVerifier
 from interlock.server import watchdog
 from interlock.server.http import serving
 from interlock.server.peer import Peer
 from interlock.transports.pipes import PipeTransport
 
 from ..servers import evil_client
-from ..servers.evil_client import BAD_MESSAGES, RESPONSE, EvilClient
+from ..servers.evil_client import BAD_MESSAGES, RESPONSE, EvilClient, Wire
 from .ground import SERVERS, Ground, all_of, until
 from .matrix import JSON, MEMORY, OLDEST, SESSION, SSE, STDIO, row
+from .rows_processes import no_descriptors_left, processes_of
 
 ITSELF = (MEMORY, JSON, SSE, SESSION, OLDEST)  # where a client of ours reaches a server of ours
 
@@ -579,6 +585,93 @@ class Told(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append(record)
+
+
+# The machine
+
+
+@row(
+    "fd / memory / pid limit reached: a server",
+    "open connections are served; new ones wait, and are served when there is room",
+    JSON,
+    within=2.5,
+)
+async def has_no_descriptors(ground: Ground) -> None:
+    ground.expected_reports.add("socket.accept() out of system resource")
+    async with Stage().on_a_port() as client:
+        old, new = await client.connect(), await client.connect()
+        await old.send(client.call("echo", text="hi"))
+        assert fine(await old.answer())
+        raw = socket.socket()
+        raw.setblocking(False)
+        late = Wire(raw)
+        with no_descriptors_left():
+            await asyncio.get_running_loop().sock_connect(raw, (client.host, client.port))
+            await late.send(client.call("echo", text="hi"))
+            await asyncio.sleep(0.01)
+            with ground.promise(outcome="open ones are served"):
+                await new.send(client.call("echo", text="hi"))
+                assert fine(await new.answer())
+        with ground.flying_time(), ground.promise(outcome="a new one a second later"):
+            assert fine(await late.answer())
+        late.close()
+
+
+@row(
+    "Clock jump ±1 h / suspend",
+    "no early timeout; sessions and calls go on",
+    *ITSELF,
+    within=1.0,
+)
+async def has_its_clock_set(ground: Ground) -> None:
+    stage = Stage()
+    async with stage.reached(ground.transport) as client:
+        held = asyncio.create_task(client.call_tool("hold", timeout=20))
+        await stage.entered.wait()
+        for seconds in (3600, -3600):
+            now = time.time() + seconds
+            with mock.patch("time.time", return_value=now), ground.promise(outcome="answered"):
+                assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+        stage.opened.set()
+        with ground.promise(outcome="answered"):
+            assert (await held).text == "held"
+
+
+@row(
+    "Clock jump ±1 h / suspend: a server that stands still",
+    "answered when it goes on",
+    STDIO,
+    within=1.0,
+)
+async def stands_still(ground: Ground) -> None:
+    client = await ground.open()
+    (id,) = await processes_of(client)
+    os.kill(id, signal.SIGSTOP)
+    calling = asyncio.create_task(client.call_tool("echo", {"text": "hi"}))
+    await asyncio.sleep(0.2)
+    assert not calling.done()
+    with ground.promise(outcome="answered"):
+        os.kill(id, signal.SIGCONT)
+        assert (await calling).text == "hi"
+
+
+@row(
+    "Clock jump ±1 h / suspend: tokens",
+    "good for 60 s more, and no longer",
+    "JWT",
+    within=1.0,
+)
+async def judges_tokens_with_leeway(ground: Ground) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = pyjwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    issuer, audience = "https://issuer.example", "https://api.example/mcp"
+    verify = JwtVerifier(issuer=issuer, audience=audience, jwks={"keys": [public]})
+    now = time.time()
+    for expired, is_good in ((0, True), (50, True), (70, False)):
+        claims = {"iss": issuer, "aud": audience, "sub": "ada", "exp": now - expired}
+        token = pyjwt.encode(claims, key, "ES256", headers={"typ": "at+jwt"})
+        with ground.promise(outcome="judged so"):
+            assert (await verify(token) is not None) == is_good
 
 
 # The end

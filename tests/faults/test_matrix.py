@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .harness import run
-from .matrix import Case, cases
+from .matrix import FAULTS, NOT_BUILT, Case, cases
 
 CASES = cases()
 
@@ -13,6 +13,13 @@ CASES = cases()
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_the_promise_is_kept_and_nothing_is_left(case: Case):
     run(case)
+
+
+def test_every_fault_of_the_matrix_has_a_row():
+    have = {case.row.fault.partition(":")[0] for case in CASES}
+
+    assert have == set(FAULTS)
+    assert not have & NOT_BUILT.keys()
 
 
 def test_no_two_cases_have_one_name():

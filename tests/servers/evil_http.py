@@ -30,6 +30,7 @@ Json = dict[str, Any]
 Line = str | list[tuple[str, int]]  # text, or pieces of text and how often each comes
 
 MODERN, LEGACY, OLDEST = "2026-07-28", "2025-11-25", "2024-11-05"
+PATHS = ("/mcp", "/sse", "/messages")
 MIB = 2**20
 HTML = "<html><body><h1>It works!</h1></body></html>"
 
@@ -172,11 +173,12 @@ class Link:
 
     def half_close(self) -> None:
         """Say that nothing more will be written; go on reading."""
-        self._writer.write_eof()
+        if not self._writer.is_closing():
+            self._writer.write_eof()
 
     def cut(self, *, reset: bool = False) -> None:
         """Close at once, by a reset if so told."""
-        if reset:
+        if reset and not self._writer.is_closing():
             raw = self._writer.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._writer.transport.abort()
@@ -306,7 +308,7 @@ class EvilHttp:
             asked.old = self._sessions.get(asked.query.removeprefix("session="))
         if name:
             await MISBEHAVIOURS[name](self, asked, **arguments)
-        elif asked.path == "/messages" and asked.old is None:
+        elif asked.path not in PATHS or (asked.path == "/messages" and asked.old is None):
             await status(self, asked, 404)
         elif asked.verb == "GET":
             await self._open_stream(asked)

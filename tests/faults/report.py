@@ -1,0 +1,100 @@
+"""docs/reliability.md: the fault matrix with what a run of it has measured.
+
+python -m tests.faults.report            run all cases, and write the table
+python -m tests.faults.report PATTERN    run those whose name matches, and print them
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+from .harness import Measured, run
+from .matrix import NOT_BUILT, Case, Row, cases
+
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+HEAD = """\
+| Fault | Promise | Within | On: measured | What came |
+|---|---|---|---|---|
+"""
+_LONGEST = 110  # characters of what came
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    chosen = [case for case in cases() if all(re.search(each, case.name) for each in sys.argv[1:])]
+    measured: dict[str, Measured] = {}
+    for case in chosen:
+        measured[case.name] = run(case)
+        took = _time(measured[case.name].seconds)
+        print(f"{case.name}: {took}, {_what_came(measured[case.name])}", flush=True)
+    if len(sys.argv) == 1:
+        PAGE.write_text(page(PAGE.read_text(), chosen, measured))
+
+
+def page(text: str, ran: list[Case], measured: dict[str, Measured]) -> str:
+    """Put the tables of a run into a page."""
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    busiest = max(each.idle for each in measured.values())
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    lines = [
+        f"{len(ran)} cases, run on {os.cpu_count()} cores with {python}. When each was over and "
+        f"everything still open, at most {busiest:.1%} of a core was used; when all was closed, "
+        "no task, thread, descriptor, child or reported error was left.",
+        "",
+        HEAD + "\n".join(_line(row, of, measured) for row, of in by_row(ran)),
+    ]
+    return "\n".join([before + BEGIN, "", *lines, "", not_built(), END + after])
+
+
+def by_row(ran: Iterable[Case]) -> Iterator[tuple[Row, list[Case]]]:
+    """Put cases together that are of one row."""
+    for _, group in groupby(ran, lambda case: id(case.row)):
+        of = list(group)
+        yield of[0].row, of
+
+
+def columns(row: Row) -> str:
+    """Write what does not depend on a run."""
+    return f"| {_cell(row.fault)} | {_cell(row.promise)} | {_time(row.within)} |"
+
+
+def _line(row: Row, of: list[Case], measured: dict[str, Measured]) -> str:
+    times = ", ".join(f"{case.transport}: {_time(measured[case.name].seconds)}" for case in of)
+    return f"{columns(row)} {times} | {_cell(_what_came(measured[of[0].name]))} |"
+
+
+def not_built() -> str:
+    """List what the matrix has and the program not yet."""
+    lines = [f"| {fault} | {why} |" for fault, why in NOT_BUILT.items()]
+    return "\n".join(["| Not built yet | Why |", "|---|---|", *lines])
+
+
+def _time(seconds: float) -> str:
+    if seconds < 0.0095:
+        return f"{max(seconds * 1000, 0.1):.1f} ms"
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.995 else f"{seconds:.3g} s"
+
+
+def _what_came(measured: Measured) -> str:
+    """Shorten an outcome, without what is different on each machine."""
+    text = measured.outcome.partition("; ")[0]
+    text = re.sub(r"(127\.0\.0\.1|localhost):\d+", r"\1:PORT", text)
+    text = text.replace(sys.executable, "python")
+    text = re.sub(r"/\S*/(\S+\.db)", r"\1", text)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " …"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    main()

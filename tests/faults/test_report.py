@@ -1,0 +1,25 @@
+"""docs/reliability.md lists the rows that there are, and no others."""
+
+from __future__ import annotations
+
+import re
+
+from .matrix import cases
+from .report import BEGIN, END, PAGE, by_row, columns, not_built
+
+
+def test_the_page_has_each_row_with_its_transports_and_no_other():
+    table = PAGE.read_text().split(BEGIN)[1].split(END)[0]
+    listed = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    of_rows = [line for line in listed if line.count(" | ") >= 4]
+    expected = [(columns(row), [case.transport for case in of]) for row, of in by_row(cases())]
+
+    for line, (start, transports) in zip(of_rows, expected, strict=True):
+        assert line.startswith(start)
+        measured = line.removeprefix(start).split(" | ")[0]
+        assert re.findall(r"([A-Za-z][\w+ -]*): [\d.]+ m?s", measured) == transports
+    assert not_built() in table
+
+
+def test_the_page_says_how_many_cases_were_run():
+    assert f"{len(cases())} cases, run on" in PAGE.read_text()
