@@ -12,8 +12,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from interlock.errors import AuthError, InterlockError, LoginExpired, LoginRequired, StoreError
-from interlock.oauth import AuthorizationRequest, MemoryTokenStore, OAuth, UserTokenStore
+from interlock.errors import (
+    AuthError,
+    AuthRequired,
+    InterlockError,
+    LoginExpired,
+    LoginRequired,
+    StoreError,
+)
+from interlock.oauth import (
+    AuthorizationRequest,
+    ClientCredentials,
+    ClientIdentity,
+    MemoryTokenStore,
+    OAuth,
+    UserTokenStore,
+)
 from interlock.oauth import login as login_module
 
 from ..servers.authorization_server import SERVER_METADATA, always, mute
@@ -44,6 +58,53 @@ async def expire(world: World) -> None:
 
 
 # One after another
+
+
+async def test_a_client_proves_itself_at_a_renewal_as_it_did_before(world: World):
+    world.authorization.clients["me"] = "s3cr3t"
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    client = ClientIdentity(id="me", secret="s3cr3t")
+    await world.call(world.oauth(client=client))
+    await expire(world)
+
+    assert await world.oauth(client=client, ask=None).fresh()
+
+    seen = [seen for seen in world.authorization.requests if seen.path == "/token"]
+    assert [each.sent["client_secret"] for each in seen] == ["s3cr3t"] * 2
+    assert "authorization" not in seen[1].headers
+
+
+@pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
+async def test_a_machine_proves_itself_at_a_renewal_as_it_did_before(world: World, method: str):
+    world.authorization.clients["me"] = "s3cr3t"
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = [method]
+    world.authorization.answers["/token"] = {"expires_in": 0.001}
+    client = ClientIdentity(id="me", secret="s3cr3t")
+    auth = ClientCredentials(world.server.url, client=client, store=world.store)
+    await auth.answer(AuthRequired("no"))
+    await auth.fresh()
+
+    seen = [seen for seen in world.authorization.requests if seen.path == "/token"]
+    assert ["client_secret" in each.sent for each in seen] == [method.endswith("post")] * 2
+
+
+async def test_the_login_of_a_registered_client_without_secret_is_renewed_by_its_id(world: World):
+    world.authorization.clients["me"] = ""
+    await world.call(world.oauth(client=ClientIdentity(id="me")))
+    await expire(world)
+
+    assert await world.oauth(ask=None).fresh()
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+async def test_the_login_of_a_registered_client_with_secret_is_not_renewed_without_it(world: World):
+    world.authorization.clients["me"] = "s3cr3t"
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = None
+    await world.call(world.oauth(client=ClientIdentity(id="me", secret="s3cr3t")))
+    await expire(world)
+
+    assert await world.oauth(ask=None).fresh() == ""
+    assert grants(world) == ["authorization_code"]
 
 
 async def test_a_token_that_has_expired_is_renewed_before_it_is_sent(world: World):

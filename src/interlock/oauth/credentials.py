@@ -8,9 +8,8 @@ from time import monotonic
 from interlock.errors import AuthError, ConfigError
 from interlock.oauth.challenges import bearer_challenge
 from interlock.oauth.discovery import Discovery
-from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.holder import TokenHolder, unbroken
+from interlock.oauth.holder import TokenHolder, remembered, unbroken
 from interlock.oauth.identity import ClientIdentity, bound
 from interlock.oauth.scopes import scopes_to_ask
 from interlock.oauth.storage import TokenStore
@@ -67,10 +66,9 @@ class ClientCredentials(TokenHolder):
     async def _renew_expired(self) -> None:
         tokens = self._tokens
         if tokens is not None and tokens.token_endpoint:
-            # Once found, it needs no new search: a request without token would start one.
-            server = ServerMetadata(tokens.issuer, token_endpoint=tokens.token_endpoint)
-            found = Discovery(tokens.resource, None, server)
-            await self._request(found, self._asked_of(tokens.issuer), tokens.access_token)
+            await self._request(
+                remembered(tokens), self._asked_of(tokens.issuer), tokens.access_token
+            )
 
     async def _request(self, found: Discovery, scopes: tuple[str, ...], refused: str) -> None:
         grant = {"grant_type": "client_credentials"}

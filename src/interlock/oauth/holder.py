@@ -34,6 +34,7 @@ from interlock.oauth.addresses import is_loopback
 from interlock.oauth.attempts import Attempts
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
 from interlock.oauth.discovery import Discovery, discover, same_issuer
+from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.fetcher import Fetcher, shown
 from interlock.oauth.identity import ClientIdentity
 from interlock.oauth.scopes import scopes_to_ask
@@ -232,6 +233,20 @@ class TokenHolder(ABC):
             await self._store.save_tokens(self._place, tokens)
         except StoreError as error:
             _log.warning("%s", error)  # they are good for as long as this program runs
+
+
+def remembered(tokens: Tokens) -> Discovery:
+    """Give what was found out when tokens were given: where, and how we proved who we are.
+
+    It needs no new search, which a request without token would start.
+    """
+    methods = [tokens.auth_method] if tokens.auth_method else None
+    server = ServerMetadata(
+        tokens.issuer,
+        token_endpoint=tokens.token_endpoint,
+        token_endpoint_auth_methods_supported=methods,
+    )
+    return Discovery(tokens.resource, None, server)
 
 
 async def unbroken(work: Coroutine[Any, Any, T]) -> T:

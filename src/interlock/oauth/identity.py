@@ -177,18 +177,19 @@ async def identity_of(
     *,
     server_url: str,
     client: ClientIdentity | None,
-    client_metadata_url: str,
     store: TokenStore,
 ) -> ClientIdentity | None:
-    """Give the identity that tokens were given to; None if it is not ours any more."""
+    """Give the identity that tokens were given to; None if nobody can prove it any more."""
     if client is not None:
         if client.id != tokens.client_id:
             return None
         return await bound(client, found, server_url, store)
-    if tokens.client_id == client_metadata_url:
-        return ClientIdentity(id=tokens.client_id, issuer=found.issuer, auth_method="none")
     known = await kept(found.issuer, server_url, store)
-    return _identity(known) if known and known.client_id == tokens.client_id else None
+    if known is not None and known.client_id == tokens.client_id:
+        return _identity(known)
+    if tokens.auth_method == "none":  # its id is all that it needs
+        return ClientIdentity(id=tokens.client_id, issuer=found.issuer, auth_method="none")
+    return None
 
 
 def _is_for(known: Registration, redirect_uri: str, scopes: Sequence[str]) -> bool:
@@ -262,14 +263,18 @@ def _wanted_method(found: Discovery) -> str:
 
 def prove(
     client: ClientIdentity, found: Discovery, form: dict[str, str], headers: dict[str, str]
-) -> None:
+) -> str:
     """Add to a token request who asks, in the way that both sides know.
+
+    Returns:
+        The way: one of `METHODS`.
 
     Raises:
         AuthError: There is no such way.
         MissingExtra: A private key, and no library to sign with.
     """
-    match _method(client, found):
+    method = _method(client, found)
+    match method:
         case "client_secret_basic":
             # RFC 6749 section 2.3.1: both are encoded as in forms before they are put together.
             pair = f"{quote_plus(client.id)}:{quote_plus(client.secret)}"
@@ -286,6 +291,7 @@ def prove(
             }
         case _:
             form["client_id"] = client.id
+    return method
 
 
 def _method(client: ClientIdentity, found: Discovery) -> str:

@@ -23,9 +23,8 @@ from interlock.oauth.attempts import Attempts
 from interlock.oauth.authorization import AuthorizationRequest, Pending, begin
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
 from interlock.oauth.discovery import Discovery, origin
-from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.holder import TokenHolder, unbroken
+from interlock.oauth.holder import TokenHolder, remembered, unbroken
 from interlock.oauth.identity import ClientIdentity, identify, identity_of, retire
 from interlock.oauth.scopes import scopes_to_ask
 from interlock.oauth.storage import Tokens, TokenStore
@@ -121,9 +120,7 @@ class OAuth(TokenHolder):
     async def _renew_expired(self) -> None:
         tokens = self._tokens
         if tokens is not None and tokens.refresh_token and tokens.token_endpoint:
-            # Once found, it needs no new search: a request without token would start one.
-            server = ServerMetadata(tokens.issuer, token_endpoint=tokens.token_endpoint)
-            await self._refresh(Discovery(tokens.resource, None, server), tokens.access_token)
+            await self._refresh(remembered(tokens), tokens.access_token)
 
     async def _refresh(self, found: Discovery, refused: str) -> bool:
         """Get new tokens for the refresh token, if there is one and it is still good."""
@@ -140,7 +137,6 @@ class OAuth(TokenHolder):
                 found,
                 server_url=self._server_url,
                 client=self._client,
-                client_metadata_url=self._client_metadata_url,
                 store=self._store,
             )
             if client is None:

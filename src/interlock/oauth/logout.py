@@ -79,7 +79,6 @@ async def _revoke(
         found,
         server_url=server_url,
         client=registered,
-        client_metadata_url="",
         store=store,
     )
     if client is None:

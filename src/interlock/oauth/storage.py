@@ -60,6 +60,7 @@ class Tokens(Discreet, frozen=True, kw_only=True, omit_defaults=True):
         resource: The `resource` of the token request, verbatim.
         client_id: To whom they were given.
         token_endpoint: Where they came from and are refreshed.
+        auth_method: How the client proved itself there, such as "client_secret_post".
     """
 
     public = ("issuer", "resource", "scope", "expires_at")
@@ -74,6 +75,7 @@ class Tokens(Discreet, frozen=True, kw_only=True, omit_defaults=True):
     resource: str = ""
     client_id: str = ""
     token_endpoint: str = ""
+    auth_method: str = ""
 
     def expired(self, now: float | None = None) -> bool:
         """Say whether the access token is of no use: it ends within `LEEWAY`, or has ended.

@@ -58,7 +58,7 @@ async def request_tokens(
     form, headers = dict(grant), {"Accept": "application/json"}
     if found.resource:
         form["resource"] = found.resource
-    prove(client, found, form, headers)
+    method = prove(client, found, form, headers)
     reply = await fetcher.post(endpoint, form=form, headers=headers)
     error = error_of(reply)  # some refuse with 200
     if error is not None or reply.status != 200:
@@ -84,4 +84,5 @@ async def request_tokens(
         resource=found.resource,
         client_id=client.id,
         token_endpoint=endpoint,
+        auth_method=method,
     )
