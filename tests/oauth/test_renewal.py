@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from interlock.errors import (
     AuthError,
-    AuthRequired,
     InterlockError,
     LoginExpired,
     LoginRequired,
@@ -29,6 +28,7 @@ from interlock.oauth import (
     UserTokenStore,
 )
 from interlock.oauth import login as login_module
+from interlock.oauth.credentials import place_of
 
 from ..servers.authorization_server import SERVER_METADATA, always, mute
 from .conftest import REDIRECT, World
@@ -48,12 +48,13 @@ class Counting(MemoryTokenStore):
         return await super()._read(key)
 
 
-async def expire(world: World) -> None:
+async def expire(world: World, place: str = "") -> None:
     """Let the stored access token be one that has ended."""
-    tokens = await world.store.load_tokens(world.server.url)
+    place = place or world.server.url
+    tokens = await world.store.load_tokens(place)
     assert tokens is not None
-    async with world.store.lock(world.server.url):
-        await world.store.save_tokens(world.server.url, replace(tokens, expires_at=1.0))
+    async with world.store.lock(place):
+        await world.store.save_tokens(place, replace(tokens, expires_at=1.0))
     world.authorization.access_tokens.clear()
 
 
@@ -78,11 +79,11 @@ async def test_a_client_proves_itself_at_a_renewal_as_it_did_before(world: World
 async def test_a_machine_proves_itself_at_a_renewal_as_it_did_before(world: World, method: str):
     world.authorization.clients["me"] = "s3cr3t"
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = [method]
-    world.authorization.answers["/token"] = {"expires_in": 0.001}
     client = ClientIdentity(id="me", secret="s3cr3t")
-    auth = ClientCredentials(world.server.url, client=client, store=world.store)
-    await auth.answer(AuthRequired("no"))
-    await auth.fresh()
+    await world.call(ClientCredentials(world.server.url, client=client, store=world.store))
+    await expire(world, place_of("me", world.server.url))
+
+    assert await ClientCredentials(world.server.url, client=client, store=world.store).fresh()
 
     seen = [seen for seen in world.authorization.requests if seen.path == "/token"]
     assert ["client_secret" in each.sent for each in seen] == [method.endswith("post")] * 2

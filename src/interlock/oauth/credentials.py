@@ -66,9 +66,8 @@ class ClientCredentials(TokenHolder):
     async def _renew_expired(self) -> None:
         tokens = self._tokens
         if tokens is not None and tokens.token_endpoint:
-            await self._request(
-                remembered(tokens), self._asked_of(tokens.issuer), tokens.access_token
-            )
+            scopes = self._asked_of(tokens.issuer)
+            await self._request(remembered(tokens), scopes, tokens.access_token)
 
     async def _request(self, found: Discovery, scopes: tuple[str, ...], refused: str) -> None:
         grant = {"grant_type": "client_credentials"}
