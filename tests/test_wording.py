@@ -45,6 +45,10 @@ def test_text_is_brought_into_one_short_line() -> None:
     assert wording.clip("x" * 81) == "x" * 80 + "…"
 
 
+def test_nothing_that_a_terminal_would_act_on_is_left_in_such_a_line() -> None:
+    assert wording.clip("a\x1b[2J\x00\u202eb\ud800\u2028c é") == "a\ufffd[2J\ufffd\ufffdb\ufffd c é"
+
+
 def test_a_place_is_written_as_in_a_program() -> None:
     assert wording.place(["filter", "items", 2, "a b", "x" * 81]) == (
         f"filter.items[2]['a b']['{'x' * 80}…']"

@@ -23,6 +23,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from interlock.errors import ParseError
 from interlock.revisions import INVALID_REQUEST
 from interlock.types import RequestId
+from interlock.wording import clip
 
 MAX_DEPTH = 64
 MAX_NODES = 100_000
@@ -133,7 +134,7 @@ def _refuse_ambiguous_keys(frame: bytes) -> None:
 
 def _first_of(keys: list[str]) -> str:
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-    return ", ".join(key[:40] for key in keys[:3]) + more
+    return ", ".join(clip(key[:40]) for key in keys[:3]) + more
 
 
 def id_of(frame: bytes) -> RequestId | None:

@@ -41,9 +41,13 @@ def echo(value: Any) -> str:
 
 
 def clip(text: str) -> str:
-    """Bring text into one line of at most some `MAX_ECHO` characters."""
+    """Bring text into one line of at most some `MAX_ECHO` characters, all of them visible."""
     line = " ".join(text.split())
-    return line if len(line) <= MAX_ECHO else line[:MAX_ECHO] + "…"
+    if len(line) > MAX_ECHO:
+        line = line[:MAX_ECHO] + "…"
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
 
 
 def place(path: list[str | int]) -> str:
