@@ -102,7 +102,23 @@ async def test_a_client_that_can_ask_nobody_says_that_a_login_is_needed(world: W
         await world.call(world.oauth(ask=None))
 
     assert not isinstance(raised.value, LoginExpired)
-    assert "/register" not in world.authorization.paths
+
+
+async def test_a_client_that_can_ask_nobody_goes_nowhere_that_a_server_names(world: World):
+    world.server.challenge = f'Bearer resource_metadata="{world.authorization.origin}/probe"'
+
+    with pytest.raises(LoginRequired, match="needs a login"):
+        await world.call(world.oauth(ask=None))
+    assert world.authorization.paths == []
+
+    world.authorization.answers["/token"] = {"refresh_token": None}
+    world.server.challenge = None
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.requests.clear()
+    with pytest.raises(LoginExpired):
+        await world.call(world.oauth(ask=None))
+    assert world.authorization.paths == []
 
 
 async def test_a_person_can_log_in_before_the_server_asks(world: World):

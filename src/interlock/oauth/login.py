@@ -102,10 +102,12 @@ class OAuth(TokenHolder):
         if await self._adopt(error.token_used):
             return
         challenge = bearer_challenge(error.challenge)
+        if error.status == 403 and self._ask is None:
+            raise error
+        if self._ask is None and not (self._tokens and self._tokens.refresh_token):
+            raise self._nobody_to_ask()  # before anything is looked for that would be of no use
         found = await self._discover(challenge, self._client.issuer if self._client else "")
         if error.status == 403:
-            if self._ask is None:
-                raise error
             await self._login(found, self._more_scopes(error, found))
             return
         issuer, asked = self._asked
@@ -168,13 +170,10 @@ class OAuth(TokenHolder):
         await self._login(found, scopes_to_ask(challenge, found, wanted=self._scopes))
 
     async def _login(self, found: Discovery, scopes: tuple[str, ...]) -> None:
-        server = origin(self._server_url)
         if self._ask is None:
-            if self._tokens is None:
-                raise LoginRequired(f"{server} needs a login: interlock servers login")
-            raise LoginExpired(f"the login at {server} has expired: interlock servers login")
+            raise self._nobody_to_ask()
         if obstacle := self._obstacle(found, scopes):
-            raise LoginRequired(f"no login at {server}: {obstacle}")
+            raise LoginRequired(f"no login at {origin(self._server_url)}: {obstacle}")
         redirect_uri = _checked(self._redirect_uri_of(found.issuer))
         client = await self._identify(found, redirect_uri, scopes)
         pending = begin(
@@ -197,6 +196,12 @@ class OAuth(TokenHolder):
                     await retire(found.issuer, self._server_url, self._store)
             raise
         self._attempts.add(found.issuer, scopes, now=monotonic())
+
+    def _nobody_to_ask(self) -> LoginRequired:
+        server = origin(self._server_url)
+        if self._tokens is None:
+            return LoginRequired(f"{server} needs a login: interlock servers login")
+        return LoginExpired(f"the login at {server} has expired: interlock servers login")
 
     async def _identify(
         self, found: Discovery, redirect_uri: str, scopes: tuple[str, ...]
