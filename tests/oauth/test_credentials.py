@@ -161,6 +161,18 @@ async def test_more_scopes_are_asked_for_once(world: World):
     assert len(world.authorization.sent("/token")) == 2
 
 
+async def test_a_refusal_that_names_no_scopes_is_told_at_once(world: World):
+    auth = credentials(world)
+    await world.call(auth)
+    world.server.requests.clear()
+    world.authorization.requests.clear()
+
+    with pytest.raises(InsufficientScope):
+        await auth.answer(world.refusal(403, "Bearer", auth.token))
+
+    assert world.server.paths == world.authorization.paths == []
+
+
 async def test_a_client_is_not_shown_to_another_issuer(world: World):
     with pytest.raises(AuthError, match="is registered at https://other"):
         await world.call(credentials(world, issuer="https://other.example"))

@@ -476,11 +476,14 @@ async def test_a_server_that_does_not_say_which_scopes_it_needs_cannot_be_helped
     auth = world.oauth()
     await world.call(auth)
     error = world.refusal(403, "Bearer error=insufficient_scope", auth.token)
+    world.server.requests.clear()
+    world.authorization.requests.clear()
 
     with pytest.raises(InsufficientScope):
         await auth.answer(error)
 
     assert len(world.browser.shown) == 1
+    assert world.server.paths == world.authorization.paths == []  # nothing is looked for
 
 
 # Refusals

@@ -180,13 +180,12 @@ class TokenHolder(ABC):
         """Choose the scopes to ask for when the token's do not go far enough.
 
         Raises:
-            AuthError: `error`: they have just been asked for, or the server does not name them.
+            AuthError: `error`: they have just been asked for.
         """
-        challenge = bearer_challenge(error.challenge)
-        needed = challenge.scopes or tuple(getattr(error, "scopes", ()))
+        challenge = Challenge(scopes=needed_scopes(error))
         before = self._asked_of(found.issuer)
-        scopes = scopes_to_ask(Challenge(scopes=needed), found, before, self._scopes)
-        if not needed or self._obstacle(found, scopes, step_up=True):
+        scopes = scopes_to_ask(challenge, found, before, self._scopes)
+        if self._obstacle(found, scopes, step_up=True):
             raise error
         return scopes
 
@@ -233,6 +232,11 @@ class TokenHolder(ABC):
             await self._store.save_tokens(self._place, tokens)
         except StoreError as error:
             _log.warning("%s", error)  # they are good for as long as this program runs
+
+
+def needed_scopes(error: AuthError) -> tuple[str, ...]:
+    """Give the scopes that a server names when it says that a token's are not enough."""
+    return bearer_challenge(error.challenge).scopes or tuple(getattr(error, "scopes", ()))
 
 
 def remembered(tokens: Tokens) -> Discovery:

@@ -24,7 +24,7 @@ from interlock.oauth.authorization import AuthorizationRequest, Pending, begin
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
 from interlock.oauth.discovery import Discovery, origin
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.holder import TokenHolder, remembered, unbroken
+from interlock.oauth.holder import TokenHolder, needed_scopes, remembered, unbroken
 from interlock.oauth.identity import ClientIdentity, identify, identity_of, retire
 from interlock.oauth.scopes import scopes_to_ask
 from interlock.oauth.storage import Tokens, TokenStore
@@ -102,7 +102,7 @@ class OAuth(TokenHolder):
         if await self._adopt(error.token_used):
             return
         challenge = bearer_challenge(error.challenge)
-        if error.status == 403 and self._ask is None:
+        if error.status == 403 and (self._ask is None or not needed_scopes(error)):
             raise error
         if self._ask is None and not (self._tokens and self._tokens.refresh_token):
             raise self._nobody_to_ask()  # before anything is looked for that would be of no use
