@@ -284,6 +284,7 @@ REFUSED = [
     "https://8.8.8.8/a\nb",
     "https://8.8.8.8/ä",
     "https://8.8.8.8/" + 9_000 * "a",
+    "http://[::1]@",  # which a reader of URLs falls over
 ]
 
 

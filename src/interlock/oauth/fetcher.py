@@ -329,17 +329,25 @@ def _tls(cafile: str | None, capath: str | None) -> ssl.SSLContext:  # noqa: ARG
 # URLs
 
 
+def _read(url: str) -> URL:
+    """Read a URL; what is none raises ValueError."""
+    try:
+        return URL(url)
+    except IndexError as error:  # of yarl, for "http://[::1]@", which has no host
+        raise ValueError(str(error)) from None
+
+
 def shown(url: str) -> str:
     """Write a URL for people: without user, query and fragment, and not too long."""
     try:
-        return clip(str(URL(url).with_user(None).with_query(None).with_fragment(None)))
+        return clip(str(_read(url).with_user(None).with_query(None).with_fragment(None)))
     except ValueError:
         return "a URL that cannot be read"
 
 
 def _parsed(url: str) -> URL:
     try:
-        parsed = URL(url)
+        parsed = _read(url)
         host = parsed.raw_host or ""
         addresses.literal(host)
     except ValueError:
@@ -359,7 +367,7 @@ def _refused(target: URL, reason: str) -> AuthError:
 
 def _host_of(url: str) -> str:
     try:
-        return URL(url).raw_host or ""
+        return _read(url).raw_host or ""
     except ValueError:
         return ""
 
@@ -367,7 +375,7 @@ def _host_of(url: str) -> str:
 def _whither(target: URL, response: aiohttp.ClientResponse) -> str:
     """Say where a redirect leads, by its origin: the rest may be a secret."""
     try:
-        leads = URL(urljoin(str(target), response.headers.get("Location", "")))
+        leads = _read(urljoin(str(target), response.headers.get("Location", "")))
         return f"to {clip(str(leads.origin()))}"
     except ValueError:
         return "nowhere"
