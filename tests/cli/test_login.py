@@ -228,7 +228,9 @@ def test_a_person_who_refuses_is_told_so(
     out, err = running.communicate(timeout=60)
 
     assert (running.returncode, out) == (1, "")
-    assert re.match(r"error: http://127.0.0.1:\d+ did not allow it: access_denied", err)
+    assert re.match(
+        r"error: http://127.0.0.1:\d+ did not allow it: access_denied\nin its own words: \w", err
+    )
     assert kept(notes) is None
 
 

@@ -262,7 +262,7 @@ def test_an_answer_without_the_issuer_that_was_promised_is_not_read(more: dict[s
 def test_a_refusal_is_told_with_its_words():
     pending = start()
 
-    with pytest.raises(AuthError, match=r"did not allow it: access_denied \(Not today\)$"):
+    with pytest.raises(AuthError, match=r"did not allow it: access_denied\n") as raised:
         pending.code(
             {
                 "state": pending.request.state,
@@ -270,6 +270,8 @@ def test_a_refusal_is_told_with_its_words():
                 "error_description": "Not\ntoday",
             }
         )
+
+    assert raised.value.__notes__ == ["in its own words: Not today"]
 
 
 def test_a_refusal_with_a_code_of_its_own_is_told_without_it():

@@ -316,7 +316,7 @@ async def test_a_registration_that_the_server_has_forgotten_is_made_anew(world: 
     [
         (
             refused("invalid_client_metadata", error_description="no"),
-            r"invalid_client_metadata \(no\)$",
+            r"invalid_client_metadata\nin its own words: no$",
         ),
         (refused("SECRET"), "an error without a known code$"),
         (refused("access_denied", 403), "access_denied$"),

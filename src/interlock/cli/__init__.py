@@ -17,7 +17,7 @@ from typing import NoReturn
 import click
 
 from interlock import __version__
-from interlock.cli.terminal import complain
+from interlock.cli.terminal import complain, safe_line, say
 from interlock.errors import InterlockError
 
 _COMMANDS = ("chat", "tools", "call", "servers", "conversations", "run", "doctor")
@@ -83,6 +83,8 @@ def _exit_code() -> int:
         return 1
     except InterlockError as error:
         complain(str(error))
+        for note in getattr(error, "__notes__", ()):  # for people only
+            say(safe_line(note))
         return 1
     except (KeyboardInterrupt, click.Abort):
         return 128 + signal.SIGINT

@@ -104,7 +104,7 @@ class Pending(Discreet, frozen=True, kw_only=True):
                 answer.get("error_description"),
                 (state, self.verifier, answer.get("code", "")),
             )
-            raise AuthError(f"{issuer} did not allow it: {why}", 403)
+            raise why.error(f"{issuer} did not allow it", 403)
         if not answer.get("code"):
             raise AuthError(f"the answer from the browser has no code of {issuer}")
         return answer["code"]

@@ -82,4 +82,4 @@ class ClientCredentials(TokenHolder):
             self._asked = found.issuer, scopes
             refusal = await unbroken(self._redeem(found, client, grant, " ".join(scopes)))
         if refusal is not None:
-            raise AuthError(refusal.text, 403)
+            raise refusal.error

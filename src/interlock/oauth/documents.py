@@ -135,16 +135,39 @@ def error_of(reply: Reply) -> ErrorAnswer | None:
         return None
 
 
-def refusal(reply: Reply, secrets: Collection[str] = ()) -> str:
-    """Tell in one line what a reply says that is no success, without `secrets`."""
+class Reason(Struct, frozen=True):
+    """Why an authorization server refuses.
+
+    Attributes:
+        text: Ours, in one line.
+        words: Its own, in one line; "" for none, and for those that cannot be shown.
+    """
+
+    text: str
+    words: str = ""
+
+    def error(self, what: str, status: int) -> AuthError:
+        """Make the error for what did not work.
+
+        Its text may get to a model, which is not to read what anybody may have written: the
+        words are a note of the error, for people.
+        """
+        error = AuthError(f"{what}: {self.text}", status)
+        if self.words:
+            error.add_note(f"in its own words: {self.words}")
+        return error
+
+
+def refusal(reply: Reply, secrets: Collection[str] = ()) -> Reason:
+    """Tell what a reply says that is no success, without `secrets`."""
     error = error_of(reply)
     if error is None:
-        return f"it answers {reply.status}"
+        return Reason(f"it answers {reply.status}")
     return reason(error.error, error.error_description, secrets)
 
 
-def reason(error: str, description: str | None, secrets: Collection[str]) -> str:
-    """Tell in one line why an authorization server refuses.
+def reason(error: str, description: str | None, secrets: Collection[str]) -> Reason:
+    """Tell why an authorization server refuses.
 
     Args:
         error: The code it gave.
@@ -156,5 +179,5 @@ def reason(error: str, description: str | None, secrets: Collection[str]) -> str
     plain = unquote_plus(words)
     hidden = any(secret and (secret in words or secret in plain) for secret in secrets)
     if not words or hidden or not words.isprintable():
-        return code
-    return f"{code} ({words[:MAX_DESCRIPTION]})"
+        return Reason(code)
+    return Reason(code, words[:MAX_DESCRIPTION])

@@ -232,7 +232,7 @@ async def _register(
     reply = await fetcher.post(endpoint, json=asked, headers={"Accept": "application/json"})
     what = f"the registration at {shown(issuer)}"
     if reply.status not in (200, 201):
-        raise AuthError(f"{what} was refused: {refusal(reply)}", reply.status)
+        raise refusal(reply).error(f"{what} was refused", reply.status)
     answer = reply.json(RegistrationAnswer)
     if not answer.client_id:
         raise AuthError(f"{what} gave no client id")

@@ -232,7 +232,7 @@ class OAuth(TokenHolder):
         async with self._store.lock(self._place):
             refusal = await unbroken(self._redeem(found, client, grant, scope))
         if refusal is not None:
-            raise AuthError(refusal.text, 403)
+            raise refusal.error
 
 
 def _always(redirect_uri: str) -> Callable[[str], str]:

@@ -91,4 +91,4 @@ async def _revoke(
     reply = await fetcher.post(server.revocation_endpoint, form=form, headers=headers)
     if reply.status != 200:
         secrets = (*client.secrets, *form.values(), *headers.values())
-        raise InterlockError(f"{issuer} did not revoke it: {refusal(reply, secrets)}")
+        raise refusal(reply, secrets).error(f"{issuer} did not revoke it", reply.status)

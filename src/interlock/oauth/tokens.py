@@ -26,11 +26,11 @@ class Refusal(Struct, frozen=True):
 
     Attributes:
         code: Such as "invalid_grant".
-        text: One line that names the issuer, the code and its words.
+        error: Names the issuer and the code.
     """
 
     code: str
-    text: str
+    error: AuthError
 
 
 async def request_tokens(
@@ -64,10 +64,10 @@ async def request_tokens(
     if error is not None or reply.status != 200:
         proof = headers.get("Authorization", "").removeprefix("Basic ")
         secrets = (proof, *client.secrets, *(form[name] for name in _SECRET if name in form))
-        text = f"{issuer} gave no token: {refusal(reply, secrets)}"
+        what, why = f"{issuer} gave no token", refusal(reply, secrets)
         if error is None or reply.status not in (200, 400, 401, 403):
-            raise AuthError(text, reply.status)
-        return Refusal(error.error, text)
+            raise why.error(what, reply.status)
+        return Refusal(error.error, why.error(what, 403))
     answer = reply.json(TokenAnswer)
     if answer.token_type.lower() != "bearer":
         raise AuthError(f"{issuer} gave a token that is no bearer token")
