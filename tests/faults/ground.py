@@ -36,6 +36,7 @@ _FORMS = {
     OLDEST: (evil_http.OLDEST, "stream"),
 }
 _PATIENT = {"timeout": 20.0, "connect_timeout": 20.0}
+DEFAULTS: dict[str, Any] = dict.fromkeys(_PATIENT)  # for `Ground.client`
 
 
 class Told:
@@ -78,7 +79,8 @@ class Ground:
 
     async def client(self, *told: str, **options: Any) -> Client:
         """Make a client of an evil server told "METHOD=mute" or "pages=endless"."""
-        options = {**_PATIENT, **options}
+        chosen = {**_PATIENT, **options}
+        options = {name: value for name, value in chosen.items() if value is not None}
         if self.transport == STDIO:
             client = Client.stdio(*EVIL, *told, env={"EVIL_KEY": CANARY}, **options)
         elif self.transport == MEMORY:

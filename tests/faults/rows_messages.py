@@ -18,7 +18,7 @@ from interlock.errors import (
     RequestTimeout,
 )
 
-from .ground import Ground, all_of, good
+from .ground import DEFAULTS, Ground, all_of, good
 from .matrix import ALL, HTTP, JSON, MEMORY, MESSAGES, OLDEST, SESSION, SSE, STDIO, row
 
 GOOD = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"good"}]}}'
@@ -95,6 +95,32 @@ async def drips(ground: Ground) -> None:
     if ground.transport in (STDIO, OLDEST):  # half a line is left, which costs the next answer
         await all_of(client.call_tool("echo", {"text": ""}, timeout=0.1))
     await good(client)
+
+
+@row(
+    "Server hangs: with the times that nobody has chosen",
+    "10 s for the start, 120 s without progress, 600 s in all",
+    MEMORY,
+    JSON,
+    within=605.0,
+)
+async def hangs_for_long(ground: Ground) -> None:
+    client = await ground.client(**DEFAULTS)
+    ground.server.tell("server/discover", "mute")
+    ground.server.tell("initialize", "mute")
+    with ground.flying_time():
+        with ground.promise(RequestTimeout, r"within \d+ s"):
+            await client.open()
+        assert 10 <= ground.kept[-1][0] < 10.5
+        ground.server.behave()
+        await ground.stack.enter_async_context(client)
+        with ground.promise(RequestTimeout, "within 120 s"):
+            await client.call_tool("mute")
+        assert 120 <= ground.kept[-1][0] < 120.5
+        if ground.transport == MEMORY:
+            with ground.promise(RequestTimeout, "within the hard limit"):
+                await client.call_tool("progress", {"every": 50}, progress=lambda _: None)
+            assert 600 <= ground.kept[-1][0] < 600.5
 
 
 # Lines that are no messages

@@ -77,15 +77,16 @@ async def is_killed(ground: Ground) -> None:
 
 
 @row(
-    "Server exits mid-call: its child holds its stdout and floods it",
+    "Server exits mid-call: its child holds its stdout, or stderr, and floods it",
     "ServerExited with code and last words",
     STDIO,
     within=1.0,
 )
 async def leaves_an_heir(ground: Ground) -> None:
-    client = await ground.open()
-    with ground.promise(ServerExited, "exited with code 3"):
-        await client.call_tool("exit_with_heir", {"descriptor": 1})
+    for descriptor in (1, 2):
+        client = await ground.open()
+        with ground.promise(ServerExited, "exited with code 3"):
+            await client.call_tool("exit_with_heir", {"descriptor": descriptor})
 
 
 @row("Closes stdout, stays alive", "ConnectionClosed; its process is ended", STDIO, within=0.1)
@@ -212,6 +213,8 @@ async def cannot_be_started(ground: Ground) -> None:
         "./no/such/path": "program not found",
         str(SERVERS / "evil.py"): "is not executable",
         str(SERVERS): "is not executable",
+        "a\0b": "embedded null byte",
+        "": "program not found|is not executable",
     }
     for command, words in wrong.items():
         with ground.promise(SpawnError, words):

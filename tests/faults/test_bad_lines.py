@@ -72,13 +72,6 @@ async def test_garbage_does_not_disturb_calls_that_wait(evil: Evil):
         assert [result.text for result in results] == [str(each) for each in range(100)]
 
 
-async def test_a_server_of_nothing_but_garbage_is_let_go(evil: Evil):
-    """Over 100 bad lines within a minute."""
-    async with evil() as client:
-        with pytest.raises(RemoteProtocolError, match="over 100 unreadable messages within 60 s"):
-            await client.call_tool("say", {"lines": [[["\xff\n", 101]]]})
-
-
 @pytest.mark.parametrize("levels", [65, 1_000, 100_000, 2_000_000])
 async def test_a_depth_bomb_fails_its_own_call(evil: Evil, levels: int):
     """R-05: over 64 levels."""
@@ -142,24 +135,6 @@ async def test_a_batch_is_garbage_in_a_revision_without_batches(evil: Evil):
     async with evil() as client:
         assert await say(client, f"[{GOOD}]", GOOD) == "good"
         assert dropped(client) == {"garbage": 1}
-
-
-async def test_an_id_of_another_type_is_no_answer(evil: Evil):
-    """R-08: "2" is not 2, and neither are 2.0, true and null."""
-    empty = '"result":{"content":[]}'
-    wrong = [f'{{"jsonrpc":"2.0","id":{id},{empty}}}' for id in ('"$ID"', "$ID.0", "true", "null")]
-    async with evil() as client:
-        assert await say(client, *wrong, GOOD) == "good"
-        assert sum(dropped(client).values()) == len(wrong)
-
-
-async def test_of_two_answers_the_first_counts_and_of_strangers_none(evil: Evil):
-    """R-08."""
-    other = GOOD.replace("good", "second")
-    async with evil() as client:
-        assert await say(client, GOOD.replace("$ID", "99"), GOOD, other) == "good"
-        assert (await client.call_tool("echo", {"text": "next"})).text == "next"
-        assert dropped(client) == {"answer to nothing": 2}
 
 
 async def test_an_answer_after_its_call_was_cancelled_is_dropped(evil: Evil):

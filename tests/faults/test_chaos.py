@@ -45,6 +45,23 @@ def faults(chance: random.Random) -> tuple[str, dict[str, Any]]:
     )
 
 
+def faults_of_a_program(chance: random.Random) -> tuple[str, dict[str, Any]]:
+    """Choose what a server on stdio does with a call."""
+    garbage = ["\xff", "[]", '{"jsonrpc":"2.0","id":99,"result":{}}', '{"jsonrpc":"2.0","id":']
+    return chance.choice(
+        [
+            *[("echo", {"text": "hi"})] * 6,
+            ("say", {"lines": garbage}),
+            ("mute", {}),
+            ("frame", {"size": 10 ** chance.randint(3, 6)}),
+            ("flood_stderr", {"size": 10 ** chance.randint(3, 6)}),
+            ("drip", {"every": 0.001}),
+            ("close_stdout", {}),
+            ("exit", {"code": 3, "stderr": "out of cheese\n"}),
+        ]
+    )
+
+
 async def ends(call: Any) -> str:
     """Wait for a call, which has to end soon; give the text or the kind of error."""
     async with asyncio.timeout(10):
@@ -75,6 +92,17 @@ async def test_a_server_that_does_anything_harms_only_its_own_calls(revision: st
             assert (
                 await client.call_tool("echo", {"text": "fine"}, idempotent=True)
             ).text == "fine"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_program_that_does_anything_harms_only_its_own_calls(evil: Any, seed: int):
+    chance = random.Random(seed)
+    for _ in range(6):
+        async with evil(timeout=0.1) as client:
+            for _ in range(3):
+                calls = [client.call_tool(*faults_of_a_program(chance)) for _ in range(5)]
+                await asyncio.gather(*map(ends, calls))
+            assert client._connection.protocol.pending == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)

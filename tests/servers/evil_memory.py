@@ -49,6 +49,10 @@ class EvilMemory:
         """Misbehave at all requests of a method."""
         self._told[method] = (misbehaviour, arguments)
 
+    def behave(self) -> None:
+        """Forget what `tell` has told."""
+        self._told.clear()
+
     def _start(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)

@@ -1,0 +1,176 @@
+"""The harness sees what it is there for: all that may be left, and promises that are late."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from interlock.errors import RequestTimeout
+
+from . import harness
+from .ground import CANARY, Ground
+from .matrix import MEMORY, Case, Row, Scenario
+
+Undo = list[Callable[[], object]]
+
+
+@pytest.fixture
+def undo() -> Any:
+    """What takes away again what a test leaves."""
+    steps: Undo = []
+    yield steps
+    for step in steps:
+        step()
+
+
+def case(scenario: Scenario, within: float = 1.0) -> Case:
+    return Case(Row("A fault", "a promise", within, (MEMORY,), scenario), MEMORY)
+
+
+async def keep(ground: Ground) -> None:
+    with ground.promise(outcome="kept"):
+        pass
+
+
+def test_what_leaves_nothing_is_measured():
+    measured = harness.run(case(keep))
+
+    assert (measured.outcome, measured.seconds < 0.1, measured.idle < 0.01) == ("kept", True, True)
+
+
+def test_a_scenario_without_a_promise_proves_nothing():
+    async def scenario(ground: Ground) -> None:
+        pass
+
+    with pytest.raises(AssertionError, match="nothing was measured"):
+        harness.run(case(scenario))
+
+
+def test_a_task_that_is_left_is_noticed():
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        ground.forgotten = asyncio.create_task(asyncio.sleep(60))  # type: ignore[attr-defined]
+
+    with pytest.raises(AssertionError, match="tasks are left"):
+        harness.run(case(scenario))
+
+
+def test_a_descriptor_that_is_left_is_noticed(undo: Undo):
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        left = os.pipe()
+        undo.extend([lambda: os.close(left[0]), lambda: os.close(left[1])])
+
+    with pytest.raises(AssertionError, match=r"this is left: .*pipe:"):
+        harness.run(case(scenario))
+
+
+def test_a_thread_that_is_left_is_noticed(undo: Undo):
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        end = threading.Event()
+        thread = threading.Thread(target=end.wait, name="forgotten")
+        thread.start()
+        undo.extend([end.set, thread.join])
+
+    with pytest.raises(AssertionError, match=r"this is left: .*forgotten"):
+        harness.run(case(scenario))
+
+
+def test_a_child_that_is_left_is_noticed(undo: Undo):
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - quick
+        undo.append(lambda: child.communicate(b"\n"))
+
+    with pytest.raises(AssertionError, match="this is left"):
+        harness.run(case(scenario))
+
+
+def test_a_loop_that_does_not_rest_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(harness, "_PATIENCE", 0.2)
+
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        spinning = asyncio.create_task(spin())
+        ground.stack.callback(spinning.cancel)
+
+    async def spin() -> None:
+        while True:  # noqa: ASYNC110 - this is what shall be noticed
+            await asyncio.sleep(0)
+
+    with pytest.raises(AssertionError, match="of a processor when all is over"):
+        harness.run(case(scenario))
+
+
+def test_an_error_that_nobody_takes_is_noticed():
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        asyncio.get_running_loop().create_future().set_exception(ValueError("lost"))
+
+    with pytest.raises(AssertionError, match=r"the loop was told of .*lost"):
+        harness.run(case(scenario))
+
+
+def test_a_secret_in_the_log_is_noticed():
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        logging.getLogger("interlock.anything").debug("connecting with %s", CANARY)
+
+    with pytest.raises(AssertionError, match="a secret is in the log"):
+        harness.run(case(scenario))
+
+
+def test_a_secret_in_an_error_is_noticed():
+    async def scenario(ground: Ground) -> None:
+        with ground.promise(RequestTimeout):
+            try:
+                raise ValueError(CANARY)
+            except ValueError:
+                raise RequestTimeout("it took too long")  # noqa: B904 - what it hides shows
+
+    with pytest.raises(AssertionError):
+        harness.run(case(scenario))
+
+
+def test_another_error_than_the_promised_one_is_not_taken_for_it():
+    async def scenario(ground: Ground) -> None:
+        with ground.promise(TimeoutError):  # type: ignore[arg-type]  # a parent will not do
+            raise RequestTimeout("it took too long")
+
+    with pytest.raises(RequestTimeout):
+        harness.run(case(scenario))
+
+
+def test_a_promise_that_is_late_each_time_is_not_kept():
+    tried = []
+
+    async def scenario(ground: Ground) -> None:
+        tried.append(1)
+        with ground.flying_time(), ground.promise(outcome="late"):
+            await asyncio.sleep(2)
+
+    with pytest.raises(AssertionError, match=r"took 2\.\d+ s at best of 5; promised are 1 s"):
+        harness.run(case(scenario))
+    assert len(tried) == harness.ATTEMPTS
+
+
+def test_time_flies_only_where_it_is_told_to():
+    async def scenario(ground: Ground) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await asyncio.sleep(0.02)
+        assert 0.02 <= loop.time() - began < 1
+        with ground.flying_time(), ground.promise(outcome="an hour later"):
+            await asyncio.sleep(3600)
+        assert loop.time() - began >= 3600
+
+    assert harness.run(case(scenario, within=3601)).seconds >= 3600
