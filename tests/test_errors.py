@@ -14,6 +14,7 @@ from interlock.errors import (
     ConfigError,
     ConnectionClosed,
     HttpError,
+    InsufficientScope,
     InterlockError,
     InvalidArguments,
     LocalProtocolError,
@@ -151,3 +152,21 @@ def test_errors_raised_on_purpose_have_a_code(error: InterlockError, wire: objec
 )
 def test_other_errors_tell_the_peer_nothing(error: BaseException):
     assert to_wire(error) == (-32603, "internal error", None)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "text"),
+    [
+        (("a", "b"), "a b"),
+        (("a" * 299, "b", "c"), "a" * 299 + " and 2 more"),
+        (("a" * 300,), "a" * 300),
+        (("a" * 301, "b"), "and 2 more"),
+        (("ab",) * 5_000, " ".join(["ab"] * 100) + " and 4900 more"),
+    ],
+    ids=range(5),
+)
+def test_of_many_scopes_some_are_named(scopes: tuple[str, ...], text: str):
+    error = InsufficientScope(scopes)
+
+    assert str(error) == f"the token needs the scopes {text}"
+    assert error.scopes == scopes

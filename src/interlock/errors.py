@@ -54,6 +54,8 @@ from __future__ import annotations
 
 from typing import Any
 
+MAX_WORDS = 300  # characters of a server's words in a text
+
 
 class InterlockError(Exception):
     """Anything this package raises on purpose. Its text is one line, fit to be shown."""
@@ -255,8 +257,17 @@ class InsufficientScope(AuthError):
     """The token is good, but lacks scopes. `scopes` are all that are needed."""
 
     def __init__(self, scopes: tuple[str, ...], challenge: str = "") -> None:
-        super().__init__(f"the token needs the scopes {' '.join(scopes)}", 403, challenge)
+        super().__init__(f"the token needs the scopes {_some(scopes)}", 403, challenge)
         self.scopes = scopes
+
+
+def _some(words: tuple[str, ...]) -> str:
+    """Write as many words as fit into some `MAX_WORDS` characters, and how many more there are."""
+    shown = " ".join(words)
+    if len(shown) <= MAX_WORDS:
+        return shown
+    shown = shown[: MAX_WORDS + 1].rpartition(" ")[0]  # whole ones only
+    return f"{shown} and {len(words) - len(shown.split())} more".lstrip()
 
 
 class LoginRequired(AuthError):
