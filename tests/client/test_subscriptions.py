@@ -156,14 +156,17 @@ async def test_a_stream_that_ends_before_it_began_is_no_stream(
 ):
     opening = asyncio.create_task(streams.open("lists", WANTED, timeout=5.0))
     server.finish(await server.listening())
+    await settle()
 
-    with pytest.raises(RequestTimeout):
+    assert opening.done()
+    with pytest.raises(RequestTimeout, match="ended before"):
         await opening
 
 
-async def test_a_stream_that_the_server_ends_can_be_opened_again(
-    server: Listener, streams: Subscriptions
+async def test_a_stream_that_the_server_ends_is_opened_again(
+    server: Listener, streams: Subscriptions, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(subscriptions, "FIRST_PAUSE", 0.0)
     server.finish(await opened(server, streams, "lists"))
     await settle()
 

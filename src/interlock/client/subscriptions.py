@@ -100,7 +100,8 @@ class Subscriptions:
 
     async def _hold(self, key: str, stream: _Stream) -> None:
         """Keep the stream until it is cancelled here, or cannot be had any more."""
-        await self._last(key, stream, opening=True)
+        if not await self._last(key, stream, opening=True):
+            return
         loop = asyncio.get_running_loop()
         pause, attempts = FIRST_PAUSE, 0
         while attempts < MAX_ATTEMPTS and stream.connection.protocol.closed is None:
@@ -130,7 +131,8 @@ class Subscriptions:
             # Not its text: a server that goes away may have said anything before.
             _log.info("subscription %r ended: %s", key, type(error).__name__)
             return not isinstance(error, AuthError | RemoteError)
-        return True
+        holds = self._acknowledged.get(stream.id)
+        return not opening or holds is None or holds.done()
 
     def _forget(self, key: str, stream: _Stream) -> None:
         stream.connection.forget(stream.id)
@@ -166,8 +168,8 @@ async def _wait(holds: asyncio.Future[None], stream: asyncio.Task[None], timeout
     """Wait until a stream is acknowledged; raise why it is not."""
     await asyncio.wait({stream, holds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     if not holds.done():
-        if stream.cancelled():
-            raise RequestTimeout("the subscription was ended before it began")
         if stream.done():
-            stream.result()
+            if not stream.cancelled():
+                stream.result()
+            raise RequestTimeout("the subscription was ended before it began")
         raise RequestTimeout(f"subscription not acknowledged within {timeout:g} s")
