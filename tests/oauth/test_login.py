@@ -451,6 +451,25 @@ async def test_without_a_person_more_scopes_cannot_be_had(world: World):
         await world.call(world.oauth(ask=None))
 
 
+async def test_scopes_that_were_lacking_are_asked_for_at_the_next_login(world: World):
+    world.server.scope = "a"
+    await world.call(world.oauth())
+    auth = world.oauth(ask=None)
+    for needed in ("b", "b", "c"):
+        world.server.needs = (needed,)
+        with pytest.raises(InsufficientScope):
+            await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.server.needs = ()
+    assert await world.call(auth)  # a renewal does not lose them
+
+    await world.oauth().login()
+    await world.oauth().login()  # all is there now
+
+    asked = [sent.get("scope") for sent in world.authorization.sent("/authorize")]
+    assert asked == ["a", "a b c", None]
+
+
 async def test_more_scopes_that_another_program_has_got_are_enough(world: World):
     auth = world.oauth(ask=None)
     person = world.oauth()

@@ -7,7 +7,7 @@ import pytest
 from interlock.oauth.challenges import Challenge
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata
-from interlock.oauth.scopes import scopes_to_ask
+from interlock.oauth.scopes import MAX_REMEMBERED, remember, scopes_to_ask
 
 
 def found(*supported: str, by_server: tuple[str, ...] | None = None) -> Discovery:
@@ -55,3 +55,10 @@ def test_offline_access_is_never_asked_for_elsewhere(supported: tuple[str, ...])
     assert scopes_to_ask(Challenge(), server) == ("a",)
     assert scopes_to_ask(Challenge(scopes=("offline_access", "a")), server) == ("a",)
     assert scopes_to_ask(Challenge(), server, wanted=("a", "offline_access")) == ("a",)
+
+
+def test_scopes_are_remembered_once_and_within_bounds():
+    assert remember("", ("a", "b", "a")) == "a b"
+    assert remember("a b", ("b", "c")) == "a b c"
+    assert remember("a", ("x" * 2_000, "b")) == "a b"
+    assert len(remember("", tuple(map(str, range(5_000))))) <= MAX_REMEMBERED

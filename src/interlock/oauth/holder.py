@@ -22,6 +22,8 @@ from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from interlock.errors import (
     AuthError,
     ConfigError,
@@ -165,13 +167,18 @@ class TokenHolder(ABC):
         return await discover(self._fetcher, self._server_url, self._metadata_url, issuer)
 
     async def _redeem(
-        self, found: Discovery, client: ClientIdentity, grant: Mapping[str, str], scope: str
+        self,
+        found: Discovery,
+        client: ClientIdentity,
+        grant: Mapping[str, str],
+        scope: str,
+        lacks: str = "",
     ) -> Refusal | None:
         """Get tokens and keep them. Its caller holds the store's lock."""
         tokens = await request_tokens(self._fetcher, found, client, grant, scope)
         if isinstance(tokens, Refusal):
             return tokens
-        await self._keep(tokens)
+        await self._keep(replace(tokens, lacks=lacks))
         return None
 
     # Scopes

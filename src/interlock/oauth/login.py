@@ -26,7 +26,7 @@ from interlock.oauth.discovery import Discovery, origin
 from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.holder import TokenHolder, needed_scopes, remembered, unbroken
 from interlock.oauth.identity import ClientIdentity, identify, identity_of, retire
-from interlock.oauth.scopes import scopes_to_ask
+from interlock.oauth.scopes import remember, scopes_to_ask
 from interlock.oauth.storage import Tokens, TokenStore
 
 REFRESH_PATIENCE = 60.0  # seconds in which a refresh is not tried again that has not helped
@@ -103,6 +103,7 @@ class OAuth(TokenHolder):
             return
         challenge = bearer_challenge(error.challenge)
         if error.status == 403 and (self._ask is None or not needed_scopes(error)):
+            await self._remember(needed_scopes(error))
             raise error
         if self._ask is None and not (self._tokens and self._tokens.refresh_token):
             raise self._nobody_to_ask()  # before anything is looked for that would be of no use
@@ -144,7 +145,7 @@ class OAuth(TokenHolder):
             if client is None:
                 return False
             grant = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
-            refusal = await unbroken(self._redeem(found, client, grant, tokens.scope))
+            refusal = await unbroken(self._redeem(found, client, grant, tokens.scope, tokens.lacks))
             if refusal is None:
                 if self._asked[0] != found.issuer:
                     self._asked = found.issuer, split_scopes(tokens.scope)
@@ -163,11 +164,28 @@ class OAuth(TokenHolder):
             return False
         return time() - last.received_at < REFRESH_PATIENCE
 
+    async def _remember(self, needed: tuple[str, ...]) -> None:
+        """Keep the scopes that are needed for the next login, in whatever program that is."""
+        tokens = self._tokens
+        if tokens is None or remember(tokens.lacks, needed) == tokens.lacks:
+            return
+        with suppress(StoreError):
+            async with self._store.lock(self._place):
+                await self._load()
+                if self._tokens is not None:
+                    lacks = remember(self._tokens.lacks, needed)
+                    await self._keep(replace(self._tokens, lacks=lacks))
+
     # With a person
 
     async def _login_anew(self, challenge: Challenge) -> None:
+        with suppress(StoreError):
+            await self._load()
         found = await self._discover(challenge, self._client.issuer if self._client else "")
-        await self._login(found, scopes_to_ask(challenge, found, wanted=self._scopes))
+        tokens = self._tokens
+        is_for_more = tokens is not None and tokens.lacks and tokens.issuer == found.issuer
+        before = split_scopes(f"{tokens.scope} {tokens.lacks}") if tokens and is_for_more else ()
+        await self._login(found, scopes_to_ask(challenge, found, before, self._scopes))
 
     async def _login(self, found: Discovery, scopes: tuple[str, ...]) -> None:
         if self._ask is None:

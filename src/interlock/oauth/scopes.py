@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from interlock.oauth.challenges import Challenge
 from interlock.oauth.discovery import Discovery
 
+MAX_REMEMBERED = 1_000  # characters of scopes that are kept for the next login
 OFFLINE = "offline_access"
 
 
@@ -28,3 +29,12 @@ def scopes_to_ask(
     if union and OFFLINE in (found.server.scopes_supported or ()):
         union[OFFLINE] = None
     return tuple(union)
+
+
+def remember(known: str, needed: Sequence[str]) -> str:
+    """Add scopes to a string of them, as far as `MAX_REMEMBERED` goes."""
+    for scope in needed:
+        longer = f"{known} {scope}".lstrip()
+        if scope not in known.split() and len(longer) <= MAX_REMEMBERED:
+            known = longer
+    return known

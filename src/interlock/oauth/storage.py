@@ -61,6 +61,8 @@ class Tokens(Discreet, frozen=True, kw_only=True, omit_defaults=True):
         client_id: To whom they were given.
         token_endpoint: Where they came from and are refreshed.
         auth_method: How the client proved itself there, such as "client_secret_post".
+        lacks: Scopes that the server has asked for since, when nobody could be asked, separated
+            by blanks: the next login is for these, too.
     """
 
     public = ("issuer", "resource", "scope", "expires_at")
@@ -76,6 +78,7 @@ class Tokens(Discreet, frozen=True, kw_only=True, omit_defaults=True):
     client_id: str = ""
     token_endpoint: str = ""
     auth_method: str = ""
+    lacks: str = ""
 
     def expired(self, now: float | None = None) -> bool:
         """Say whether the access token is of no use: it ends within `LEEWAY`, or has ended.
