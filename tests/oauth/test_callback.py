@@ -237,6 +237,20 @@ async def test_a_port_of_ones_choice_is_taken_or_named():
         assert callback.port == port
 
 
+async def test_the_usual_port_is_taken_if_it_is_free(
+    nothing_is_left: list[Any], monkeypatch: pytest.MonkeyPatch
+):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setattr(callback_module, "PORT", port)
+
+    async with callback_server() as first, callback_server() as second:
+        assert first.port == port
+        assert second.port not in (0, port)
+    async with callback_server() as third:
+        assert third.port == port
+
+
 async def test_it_listens_on_this_machine_only():
     async with callback_server() as callback:
         with pytest.raises(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -23,6 +24,7 @@ from interlock.oauth import (
     OAuth,
 )
 from interlock.oauth import attempts as attempts_module
+from interlock.oauth import callback as callback_module
 from interlock.oauth.callback import callback_server
 from interlock.oauth.logout import logout
 
@@ -282,6 +284,18 @@ async def test_a_registration_is_used_again(world: World):
 
     assert len(world.authorization.sent("/register")) == 1
     assert len(world.browser.shown) == 2
+
+
+async def test_a_registration_is_used_again_with_a_page_of_ours(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setattr(callback_module, "PORT", free.getsockname()[1])
+    for _ in range(2):
+        async with callback_server() as callback:
+            await world.oauth(redirect_uri=callback.redirect_uri_of).login()
+
+    assert len(world.authorization.sent("/register")) == 1
 
 
 async def test_a_registration_for_another_redirect_is_not(world: World):

@@ -124,12 +124,14 @@ async def _log_in(
     from interlock.reaching import client_identity
 
     store = UserTokenStore()
+    client = client_identity(server)
     async with callback_server(server.oauth.callback_port) as callback:
         oauth = OAuth(
             server.url,
-            redirect_uri=callback.redirect_uri,
+            # One that was registered by hand is known by one address.
+            redirect_uri=callback.redirect_uri if client else callback.redirect_uri_of,
             ask=Person(name, callback, opens_browser=opens_browser).ask,
-            client=client_identity(server),
+            client=client,
             scopes=await _with_earlier(scopes, store, server.url) or server.oauth.scopes,
             store=store,
         )

@@ -16,6 +16,7 @@ import asyncio
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from hashlib import sha256
 from urllib.parse import parse_qsl, urlsplit
 
@@ -24,6 +25,7 @@ from interlock.oauth.authorization import AuthorizationRequest, check_browsable,
 from interlock.oauth.threads import in_thread
 
 PATH = "/callback"
+PORT = 21_897  # if it is free: a registration is for one address, and serves again at that one
 PATIENCE = 300.0  # seconds for a person to log in
 MAX_REQUEST = 16_384  # bytes of a request's line and headers
 REQUEST_PATIENCE = 10.0  # seconds for the browser to send them
@@ -43,19 +45,20 @@ async def callback_server(port: int = 0) -> AsyncIterator[Callback]:
     """Listen for the browser that comes back from a login.
 
     Args:
-        port: On 127.0.0.1; 0 takes a free one.
+        port: On 127.0.0.1; 0 takes `PORT`, or a free one if that is taken.
 
     Raises:
         ConfigError: The port cannot be had.
     """
     callback = Callback()
+    listen = partial(asyncio.start_server, callback._connected, "127.0.0.1", limit=MAX_REQUEST)
     try:
-        server = await asyncio.start_server(
-            callback._connected, "127.0.0.1", port, limit=MAX_REQUEST
-        )
+        server = await listen(port=port or PORT)
     except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise ConfigError(f"port {port} of 127.0.0.1 cannot be had: {why}") from None
+        if port:
+            why = error.strerror or type(error).__name__
+            raise ConfigError(f"port {port} of 127.0.0.1 cannot be had: {why}") from None
+        server = await listen(port=0)
     callback.port = server.sockets[0].getsockname()[1]
     try:
         yield callback
