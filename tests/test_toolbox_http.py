@@ -32,6 +32,7 @@ from interlock.errors import (
 )
 from interlock.oauth import MemoryTokenStore
 from interlock.oauth.storage import Tokens
+from interlock.reaching import way_out
 from interlock.server.http.endpoint import Endpoint
 from interlock.toolbox import Toolbox
 
@@ -692,6 +693,14 @@ async def test_a_tool_that_needs_more_than_the_login_gives_costs_only_its_call(
         ):
             await toolbox.call("a:need_more")
         assert toolbox.status["a"].state == "ok"
+
+
+def test_a_server_that_names_very_many_scopes_does_not_fill_the_hint():
+    error = InsufficientScope(tuple(f"scope-{number}" for number in range(1_000)))
+    hint = way_out(error, "a", HttpServer(url="https://mcp.example"))
+
+    assert hint.endswith(f" more: {HINT} a")
+    assert len(hint) < 500
 
 
 @pytest.mark.parametrize(

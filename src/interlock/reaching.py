@@ -14,7 +14,13 @@ from urllib.parse import parse_qsl, urlsplit
 from interlock import config
 from interlock.client import Client, ClientOptions
 from interlock.config import HttpServer, ServerConfig, StdioServer
-from interlock.errors import AuthRequired, InsufficientScope, InterlockError, LoginRequired
+from interlock.errors import (
+    MAX_WORDS,
+    AuthRequired,
+    InsufficientScope,
+    InterlockError,
+    LoginRequired,
+)
 from interlock.transports import Authorization, InProcessServer
 
 if TYPE_CHECKING:
@@ -168,6 +174,8 @@ def way_out(error: InterlockError, name: str, server: object) -> str:
         return text.replace(_LOGIN, login) if _LOGIN in text else f"{text}: {login}"
     if isinstance(error, InsufficientScope) and isinstance(server, HttpServer):
         scopes = "".join(f" --scope {shlex.quote(scope)}" for scope in error.scopes)
+        if len(scopes) > MAX_WORDS:
+            scopes = ""  # the login remembers them, as far as that goes
         return f"{text}: {login}{scopes}" if server.uses_login else text
     if isinstance(error, AuthRequired) and isinstance(server, HttpServer):
         if server.auth == "none":
