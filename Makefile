@@ -16,7 +16,7 @@ override PROMPT :=
 endif
 export PROMPT
 
-.PHONY: help chat test lint format conformance bench soak requirements clean
+.PHONY: help chat test lint format conformance bench fuzz soak requirements clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -26,6 +26,7 @@ help:
 	@echo "make format          let ruff put the style right"
 	@echo "make conformance     the specification's schemas, and the official suite"
 	@echo "make bench           us beside the peers; one group: make bench ONLY=http"
+	@echo "make fuzz SECONDS=60 made-up input for every parser; one of them: ONLY=schema"
 	@echo "make soak MINUTES=20 nothing leaks and nothing hangs, whatever breaks meanwhile"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make clean           remove .venv and build"
@@ -58,6 +59,11 @@ conformance: build/conformance/.stamp
 bench: .venv/.stamp-bench build/langchain/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m benchmarks $(ONLY) $(if $(WRITE),--write)
 
+# SECONDS for each target. What breaks one comes into tests/fuzz/corpus, for `make test`.
+SECONDS ?= 60
+fuzz: .venv/.stamp-fuzz
+	@$(bin)/python -m tests.fuzz --seconds $(SECONDS) $(ONLY)
+
 MINUTES ?= 20
 soak: .venv/.stamp-dev
 	@$(bin)/python -m tests.soak $(MINUTES)
@@ -74,7 +80,7 @@ requirements: .venv/.stamp-dev
 	    --constraint requirements/dev.txt --output-file requirements/run.txt
 	$(compile) pyproject.toml \
 	    --constraint requirements/dev.txt --output-file requirements/base.txt
-	for name in bench conformance; do \
+	for name in bench conformance fuzz; do \
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
@@ -111,7 +117,7 @@ $(bin)/pip:
 	@$(pip) install --require-hashes -r $<
 	@touch $@
 
-.venv/.stamp-bench .venv/.stamp-conformance: .venv/.stamp-%: requirements/%.txt .venv/.stamp-dev
+.venv/.stamp-bench .venv/.stamp-conformance .venv/.stamp-fuzz: .venv/.stamp-%: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into .venv (once)" >&2
 	@$(pip) install --require-hashes -r $<
 	@touch $@
