@@ -1,0 +1,176 @@
+"""OAuth: documents and addresses of strangers lead where they may, or to an error that says why."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from interlock.errors import InterlockError
+from interlock.oauth import addresses, documents
+from interlock.oauth.authorization import begin, check_browsable
+from interlock.oauth.discovery import covers, discover, origin, same_issuer
+from interlock.oauth.fetcher import Reply, _parsed, shown
+
+from ..choices import Choices
+from ..watch import check_text
+
+URLS = [
+    *(
+        "https://mcp.example/mcp",
+        "https://mcp.example",
+        "https://as.example",
+        "https://as.example/",
+    ),
+    *(
+        "https://as.example/a",
+        "http://127.0.0.1:80/",
+        "http://[::1]/x",
+        "https://user:pw@as.example",
+    ),
+    *(
+        "https://as.example:99999",
+        "https://[::1",
+        "file:///x",
+        "javascript:x",
+        "//x",
+        "",
+        "https://",
+    ),
+    *("https://as.example/?q", "https://as.example/#f", "https://AS.example", "https://0x7f.1/"),
+    *(
+        "https://xn--a.example",
+        "https://é.example",
+        "https://mcp.example\\@as.example",
+        "http://a b",
+    ),
+]
+TOKENS = [
+    *(each.encode() for each in URLS),
+    *(b'"resource":', b'"issuer":', b'"authorization_servers":[', b'"S256"', b'"token_endpoint":'),
+    *(b'"authorization_endpoint":', b'"scopes_supported":[', b"%2e", b"..", b"@", b"::ffff:7f00:1"),
+]
+MEMBERS = [
+    *("resource", "authorization_servers", "issuer", "authorization_endpoint", "token_endpoint"),
+    *("scopes_supported", "code_challenge_methods_supported", "registration_endpoint", "error"),
+    *("client_id", "access_token", "token_type", "expires_in", "error_description", "scope"),
+]
+KINDS: list[Any] = [
+    documents.ResourceMetadata,
+    documents.ServerMetadata,
+    documents.RegistrationAnswer,
+    documents.TokenAnswer,
+    documents.ErrorAnswer,
+]
+SERVER = "https://mcp.example/mcp"
+
+
+def target(data: bytes) -> None:
+    choices = Choices(data)
+    match choices.number(3):
+        case 0:
+            address(choices.rest().decode(errors="replace"))
+        case 1:
+            for kind in KINDS:
+                document(kind, choices.rest() if choices.flag() else document_of(choices))
+        case _:
+            discovery(choices)
+
+
+def address(text: str) -> None:
+    assert len(shown(text)) < 200
+    for ask in (_parsed, check_browsable):
+        try:
+            taken = str(ask(text))
+        except InterlockError as error:
+            check_text(error)
+        else:
+            one, other = urlsplit(text), urlsplit(taken)  # who reads it must not matter
+            assert one.scheme.lower() == other.scheme
+            assert other.scheme in ("https", "http")
+            assert host_of(one) == host_of(other)
+            assert not one.username
+            assert not one.password
+    try:
+        literal = addresses.literal(text)
+    except ValueError:
+        return
+    if literal is not None:
+        assert addresses.kind(literal) in ("public", "private", "loopback", "special")
+    for other in (SERVER, text):
+        if covers(text, other):
+            assert text == other or origin(text) == origin(other) or text.lower() != text
+    assert same_issuer(text, text)
+
+
+def host_of(url: SplitResult) -> object:
+    host = url.hostname or ""
+    return ip_address(host) if ":" in host and "%" not in host else host
+
+
+def document(kind: Any, body: bytes) -> None:
+    reply = Reply(400, {}, body, SERVER)
+    documents.refusal(reply, ["secret-of-ours"])
+    try:
+        read = reply.json(kind)
+    except InterlockError as error:
+        check_text(error)
+        return
+    if isinstance(read, documents.TokenAnswer):
+        lifetime = read.lifetime
+        assert lifetime is None or 0 < lifetime < float("inf")
+        try:
+            documents.check_token(read.access_token, "a token")
+        except InterlockError:
+            return
+        assert read.access_token.isascii()
+        assert read.access_token.isprintable()
+
+
+class Web:
+    """Answers each address with what the input says."""
+
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
+        self.asked: list[str] = []
+
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+        self.asked.append(url)
+        status = self._choices.one_of([200, 200, 200, 404, 403, 500])
+        return Reply(status, {}, document_of(self._choices), url)
+
+
+def discovery(choices: Choices) -> None:
+    web: Any = Web(choices)
+    advertised, issuer = choices.one_of(["", *URLS]), choices.one_of(["", *URLS])
+    try:
+        found = asyncio.run(discover(web, SERVER, advertised, issuer))
+        pending = begin(
+            found,
+            server_url=SERVER,
+            client_id="c",
+            redirect_uri="http://127.0.0.1:1/callback",
+            scopes=["a"],
+        )
+    except InterlockError as error:
+        check_text(error)
+    else:
+        assert found.resource == "" or covers(found.resource, SERVER)
+        check_browsable(pending.request.url)
+        assert pending.verifier not in pending.request.url
+    assert len(web.asked) <= 6
+
+
+def document_of(choices: Choices) -> bytes:
+    if not choices.number(8):
+        return choices.bytes()
+    members: dict[str, Any] = {}
+    for name in choices.some_of(MEMBERS, 8):
+        one = choices.one_of([*URLS, "S256", "none", 3600, "3600", "nan", None])
+        members[name] = [one] if name.endswith(("servers", "supported")) else one
+        if not choices.number(16):
+            members[name] = choices.json(2)
+    return json.dumps(members).encode()

@@ -1,0 +1,72 @@
+"""One connection: bytes in any pieces make the same frames, and each request ends at most once."""
+
+from __future__ import annotations
+
+import json
+
+from interlock.errors import InterlockError, MessageTooLarge
+from interlock.protocol import Answer, Failure, Protocol, Request
+from interlock.transports.lines import LineSplitter
+
+from ..choices import Choices
+
+TOKENS = [
+    *(b'{"jsonrpc":"2.0",', b'"id":1,', b'"id":2}', b'"result":{}', b'"error":{"code":1,', b"\n"),
+    *(b'"message":"x"}', b'"method":"ping"', b'"method":"initialize"', b'"params":{', b"\r\n"),
+    *(b'"method":"notifications/progress"', b'"method":"notifications/cancelled"', b'"id":"a"'),
+    *(b'"progressToken":3', b'"progress":1', b'"requestId":7', b'"requestId":"a"', b"[{", b"}]"),
+]
+LONGEST = 2000  # bytes of a line
+
+
+def target(data: bytes) -> None:
+    choices = Choices(data)
+    protocol = Protocol(batches=choices.flag(), answers_garbage=choices.flag())
+    asked = {
+        protocol.request(
+            choices.one_of(["tools/call", "initialize", "ping"]),
+            now=0.0,
+            timeout=choices.one_of([None, 0.5, 3.0]),
+            progress=choices.flag(),
+        )
+        for _ in range(4)
+    }
+    only = choices.one_of([None, None, 1, 2, 99])
+    pieces, text = choices.bytes(20), choices.rest()
+    frames = lines(Choices(pieces).pieces(text))
+    assert frames == lines([text])
+    ended: list[object] = []
+    running: list[object] = []
+    for now, frame in enumerate(frames or []):
+        for event in protocol.receive(frame, now=float(now), request=only):
+            if isinstance(event, Answer | Failure):
+                assert only is None or event.id == only
+                ended.append(event.id)
+            if isinstance(event, Failure):
+                assert isinstance(event.error, InterlockError)
+            if isinstance(event, Request):
+                running.append(event.id)
+                if choices_say_reply(event):
+                    protocol.reply(event.id, b"{}")
+        ended += [failure.id for failure in protocol.expire(now=float(now))]
+    assert protocol.pending == len(asked) - len(ended)
+    for sent in protocol.frames_to_send():
+        json.loads(sent)
+    ended += [failure.id for failure in protocol.close()]
+    assert sorted(ended) == sorted(asked)
+
+
+def choices_say_reply(event: Request) -> bool:
+    return len(event.method) % 2 == 0
+
+
+def lines(pieces: list[bytes]) -> list[bytes] | None:
+    """Split into lines; None when one of them is too long."""
+    splitter = LineSplitter(LONGEST)
+    found = []
+    try:
+        for piece in pieces:
+            found += splitter.feed(piece)
+    except MessageTooLarge:
+        return None
+    return found
