@@ -130,11 +130,12 @@ def _authorization(server: HttpServer) -> Authorization | None:
 
 def client_identity(server: HttpServer) -> ClientIdentity | None:
     """Give the client that the operator has registered for logins; None when there is none."""
-    if not server.oauth.client_id:
+    known = server.oauth
+    if not known.client_id:
         return None
     from interlock.oauth import ClientIdentity
 
-    return ClientIdentity(id=server.oauth.client_id, secret=server.oauth.client_secret)
+    return ClientIdentity(id=known.client_id, secret=known.client_secret, issuer=known.issuer)
 
 
 # Secrets of servers with a URL

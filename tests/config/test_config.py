@@ -188,13 +188,17 @@ def test_the_keys_of_servers_with_a_url_are_read() -> None:
 @pytest.mark.parametrize("scopes", [["a", "b"], "a b"])
 def test_a_client_that_was_registered_for_logins_is_read(scopes: Any) -> None:
     client = {"clientId": "me", "clientSecret": "${S}", "callbackPort": 8765, "scopes": scopes}
-    read = config.loads(one_server(url="https://h", oauth=client))
+    read = config.loads(one_server(url="https://h", oauth=client | {"issuer": "https://as"}))
 
     assert read.warnings == ()
     assert read.servers["time"] == HttpServer(
         url="https://h",
         oauth=OAuthClient(
-            client_id="me", client_secret="${S}", callback_port=8765, scopes=("a", "b")
+            client_id="me",
+            client_secret="${S}",
+            issuer="https://as",
+            callback_port=8765,
+            scopes=("a", "b"),
         ),
     )
 
@@ -337,6 +341,14 @@ HTTP: dict[str, Any] = {"url": "https://h"}
         (
             HTTP | {"oauth": {"clientSecret": "s"}},
             '.oauth.clientSecret needs a "clientId" beside it',
+        ),
+        (
+            HTTP | {"oauth": {"issuer": "https://as"}},
+            '.oauth.issuer needs a "clientId" beside it',
+        ),
+        (
+            HTTP | {"oauth": {"clientId": "a", "issuer": "as.example"}},
+            ".oauth.issuer must start with https:// or http://",
         ),
         (
             HTTP | {"auth": {"CLIENT_SECRET": "s"}},

@@ -93,12 +93,15 @@ class OAuthClient(Struct, frozen=True, kw_only=True):
     Attributes:
         client_id: "" to register ourselves.
         client_secret: "" for none.
+        issuer: The authorization server that knows it, and the only one that is told its secret;
+            "" for the first one that the server names.
         callback_port: Of `http://127.0.0.1:PORT/callback`, where logins end; 0 takes a free one.
         scopes: To ask for, instead of what the server wants.
     """
 
     client_id: str = ""
     client_secret: str = ""
+    issuer: str = ""
     callback_port: int = 0
     scopes: tuple[str, ...] = ()
 
@@ -362,14 +365,19 @@ def _header_problem(value: str) -> str | None:
 
 
 def _oauth_client(oauth: Section, id: str, secret: str) -> OAuthClient:
-    oauth.warn_unknown((id, secret, "callbackPort", "scopes"))
-    if secret in oauth.members and id not in oauth.members:
-        oauth.refuse(f'needs a "{id}" beside it', secret)
+    oauth.warn_unknown((id, secret, "issuer", "callbackPort", "scopes"))
+    for of_client in (secret, "issuer"):
+        if of_client in oauth.members and id not in oauth.members:
+            oauth.refuse(f'needs a "{id}" beside it', of_client)
+    issuer = oauth.filled("issuer") if "issuer" in oauth.members else ""
+    if issuer and (problem := _url_problem(issuer)):
+        oauth.refuse(problem, "issuer")
     given = oauth.members.get("scopes")
     port = oauth.count("callbackPort", 0, MAX_PORT) if "callbackPort" in oauth.members else 0
     return OAuthClient(
         client_id=oauth.filled(id) if id in oauth.members else "",
         client_secret=oauth.filled(secret) if secret in oauth.members else "",
+        issuer=issuer,
         callback_port=port,
         scopes=tuple(given.split()) if isinstance(given, str) else oauth.texts("scopes"),
     )
@@ -498,6 +506,7 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
         oauth = {
             "clientId": server.oauth.client_id,
             "clientSecret": server.oauth.client_secret,
+            "issuer": server.oauth.issuer,
             "callbackPort": server.oauth.callback_port,
             "scopes": server.oauth.scopes,
         }
