@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from interlock.errors import AuthRequired, LoginRequired, StoreError
 from interlock.oauth import UserTokenStore
+from interlock.oauth import logout as logout_module
 from interlock.oauth.logout import Ended, logout
 
 from ..servers.authorization_server import SERVER_METADATA, always, html, refused
@@ -146,3 +148,22 @@ async def test_a_store_that_cannot_be_written_is_an_error(
     monkeypatch.setattr(Path, "unlink", fail)
     with pytest.raises(StoreError, match="cannot be written: Permission denied"):
         await logout(world.server.url, world.store)
+
+
+async def test_an_authorization_server_that_says_nothing_is_not_waited_for(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(logout_module, "PATIENCE", 0.2)
+    server = await logged_in(world)
+    over = asyncio.Event()
+
+    async def wait(request: object) -> object:
+        await over.wait()
+        return await always("")(request)  # type: ignore[arg-type]
+
+    server.replies["/revoke"] = wait
+    ended = await logout(world.server.url, world.store)
+
+    assert ended == Ended(True, f"{server.issuer} has not answered within 0.2 s")
+    assert await forgotten(world)
+    over.set()

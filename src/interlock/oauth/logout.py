@@ -5,6 +5,8 @@ RFC 7009 (revocation).
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec import Struct
 
 from interlock.errors import InterlockError, StoreCorrupt, StoreTooNew
@@ -13,6 +15,8 @@ from interlock.oauth.documents import refusal
 from interlock.oauth.fetcher import Fetcher, shown
 from interlock.oauth.identity import ClientIdentity, identity_of, prove
 from interlock.oauth.storage import Tokens, TokenStore
+
+PATIENCE = 15.0  # seconds for the authorization server: others wait at the store's lock meanwhile
 
 
 class Ended(Struct, frozen=True):
@@ -54,8 +58,11 @@ async def logout(
         problem = ""
         if tokens is not None:
             try:
-                fetcher = fetcher or Fetcher(server_url)
-                await _revoke(tokens, server_url, store, client, fetcher)
+                async with asyncio.timeout(PATIENCE):
+                    fetcher = fetcher or Fetcher(server_url)
+                    await _revoke(tokens, server_url, store, client, fetcher)
+            except TimeoutError:
+                problem = f"{shown(tokens.issuer)} has not answered within {PATIENCE:g} s"
             except InterlockError as error:
                 problem = str(error)
         await store.delete_login(server_url)
