@@ -230,7 +230,7 @@ async def all_of(*calls: Awaitable[Any]) -> list[Any]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what another process, or another part of this one, does in its own time."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.002)
 

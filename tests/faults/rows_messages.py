@@ -18,7 +18,7 @@ from interlock.errors import (
     RequestTimeout,
 )
 
-from .ground import DEFAULTS, Ground, all_of, good
+from .ground import DEFAULTS, Ground, all_of, good, until
 from .matrix import ALL, HTTP, JSON, MEMORY, MESSAGES, OLDEST, SESSION, SSE, STDIO, row
 
 GOOD = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"good"}]}}'
@@ -53,6 +53,18 @@ async def hangs(ground: Ground) -> None:
         assert not hanging.done()
         await hanging
     await good(client)
+    if ground.transport != STDIO:
+        await has_been_told(ground)
+
+
+async def has_been_told(ground: Ground) -> None:
+    """Wait until the server knows that nobody waits for its answer any more."""
+    asked = next(each for each in ground.server.asked if "mute" in str(each.message))
+    if ground.transport in (JSON, SSE):  # to hang up is all that can be said there
+        await until(asked.gone.is_set)
+    else:
+        told = {"requestId": asked.message["id"], "reason": "timeout"}
+        await until(lambda: told in [each.message.get("params") for each in ground.server.asked])
 
 
 @row("Server hangs: at the start", "RequestTimeout at the deadline (0.3 s)", *ALL, within=0.8)

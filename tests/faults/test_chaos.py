@@ -6,7 +6,6 @@ Who finds a seed that fails adds it to the list.
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
@@ -22,46 +21,6 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 SEEDS = (1, 2, 3)
 
 
-def faults(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    """Choose what a server on HTTP does with a call."""
-    code = chance.choice([400, 401, 403, 404, 405, 429, 500, 503])
-    return chance.choice(
-        [
-            *[("echo", {"text": "hi"})] * 3,
-            ("status", {"code": code, "headers": {"Retry-After": "600"}}),
-            ("status", {"code": 200, "body": "<html>", "type": "text/html"}),
-            ("cut", {"at": chance.choice(["start", "headers", "body", "event"])}),
-            ("cut", {"at": "event", "reset": True}),
-            ("quiet", {}),
-            ("garbage", {}),
-            ("half_close", {}),
-            ("mute", {}),
-            ("mute_stream", {}),
-            ("die_at_reuse", {"text": "hi"}),
-            ("lose_sessions", {}),
-            ("say", {"lines": ["\xff", "[]", '{"jsonrpc":"2.0","id":99,"result":{}}']}),
-            ("bomb", {"size": 20 * 2**20}),
-        ]
-    )
-
-
-def faults_of_a_program(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    """Choose what a server on stdio does with a call."""
-    garbage = ["\xff", "[]", '{"jsonrpc":"2.0","id":99,"result":{}}', '{"jsonrpc":"2.0","id":']
-    return chance.choice(
-        [
-            *[("echo", {"text": "hi"})] * 6,
-            ("say", {"lines": garbage}),
-            ("mute", {}),
-            ("frame", {"size": 10 ** chance.randint(3, 6)}),
-            ("flood_stderr", {"size": 10 ** chance.randint(3, 6)}),
-            ("drip", {"every": 0.001}),
-            ("close_stdout", {}),
-            ("exit", {"code": 3, "stderr": "out of cheese\n"}),
-        ]
-    )
-
-
 async def ends(call: Any) -> str:
     """Wait for a call, which has to end soon; give the text or the kind of error."""
     async with asyncio.timeout(10):
@@ -74,33 +33,28 @@ async def ends(call: Any) -> str:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
 async def test_a_server_that_does_anything_harms_only_its_own_calls(revision: str, seed: int):
-    chance = random.Random(seed)
-    form = chance.choice(["json", "stream"])
-    async with EvilHttp(revision, form) as server:
+    async with EvilHttp(revision, "json" if seed % 2 else "stream", seed=seed) as server:
         client = Client.http(server.url, timeout=0.1, hard_timeout=0.3)
         async with client:
-            for _ in range(10):
-                calls = [client.call_tool(*faults(chance)) for _ in range(8)]
-                victim = asyncio.ensure_future(calls.pop())
+            for _ in range(5):
+                calls = [asyncio.ensure_future(client.call_tool("anything")) for _ in range(8)]
+                victim = calls.pop()
                 endings = asyncio.gather(*map(ends, calls))
                 await asyncio.sleep(0)
                 victim.cancel()
                 await endings
                 await asyncio.gather(victim, return_exceptions=True)
             assert client._connection.protocol.pending == 0
-            server.behave()
-            assert (
-                await client.call_tool("echo", {"text": "fine"}, idempotent=True)
-            ).text == "fine"
+            answer = await client.call_tool("echo", {"text": "fine"}, idempotent=True)
+            assert answer.text == "fine"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_program_that_does_anything_harms_only_its_own_calls(evil: Any, seed: int):
-    chance = random.Random(seed)
-    for _ in range(6):
-        async with evil(timeout=0.1) as client:
+    for run in range(3):
+        async with evil(f"seed={seed}{run}", timeout=0.1) as client:
             for _ in range(3):
-                calls = [client.call_tool(*faults_of_a_program(chance)) for _ in range(5)]
+                calls = [client.call_tool("anything") for _ in range(5)]
                 await asyncio.gather(*map(ends, calls))
             assert client._connection.protocol.pending == 0
 
@@ -113,7 +67,7 @@ async def test_a_network_that_does_anything_harms_only_what_goes_over_it(seed: i
         async with calm_then_storm as proxy:
             client = Client.http(f"http://127.0.0.1:{proxy.port}/mcp", timeout=0.2)
             async with client:
-                for _ in range(12):
+                for _ in range(8):
                     calls = (client.call_tool("echo", {"text": "x" * 500}) for _ in range(6))
                     told = await asyncio.gather(*map(ends, calls))
                     assert set(told) <= {"x" * 500, "StreamEnded", "RequestTimeout"}

@@ -1,14 +1,15 @@
 """A server on stdio that misbehaves as it is told. Standard library only, quick to start.
 
     python -I -S evil.py [revision=2025-11-25] [METHOD=ANSWER ...] [exit=CODE] [stderr=TEXT]
-                         [slow=SECONDS] [stay] [grandchildren]
+                         [slow=SECONDS] [stay] [grandchildren] [seed=N]
 
 ANSWER is "mute", "exit", "late" (comes just before the next answer), a result as a JSON object,
 or an error as a JSON array of code and data; with "once:" before it, only the first time.
 `stay` ignores end of input and SIGTERM; `grandchildren` starts two that ignore every signal.
 
 All other misbehaviour is a tool, so that one server has many faults and the test spells them
-out. Most of it is `say`, which writes any bytes.
+out. Most of it is `say`, which writes any bytes. The tool `anything` does what comes next in a
+script, which is the same for the same seed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 Json = dict[str, Any]
@@ -229,6 +230,33 @@ def rounds(request: Json, count: int, question: Json | None = None) -> None:
     reply(request, result)
 
 
+def anything(request: Json) -> None:
+    """Do what comes next in the script."""
+    name, arguments = next(script)
+    TOOLS[name](request, **arguments)
+
+
+def make_script(seed: int) -> Iterator[tuple[str, Json]]:
+    """Make calls of tools for ever; half of them are harmless."""
+    import random  # takes longer to import than we to start
+
+    chance = random.Random(seed)
+    nonsense = ["\xff", "[]", '{"jsonrpc":"2.0","id":99,"result":{}}', '{"jsonrpc":"2.0","id":']
+    while True:
+        yield chance.choice(
+            [
+                *[("echo", {"text": "hi"})] * 6,
+                ("say", {"lines": nonsense}),
+                ("mute", {}),
+                ("frame", {"size": 10 ** chance.randint(3, 6)}),
+                ("flood_stderr", {"size": 10 ** chance.randint(3, 6)}),
+                ("drip", {"every": 0.001}),
+                ("close_stdout", {}),
+                ("exit", {"code": 3, "stderr": "out of cheese\n"}),
+            ]
+        )
+
+
 def surroundings(request: Json) -> None:
     """Answer with environment, arguments, folder and the ids of all our processes."""
     facts = {
@@ -263,6 +291,7 @@ TOOLS: dict[str, Callable[..., None]] = {
     "say": say,
     "hear": hear,
     "echo": echo,
+    "anything": anything,
     "frame": frame,
     "exit": lambda request, **how: leave(**how),
     "exit_with_heir": exit_with_heir,
@@ -313,6 +342,9 @@ def write(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+script = make_script(int(told.get("seed", 0)))
 
 
 if __name__ == "__main__":

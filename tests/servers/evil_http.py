@@ -1,10 +1,11 @@
 """A server on HTTP that misbehaves as it is told. Raw sockets, standard library only.
 
-    python evil_http.py [revision=2025-11-25] [form=json] [METHOD=MISBEHAVIOUR ...]
+    python evil_http.py [revision=2025-11-25] [form=json] [seed=N] [METHOD=MISBEHAVIOUR ...]
 
 It prints its URL and serves until its stdin ends. Each misbehaviour is a tool, so that one server
 has all of them and a test spells out what it wants: `call_tool("status", {"code": 500})`. What is
 no tool call misbehaves by `tell`: the next request of that method, or the next few, or all.
+The tool `anything` does what comes next in a script, which is the same for the same seed.
 
 Of the eras it is one of three, as its revision says: modern (each POST by itself), legacy with
 sessions, or 2024-11-05 (HTTP+SSE). Its answers are JSON or streams, as its form says.
@@ -16,13 +17,14 @@ import asyncio
 import gzip
 import itertools
 import json
+import random
 import socket
 import ssl
 import struct
 import sys
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any, Self
 
@@ -198,6 +200,7 @@ class EvilHttp:
     Args:
         revision: The only one it speaks; the era with it.
         form: "json" or "stream".
+        seed: Of the script of `anything`.
         tls: Serve https with this context.
 
     Attributes:
@@ -207,13 +210,19 @@ class EvilHttp:
     """
 
     def __init__(
-        self, revision: str = MODERN, form: str = "json", *, tls: ssl.SSLContext | None = None
+        self,
+        revision: str = MODERN,
+        form: str = "json",
+        *,
+        seed: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.revision = revision
         self.form = form
         self.asked: list[Asked] = []
         self.url = ""
         self.tools = [{"name": name, "inputSchema": {"type": "object"}} for name in MISBEHAVIOURS]
+        self.script = script(seed)
         self._tls = tls
         self._port = 0
         self._told: dict[str, deque[tuple[str, Json]]] = defaultdict(deque)
@@ -590,21 +599,50 @@ async def lose_sessions(server: EvilHttp, asked: Asked) -> None:
     await status(server, asked, 404)
 
 
+async def anything(server: EvilHttp, asked: Asked) -> None:
+    """Do what comes next in the script."""
+    name, arguments = next(server.script)
+    await MISBEHAVIOURS[name](server, asked, **arguments)
+
+
 Misbehaviour = Callable[..., Awaitable[None]]
 MISBEHAVIOURS: dict[str, Misbehaviour] = {
     each.__name__: each
     for each in (
         *(result, pages, echo, error, frame, say, mute, mute_stream, progress),
         *(status, cut, quiet, bomb, drip, endless, half_close, garbage),
-        *(die_at_reuse, lose_sessions),
+        *(die_at_reuse, lose_sessions, anything),
     )
 }
+
+
+def script(seed: int) -> Iterator[tuple[str, Json]]:
+    """Make misbehaviours with their arguments for ever; a quarter of them are none."""
+    chance = random.Random(seed)
+    while True:
+        code = chance.choice([400, 401, 403, 404, 405, 429, 500, 503])
+        nonsense = ["\xff", "[]", '{"jsonrpc":"2.0","id":99,"result":{}}']
+        yield chance.choice(
+            [
+                *[("echo", {"text": "hi"})] * 4,
+                ("status", {"code": code, "headers": {"Retry-After": "600"}}),
+                ("status", {"code": 200, "body": HTML, "type": "text/html"}),
+                ("cut", {"at": chance.choice(["start", "headers", "body", "event"])}),
+                ("cut", {"at": "event", "reset": True}),
+                *[(name, {}) for name in ("quiet", "garbage", "half_close", "mute", "mute_stream")],
+                ("die_at_reuse", {"text": "hi"}),
+                ("lose_sessions", {}),
+                ("say", {"lines": nonsense}),
+                ("bomb", {"size": 20 * MIB}),
+            ]
+        )
 
 
 async def main() -> None:
     """Serve until the end of input."""
     told = dict(argument.partition("=")[::2] for argument in sys.argv[1:])
-    server = EvilHttp(told.pop("revision", MODERN), told.pop("form", "json"))
+    seed = int(told.pop("seed", 0))
+    server = EvilHttp(told.pop("revision", MODERN), told.pop("form", "json"), seed=seed)
     for method, misbehaviour in told.items():
         server.tell(method, misbehaviour)
     async with server:
