@@ -119,6 +119,7 @@ FAULTS = (
     "Cancel races with result",
     "10k idle legacy sessions",
     "Sync or CPU-bound tool",
+    "Postgres down / slow / failover",
     "SQLite locked / corrupt",
     "Disk full",
     "fsync error",
@@ -134,8 +135,8 @@ FAULTS = (
 NOT_BUILT = {
     "Tool changed after approval": "tools are not approved or pinned yet",
     "Redis down / slow / flushed": "nothing uses Redis yet",
-    "Postgres down / slow / failover": "only conversations are kept there, and a server that is "
-    "down is an error; there is no cache, no failover",
+    "Postgres down / slow / failover: stale reads, failover": "only conversations are kept there, "
+    "without a cache; a server that is down is an error",
     "Disk full, audit": "there is no audit trail yet",
     "kill -9 of one worker": "a server is one process",
     "Event loop blocked > 1 s, readiness": "there is no health endpoint yet",

@@ -418,6 +418,24 @@ async def cuts_what_may_run_twice(ground: Ground) -> None:
 
 
 @row(
+    "Cut mid-SSE / clean EOF without answer: of a stream that can be resumed",
+    "the rest is fetched, nothing is sent twice; or StreamEnded, if that is refused",
+    SESSION,
+    within=1.0,
+)
+async def leaves(ground: Ground) -> None:
+    client = await ground.open()
+    with ground.promise(outcome="answered"):
+        assert (await client.call_tool("leave", {"text": "later"})).text == "later"
+    assert ground.http.asked[-1].headers["last-event-id"] == ground.http.asked[-2].id
+    ground.http.tell("GET", "status", code=405)
+    with ground.promise(StreamEnded, "the rest of an answer is lost: .*answered 405"):
+        await client.call_tool("leave")
+    assert ground.http.times("tools/call") == 2
+    await good(client)
+
+
+@row(
     "Cut mid-SSE / clean EOF without answer: a kept connection, as it is used again",
     "StreamEnded for a call, which may have run; lists are asked for again",
     *POSTED,

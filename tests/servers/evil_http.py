@@ -205,6 +205,7 @@ class EvilHttp:
 
     Attributes:
         asked: Every request, in order.
+        kept: Answers that are to be fetched, by the id of the event before them.
         tools: What it lists: its misbehaviours, unless that is changed.
         url: Where it is, once it is open.
     """
@@ -220,6 +221,7 @@ class EvilHttp:
         self.revision = revision
         self.form = form
         self.asked: list[Asked] = []
+        self.kept: dict[str, bytes] = {}
         self.url = ""
         self.tools = [{"name": name, "inputSchema": {"type": "object"}} for name in MISBEHAVIOURS]
         self.script = script(seed)
@@ -354,6 +356,9 @@ class EvilHttp:
             await asked.reply(405)
             return
         await asked.stream()
+        if "last-event-id" in asked.headers:
+            await asked.send("stream", self.kept.pop(asked.headers["last-event-id"]))
+            return
         if self.revision == OLDEST:
             number = str(next(self._numbers))
             self._sessions[number] = asked.link
@@ -522,6 +527,14 @@ async def quiet(server: EvilHttp, asked: Asked) -> None:
         asked.old.cut()
 
 
+async def leave(server: EvilHttp, asked: Asked, text: str = "") -> None:
+    """End the stream after an id, by which a legacy client may come back for the answer."""
+    answer = {"jsonrpc": "2.0", "id": asked.message["id"], "result": text_result(text)}
+    server.kept[asked.id] = json.dumps(answer).encode()
+    await asked.stream()
+    await asked.out.chunk(f"id: {asked.id}\nretry: 10\ndata:\n\n".encode())
+
+
 async def bomb(
     server: EvilHttp, asked: Asked, size: int = 400 * MIB, encoding: str = "gzip"
 ) -> None:
@@ -610,7 +623,7 @@ MISBEHAVIOURS: dict[str, Misbehaviour] = {
     each.__name__: each
     for each in (
         *(result, pages, echo, error, frame, say, mute, mute_stream, progress),
-        *(status, cut, quiet, bomb, drip, endless, half_close, garbage),
+        *(status, cut, quiet, leave, bomb, drip, endless, half_close, garbage),
         *(die_at_reuse, lose_sessions, anything),
     )
 }
