@@ -92,7 +92,7 @@ async def fail_in_turn(ground: Ground, kind: str, *, lasting: bool = False) -> N
             if not failed:
                 break
     assert nth > 2
-    ground.keep(0.0, f"{nth - 1} operations, {failures} errors, nothing lost")
+    ground.kept.insert(0, (0.0, f"{nth - 1} operations, {failures} errors, nothing lost"))
 
 
 async def one_failure(
@@ -278,7 +278,7 @@ async def fails_while_it_is_made(ground: Ground) -> None:
                 if not failed:
                     break
                 nth += 7
-    ground.keep(0.0, f"{errors} errors, then made")
+    ground.kept.insert(0, (0.0, f"{errors} errors, then made"))
 
 
 @row(
