@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import ssl
@@ -43,11 +44,13 @@ from interlock.sse import ServerSentEvent, SseParser
 from interlock.transports import Authorization
 from interlock.transports.pool import HttpPool
 from interlock.types import ErrorObject
+from interlock.wording import clip
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
 
 MAX_ERROR_BODY = 64 * 1024
+ERROR_BODY_TIMEOUT = 0.5  # seconds; an error is told without it then
 MAX_RETRY_AFTER = 3600.0  # seconds; more is not waited for anyway
 _FOLLOWED = (307, 308)
 
@@ -139,13 +142,26 @@ class Endpoint:
                 yield response
             finally:
                 response.release()
+        except InterlockError:  # some are an OSError, too
+            raise
         except FAILURES as error:
             raise self.failure(error) from None
 
     async def send(
-        self, method: str, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        at_once: bool = False,
     ) -> aiohttp.ClientResponse:
         """Send a request; the answer's headers are there, and who called has to release it.
+
+        Args:
+            method: HTTP method.
+            headers: Besides those of the endpoint.
+            body: What is sent.
+            at_once: Do not wait for a connection when many requests are under way.
 
         Raises:
             RedirectRefused: To elsewhere, or a second one.
@@ -156,8 +172,8 @@ class Endpoint:
             token = self._authorization.token or await self._authorization.fresh()
             if token:
                 sent["Authorization"] = f"Bearer {token}"
-        lasts = method == "GET" or headers.get("Mcp-Method") == "subscriptions/listen"
-        request = (self._pool.streams if lasts else self._pool.session).request
+        at_once = at_once or method == "GET"
+        request = (self._pool.streams if at_once else self._pool.session).request
         response = await request(
             method, self.url, data=body, headers=sent, proxy=self._proxy, allow_redirects=False
         )
@@ -183,6 +199,8 @@ class Endpoint:
             return Unreachable(f"{self.shown} cannot be reached: {_cause(error)}")
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return Unreachable(f"{self.shown} cannot be reached: no answer to connecting")
+        if isinstance(error, aiohttp.InvalidURL):
+            return Unreachable(f"{self.shown} cannot be reached: its host is no name")
         if isinstance(error, aiohttp.ClientHttpProxyError):
             return Unreachable(f"the proxy refused {self.shown}: {error.status}")
         if "closing transport" in str(error.__cause__):  # found before the first byte was written
@@ -194,8 +212,11 @@ class Endpoint:
         try:
             target = urljoin(self.url, response.headers.get("Location", ""))
             is_elsewhere = origin(target) != origin(self.url)
+            has_user = "@" in urlsplit(target).netloc
         except ValueError:
             raise RedirectRefused(f"{self.shown} redirects to what is no URL", status) from None
+        if has_user:  # which would take the place of our credentials
+            raise RedirectRefused(f"{self.shown} redirects to a URL with a user in it", status)
         if is_elsewhere:
             raise RedirectRefused(
                 f"{self.shown} redirects to {origin(target)}, where credentials do not go: "
@@ -219,41 +240,31 @@ class Endpoint:
             MessageTooLarge: Over `limit` bytes; `max_bytes` when 0.
         """
         limit = limit or self.max_bytes
-        encoding = response.headers.get("Content-Encoding", "")
         length = response.content_length
         if length is not None and length > limit:
             raise self._too_large(limit)
-        if not encoding and length is not None:
+        if length is not None and "Content-Encoding" not in response.headers:
             return await response.read()
-        read, pieces = 0, []
-        async for piece in self._pieces(response, limit):
-            read += len(piece)
-            if read > limit:
-                raise self._too_large(limit)
-            pieces.append(piece)
+        inflater = self._inflater(response, limit)
+        pieces: list[bytes] = []
+        while chunk := await response.content.readany():
+            pieces += inflater.feed(chunk)
+        inflater.finish()
         return b"".join(pieces)
 
     async def events(
         self, response: aiohttp.ClientResponse, parser: SseParser
     ) -> AsyncGenerator[ServerSentEvent, None]:
-        """Read a stream of events until it ends."""
-        async for piece in self._pieces(response, None):
-            for event in parser.feed(piece):
-                yield event
-
-    async def _pieces(
-        self, response: aiohttp.ClientResponse, limit: int | None
-    ) -> AsyncGenerator[bytes, None]:
-        encoding = response.headers.get("Content-Encoding", "")
-        inflater = Inflater(encoding, limit, self.shown) if encoding else None
+        """Read a stream of events until it ends. Who leaves it before has to close it."""
+        inflater = self._inflater(response, None)
         while chunk := await response.content.readany():
-            if inflater is None:
-                yield chunk
-            else:
-                for piece in inflater.feed(chunk):
-                    yield piece
-        if inflater is not None:
-            inflater.finish()
+            for piece in inflater.feed(chunk):
+                for event in parser.feed(piece):
+                    yield event
+        inflater.finish()
+
+    def _inflater(self, response: aiohttp.ClientResponse, limit: int | None) -> Inflater:
+        return Inflater(response.headers.get("Content-Encoding", ""), limit, self.shown)
 
     def _too_large(self, limit: int) -> MessageTooLarge:
         return MessageTooLarge(
@@ -266,13 +277,14 @@ class Endpoint:
         if status in (401, 403):
             return self._not_let_in(response)
         told = None
-        with suppress(InterlockError):  # the status says enough
-            told = _error_in(await self.body(response, MAX_ERROR_BODY))
+        with suppress(InterlockError, *FAILURES):  # the status says enough
+            async with asyncio.timeout(ERROR_BODY_TIMEOUT):
+                told = _error_in(await self.body(response, MAX_ERROR_BODY))
         if told is not None and status < 500 and status != 429:
             return RemoteError(told.code, told.message, told.data, status)
         words = f"{self.shown} answered {status} {_phrase(status)}".rstrip()
         if told is not None:
-            words += f": {told.message[:200]}"
+            words += f": {clip(told.message)}"
         after = _retry_after(response.headers.get("Retry-After", ""))
         if after is not None:
             words += f"; it may be asked again in {after:g} s"
@@ -362,7 +374,8 @@ def _retry_after(value: str) -> float | None:
     else:
         try:
             seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError):  # TypeError: a date without its zone
+        # TypeError: a date without its zone. OverflowError: a zone far out in space.
+        except (ValueError, TypeError, OverflowError):
             return None
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 

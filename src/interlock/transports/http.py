@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+import re
+from contextlib import aclosing, suppress
 from typing import Any
 
 import aiohttp
@@ -21,9 +22,12 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from interlock.errors import (
+    AuthError,
     ConnectionClosed,
     HttpError,
     InterlockError,
+    RemoteError,
+    RemoteProtocolError,
     SessionExpired,
     StreamEnded,
     Unreachable,
@@ -46,6 +50,7 @@ MAX_RESUMPTIONS = 5
 MAX_LISTENS = 120  # an hour
 _NO_STREAM = (400, 403, 404, 405, 406, 501)  # statuses by which a server says that it has none
 
+_SESSION = re.compile(r"[\x21-\x7e]*")
 _BOTH = "application/json, text/event-stream"
 _log = logging.getLogger("interlock.client")
 
@@ -160,7 +165,9 @@ class HttpTransport:
         endpoint = self._endpoint
         headers = self._headers(message)
         error: InterlockError | None
-        response = await endpoint.send("POST", headers, frame)
+        # A listening request lasts, and what is not one may be what others wait for.
+        is_call = message.id is not UNSET and message.method not in ("", "subscriptions/listen")
+        response = await endpoint.send("POST", headers, frame, at_once=not is_call)
         try:
             if response.status == 404 and "Mcp-Session-Id" in headers:
                 return SessionExpired(f"{endpoint.shown} has forgotten the session")
@@ -224,11 +231,24 @@ class HttpTransport:
             headers["Mcp-Session-Id"] = self._session
         return headers
 
+    def _stream_headers(self, parser: SseParser) -> dict[str, str]:
+        headers = {**self._session_headers(), "Accept": EVENTS}
+        if parser.last_id:
+            headers["Last-Event-ID"] = parser.last_id
+        return headers
+
     def _learn(self, response: aiohttp.ClientResponse, frame: bytes) -> None:
         """Take session and revision from a successful answer to `initialize`, and from no other."""
-        with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            self._revision = _decode_initialized(frame).result.protocol_version
-            self._session = response.headers.get("Mcp-Session-Id", "")
+        try:
+            told = _decode_initialized(frame).result
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return
+        session = response.headers.get("Mcp-Session-Id", "")
+        if not _SESSION.fullmatch(session):
+            raise RemoteProtocolError(
+                f"{self._endpoint.shown} names its session by what no header can carry back"
+            )
+        self._revision, self._session = told.protocol_version, session
 
     # Streams
 
@@ -239,8 +259,11 @@ class HttpTransport:
         assert message.id is not UNSET  # noqa: S101 - only requests have streams
         try:
             # When the answer is there the rest is only the end, but it lets the connection live.
-            async with asyncio.timeout(None) as rest:
-                async for event in self._endpoint.events(response, parser):
+            async with (
+                asyncio.timeout(None) as rest,
+                aclosing(self._endpoint.events(response, parser)) as events,
+            ):
+                async for event in events:
                     if event.name != "message" or not event.data:
                         continue
                     if message.method == "initialize":
@@ -248,40 +271,47 @@ class HttpTransport:
                     self._receiver.frames_received([event.data], message.id)
                     if rest.when() is None and not self._receiver.awaits(message.id):
                         rest.reschedule(self._loop.time() + LAST_EVENTS_TIMEOUT)
-        except TimeoutError:
-            return None  # answered, by a server that does not end its stream
-        except FAILURES as reason:
+        except FAILURES as reason:  # a timeout among them: answered, but the stream goes on
             error = self._endpoint.failure(reason)
         else:
             error = StreamEnded(f"{self._endpoint.shown} ended its answer before the result")
         return error if self._receiver.awaits(message.id) else None
 
-    async def _resume(self, id: RequestId, parser: SseParser) -> InterlockError | None:
-        """Ask for the rest of a stream until the answer is there."""
-        error: InterlockError = StreamEnded(
-            f"{self._endpoint.shown} does not go on with its answer"
-        )
+    async def _resume(self, id: RequestId, parser: SseParser) -> StreamEnded | None:
+        """Ask for the rest of a stream until the answer is there.
+
+        The server has taken the request, so nothing that happens here may look as if it had not.
+        """
+        why: InterlockError = StreamEnded(f"{self._endpoint.shown} sends it in too many parts")
         pause, attempts = RETRY, 0
         while attempts < MAX_RESUMPTIONS and parser.last_id:
             await asyncio.sleep(parser.retry or pause)
             attempts, seen = attempts + 1, parser.last_id
             try:
-                headers = {**self._session_headers(), "Accept": "text/event-stream"}
-                headers["Last-Event-ID"] = seen
-                async with self._endpoint.request("GET", headers) as response:
-                    if response.status != 200 or media_type(response) != EVENTS:
-                        return await self._endpoint.refusal(response)
-                    async for event in self._endpoint.events(response, parser.resumed()):
-                        if event.data and event.name == "message":
-                            self._receiver.frames_received([event.data], id)
-                            if not self._receiver.awaits(id):
-                                return None
-            except (StreamEnded, Unreachable) as reason:
-                error = reason
+                await self._read_on(id, parser)
+            except ConnectionClosed as error:
+                why = error
+            except (AuthError, HttpError, RemoteError) as error:
+                why = error
+                break
+            if not self._receiver.awaits(id):
+                return None
             if parser.last_id != seen:
                 attempts, pause = 0, RETRY
             pause = min(2 * pause, LONGEST_RETRY)
-        return error
+        return StreamEnded(f"the rest of an answer is lost: {why}")
+
+    async def _read_on(self, id: RequestId, parser: SseParser) -> None:
+        """Read what comes after the last event, until the answer is there or the stream ends."""
+        async with self._endpoint.request("GET", self._stream_headers(parser)) as response:
+            if response.status != 200 or media_type(response) != EVENTS:
+                raise await self._endpoint.refusal(response)
+            async with aclosing(self._endpoint.events(response, parser.resumed())) as events:
+                async for event in events:
+                    if event.data and event.name == "message":
+                        self._receiver.frames_received([event.data], id)
+                        if not self._receiver.awaits(id):
+                            return
 
     async def _begin_session(self, frame: bytes) -> None:
         """Tell that we are ready, and open the standing stream before anything else is asked."""
@@ -304,10 +334,7 @@ class HttpTransport:
         while attempts < MAX_LISTENS:
             attempts, seen = attempts + 1, 0
             try:
-                headers = {**self._session_headers(), "Accept": "text/event-stream"}
-                if parser.last_id:
-                    headers["Last-Event-ID"] = parser.last_id
-                async with self._endpoint.request("GET", headers) as response:
+                async with self._endpoint.request("GET", self._stream_headers(parser)) as response:
                     gate.set()
                     is_stream = media_type(response) == EVENTS
                     if response.status in _NO_STREAM or (response.status == 200 and not is_stream):
