@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import aclosing
 from urllib.parse import urljoin
 
 import msgspec
@@ -51,7 +51,7 @@ class SseTransport:
         self._messages: Endpoint  # where the server says that messages go
         self._receiver: Receiver
         self._stream: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[None]
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._posts: dict[RequestId, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._initialized: asyncio.Task[None] | None = None
@@ -64,7 +64,6 @@ class SseTransport:
             InterlockError: There is no such stream, or it leads elsewhere.
         """
         self._receiver = receiver
-        self._ready = asyncio.get_running_loop().create_future()
         self._stream = asyncio.create_task(self._read())
         try:
             await self._ready
@@ -81,12 +80,13 @@ class SseTransport:
                 if media_type(response) != EVENTS:
                     raise HttpError(f"{self._endpoint.shown} has no stream of events", 200)
                 parser = SseParser(self._endpoint.max_bytes)
-                async for event in self._endpoint.events(response, parser):
-                    if event.name == "endpoint" and not self._ready.done():
-                        self._messages = self._endpoint.sibling(self._target(event.data))
-                        self._ready.set_result(None)
-                    elif event.name == "message" and event.data and self._ready.done():
-                        self._receiver.frames_received([event.data])
+                async with aclosing(self._endpoint.events(response, parser)) as events:
+                    async for event in events:
+                        if event.name == "endpoint" and not self._ready.done():
+                            self._messages = self._messages_at(event.data)
+                            self._ready.set_result(None)
+                        elif event.name == "message" and event.data and self._ready.done():
+                            self._receiver.frames_received([event.data])
             error = StreamEnded(f"{self._endpoint.shown} ended the stream, and with it the session")
         except InterlockError as reason:
             error = reason
@@ -98,14 +98,19 @@ class SseTransport:
         else:
             self.abort(error)
 
-    def _target(self, data: bytes) -> str:
-        target = urljoin(self._endpoint.url, data.decode(errors="replace").strip())
-        if origin(target) != origin(self._endpoint.url):
+    def _messages_at(self, data: bytes) -> Endpoint:
+        shown = self._endpoint.shown
+        try:
+            target = urljoin(self._endpoint.url, data.decode(errors="replace").strip())
+            elsewhere = origin(target) if origin(target) != origin(self._endpoint.url) else ""
+            messages = self._endpoint.sibling(target)
+        except ValueError:  # a ConfigError, too
+            raise RemoteProtocolError(f"{shown} wants messages at what is no URL") from None
+        if elsewhere:
             raise RemoteProtocolError(
-                f"{self._endpoint.shown} wants messages at {origin(target)}, "
-                "where credentials do not go"
+                f"{shown} wants messages at {elsewhere}, where credentials do not go"
             )
-        return target
+        return messages
 
     # Sending
 
@@ -168,12 +173,13 @@ class SseTransport:
         tasks = {*self._tasks, *([self._stream] if self._stream else ())} - {me}
         if tasks:
             await asyncio.wait(tasks)
-        with suppress(asyncio.CancelledError, InterlockError):
-            if self._ready.done():
-                self._ready.exception()
+        if self._ready.done() and not self._ready.cancelled():
+            self._ready.exception()  # now it counts as seen
 
     def _stop(self) -> None:
         self._lost = True
+        if not self._ready.done():  # whoever opens it need not wait for what does not come
+            self._ready.set_exception(ConnectionClosed("the connection was closed"))
         for task in (*self._tasks, *([self._stream] if self._stream else ())):
             if task is not asyncio.current_task():  # the stream ends itself
                 task.cancel()
