@@ -9,13 +9,15 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from yarl import URL
 
 from interlock.errors import ConfigError
 
 Era = Literal["", "modern", "legacy", "sse"]
 
 # Requests to one host at once; who comes later waits. Streams that last are not counted: with
-# many servers on one host they would leave nothing for requests.
+# many servers on one host they would leave nothing for requests. Nor are our answers to a
+# server: the requests that take all connections may be waiting for them.
 MAX_CONNECTIONS = 100
 # Common servers close an idle connection after 5 s. One that they close while a request is on
 # its way costs the request, so ours ends before.
@@ -54,7 +56,7 @@ class HttpPool:
 
     @property
     def streams(self) -> aiohttp.ClientSession:
-        """The session for what lasts as long as the client wants to be told something."""
+        """The session for what does not wait for a connection: streams that last, and answers."""
         if self._streams is None or self._streams.closed:
             self._streams = _open(0)
         return self._streams
@@ -105,7 +107,13 @@ def _proxy_for(scheme: str, host: str, netloc: str) -> str | None:
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
-    kind = urlsplit(proxy).scheme
+    try:
+        kind = urlsplit(proxy).scheme
+        URL(proxy)
+    except ValueError:
+        raise ConfigError(
+            f"the proxy for {host} is no URL: change {scheme.upper()}_PROXY"
+        ) from None
     if kind not in ("http", "https"):
         raise ConfigError(
             f"the proxy for {host} is of kind {kind!r}; http and https can be used: change "
