@@ -70,10 +70,15 @@ class HttpTarget:
     @property
     def era(self) -> Era:
         """What the server was last found to speak; "" when nobody has found out."""
-        return "sse" if self._kind == "sse" else self._pool.eras.get(self._url, "")
+        if self._kind == "sse":
+            return "sse"
+        found = self._pool.eras.get(self._url, "")
+        return "" if found == "sse" and self._kind == "streamable" else found
 
     def learn(self, transport: Transport, revision: str) -> None:
-        """Remember what the server was found to speak."""
+        """Remember what the server was found to speak, if it was looked for."""
+        if self._kind != "auto":
+            return
         era: Era = "modern" if revisions.is_modern(revision) else "legacy"
         self._pool.eras[self._url] = "sse" if isinstance(transport, SseTransport) else era
 
