@@ -138,6 +138,11 @@ class Attempt:
         Raises:
             InterlockError: `error` itself, or why nothing could be done about it.
         """
+        await self._mend(error, connection)
+        if monotonic() >= self.deadline:
+            raise error
+
+    async def _mend(self, error: InterlockError, connection: object) -> None:
         if isinstance(error, AuthError):
             await self._authorize(error)
         elif isinstance(error, SessionExpired) or _is_foreign(error):
