@@ -284,16 +284,17 @@ class Client:
         self._forget_lists()
         if self._subscriptions is not None:
             self._subscriptions.move()
+        if revisions.is_modern(self.revision):
+            self._state_log_level()
+            return
+        told = [("resources/subscribe", {"uri": uri}) for uri in self._legacy_subscriptions]
         if self._log_level is not None:
-            await self.set_log_level(self._log_level)
-        if not revisions.is_modern(self.revision):
-            for uri in self._legacy_subscriptions:
-                await self._connection.request(
-                    "resources/subscribe",
-                    encode({"uri": uri}),
-                    timeout=LIST_TIMEOUT,
-                    hard_timeout=LIST_TIMEOUT,
-                )
+            told.insert(0, ("logging/setLevel", {"level": self._log_level}))
+        for method, params in told:
+            # Not by the channel, which would renew the connection first: that is us.
+            await self._connection.request(
+                method, encode(params), timeout=LIST_TIMEOUT, hard_timeout=LIST_TIMEOUT
+            )
 
     def _forget_lists(self) -> None:
         """Begin anew with the lists: nobody knows which changes were missed."""
@@ -522,10 +523,13 @@ class Client:
         """
         self._log_level = level
         if revisions.is_modern(self.revision):
-            told = meta(self.revision, self._asks, own_info(), level)
-            self._connection.protocol.meta = told
+            self._state_log_level()
         else:
             await self._request("logging/setLevel", encode({"level": level}))
+
+    def _state_log_level(self) -> None:
+        told = meta(self.revision, self._asks, own_info(), self._log_level or "")
+        self._connection.protocol.meta = told
 
     def set_roots(self, roots: Sequence[str]) -> None:
         """Replace the roots; an older server that has asked for them is told to ask again."""

@@ -86,7 +86,7 @@ class Channel:
         if http is not None:
             self._recovery = Recovery(http.authorization, self.renew, events.stale_tools)
         self._renewing: asyncio.Task[None] | None = None
-        self._retired: set[asyncio.Task[None]] = set()
+        self._retired: dict[Connection, asyncio.Task[None]] = {}
 
     @property
     def connection(self) -> Connection:
@@ -103,6 +103,8 @@ class Channel:
 
     async def open(self) -> None:
         """Reach the server and agree with it. Errors as `Client.open`."""
+        if self._agreed is not None:  # from before, and nobody has closed it
+            await self._agreed.close()
         self._closed = False
         self.agreement = Agreement()  # what an earlier connection found may not hold any more
         try:
@@ -185,15 +187,18 @@ class Channel:
     async def close(self) -> None:
         """Let the server go. Open requests fail. Closing twice is fine."""
         self._closed = True
-        if self._renewing is not None:
-            self._renewing.cancel()
+        renewing = self._renewing
+        if renewing is not None:
+            renewing.cancel()
         for connection in (self._opening, self._agreed):
             if connection is not None:
                 await connection.close()
+        if renewing is not None and renewing is not asyncio.current_task():
+            await asyncio.wait({renewing})
+        for connection in list(self._retired):
+            await connection.close()
+        await asyncio.gather(*self._retired.values(), return_exceptions=True)
         if self.http is not None:
-            for task in self._retired:
-                task.cancel()
-            await asyncio.gather(*self._retired, return_exceptions=True)
             await self.http.close()
 
     def check_open(self) -> None:
@@ -210,6 +215,7 @@ class Channel:
             if self._agreed is not lost or self._closed:
                 return  # somebody has done it
             self._renewing = asyncio.create_task(self._reconnect())
+            self._renewing.add_done_callback(_take_note)
         renewing = self._renewing
         await asyncio.wait({renewing})  # who stops waiting does not stop it
         if renewing.cancelled():
@@ -223,10 +229,10 @@ class Channel:
             await self._events.renewal()
         finally:
             self._renewing = None
-        if old is not None:  # what is under way on it may still end well
-            retired = asyncio.create_task(old.retire())
-            self._retired.add(retired)
-            retired.add_done_callback(self._retired.discard)
+            if old is not None and old is not self._agreed:
+                # What is under way on it may still end well.
+                self._retired[old] = retiring = asyncio.create_task(old.retire())
+                retiring.add_done_callback(lambda _: self._retired.pop(old))
 
     # Requests
 
@@ -295,6 +301,12 @@ class Channel:
     def named(self, error: _E) -> _E:
         """Let an error over HTTP say which server it is about."""
         return error if self.http is None else self.http.named(error)
+
+
+def _take_note(renewing: asyncio.Task[None]) -> None:
+    """See how it went, should everybody who waited have been cancelled."""
+    if not renewing.cancelled():
+        renewing.exception()
 
 
 def own_info() -> Implementation:
