@@ -157,7 +157,7 @@ class Channel:
             words = opening.transport.last_words() if opening is not None else ""
             raise RequestTimeout(f"{why}; it last said: {words}" if words else why) from None
         self._opening = None
-        if self.http is not None:
+        if self.http is not None and self._wanted == "auto":
             self.http.learn(connection.transport, agreement.revision)
         return connection, agreement
 

@@ -107,7 +107,8 @@ class Handshake:
             RevisionError: No revision in common.
             InterlockError: No connection, or no answer.
         """
-        if self._http is not None and self._http.era == "sse":
+        may_be_legacy = self._wanted not in revisions.MODERN
+        if self._http is not None and self._http.era == "sse" and may_be_legacy:
             agreement = await self._agree_over_sse()
         else:
             self._connection = await self._connect(False)

@@ -76,9 +76,9 @@ class HttpTarget:
         return "" if found == "sse" and self._kind == "streamable" else found
 
     def learn(self, transport: Transport, revision: str) -> None:
-        """Remember what the server was found to speak, if it was looked for."""
-        if self._kind != "auto":
-            return
+        """Remember what the server was found to speak."""
+        if self._kind == "sse":
+            return  # nobody has looked for anything else
         era: Era = "modern" if revisions.is_modern(revision) else "legacy"
         self._pool.eras[self._url] = "sse" if isinstance(transport, SseTransport) else era
 
