@@ -38,7 +38,7 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
-from interlock.inflate import Inflater
+from interlock.inflate import PIECE, Inflater
 from interlock.oauth.challenges import bearer_challenge
 from interlock.sse import ServerSentEvent, SseParser
 from interlock.transports import Authorization
@@ -261,6 +261,8 @@ class Endpoint:
             for piece in inflater.feed(chunk):
                 for event in parser.feed(piece):
                     yield event
+                if len(piece) == PIECE:  # a flood of tiny lines must not hold up everybody
+                    await asyncio.sleep(0)
         inflater.finish()
 
     def _inflater(self, response: aiohttp.ClientResponse, limit: int | None) -> Inflater:
