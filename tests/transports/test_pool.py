@@ -1,0 +1,164 @@
+"""Which way requests go: proxies, certificates, connections."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from interlock.client import Client
+from interlock.errors import ConfigError, HttpError, Unreachable
+from interlock.transports.pool import HttpPool
+
+from ..faults.rows_http import self_signed
+from ..servers.evil_http import MODERN, EvilHttp
+
+PROXY = "http://proxy.example:3128"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUEST_METHOD"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("variable", "url", "proxy"),
+    [
+        ("HTTP_PROXY", "http://a.example/mcp", PROXY),
+        ("HTTP_PROXY", "https://a.example/mcp", None),
+        ("HTTPS_PROXY", "https://a.example/mcp", PROXY),
+        ("https_proxy", "https://a.example/mcp", PROXY),
+        ("ALL_PROXY", "http://a.example/mcp", PROXY),
+        ("ALL_PROXY", "https://a.example:8443/mcp", PROXY),
+        ("ALL_PROXY", "http://localhost:1/mcp", None),
+        ("ALL_PROXY", "http://a.localhost/mcp", None),
+        ("ALL_PROXY", "http://127.0.0.9/mcp", None),
+        ("ALL_PROXY", "http://[::1]:8000/mcp", None),
+        ("ALL_PROXY", "http://10.0.0.1/mcp", PROXY),
+    ],
+)
+def test_a_proxy_is_for_a_scheme_and_not_for_this_machine(
+    environment: pytest.MonkeyPatch, variable: str, url: str, proxy: str | None
+):
+    environment.setenv(variable, PROXY)
+    assert HttpPool().proxy(url) == proxy
+
+
+@pytest.mark.parametrize(
+    ("excepted", "is_direct"),
+    [
+        ("a.example", True),
+        ("example", True),
+        (".example", True),
+        ("b.example, a.example", True),
+        ("a.example:8443", True),
+        ("*", True),
+        ("a.example:1", False),
+        ("b.example", False),
+    ],
+)
+def test_no_proxy_names_hosts_that_need_none(
+    environment: pytest.MonkeyPatch, excepted: str, is_direct: bool
+):
+    environment.setenv("HTTPS_PROXY", PROXY)
+    environment.setenv("NO_PROXY", excepted)
+    assert (HttpPool().proxy("https://a.example:8443/mcp") is None) == is_direct
+
+
+def test_a_proxy_without_scheme_is_one_of_http(environment: pytest.MonkeyPatch):
+    environment.setenv("HTTP_PROXY", "proxy.example:3128")
+    assert HttpPool().proxy("http://a.example/") == PROXY
+
+
+@pytest.mark.parametrize("kind", ["socks4", "socks5", "socks5h", "ftp"])
+def test_a_proxy_of_another_kind_is_refused_with_the_way_out(
+    environment: pytest.MonkeyPatch, kind: str
+):
+    environment.setenv("HTTPS_PROXY", f"{kind}://user:secret@proxy.example:1080")
+    with pytest.raises(ConfigError, match=f"of kind '{kind}'.*HTTPS_PROXY.*NO_PROXY") as told:
+        Client.http("https://a.example/mcp")
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize("proxy", ["http://[::1", "http://user:secret@proxy.example:99999"])
+def test_a_proxy_that_is_no_url_is_refused(environment: pytest.MonkeyPatch, proxy: str):
+    environment.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(ConfigError, match=r"for a\.example is no URL: change HTTP_PROXY") as told:
+        HttpPool().proxy("http://a.example/mcp")
+    assert "secret" not in str(told.value)
+
+
+async def test_requests_go_to_the_proxy_and_its_refusal_is_told(
+    environment: pytest.MonkeyPatch, nothing_is_left: list[object]
+):
+    async with EvilHttp() as proxy:
+        for method in ("server/discover", "initialize"):
+            proxy.tell(method, "status", code=407)
+        port = proxy.url.rpartition(":")[2].removesuffix("/mcp")
+        environment.setenv("HTTP_PROXY", f"http://user:secret@127.0.0.1:{port}")
+        with pytest.raises(HttpError, match=r"a\.example/mcp answered 407") as told:
+            await Client.http("http://a.example/mcp?key=secret").open()
+        assert "secret" not in str(told.value)
+        assert proxy.asked[0].path == "http://a.example/mcp?key=secret"
+        assert proxy.asked[0].headers["host"] == "a.example"
+
+
+async def test_a_proxy_that_is_not_there_is_named_as_such(
+    environment: pytest.MonkeyPatch, nothing_is_left: list[object], unused_tcp_port: int
+):
+    environment.setenv("HTTP_PROXY", f"http://user:secret@127.0.0.1:{unused_tcp_port}")
+    with pytest.raises(Unreachable, match=r"a\.example/mcp cannot be reached by its proxy") as told:
+        await Client.http("http://a.example/mcp?key=secret").open()
+    assert "secret" not in str(told.value)
+
+
+PROGRAM = """
+import asyncio, sys
+from interlock import Client
+async def main():
+    async with Client.http(sys.argv[1]) as client:
+        print(client.revision)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("is_named", "said"), [(False, "is not trusted"), (True, MODERN)])
+async def test_certificates_may_come_from_a_file_that_the_environment_names(
+    tmp_path: Path, is_named: bool, said: str
+):
+    async with EvilHttp(tls=self_signed(tmp_path)) as server:
+        named = {"SSL_CERT_FILE": str(tmp_path / "certificate.pem")} if is_named else {}
+        run = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PROGRAM, server.url),
+            env={**os.environ, **named},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert said in (await run.communicate())[0].decode()
+
+
+async def test_a_pool_that_was_closed_opens_again(nothing_is_left: list[object]):
+    pool = HttpPool()
+    await pool.close()
+    for _ in range(2):
+        async with EvilHttp() as server, Client.http(server.url, pool=pool) as client:
+            await client.list_tools()
+        await pool.close()
+        await pool.close()
+
+
+async def test_clients_of_a_pool_share_its_connections(nothing_is_left: list[object]):
+    pool = HttpPool()
+    async with EvilHttp() as server:
+        for _ in range(3):
+            async with Client.http(server.url, pool=pool) as client:
+                await client.list_tools()
+        assert len({asked.link for asked in server.asked}) == 1
+        await pool.close()
