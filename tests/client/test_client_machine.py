@@ -8,16 +8,14 @@ many calls at once, in any order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from interlock.client import Client
 from interlock.errors import (
     ConnectionClosed,
     InterlockError,
@@ -26,196 +24,25 @@ from interlock.errors import (
     RequestTimeout,
 )
 from interlock.types import (
-    CreateMessageParams,
-    CreateMessageResult,
     ElicitParams,
     ElicitResult,
     PromptReference,
-    TextContent,
 )
 
-from ..scripted_server import LEGACY, MODERN, SUBSCRIPTION_KEY, text, tool
-from .wire import Clock, Json, Wire
-
-CLOCKS = ["interlock.connection", "interlock.client.asks", "interlock.client.cache"]
-QUESTIONS = {
-    "elicitation/create": {"message": "who?", "requestedSchema": {"type": "object"}},
-    "sampling/createMessage": {"messages": [], "maxTokens": 5},
-}
-
-
-class Peer:
-    """What the scripted server knows; its `answer` is the script of a `Wire`."""
-
-    def __init__(self, revision: str) -> None:
-        self.revision = revision
-        self.wires: list[Wire] = []
-        self.ends_itself_over: set[str] = set()
-
-    def connect(self) -> Wire:
-        self.wires.append(Wire(self.answer))
-        return self.wires[-1]
-
-    def answer(self, message: Json) -> Iterator[Json]:
-        method, params = message["method"], message.get("params", {})
-        if method in self.ends_itself_over:
-            self.wires[-1].abort(ConnectionClosed("I never heard of that"))
-        elif "id" in message:
-            yield from self._answer(message["id"], method, params)
-
-    def _answer(self, id: int, method: str, params: Json) -> Iterator[Json]:
-        if method == "subscriptions/listen":
-            told = {"_meta": {SUBSCRIPTION_KEY: id}, "notifications": params["notifications"]}
-            yield notification("notifications/subscriptions/acknowledged", **told)
-            return
-        if method == "tools/call" and "progressToken" in params.get("_meta", {}):
-            for done in (1, 2):
-                yield notification("notifications/progress", progressToken=id, progress=done)
-        if method == "tools/call" and params["name"] == "asks" and self.revision != MODERN:
-            for number, (asked, details) in enumerate(QUESTIONS.items()):
-                yield {"jsonrpc": "2.0", "id": f"q{number}", "method": asked, "params": details}
-            for _ in range(5):  # time to answer them
-                yield notification("notifications/message", level="info", data="I wait")
-        result = self._result(method, params)
-        if result is None:
-            error = {"code": -32601, "message": f"no {method}"}
-            yield {"jsonrpc": "2.0", "id": id, "error": error}
-        else:
-            if self.revision == MODERN:
-                result = {"resultType": "complete", **result}
-            yield {"jsonrpc": "2.0", "id": id, "result": result}
-
-    def _result(self, method: str, params: Json) -> Json | None:
-        if method == "initialize" and self.revision != MODERN:
-            return {"protocolVersion": self.revision, "capabilities": {"tools": {}}}
-        if method == "server/discover" and self.revision == MODERN:
-            capabilities = {"tools": {"listChanged": True}}
-            return {"supportedVersions": [MODERN], "capabilities": capabilities}
-        if method == "tools/call" and params["name"] == "asks" and self.revision == MODERN:
-            return self._ask(params)
-        if method == "tools/list":
-            page = int(params.get("cursor", 0))
-            more = {"nextCursor": str(page + 1)} if page < 2 else {}
-            return {"tools": [tool(f"tool{page}")], **more}
-        return RESULTS.get(method)
-
-    def _ask(self, params: Json) -> Json:
-        """Ask two questions, then one more, then be content."""
-        state = int(params.get("requestState", 0))
-        if state == 2:
-            return text("well asked")
-        methods = list(QUESTIONS)[state:]
-        asked = {each: {"method": each, "params": QUESTIONS[each]} for each in methods}
-        return {
-            "resultType": "input_required",
-            "inputRequests": asked,
-            "requestState": str(state + 1),
-        }
-
-
-RESULTS: dict[str, Json] = {
-    "tools/call": text("well"),
-    "resources/list": {"resources": []},
-    "resources/templates/list": {"resourceTemplates": []},
-    "resources/read": {"contents": []},
-    "resources/subscribe": {},
-    "resources/unsubscribe": {},
-    "prompts/list": {"prompts": []},
-    "prompts/get": {"messages": []},
-    "completion/complete": {"completion": {"values": []}},
-    "logging/setLevel": {},
-    "ping": {},
-    "x/y": {"z": 1},
-}
-
-
-def notification(method: str, **params: Any) -> Json:
-    return {"jsonrpc": "2.0", "method": method, "params": params}
-
-
-async def elicit(question: ElicitParams) -> ElicitResult:
-    await asyncio.sleep(0)
-    return ElicitResult(action="accept", content={})
-
-
-async def sample(question: CreateMessageParams) -> CreateMessageResult:
-    await asyncio.sleep(0)
-    return CreateMessageResult(role="assistant", content=TextContent(text="four"), model="m")
-
-
-class World:
-    """A client, the scripted server, and the event loop that they run in."""
-
-    def __init__(self, speaks: str, **options: Any) -> None:
-        self.loop = Clock()
-        self.reported: list[Any] = []
-        self.loop.set_exception_handler(lambda _, context: self.reported.append(context))
-        self.clocks = [mock.patch(f"{each}.monotonic", self.loop.time) for each in CLOCKS]
-        for clock in self.clocks:
-            clock.start()
-        self.peer = Peer(speaks)
-        self.losses: list[InterlockError] = []
-        self.progress: list[Any] = []
-        self.client = Client(
-            self.peer.connect,
-            **{
-                "elicitation": elicit,
-                "sampling": sample,
-                "on_list_changed": lambda _: None,
-                "on_log": lambda _: None,
-                "on_loss": self.losses.append,
-                **options,
-            },
-        )
-
-    @property
-    def wire(self) -> Wire:
-        return self.peer.wires[-1]
-
-    @property
-    def pending(self) -> int:
-        """How many requests of the client have not ended."""
-        connection = self.client._channel._agreed
-        return 0 if connection is None else connection.protocol.pending
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return self.loop.run_until_complete(coroutine)
-
-    def turn(self, turns: int = 12) -> None:
-        async def turn() -> None:
-            for _ in range(turns):
-                await asyncio.sleep(0)
-
-        self.run(turn())
-
-    def close(self) -> None:
-        """Close the client, and show that nothing of it is left."""
-        try:
-            self.run(self.client.close())
-            self.turn()
-            assert asyncio.all_tasks(self.loop) == set()
-            assert self.reported == []
-            assert len(self.losses) <= 1
-            assert all(wire.closed for wire in self.peer.wires)
-            assert_nothing_waits(self.client)
-        finally:
-            for clock in self.clocks:
-                clock.stop()
-            self.loop.close()
-
-
-def assert_nothing_waits(client: Client) -> None:
-    connection, streams = client._channel._agreed, client._subscriptions
-    if connection is not None:
-        assert connection.protocol.pending == connection.protocol.running == 0
-        assert (connection._waiting, connection._progress, connection._timer) == ({}, {}, None)
-    if streams is not None:
-        assert (streams._streams, streams._acknowledged, streams._opening) == ({}, {}, {})
-
+from ..scripted_server import LEGACY, MODERN, text
+from .interrupted import (
+    CANCELLATIONS,
+    FAULTS,
+    Action,
+    Interrupted,
+    InterruptedLater,
+    assert_allowed,
+    every_wait,
+)
+from .wire import Json, Wire
+from .world import QUESTIONS, Peer, World, listening, notification
 
 # One method at a time
-
-Action = Callable[[World], Coroutine[Any, Any, Any]]
 
 
 def method(name: str, *arguments: Any, **options: Any) -> Action:
@@ -261,152 +88,6 @@ ACTIONS: dict[str, Action] = {
     "request": any_request,
 }
 
-# What happens, and how the method may end then, beside as it would have without it.
-Fault = Callable[["Interrupted", World], None]
-Ends = tuple[type[BaseException], ...]
-
-
-def be_cancelled(run: Interrupted, world: World) -> None:
-    world.loop.call_soon(run.task.cancel)
-
-
-def be_cancelled_as_it_wakes(run: Interrupted, world: World) -> None:
-    """Cancel it when what it waits for is there, but it has not gone on."""
-    if run.awaited is None:
-        world.loop.call_soon(run.task.cancel)
-    else:
-        run.awaited.add_done_callback(lambda _: run.task.cancel())
-
-
-def close(run: Interrupted, world: World) -> None:
-    run.others.append(world.loop.create_task(world.client.close()))
-
-
-def lose(run: Interrupted, world: World) -> None:
-    world.loop.call_soon(world.wire.abort, RemoteProtocolError("nonsense"))
-
-
-def fall_silent(run: Interrupted, world: World) -> None:
-    for wire in world.peer.wires:
-        wire.mute = True
-
-
-def cut_answers(run: Interrupted, world: World) -> None:
-    for id in list(world.wire.unanswered):
-        world.loop.call_soon(world.wire.fail, id, ConnectionClosed("the answer was cut off"))
-
-
-def make_noise(run: Interrupted, world: World) -> None:
-    ids = [each["id"] for each in world.wire.sent if "method" in each and "id" in each]
-    answered = [id for id in ids if id not in world.wire.unanswered]
-    wrong = [*answered, *map(str, ids), *map(float, ids), True, None, -1, 10**6]
-    world.loop.call_soon(
-        world.wire.say,
-        b"",
-        b"\xff{",
-        b'{"jsonrpc":"2.0","id":[],"result":{}}',
-        *({"jsonrpc": "2.0", "id": id, "result": text("wrong")} for id in wrong),
-        *({"jsonrpc": "2.0", "id": id, "error": {"code": 1, "message": ""}} for id in wrong),
-        {"jsonrpc": "2.0", "id": "?", "method": "ping"},
-        {"jsonrpc": "2.0", "id": 1, "method": "roots/list"},
-        notification("notifications/cancelled", requestId="?"),
-        notification("notifications/progress", progressToken=-1, progress=1),
-        notification("notifications/tools/list_changed"),
-        notification("notifications/message", level="info", data="x"),
-        notification("notifications/subscriptions/acknowledged"),
-        notification("notifications/x"),
-    )
-
-
-FAULTS: dict[str, tuple[Fault, Ends]] = {
-    "cancelled": (be_cancelled, (asyncio.CancelledError,)),
-    "cancelled as it wakes": (be_cancelled_as_it_wakes, (asyncio.CancelledError,)),
-    "closed": (close, (ConnectionClosed, RequestTimeout)),
-    "lost": (lose, (RemoteProtocolError,)),
-    "silent": (fall_silent, (RequestTimeout,)),
-    "cut": (cut_answers, (ConnectionClosed,)),
-    "noisy": (make_noise, ()),
-}
-CANCELLATIONS = ("cancelled", "cancelled as it wakes")
-
-
-class Interrupted(Coroutine[Any, Any, Any]):
-    """A coroutine to which something happens where it waits for the `at`-th time, from 1 on."""
-
-    def __init__(self, action: Action, world: World, fault: Fault, at: int) -> None:
-        self._inner = action(world)
-        self._world = world
-        self._fault = fault
-        self._left = at
-        self.awaited: asyncio.Future[Any] | None = None
-        self.others: list[asyncio.Task[None]] = []
-        self.task: asyncio.Task[Any] = world.loop.create_task(self)
-
-    @property
-    def has_happened(self) -> bool:
-        return self._left <= 0
-
-    def send(self, value: Any) -> Any:
-        return self._waits(self._inner.send(value))
-
-    def throw(self, *error: Any) -> Any:
-        return self._waits(self._inner.throw(*error))
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def __await__(self) -> Any:
-        raise TypeError("a task of its own runs it")
-
-    def _waits(self, awaited: asyncio.Future[Any] | None) -> asyncio.Future[Any] | None:
-        self._left -= 1
-        if self._left == 0:
-            self.awaited = awaited
-            self._fault(self, self._world)
-        return awaited
-
-    async def outcome(self) -> Any:
-        """Wait for its end and that of what it has caused."""
-        await asyncio.wait([self.task, *self.others])
-        for other in self.others:
-            other.result()
-        if self.task.cancelled():
-            return asyncio.CancelledError()
-        return self.task.exception() or self.task.result()
-
-
-def every_wait(
-    action: Action, fault: str, prepare: Callable[[], World]
-) -> Iterator[tuple[World, Any]]:
-    """Run an action as often as it waits; give the world and the outcome each time."""
-    at = 0
-    while True:
-        at += 1
-        assert at < 100
-        world = prepare()
-        run = Interrupted(action, world, FAULTS[fault][0], at)
-        outcome = world.run(run.outcome())
-        if not run.has_happened:
-            assert at > 1 or action is ACTIONS["set_log_level"]
-            world.close()
-            return
-        try:
-            yield world, outcome
-        finally:
-            world.close()
-
-
-def is_like(outcome: Any, expected: Any) -> bool:
-    return type(outcome) is type(expected) and str(outcome) == str(expected)
-
-
-def assert_allowed(fault: str, outcome: Any, undisturbed: Any) -> None:
-    ends = FAULTS[fault][1]
-    if fault in CANCELLATIONS:  # a cancellation is never swallowed
-        assert isinstance(outcome, ends), outcome
-    else:
-        assert isinstance(outcome, ends) or is_like(outcome, undisturbed), outcome
-
 
 def opened(revision: str) -> World:
     world = World(revision, revision=revision)
@@ -415,18 +96,19 @@ def opened(revision: str) -> World:
     return world
 
 
+@pytest.mark.parametrize("kind", [Interrupted, InterruptedLater])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 def test_whatever_happens_while_a_method_waits_it_ends_once_and_leaves_nothing(
-    revision: str, action: str, fault: str
+    revision: str, action: str, fault: str, kind: type[Interrupted]
 ):
     world = opened(revision)
     undisturbed = world.run(ACTIONS[action](world))
     world.close()
 
-    for world, outcome in every_wait(ACTIONS[action], fault, lambda: opened(revision)):
-        assert_allowed(fault, outcome, undisturbed)
+    for world, outcome in every_wait(ACTIONS[action], fault, lambda: opened(revision), kind):
+        assert_allowed(fault, outcome, undisturbed, kind)
         world.turn()
         gone = fault in ("closed", "lost")
         assert world.pending == (0 if gone else len(listening(world)))
@@ -438,13 +120,6 @@ def test_whatever_happens_while_a_method_waits_it_ends_once_and_leaves_nothing(
         elif fault in ("closed", "lost"):
             with pytest.raises(FAULTS[fault][1]):
                 world.run(world.client.ping())
-
-
-def listening(world: World) -> set[Any]:
-    """Give the ids of open streams, which are never answered while they hold."""
-    unanswered = world.wire.unanswered.items()
-    ids = [id for id, method in unanswered if method == "subscriptions/listen"]
-    return {id for id in ids if id not in world.wire.cancelled()}
 
 
 async def open_and_close(world: World) -> str:
@@ -469,20 +144,21 @@ OPENINGS: dict[str, tuple[str, Action]] = {
 }
 
 
+@pytest.mark.parametrize("kind", [Interrupted, InterruptedLater])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("opening", OPENINGS)
 def test_whatever_happens_while_a_client_opens_or_closes_it_leaves_nothing(
-    opening: str, fault: str
+    opening: str, fault: str, kind: type[Interrupted]
 ):
     revision, action = OPENINGS[opening]
     waits = 0
-    for world, outcome in every_wait(action, fault, lambda: World(revision)):
+    for world, outcome in every_wait(action, fault, lambda: World(revision), kind):
         waits += 1
         if fault in ("lost", "cut") and revision == MODERN:
             # Its end is taken for an old server's, which is asked in its own way then.
             assert isinstance(outcome, RemoteError | InterlockError) or outcome == revision
         else:
-            assert_allowed(fault, outcome, revision)
+            assert_allowed(fault, outcome, revision, kind)
         if outcome != revision and fault not in CANCELLATIONS:
             assert all(wire.closed for wire in world.peer.wires)
     assert waits >= 4

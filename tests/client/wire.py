@@ -12,6 +12,8 @@ from interlock.errors import InterlockError
 from interlock.transports import Receiver
 from interlock.types import RequestId
 
+TICK = 1e-9  # seconds; as in life, no two things happen at the very same time
+
 Json = dict[str, Any]
 Script = Callable[[Json], Iterator[Json]]
 
@@ -39,7 +41,7 @@ class _NoWaiting(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise AssertionError("everybody waits, and nothing will come")
-        self._clock.now += max(timeout, 0)
+        self._clock.now += max(timeout, TICK)
         return []
 
 
