@@ -199,8 +199,6 @@ class Endpoint:
             return Unreachable(f"{self.shown} cannot be reached: {_cause(error)}")
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return Unreachable(f"{self.shown} cannot be reached: no answer to connecting")
-        if isinstance(error, aiohttp.InvalidURL):
-            return Unreachable(f"{self.shown} cannot be reached: its host is no name")
         if isinstance(error, aiohttp.ClientHttpProxyError):
             return Unreachable(f"the proxy refused {self.shown}: {error.status}")
         if "closing transport" in str(error.__cause__):  # found before the first byte was written
@@ -332,6 +330,7 @@ def _check_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port  # a port that is none raises
+        (host or "").encode("idna")  # a host that is none, too
     except ValueError:
         raise ConfigError("the server's URL cannot be read: check its host and port") from None
     if parts.scheme not in ("http", "https") or not host:
