@@ -1,0 +1,469 @@
+"""Streamable HTTP as a client of it lives through it: sessions, streams, and their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from interlock.client import Client
+from interlock.errors import (
+    AuthError,
+    ConnectionClosed,
+    HttpError,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+    StreamEnded,
+)
+from interlock.transports import http, pool
+from interlock.types import ElicitResult
+
+from ..servers import evil_http
+from ..servers.evil_http import LEGACY, MODERN, Asked, EvilHttp, text_result
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+Behaviour = Callable[[EvilHttp, Asked], Awaitable[None]]
+Teach = Callable[[str, Behaviour], None]
+SESSION = "mcp-session-id"
+
+
+@pytest.fixture
+async def server(nothing_is_left: object) -> AsyncIterator[EvilHttp]:
+    async with EvilHttp(LEGACY, "stream") as server:
+        yield server
+
+
+@pytest.fixture
+async def modern(nothing_is_left: object) -> AsyncIterator[EvilHttp]:
+    async with EvilHttp(MODERN) as server:
+        yield server
+
+
+@pytest.fixture
+def teach(monkeypatch: pytest.MonkeyPatch) -> Teach:
+    """Add a tool to the servers, or a way to answer by the name of a method."""
+
+    def teach(name: str, behaviour: Behaviour) -> None:
+        monkeypatch.setitem(evil_http.MISBEHAVIOURS, name, behaviour)
+
+    return teach
+
+
+def answer(asked: Asked, text: str = "done") -> bytes:
+    message = {"jsonrpc": "2.0", "id": asked.message["id"], "result": text_result(text)}
+    return b"data: %b\n\n" % json.dumps(message).encode()
+
+
+def headers(server: EvilHttp, method: str) -> list[dict[str, str]]:
+    return [asked.headers for asked in server.asked if asked.method == method]
+
+
+# Headers
+
+
+async def test_a_modern_message_says_in_headers_what_it_is(modern: EvilHttp):
+    modern.tools = [
+        {
+            "name": "echo",
+            "inputSchema": {
+                "type": "object",
+                "properties": {"text": {"type": "string", "x-mcp-header": "Text"}},
+            },
+        },
+        {"name": "bad", "inputSchema": {"properties": {"x": {"x-mcp-header": "X"}}}},
+    ]
+    async with Client.http(modern.url) as client:
+        tools = await client.list_tools()
+        await client.call_tool("echo", {"text": "ä"})
+
+    assert [tool.name for tool in tools] == ["echo"]  # R-38
+    assert "tool 'bad' is left out" in tools.skipped[0]
+    for asked in modern.asked:
+        assert asked.headers["mcp-protocol-version"] == MODERN
+        assert asked.headers["mcp-method"] == asked.method
+        assert asked.headers["content-type"] == "application/json"
+        assert asked.headers["accept"] == "application/json, text/event-stream"
+        assert SESSION not in asked.headers
+    (called,) = headers(modern, "tools/call")
+    assert called["mcp-name"] == "echo"
+    assert called["mcp-param-text"] == "=?base64?w6Q=?="
+    assert [asked.verb for asked in modern.asked] == ["POST"] * 3  # no notification, GET, DELETE
+
+
+async def test_a_session_id_of_a_modern_server_is_nothing(modern: EvilHttp, teach: Teach):
+    async def discover(server: EvilHttp, asked: Asked) -> None:
+        result = evil_http.honest("server/discover", MODERN, [])
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.message["id"], "result": result})
+        await asked.reply(200, body.encode(), headers={"Mcp-Session-Id": "s"})
+
+    teach("discover", discover)
+    modern.tell("server/discover", "discover")
+    async with Client.http(modern.url) as client:
+        await client.list_tools()
+    assert all(SESSION not in asked.headers for asked in modern.asked)
+
+
+async def test_a_session_begins_with_nothing_of_the_question_before(server: EvilHttp):
+    server.tell("server/discover", "status", code=400, headers={"Mcp-Session-Id": "stray"})
+    async with Client.http(server.url) as client:
+        assert client.revision == LEGACY
+        await client.list_tools()
+
+    (first,) = headers(server, "initialize")
+    assert not {"mcp-protocol-version", "mcp-method", SESSION} & first.keys()
+    for method in ("notifications/initialized", "GET", "tools/list", "DELETE"):
+        for sent in headers(server, method):
+            assert sent["mcp-protocol-version"] == LEGACY
+            assert sent[SESSION].startswith("session-")
+
+
+@pytest.mark.parametrize("id", ["a b", "\xe4", "a\tb"])
+async def test_a_session_id_that_cannot_be_sent_back_is_the_servers_fault(
+    server: EvilHttp, teach: Teach, id: str
+):
+    async def begin(server: EvilHttp, asked: Asked) -> None:
+        result = evil_http.honest("initialize", LEGACY, [])
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.message["id"], "result": result})
+        await asked.reply(200, body.encode(), headers={"Mcp-Session-Id": id})
+
+    teach("begin", begin)
+    server.tell("initialize", "begin")
+    with pytest.raises(RemoteProtocolError, match="names its session by what no header can carry"):
+        await Client.http(server.url).open()
+
+
+# The standing stream
+
+
+async def test_requests_wait_until_the_standing_stream_is_there(server: EvilHttp, teach: Teach):
+    may_begin = asyncio.Event()
+
+    async def late(server: EvilHttp, asked: Asked) -> None:
+        await may_begin.wait()
+        await asked.stream()
+        await asked.gone.wait()
+
+    teach("late", late)
+    server.tell("GET", "late")
+    async with Client.http(server.url) as client:
+        listing = asyncio.create_task(client.list_tools())
+        await server.heard("GET")
+        assert server.times("tools/list") == 0
+        may_begin.set()
+        await listing
+
+
+async def test_requests_do_not_wait_for_ever_for_the_standing_stream(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(http, "LISTEN_TIMEOUT", 0.01)
+    server.tell("GET", "mute")
+    async with Client.http(server.url) as client:
+        await client.list_tools()
+
+
+@pytest.mark.parametrize("code", [200, *http._NO_STREAM])
+async def test_a_server_without_standing_stream_is_not_asked_again(server: EvilHttp, code: int):
+    server.tell("GET", "status", code=code, body="<html>", type="text/html")
+    async with Client.http(server.url) as client:
+        await client.list_tools()
+        await client.list_tools()
+        assert server.times("GET") == 1
+
+
+async def test_a_standing_stream_that_ends_goes_on_after_its_last_event(
+    server: EvilHttp, teach: Teach
+):
+    async def end(server: EvilHttp, asked: Asked) -> None:
+        await asked.stream()
+        changed = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
+        await asked.link.chunk(b"id: e%d\nretry: 1\ndata: %b\n\n" % (server.times("GET"), changed))
+
+    teach("end", end)
+    server.tell("GET", "end", times=2)
+    server.tell("GET", "mute_stream")
+    changes: list[str] = []
+    async with Client.http(server.url, on_list_changed=changes.append):
+        await server.heard("GET", 3)
+    assert [each.get("last-event-id") for each in headers(server, "GET")] == [None, "e1", "e2"]
+    assert changes == ["tools", "tools"]
+
+
+# Answers that go on elsewhere
+
+
+def at_resumption(server: EvilHttp, behaviour: str, **told: Any) -> None:
+    """Misbehave when somebody comes for the rest of an answer. There is no standing stream."""
+    server.tell("GET", "status", times=1, code=405)
+    server.tell("GET", behaviour, **told)
+
+
+async def prime(server: EvilHttp, asked: Asked) -> None:
+    """Begin an answer, and let the client come for the rest."""
+    await asked.stream()
+    await asked.link.chunk(b"id: p\nretry: 1\ndata:\n\n")
+
+
+async def test_an_answer_is_taken_up_where_it_was_cut(server: EvilHttp, teach: Teach):
+    async def go_on(server: EvilHttp, asked: Asked) -> None:
+        call = next(each for each in server.asked if each.method == "tools/call")
+        await asked.stream()
+        if asked.headers["last-event-id"] == "p":
+            await asked.link.chunk(b"id: q\ndata:\n\n")
+        else:
+            await asked.link.chunk(answer(call))
+
+    teach("prime", prime)
+    teach("go_on", go_on)
+    at_resumption(server, "go_on")
+    async with Client.http(server.url) as client:
+        assert (await client.call_tool("prime")).text == "done"
+    assert [each.get("last-event-id") for each in headers(server, "GET")] == [None, "p", "q"]
+    assert server.times("tools/call") == 1
+
+
+async def test_the_wait_before_going_on_is_the_one_the_server_names(
+    server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
+):
+    async def slow(server: EvilHttp, asked: Asked) -> None:
+        await asked.stream()
+        await asked.link.chunk(b"id: p\nretry: 450\ndata:\n\n")
+
+    waited: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        waited.append(seconds)
+        await sleep(0)
+
+    teach("slow", slow)
+    at_resumption(server, "quiet")
+    async with Client.http(server.url) as client:
+        monkeypatch.setattr(http.asyncio, "sleep", note)
+        with pytest.raises(StreamEnded, match="the rest of an answer is lost"):
+            await client.call_tool("slow")
+        monkeypatch.undo()
+    assert [each for each in waited if each] == [0.45] * http.MAX_RESUMPTIONS
+
+
+class Tokens:
+    token = "a"
+
+    async def fresh(self) -> str:
+        return ""
+
+    async def answer(self, error: AuthError) -> None:
+        pass
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 429, 500, 503])
+async def test_a_call_whose_rest_is_refused_is_not_sent_again(
+    server: EvilHttp, teach: Teach, code: int
+):
+    """R-25: the server has taken it."""
+    said = '{"jsonrpc":"2.0","error":{"code":-32000,"message":"no session"}}'
+    teach("prime", prime)
+    at_resumption(server, "status", code=code, body=said, type="application/json")
+    async with Client.http(server.url, auth=Tokens()) as client:
+        with pytest.raises(StreamEnded, match="the rest of an answer is lost"):
+            await client.call_tool("prime")
+        assert server.times("tools/call") == 1
+        assert server.times("initialize") == 1
+
+
+async def test_a_call_whose_server_is_gone_is_not_sent_again(server: EvilHttp, teach: Teach):
+    """R-25: that nobody can be reached now does not mean that nobody was."""
+
+    async def prime_and_leave(server: EvilHttp, asked: Asked) -> None:
+        server._server.close()
+        for other in {each.link for each in server.asked} - {asked.link}:
+            other.cut()
+        await prime(server, asked)
+        await asked.end()
+        asked.link.cut()
+
+    teach("leave", prime_and_leave)
+    at_resumption(server, "mute")
+    async with Client.http(server.url) as client:
+        with pytest.raises(StreamEnded, match=r"is lost: .*cannot be reached"):
+            await client.call_tool("leave")
+    assert server.times("tools/call") == 1
+
+
+async def test_who_stops_waiting_stops_going_on(server: EvilHttp, teach: Teach):
+    teach("prime", prime)
+    at_resumption(server, "mute_stream")
+    async with Client.http(server.url) as client:
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("prime", timeout=0.05)
+        await server.heard("notifications/cancelled")
+        resumed = [each for each in server.asked if "last-event-id" in each.headers]
+        await asyncio.gather(*(each.gone.wait() for each in resumed))
+
+
+# One request
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"code": 202}, "answered 202, but it sent nothing"),
+        ({"code": 200, "type": "application/json"}, "answered 200, but it sent nothing"),
+        ({"code": 200, "body": "<p>", "type": "text/html"}, "it sent text/html instead of JSON"),
+        (
+            {
+                "code": 200,
+                "body": '{"jsonrpc":"2.0","id":99,"result":{}}',
+                "type": "application/json",
+            },
+            "its JSON is no answer to the request",
+        ),
+    ],
+    ids=["202", "empty", "html", "other"],
+)
+async def test_an_answer_that_is_none_is_told_at_once(
+    modern: EvilHttp, told: dict[str, Any], why: str
+):
+    """R-01, R-09."""
+    async with Client.http(modern.url) as client:
+        with pytest.raises(HttpError, match=why):
+            await client.call_tool("status", {"type": "", **told})
+
+
+async def test_types_are_compared_without_case_and_parameters(modern: EvilHttp):
+    said = '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}'
+    told = {"code": 200, "body": said, "type": "Application/JSON; charset=utf-8"}
+    async with Client.http(modern.url) as client:
+        assert (await client.call_tool("status", told)).content == []
+
+
+async def test_a_stream_that_does_not_end_after_the_answer_is_left(
+    modern: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
+):
+    async def linger(server: EvilHttp, asked: Asked) -> None:
+        await asked.stream()
+        await asked.link.chunk(answer(asked))
+        await asked.gone.wait()
+
+    monkeypatch.setattr(http, "LAST_EVENTS_TIMEOUT", 0.01)
+    teach("linger", linger)
+    async with Client.http(modern.url) as client:
+        assert (await client.call_tool("linger")).text == "done"
+        await asyncio.wait_for(modern.asked[-1].gone.wait(), 5)
+
+
+async def test_a_cancelled_call_closes_its_request(modern: EvilHttp):
+    """R-24."""
+    async with Client.http(modern.url) as client:
+        calling = asyncio.create_task(client.call_tool("mute"))
+        await modern.heard("tools/call")
+        calling.cancel()
+        await asyncio.wait_for(modern.asked[-1].gone.wait(), 5)
+        assert modern.times("notifications/cancelled") == 0
+
+
+async def test_an_answer_of_ours_does_not_wait_for_calls_to_end(
+    server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
+):
+    answered = asyncio.Event()
+
+    async def ask(server: EvilHttp, asked: Asked) -> None:
+        question = {
+            "jsonrpc": "2.0",
+            "id": "q",
+            "method": "elicitation/create",
+            "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}},
+        }
+        await asked.stream()
+        await asked.link.chunk(b"data: %b\n\n" % json.dumps(question).encode())
+        await answered.wait()
+        await asked.link.chunk(answer(asked))
+
+    async def take(server: EvilHttp, asked: Asked) -> None:
+        await asked.accept()
+        answered.set()
+
+    async def accept(*_: Any) -> ElicitResult:
+        return ElicitResult(action="accept", content={})
+
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
+    teach("ask", ask)
+    teach("take", take)
+    server.tell("answer", "take")
+    async with Client.http(server.url, elicitation=accept, timeout=5) as client:
+        assert (await client.call_tool("ask")).text == "done"
+
+
+# The end
+
+
+@pytest.mark.parametrize("behaviour", ["status", "mute", "cut"])
+async def test_a_session_is_ended_and_closing_does_not_depend_on_it(
+    server: EvilHttp, behaviour: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(http, "DELETE_TIMEOUT", 0.05)
+    server.tell("DELETE", behaviour, **({"code": 405} if behaviour == "status" else {}))
+    async with Client.http(server.url) as client:
+        await server.heard("GET")
+    assert server.times("DELETE") >= 1  # what ends nothing twice may be tried twice
+    with pytest.raises(ConnectionClosed):
+        await client.list_tools()
+
+
+async def test_a_forgotten_session_is_begun_anew_and_the_old_one_left(server: EvilHttp):
+    """R-26."""
+    async with Client.http(server.url) as client:
+        await client.list_tools()
+        server.forget_sessions()
+        assert (await client.call_tool("echo", {"text": "again"})).text == "again"
+        assert server.times("initialize") == 2
+    assert SESSION not in headers(server, "initialize")[1]
+
+
+async def test_what_a_new_session_is_told_may_fail_without_end(server: EvilHttp, teach: Teach):
+    async def forget(server: EvilHttp, asked: Asked) -> None:
+        await asked.reply(404)
+
+    teach("forget", forget)
+    async with Client.http(server.url, timeout=5) as client:
+        server.tell("logging/setLevel", "result", times=1)
+        await client.set_log_level("info")
+        server.tell("logging/setLevel", "forget")
+        server.forget_sessions()
+        with pytest.raises(ConnectionClosed, match="has forgotten the session"):
+            await client.call_tool("echo")
+        server.tell("logging/setLevel", "result")
+        assert (await client.call_tool("echo", {"text": "well"})).text == "well"
+
+
+async def test_what_a_revision_was_found_by_is_not_what_was_asked_for(modern: EvilHttp):
+    """R-23."""
+    shared = pool.HttpPool()
+    with pytest.raises((HttpError, RemoteError)):
+        await Client.http(modern.url, revision="legacy", pool=shared).open()
+    assert shared.eras == {}
+    async with Client.http(modern.url, pool=shared):
+        assert shared.eras == {modern.url: "modern"}
+    shared.eras[modern.url] = "sse"  # as somebody may have found out, for another transport
+    async with Client.http(modern.url, pool=shared, transport="streamable") as client:
+        assert client.revision == MODERN
+    shared.eras[modern.url] = "sse"
+    async with Client.http(modern.url, pool=shared, revision=MODERN) as client:
+        assert client.revision == MODERN
+    await shared.close()
+
+
+async def test_opening_twice_leaves_one_connection(server: EvilHttp):
+    client = Client.http(server.url)
+    await client.open()
+    await server.heard("GET")
+    await client.open()
+    assert server.times("DELETE") == 1
+    await client.list_tools()
+    await client.close()
+    assert server.times("DELETE") == 2

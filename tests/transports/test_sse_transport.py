@@ -1,0 +1,167 @@
+"""HTTP+SSE of 2024-11-05: where messages go, and what happens when the stream does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from interlock.client import Client
+from interlock.errors import (
+    ConnectionClosed,
+    HttpError,
+    InterlockError,
+    RemoteProtocolError,
+    StreamEnded,
+)
+
+from ..servers import evil_http
+from ..servers.evil_http import OLDEST, Asked, EvilHttp
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+SECRET = "canary"
+
+
+@pytest.fixture
+async def server(nothing_is_left: object) -> AsyncIterator[EvilHttp]:
+    async with EvilHttp(OLDEST, "stream") as server:
+        yield server
+
+
+@pytest.fixture
+def begin(server: EvilHttp, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Let the stream begin with these bytes, and go on for as long as there is a client."""
+
+    def begin(said: bytes) -> None:
+        async def stream(server: EvilHttp, asked: Asked) -> None:
+            await asked.stream()
+            await asked.link.chunk(said)
+            await asked.gone.wait()
+
+        monkeypatch.setitem(evil_http.MISBEHAVIOURS, "begin", stream)
+        server.tell("GET", "begin")
+
+    return begin
+
+
+def client_of(server: EvilHttp) -> Client:
+    return Client.http(f"{server.url}?key={SECRET}", transport="sse", headers={"X-Key": SECRET})
+
+
+async def test_a_server_is_found_when_it_refuses_the_newer_ways(server: EvilHttp):
+    async with Client.http(server.url) as client:
+        assert client.revision == OLDEST
+        assert (await client.call_tool("echo", {"text": "a"})).text == "a"
+    assert [asked.verb for asked in server.asked[:3]] == ["POST", "POST", "GET"]
+
+
+async def test_one_that_is_named_so_is_asked_for_nothing_else(server: EvilHttp):
+    async with client_of(server) as client:
+        await client.list_tools()
+    assert [asked.method for asked in server.asked] == [
+        "GET",
+        "initialize",
+        "notifications/initialized",
+        "tools/list",
+    ]
+    assert {asked.headers["x-key"] for asked in server.asked} == {SECRET}
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("http://127.0.0.1:1/messages", "at http://127.0.0.1:1, where credentials do not go"),
+        ("//b.example/messages", "at http://b.example:80, where"),
+        ("https://$HOST/messages", "where credentials do not go"),
+        (f"http://user:{SECRET}@$HOST/messages", "at what is no URL"),
+        ("http://$HOST/messages#x", "at what is no URL"),
+        ("http://[::1/", "at what is no URL"),
+        ("http://h:99999/", "at what is no URL"),
+        ("file:///etc/passwd", "at what is no URL"),
+    ],
+)
+async def test_messages_go_nowhere_else(
+    server: EvilHttp, begin: Callable[[bytes], None], target: str, why: str
+):
+    """R-43."""
+    target = target.replace("$HOST", server.url.split("/")[2])
+    begin(b"event: endpoint\ndata: %b\n\n" % target.encode())
+    with pytest.raises(RemoteProtocolError, match=why) as told:
+        await client_of(server).open()
+    assert SECRET not in str(told.value)
+    assert [asked.verb for asked in server.asked] == ["GET"]
+
+
+async def test_what_comes_before_the_address_is_nothing(
+    server: EvilHttp, begin: Callable[[bytes], None]
+):
+    begin(b": hello\n\ndata: {}\n\nevent: other\ndata: x\n\nevent: endpoint\ndata: /nowhere\n\n")
+    with pytest.raises(HttpError, match="/nowhere answered 404"):
+        await client_of(server).open()
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "why"),
+    [
+        ({"code": 404}, HttpError, "answered 404 Not Found"),
+        (
+            {"code": 200, "body": "<html>", "type": "text/html"},
+            HttpError,
+            "has no stream of events",
+        ),
+        ({"code": 200, "type": "text/event-stream"}, StreamEnded, "ended the stream"),
+    ],
+    ids=["404", "html", "empty"],
+)
+async def test_what_is_no_stream_is_told(
+    server: EvilHttp, told: dict[str, object], error: type[InterlockError], why: str
+):
+    server.tell("GET", "status", **told)
+    with pytest.raises(error, match=why) as raised:
+        await client_of(server).open()
+    assert SECRET not in str(raised.value)
+
+
+async def test_a_lost_stream_ends_all_calls_and_is_told_once(server: EvilHttp):
+    losses: list[InterlockError] = []
+    client = Client.http(server.url, transport="sse", on_loss=losses.append)
+    async with client:
+        calls = [asyncio.create_task(client.call_tool("mute")) for _ in range(3)]
+        await server.heard("tools/call", 3)
+        server.asked[0].link.cut()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(end) for end in ends] == [StreamEnded] * 3
+        with pytest.raises(StreamEnded):
+            await client.list_tools()
+    assert [type(loss) for loss in losses] == [StreamEnded]
+
+
+async def test_a_message_that_is_refused_fails_its_own_call(server: EvilHttp):
+    async with client_of(server) as client:
+        server.tell("tools/call", "status", times=1, code=500)
+        with pytest.raises(HttpError, match=r"/messages answered 500"):
+            await client.call_tool("echo")
+        assert (await client.call_tool("echo", {"text": "b"})).text == "b"
+
+
+async def test_closing_ends_an_opening(server: EvilHttp, begin: Callable[[bytes], None]):
+    """R-28: it does not wait for an address that does not come."""
+    begin(b": wait\n\n")
+    client = client_of(server)
+    opening = asyncio.create_task(client.open())
+    await server.heard("GET")
+    await client.close()
+    with pytest.raises(ConnectionClosed, match="was closed"):
+        await asyncio.wait_for(opening, 5)
+
+
+async def test_who_opens_may_be_cancelled(server: EvilHttp, begin: Callable[[bytes], None]):
+    begin(b": wait\n\n")
+    opening = asyncio.create_task(client_of(server).open())
+    await server.heard("GET")
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await asyncio.wait_for(server.asked[0].gone.wait(), 5)
