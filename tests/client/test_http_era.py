@@ -1,0 +1,131 @@
+"""Which era a server at a URL is of: every way in which it may answer the first question."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from interlock.client import Client
+from interlock.errors import (
+    AuthError,
+    HttpError,
+    InterlockError,
+    RemoteError,
+    RevisionError,
+    StreamEnded,
+)
+from interlock.transports.pool import HttpPool
+
+from ..servers.evil_http import LEGACY, MODERN, OLDEST, EvilHttp
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+def error(code: int, data: Any = None, status: int = 400) -> dict[str, Any]:
+    """Tell a server to answer with an error of the protocol."""
+    said = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "m", "data": data}}
+    return {"code": status, "body": json.dumps(said), "type": "application/json"}
+
+
+def supports(*revisions: str) -> dict[str, Any]:
+    return error(-32022, {"supported": list(revisions)})
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *({"code": code} for code in (400, 404, 405, 406, 415, 422)),
+        {"code": 200, "body": "<p>", "type": "text/html"},
+        {"code": 200, "body": '{"jsonrpc":"2.0","id":1,"result":{}}', "type": "application/json"},
+        *(error(code) for code in (-32000, -32001, -32600, -32601, -32602)),
+        error(-32601, status=200),
+        supports(LEGACY),
+        {"code": 400, "body": '{"id":null,"error":{"code":-32600,"message":"m"}}'},
+    ],
+    ids=str,
+)
+async def test_what_is_not_modern_is_legacy(told: dict[str, Any]):
+    async with EvilHttp(LEGACY) as server:
+        server.tell("server/discover", "status", **told)
+        async with Client.http(server.url) as client:
+            assert client.revision == LEGACY
+        assert server.times("server/discover") == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        *(({"code": code}, AuthError) for code in (401, 403)),
+        *(({"code": code}, HttpError) for code in (301, 429, 500, 502, 503)),
+        *((error(code), RemoteError) for code in (-32020, -32021)),
+        (supports("2031-01-01"), RevisionError),
+    ],
+    ids=str,
+)
+async def test_what_says_nothing_of_an_era_is_told(
+    told: dict[str, Any], kind: type[InterlockError]
+):
+    async with EvilHttp(MODERN) as server:
+        server.tell("server/discover", "status", **told)
+        with pytest.raises(kind):
+            await Client.http(server.url).open()
+        tries = server.times("initialize")
+    assert tries == (kind is AuthError)  # the last resort of who has no authorization
+
+
+async def test_an_answer_that_is_cut_says_nothing_of_an_era():
+    async with EvilHttp(LEGACY) as server:
+        server.tell("server/discover", "cut")
+        with pytest.raises(StreamEnded):
+            await Client.http(server.url).open()
+        assert server.times("initialize") == 0
+
+
+async def test_a_common_revision_is_asked_for_once_more_even_if_it_is_the_same():
+    async with EvilHttp(MODERN) as server:
+        server.tell("server/discover", "status", times=1, **supports(MODERN))
+        async with Client.http(server.url) as client:
+            assert client.revision == MODERN
+        assert server.times("server/discover") == 2
+
+
+async def test_a_server_that_was_slow_to_start_is_asked_again():
+    async with EvilHttp(MODERN) as server:
+        server.tell("server/discover", "status", times=1, code=404)
+        server.tell("initialize", "status", **supports(MODERN))
+        async with Client.http(server.url) as client:
+            assert client.revision == MODERN
+
+
+@pytest.mark.parametrize("code", [400, 404, 405])
+async def test_a_server_that_refuses_both_handshakes_may_be_of_the_oldest_kind(code: int):
+    async with EvilHttp(OLDEST) as server:
+        for method in ("server/discover", "initialize"):
+            server.tell(method, "status", times=1, code=code)
+        async with Client.http(server.url) as client:
+            assert client.revision == OLDEST
+
+
+async def test_a_modern_complaint_does_not_lead_to_the_oldest_kind():
+    async with EvilHttp(OLDEST) as server:
+        server.tell("initialize", "status", **error(-32021))
+        with pytest.raises(RemoteError):
+            await Client.http(server.url).open()
+        assert server.times("GET") == 0
+
+
+async def test_what_was_found_out_is_used_until_it_is_wrong():
+    pool = HttpPool()
+    async with EvilHttp(LEGACY) as server:
+        for _ in range(2):
+            async with Client.http(server.url, pool=pool):
+                pass
+        assert server.times("server/discover") == 1
+
+        server.revision = MODERN  # deployed anew
+        async with Client.http(server.url, pool=pool) as client:
+            assert client.revision == MODERN
+        assert pool.eras == {server.url: "modern"}
+    await pool.close()
