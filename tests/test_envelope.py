@@ -258,6 +258,24 @@ def test_integers_have_at_most_twenty_digits(sign: str):
     assert "digits" in str(refusal(frame(f'"id":{sign}{"9" * 21},"method":"x"')))
 
 
+@pytest.mark.parametrize("size", [0, 2_000, 5_000, 200_000])
+def test_bounds_are_the_same_in_frames_of_every_size(size: int):
+    for more in range(12):  # large ones are not looked at byte by byte
+        text = "x" * (size + more)
+        deep = "[" * (MAX_DEPTH - 2) + "]" * (MAX_DEPTH - 2)
+        many = "0," * (MAX_NODES - 10) + "0"
+        longest = "9" * MAX_DIGITS
+
+        envelope.decode(params(f'["{text}",{deep}]'))
+        envelope.decode(params(f'["{text}",{longest}]'))
+        envelope.decode(params(f'["{text}{longest}0"]'))
+        assert "levels" in str(refusal(params(f'["{text}",[{deep}]]')))
+        assert "digits" in str(refusal(params(f'["{text}",{longest}0]')))
+        if more == 0:
+            envelope.decode(params(f'["{text}",{many}]'))
+            assert "values" in str(refusal(params(f'["{text}",{many}{",0" * 10}]')))
+
+
 def test_digits_elsewhere_are_no_integer():
     pi = "3." + "1415926535" * 10
     for value in (

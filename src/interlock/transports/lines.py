@@ -23,18 +23,25 @@ class LineSplitter:
             MessageTooLarge: A line is over the limit, whether its end has come or not.
                 What follows it cannot be framed any more.
         """
+        if b"\n" not in data:
+            self._begun += data
+            self._check(len(self._begun))
+            return []
         *ended, rest = data.split(b"\n")
-        if ended and self._begun:
+        if self._begun:
             self._begun += ended[0]
             ended[0] = bytes(self._begun)
             self._begun = bytearray()
         self._begun += rest
-        longest = max(map(len, ended), default=0)
-        if max(longest, len(self._begun)) > self._max_bytes:
-            size = max(longest, len(self._begun)) / 2**20
-            limit = self._max_bytes / 2**20
-            raise MessageTooLarge(f"message of over {size:.1f} MiB; the limit is {limit:g} MiB")
-        split_end = ended and ended[0].endswith(b"\r")  # "\r" came before, "\n" just now
+        self._check(max(len(self._begun), *map(len, ended)))
+        split_end = ended[0].endswith(b"\r")  # "\r" came before, "\n" just now
         if b"" not in ended and b"\r" not in data and not split_end:
             return ended
         return [line.removesuffix(b"\r") for line in ended if line and line != b"\r"]
+
+    def _check(self, size: int) -> None:
+        if size > self._max_bytes:
+            limit = self._max_bytes / 2**20
+            raise MessageTooLarge(
+                f"message of over {size / 2**20:.1f} MiB; the limit is {limit:g} MiB"
+            )
