@@ -1,6 +1,6 @@
 """Calls, connects, starts and faults for some minutes; nothing may hang, lie or grow.
 
-    python -m tests.soak MINUTES [--seed N] [--quiet]
+    python -m tests.soak MINUTES [--seed N] [--every SECONDS] [--quiet]
 
 Ends with exit code 1 when something did. Of less than five minutes memory says little.
 """
@@ -26,7 +26,7 @@ from .ground import Ground, belongings
 BAD = ("HUNG", "WRONG ANSWER", "UNEXPECTED")
 
 
-async def soak(minutes: float, seed: int, quiet: bool) -> bool:
+async def soak(minutes: float, seed: int, every: float, quiet: bool) -> bool:
     """Run, and tell; True when all is well."""
     before = belongings()
     ground = Ground(minutes, random.Random(seed))
@@ -48,7 +48,7 @@ async def soak(minutes: float, seed: int, quiet: bool) -> bool:
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(look())
-            faults = group.create_task(break_things(ground, tell))
+            faults = group.create_task(break_things(ground, every, tell))
             group.create_task(ground.work())
     finally:
         await ground.close()
@@ -85,12 +85,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("minutes", type=float)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--every", type=float, default=10, help="seconds between two faults")
     parser.add_argument("--quiet", action="store_true", help="do not tell of each fault")
     options = parser.parse_args()
     logging.getLogger("interlock").addHandler(logging.NullHandler())
     logging.getLogger("interlock").propagate = False
     print(f"{options.minutes:g} minutes, seed {options.seed}", flush=True)
-    well = asyncio.run(soak(options.minutes, options.seed, options.quiet))
+    well = asyncio.run(soak(options.minutes, options.seed, options.every, options.quiet))
     print("all is well" if well else "NOT well")
     sys.exit(0 if well else 1)
 

@@ -14,7 +14,6 @@ from interlock.errors import InterlockError
 
 from .ground import Ground
 
-EVERY = 10.0  # seconds
 LONGEST_STOP = 8.0  # seconds; longer than a call may take
 
 Fault = Callable[[Ground, str], Awaitable[None]]
@@ -120,10 +119,10 @@ FAULTS: dict[str, list[Fault]] = {
 }
 
 
-async def break_things(ground: Ground, tell: Callable[[str], None]) -> int:
-    """Break one thing every few seconds; give their number."""
+async def break_things(ground: Ground, every: float, tell: Callable[[str], None]) -> int:
+    """Break one thing every so many seconds; give their number."""
     count = 0
-    next_at = monotonic() + EVERY
+    next_at = monotonic() + every
     while next_at < ground.end:
         await asyncio.sleep(max(0, next_at - monotonic()))
         name = ground.chance.choice(list(FAULTS))
@@ -131,5 +130,5 @@ async def break_things(ground: Ground, tell: Callable[[str], None]) -> int:
         tell(f"{name}: {fault.__name__}")
         await fault(ground, name)
         count += 1
-        next_at += EVERY
+        next_at += every
     return count
