@@ -9,6 +9,8 @@ from time import perf_counter
 
 from benchmarks.harness import HttpServer, Program, server
 
+PATIENCE = 5.0  # seconds for a server to answer
+
 META = (
     b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
     b'"io.modelcontextprotocol/clientCapabilities":{},'
@@ -106,7 +108,10 @@ class HttpAsker:
                 selector.register(connection, EVENT_READ)
                 connection.sendall(request)
             while perf_counter() < started + seconds:
-                for key, _ in selector.select():
+                ready = selector.select(PATIENCE)
+                if not ready:
+                    raise TimeoutError(f"no answer within {PATIENCE:g} s, after {done} calls")
+                for key, _ in ready:
                     connection = key.fileobj
                     replies[connection] += received(connection)
                     if is_complete(replies[connection]):
