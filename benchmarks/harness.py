@@ -202,12 +202,12 @@ def server(name: str, **told: int) -> list[str]:
 class Program:
     """A process of ours; what it says on stderr is shown if it fails."""
 
-    def __init__(self, argv: list[str]) -> None:
+    def __init__(self, argv: list[str], stdout: int = subprocess.PIPE) -> None:
         self.argv = argv
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self.started = perf_counter()
         self.process = subprocess.Popen(
-            argv, cwd=ROOT, stdin=-1, stdout=-1, stderr=self.errors, bufsize=0
+            argv, cwd=ROOT, stdin=-1, stdout=stdout, stderr=self.errors, bufsize=0
         )
 
     def failed(self) -> RuntimeError:
@@ -231,7 +231,8 @@ class Program:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.process.stdout.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         self.errors.close()
 
 
@@ -275,7 +276,8 @@ class HttpServer(Program):
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/mcp"
-        super().__init__(server(name, **told, port=self.port))
+        # Nobody reads what some log there: a full pipe would stop them.
+        super().__init__(server(name, **told, port=self.port), subprocess.DEVNULL)
 
     def __enter__(self) -> HttpServer:
         while self.process.poll() is None:

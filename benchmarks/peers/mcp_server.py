@@ -4,7 +4,7 @@ import sys
 
 from mcp.server import MCPServer
 
-server = MCPServer("bench")
+server = MCPServer("bench", log_level="WARNING")
 
 
 @server.tool()
