@@ -44,6 +44,57 @@ def test_a_count_that_explodes_ends_over_the_limit() -> None:
     assert max(within) <= workload.MAX_WORK < last
 
 
+def web(size: int, ways: int) -> dict[str, Any]:
+    """Objects of `size` kinds, each with `ways` members of other kinds."""
+    kinds = {
+        f"k{i}": {
+            "properties": {f"p{j}": {"$ref": f"#/$defs/k{i * j % size}"} for j in range(ways)}
+        }
+        for i in range(size)
+    }
+    return {"$ref": "#/$defs/k1", "$defs": kinds}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        web(5, 3),
+        web(40, 9),
+        {"items": {"$ref": "#"}, "minItems": 1},
+        {"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}, "title": "x"}]},
+        {"additionalProperties": {"items": {"allOf": [{"$ref": "#"}, {"title": "x"}]}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"items": {"items": {"type": "null"}}}}}},
+    ],
+    ids=range(6),
+)
+def test_what_is_not_counted_is_never_less_than_bounded(
+    document: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workload, "MAX_STEPS", 10**9)
+    counted = cost(document)
+    monkeypatch.setattr(workload, "MAX_STEPS", 0)
+    bounded = cost(document)
+
+    assert bounded[:3] == counted[:3]
+    for depth, each in enumerate(counted):
+        assert bounded[min(depth, len(bounded) - 1)] >= min(each, workload.MAX_WORK)
+
+
+def test_the_counting_itself_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    count = workload._cost
+
+    def counted(below: Any, level: Any) -> int:
+        steps.append(len(below))
+        return count(below, level)
+
+    monkeypatch.setattr(workload, "_cost", counted)
+    costs = cost(web(80, 12))
+
+    assert sum(steps) < workload.MAX_STEPS
+    assert costs[-1] > costs[5] > costs[4]
+
+
 def test_a_rule_that_leads_back_to_itself_is_refused() -> None:
     with pytest.raises(SchemaError, match="checking would never end"):
         cost({"$ref": "#"})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from interlock.errors import SchemaError
 from interlock.schema.survey import MAX_JSON_DEPTH, Rule, Survey
 
@@ -9,6 +12,7 @@ MAX_RULES_PER_VALUE = 100_000  # with all references followed
 MAX_REFERENCE_CHAIN = 100
 MAX_PATHS = 20_000
 MAX_WORK = 10_000_000  # rules times values; 5 to 12 ns each
+MAX_STEPS = 20_000  # of counting, for all depths together; about 1 µs each
 
 
 def by_depth(survey: Survey) -> list[int]:
@@ -26,16 +30,36 @@ def by_depth(survey: Survey) -> list[int]:
         return [1]
     flats = _flatten_all(survey.root, survey.repeats)
     level = dict.fromkeys(flats, 0)
+    belows = {id(flat.below): flat.below for flat in flats.values()}  # many have the same
+    steps = len(flats) + sum(len(each) for below in belows.values() for each in below.values())
+    counted = max(3, MAX_STEPS // steps)
     costs: list[int] = []
     for _ in range(MAX_JSON_DEPTH + 1):
-        deeper = {rule: _cost(flat, level) for rule, flat in flats.items()}
+        inside = {key: _cost(below, level) for key, below in belows.items()}
+        deeper = {rule: flat.weight + inside[id(flat.below)] for rule, flat in flats.items()}
         if deeper == level:
             break
-        level = deeper
-        costs.append(level[survey.root])
+        costs.append(deeper[survey.root])
         if costs[-1] > MAX_WORK:
             break
+        if len(costs) == counted:
+            costs += _at_most(costs[-1], max(deeper[rule] / level[rule] for rule in flats))
+            break
+        level = deeper
     return costs
+
+
+def _at_most(cost: int, growth: float) -> Iterator[int]:
+    """Bound the counts for greater depths, where counting them would take too long.
+
+    A count is a sum and a maximum of those below, times constants, so from one depth to the
+    next none grows by a greater factor than the one that grew most did before.
+    """
+    for _ in range(MAX_JSON_DEPTH):
+        cost = math.ceil(cost * growth)
+        yield cost
+        if cost > MAX_WORK:
+            return
 
 
 class _Flat:
@@ -101,11 +125,11 @@ def _flatten(rule: Rule, flats: dict[Rule, _Flat | None], repeats: int, depth: i
     return flat
 
 
-def _cost(flat: _Flat, level: dict[Rule, int]) -> int:
-    """Count the rules for a value and, along the dearest path, for what is in it."""
+def _cost(below: dict[str | int, dict[Rule, int]], level: dict[Rule, int]) -> int:
+    """Count the rules, along the dearest path, for what is in a value."""
     named = indexed = every_property = every_item = 0
-    for label, members in flat.below.items():
-        cost = sum(times * level[member] for member, times in members.items())
+    for label, members in below.items():
+        cost = sum([times * level[member] for member, times in members.items()])
         if label == "{}":
             every_property = cost
         elif label == "[]":
@@ -114,4 +138,4 @@ def _cost(flat: _Flat, level: dict[Rule, int]) -> int:
             indexed = max(indexed, cost)
         else:
             named = max(named, cost)
-    return flat.weight + max(named + every_property, indexed + every_item)
+    return max(named + every_property, indexed + every_item)
