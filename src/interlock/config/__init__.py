@@ -60,6 +60,8 @@ class ToolFilter(Struct, frozen=True):
 
 
 def _is_one_of(tool: str, patterns: tuple[str, ...]) -> bool:
+    if not patterns:
+        return False
     from fnmatch import fnmatchcase
 
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
