@@ -62,6 +62,10 @@ def contest(samples: Mapping[str, Sample], rounds: int) -> dict[str, list[float]
     return taken
 
 
+def _over(one: float, other: float) -> float:
+    return one / other if other else float("inf")
+
+
 def _again(name: str, sample: Sample) -> float:
     """Take a sample; one in which somebody never answered is said and taken once more."""
     try:
@@ -99,7 +103,7 @@ class Row:
     def ratios(self, name: str) -> list[float]:
         """How many times better we were, in each round."""
         pairs = zip(self.taken[US], self.taken[name], strict=True)
-        return [ours / theirs if self.is_rate else theirs / ours for ours, theirs in pairs]
+        return [_over(*pair) if self.is_rate else _over(*reversed(pair)) for pair in pairs]
 
     def cells(self) -> Iterator[list[str]]:
         """One line for each peer; at least one."""
