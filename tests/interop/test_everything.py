@@ -51,7 +51,7 @@ class Everything:
         self.heard = Heard()
         self.asked: list[ElicitParams] = []
         self.client = connect(
-            roots=["file:///work/notes"],
+            roots=["file:///projects/notes"],
             sampling=self._sample,
             elicitation=self._elicit,
             on_log=self.heard.add,
@@ -260,12 +260,12 @@ async def toggle_subscriber_updates(it: Everything) -> None:
 async def get_roots_list(it: Everything) -> None:
     first = await it.client.call_tool("get-roots-list")
     await it.heard.wait("Roots updated: 1 root(s)")
-    it.client.set_roots(["file:///work/notes", "file:///work/drafts"])
+    it.client.set_roots(["file:///projects/notes", "file:///projects/drafts"])
     await it.heard.wait("Roots updated: 2 root(s)")
     then = await it.client.call_tool("get-roots-list")
 
-    assert "file:///work/notes" in first.text
-    assert "file:///work/drafts" in then.text
+    assert "file:///projects/notes" in first.text
+    assert "file:///projects/drafts" in then.text
 
 
 @uses("trigger-sampling-request")
