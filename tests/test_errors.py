@@ -123,6 +123,16 @@ def test_errors_tell_their_details():
     assert str(SpawnError()) == ""
 
 
+def test_what_a_peer_says_is_shown_in_one_line_and_kept_as_it_is():
+    words = "no\r\n\x1b[2J tool\u2028" + "x" * 5_000
+    error = RemoteError(1, words)
+
+    assert str(error).startswith("no \ufffd[2J tool xxx")
+    assert str(error).isprintable()
+    assert len(str(error)) < 1_020
+    assert error.message == words
+
+
 # To the wire
 
 

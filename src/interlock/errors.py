@@ -55,6 +55,7 @@ from __future__ import annotations
 from typing import Any
 
 MAX_WORDS = 300  # characters of a server's words in a text
+MAX_MESSAGE = 1_000  # characters of what a peer calls its error, in a text
 
 
 class InterlockError(Exception):
@@ -70,6 +71,15 @@ def _copy(kind: type[InterlockError], args: tuple[Any, ...], state: dict[str, An
     error.args = args
     vars(error).update(state)
     return error
+
+
+def _in_one_line(words: str) -> str:
+    line = " ".join(words[: MAX_MESSAGE + 1].split())
+    if len(line) > MAX_MESSAGE:
+        line = line[:MAX_MESSAGE] + "…"
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
 
 
 # Protocol
@@ -100,13 +110,14 @@ class RemoteError(InterlockError):
 
     Attributes:
         code: JSON-RPC error code, such as -32602.
-        message: The peer's words.
+        message: The peer's words, which may be of any length and have anything in them. As
+            text, the error has the first of them, in one line.
         data: The peer's details, any JSON value, or None.
         status: HTTP status that came with it; 0 where there is no HTTP, or it was 200.
     """
 
     def __init__(self, code: int, message: str, data: Any = None, status: int = 0) -> None:
-        super().__init__(f"{message} ({code})")
+        super().__init__(f"{_in_one_line(message)} ({code})")
         self.code = code
         self.message = message
         self.data = data

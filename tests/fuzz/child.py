@@ -11,7 +11,7 @@ import sys
 
 import atheris
 
-from .watch import Watch
+from .watch import LIMIT, Watch
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     logging.disable()  # what fails on purpose would be all there is to see
     with atheris.instrument_imports(include=["interlock"]):
         module = importlib.import_module(f".targets.{name}", __package__)
-    watch = Watch(module.target)
+    watch = Watch(module.target, getattr(module, "LIMIT", LIMIT))
     slowest = 0.0
 
     def once(data: bytes) -> None:

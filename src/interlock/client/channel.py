@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -120,7 +121,12 @@ class Channel:
         if self._recovery is None or self.http is None:
             self._agreed, self.agreement = await self._agree()
             return
-        attempt = self._recovery.attempt("server/discover", idempotent=True, sent=0, deadline=0)
+        attempt = self._recovery.attempt(
+            "server/discover",
+            idempotent=True,
+            sent=0,
+            deadline=inf,  # each agreement has its own
+        )
         self.http.is_refused = False
         refusal: AuthError | None = None
         while True:

@@ -25,7 +25,8 @@ class LineSplitter:
         """
         if b"\n" not in data:
             self._begun += data
-            self._check(len(self._begun))
+            if len(self._begun) > self._max_bytes:
+                raise self._too_large(len(self._begun))
             return []
         *ended, rest = data.split(b"\n")
         if self._begun:
@@ -33,15 +34,16 @@ class LineSplitter:
             ended[0] = bytes(self._begun)
             self._begun = bytearray()
         self._begun += rest
-        self._check(max(len(self._begun), *map(len, ended)))
+        longest = max(len(self._begun), *map(len, ended))
+        if longest > self._max_bytes:
+            raise self._too_large(longest)
         split_end = ended[0].endswith(b"\r")  # "\r" came before, "\n" just now
         if b"" not in ended and b"\r" not in data and not split_end:
             return ended
         return [line.removesuffix(b"\r") for line in ended if line and line != b"\r"]
 
-    def _check(self, size: int) -> None:
-        if size > self._max_bytes:
-            limit = self._max_bytes / 2**20
-            raise MessageTooLarge(
-                f"message of over {size / 2**20:.1f} MiB; the limit is {limit:g} MiB"
-            )
+    def _too_large(self, size: int) -> MessageTooLarge:
+        limit = self._max_bytes / 2**20
+        return MessageTooLarge(
+            f"message of over {size / 2**20:.1f} MiB; the limit is {limit:g} MiB"
+        )

@@ -10,6 +10,8 @@ from msgspec import UNSET
 from interlock import envelope
 from interlock.errors import ParseError
 
+from ..choices import Choices
+from ..frames import frame_of
 from ..watch import check_text
 
 TOKENS = [
@@ -21,6 +23,16 @@ TOKENS = [
 
 
 def target(data: bytes) -> None:
+    choices = Choices(data)
+    look(data)
+    if choices.flag():
+        look(frame_of(choices))
+    else:
+        frames = [frame_of(choices) for _ in range(choices.number(4))]
+        look(b"[" + b",".join(frames) + b"]")
+
+
+def look(data: bytes) -> None:
     envelope.id_of(data)
     split(data)
     try:

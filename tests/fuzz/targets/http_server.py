@@ -7,8 +7,10 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 from unittest import mock
+
+from msgspec import Meta
 
 from interlock import Context, Server
 from interlock.auth import static_tokens
@@ -25,6 +27,9 @@ METHODS = [
     *("resources/read", "prompts/get", "completion/complete", "subscriptions/listen"),
     *("notifications/initialized", "notifications/cancelled", "logging/setLevel", "tasks/get", "x"),
 ]
+TOOLS: list[Any] = ["add", "slow", "fail", "ask_back", "remote", "none", 7]
+ARGUMENTS: list[Any] = [{"a": 1}, {"a": "x"}, {}, {"region": "eu"}, {"region": "ü"}]
+FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}}
 REVISIONS = ["2026-07-28", "2025-11-25", "2025-03-26", "2024-11-05", "v9"]
 TOKENS = [
     *(f'"{each}"'.encode() for each in METHODS),
@@ -40,17 +45,27 @@ TOKENS = [
 NAMES = [
     *(b"mcp-name", b"mcp-method", b"mcp-protocol-version", b"mcp-session-id", b"mcp-param-a"),
     *(b"origin", b"host", b"content-length", b"content-type", b"accept", b"authorization"),
-    *(b"last-event-id", b"content-encoding", b"transfer-encoding"),
+    *(b"mcp-param-region", b"last-event-id", b"content-encoding", b"transfer-encoding"),
     *(b"access-control-request-method", b"access-control-request-headers"),
 ]
 VALUES = [
-    *(b"", b"add", b"1", b"https://page.example", b"http://localhost:1", b"Bearer x", b"POST"),
+    *(
+        b"",
+        b"add",
+        b"1",
+        b"https://page.example",
+        b"http://localhost:1",
+        b"Bearer x",
+        b"POST",
+        b"eu",
+    ),
     *(b"2026-07-28", b"99999999999999999999", b"=?base64?YWRk?=", b"=?base64?\xff?=", b"gzip"),
 ]
 SECRET = "a-token-that-nobody-must-see"
 _STATUSES = {200, 202, 204, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 429, 503}
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _CLOCKS = ["interlock.server.http.sessions.monotonic"]
+
 
 server = Server("fuzzed", sealing_key=bytes(32))
 
@@ -61,10 +76,21 @@ async def add(a: int, b: int = 1) -> int:
 
 
 @server.tool
+async def remote(region: Annotated[str, Meta(extra_json_schema={"x-mcp-header": "Region"})]) -> str:
+    return region
+
+
+@server.tool
 async def slow(context: Context) -> str:
     await asyncio.sleep(20)
     context.progress(1, 2)
     return "done"
+
+
+@server.tool
+async def ask_back(context: Context) -> str:
+    answer = await context.elicit("who?", FORM)
+    return str(answer)
 
 
 @server.tool
@@ -107,14 +133,23 @@ def target(data: bytes) -> None:
 
 
 async def serve(app: Endpoint, choices: Choices) -> None:
-    session = b""
+    """Send some requests, one after another or while others are open, and go away."""
+    sessions = [b""]
+    exchanges: list[tuple[Exchange, asyncio.Task[None]]] = []
     try:
-        for _ in range(1 + choices.number(4)):
-            exchange = Exchange(choices, session)
-            await app(exchange.scope, exchange.receive, exchange.send)
-            exchange.check()
-            session = exchange.session or session
+        for _ in range(1 + choices.number(5)):
+            exchange = Exchange(choices, sessions[-1])
+            task = asyncio.create_task(app(exchange.scope, exchange.receive, exchange.send))
+            exchanges.append((exchange, task))
+            if choices.number(4):
+                await asyncio.wait({task}, timeout=choices.one_of([100.0, 1.0]))
+            sessions += [each.session for each, _ in exchanges if each.session]
     finally:
+        for exchange, _ in exchanges:
+            exchange.leave()
+        for exchange, task in exchanges:
+            await task
+            exchange.check()
         await app.close()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -129,13 +164,15 @@ class Exchange:
         self.scope: dict[str, Any] = {
             "type": "http",
             "http_version": "1.1",
-            "method": choices.one_of(["POST"] * 9 + ["GET", "DELETE", "OPTIONS", "HEAD", "PUT"]),
-            "path": choices.one_of(["/mcp"] * 9 + ["/", "/sse", "/messages", "/mcp/", "/x"]),
-            "root_path": choices.one_of(["", "", "", "/mcp", "/a"]),
-            "query_string": choices.one_of([b"", b"", b"session_id=" + session, choices.bytes(9)]),
+            "method": choices.one_of(["POST"] * 9 + ["GET", "GET", "DELETE", "OPTIONS", "PUT"]),
+            "path": choices.one_of(["/mcp"] * 9 + ["/sse", "/messages", "/messages", "/", "/mcp/"]),
+            "root_path": choices.one_of(["", "", "", "", "/mcp", "/a"]),
+            "query_string": choices.one_of([b"", b"session_id=" + session, choices.bytes(9)]),
             "server": choices.one_of([("127.0.0.1", 80), ("10.0.0.1", 80), None]),
             "headers": list(headers_of(choices, message, session)),
         }
+        if self.scope["path"] == "/sse":
+            self.scope["method"] = "GET"
         if not choices.number(8):
             message = choices.bytes()
         self._incoming = [
@@ -145,28 +182,34 @@ class Exchange:
         self._is_whole = choices.number(16) > 0
         if self._is_whole:
             self._incoming[-1]["more_body"] = False
-        self._turns = choices.number(40)  # of the loop, until the client goes away
+        self._patience = choices.one_of([0.0, 5.0, 1000.0])  # seconds until the client goes away
+        self._gone = asyncio.Event()
         self._sent: list[Any] = []
 
     async def receive(self) -> dict[str, Any]:
         if self._incoming:
             return self._incoming.pop(0)
-        for _ in range(self._turns):
-            await asyncio.sleep(1)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._gone.wait(), self._patience)
         return {"type": "http.disconnect"}
+
+    def leave(self) -> None:
+        """Let the client go away now."""
+        self._gone.set()
 
     async def send(self, message: dict[str, Any]) -> None:
         self._sent.append(message)
 
     @property
     def session(self) -> bytes:
-        start = self._sent[0] if self._sent else {"headers": []}
-        return dict(start["headers"]).get(b"mcp-session-id", b"")
+        if not self._sent:
+            return b""
+        told = re.search(rb"session_id=([\w-]+)", b"".join(each["body"] for each in self._sent[1:]))
+        return told[1] if told else dict(self._sent[0]["headers"]).get(b"mcp-session-id", b"")
 
     def check(self) -> None:
         if not self._sent:
-            assert not self._is_whole or self._turns < 40
-            return
+            return  # who went away gets no reply
         start, *rest = self._sent
         assert start["type"] == "http.response.start"
         assert start["status"] in _STATUSES
@@ -200,13 +243,17 @@ def encode(message: Any) -> bytes:
 def message_of(choices: Choices, modern: bool) -> Any:
     method = choices.one_of(METHODS)
     params: dict[str, Any] = {}
+    can = choices.one_of([{}, {"elicitation": {"form": {}}}])
     if modern:
-        params["_meta"] = {VERSION: choices.one_of(REVISIONS[:1] * 9 + REVISIONS), CAPABILITIES: {}}
+        params["_meta"] = {
+            VERSION: choices.one_of(REVISIONS[:1] * 9 + REVISIONS),
+            CAPABILITIES: can,
+        }
     if method == "tools/call":
-        params["name"] = choices.one_of(["add", "slow", "fail", "none", 7])
-        params["arguments"] = choices.one_of([{"a": 1}, {"a": "x"}, {}, choices.json(2)])
+        params["name"] = choices.one_of(TOOLS)
+        params["arguments"] = choices.one_of([*ARGUMENTS, choices.json(2)])
     elif method == "initialize":
-        params.update(protocolVersion=choices.one_of(REVISIONS), capabilities={}, clientInfo={})
+        params.update(protocolVersion=choices.one_of(REVISIONS), capabilities=can)
         params["clientInfo"] = {"name": "x", "version": "1"}
     elif method == "resources/read":
         params["uri"] = choices.one_of(["notes://a", "notes://", choices.text()])

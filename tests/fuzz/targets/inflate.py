@@ -18,7 +18,7 @@ def target(data: bytes) -> None:
     choices = Choices(data)
     encoding = choices.one_of(ENCODINGS)
     limit = choices.one_of([None, 10, 1000, 2**20])
-    cuts, kind, repeated = choices.bytes(20), choices.number(5), choices.number(65536)
+    cuts, kind, repeated = choices.bytes(20), choices.number(5), choices.number(10_000)
     body = choices.rest()
     packed = [body, gzip.compress(body, mtime=0), zlib.compress(body), deflate(body), b""][kind]
     if choices.flag():

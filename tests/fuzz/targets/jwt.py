@@ -41,6 +41,19 @@ def base64url(data: bytes) -> str:
 
 _PUBLIC = base64url(_KEY.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
 _JWKS = {"keys": [{"kty": "OKP", "crv": "Ed25519", "x": _PUBLIC, "kid": "k", "alg": "EdDSA"}]}
+KEYS: list[dict[str, str]] = [
+    _JWKS["keys"][0],
+    {"kty": "RSA", "n": base64url(bytes([193, *range(255)])), "e": "AQAB", "kid": "r"},
+    {
+        "kty": "EC",
+        "crv": "P-256",
+        "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
+        "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU",
+    },
+]
+ODD: list[Any] = [
+    *(None, "sig", "enc", ["verify"], ["sign"], "RS256", "EdDSA", "AQAB", "", "A" * 300)
+]
 _VERIFY = JwtVerifier(issuer=ISSUER, audience=AUDIENCE, jwks=_JWKS, algorithms=["EdDSA"])
 _MEMBERS = ["iss", "aud", "sub", "exp", "nbf", "iat", "jti", "scope", "scp", "x"]
 _VALUES = [ISSUER, AUDIENCE, [AUDIENCE], "me", 0, 4 * 10**9, 1e308, -1, "4000000000", None, [], {}]
@@ -52,7 +65,7 @@ def target(data: bytes) -> None:
         case 0:
             assert verified(choices.rest().decode(errors="replace")) is None
         case 1:
-            keys(choices.rest())
+            keys(choices.rest() if choices.flag() else keys_of(choices))
         case 2:
             parts = [choices.bytes(), choices.bytes(), choices.bytes()]
             assert verified(".".join(base64url(part) for part in parts)) is None
@@ -69,6 +82,17 @@ def keys(document: bytes) -> None:
         KeySet(ALGORITHMS, None).replace(document)
     except ConfigError as error:
         check_text(error)
+
+
+def keys_of(choices: Choices) -> bytes:
+    """Write keys that are right but for a member or two."""
+    listed = []
+    for _ in range(choices.number(4)):
+        key = dict(choices.one_of(KEYS))
+        for name in choices.some_of([*key, "kid", "use", "key_ops", "alg", "d", "k"], 2):
+            key[name] = choices.one_of([*ODD, choices.json(1)])
+        listed.append(key)
+    return json.dumps({"keys": listed}).encode()
 
 
 def signed(choices: Choices) -> None:

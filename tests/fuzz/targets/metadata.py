@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from interlock.errors import InterlockError
 from interlock.oauth import addresses, documents
-from interlock.oauth.authorization import begin, check_browsable
+from interlock.oauth.authorization import Pending, begin, check_browsable
 from interlock.oauth.discovery import covers, discover, origin, same_issuer
 from interlock.oauth.fetcher import Reply, _parsed, shown
 
@@ -161,7 +161,33 @@ def discovery(choices: Choices) -> None:
         assert found.resource == "" or covers(found.resource, SERVER)
         check_browsable(pending.request.url)
         assert pending.verifier not in pending.request.url
+        answered(choices, pending)
     assert len(web.asked) <= 6
+
+
+def answered(choices: Choices, pending: Pending) -> None:
+    """Come back from the browser with some of what is expected."""
+    state = pending.request.state
+    answer = {
+        "state": choices.one_of([state, state, state, "x", ""]),
+        "iss": choices.one_of([pending.request.issuer, "https://evil.example", ""]),
+        "code": choices.one_of(["code", ""]),
+        "error": choices.one_of(["", "", "access_denied", choices.text()]),
+        "error_description": choices.one_of(["", "no", pending.verifier, choices.text()]),
+    }
+    for name in choices.some_of(list(answer), 3):
+        answer.pop(name, None)
+    try:
+        code = pending.code(answer)
+    except InterlockError as error:
+        check_text(error)
+        told = str(error)
+    else:
+        told = code
+        assert code == answer["code"] == "code"
+        assert answer["state"] == state
+        assert answer.get("iss", pending.request.issuer) == pending.request.issuer
+    assert pending.verifier not in told
 
 
 def document_of(choices: Choices) -> bytes:
@@ -170,6 +196,8 @@ def document_of(choices: Choices) -> bytes:
     members: dict[str, Any] = {}
     for name in choices.some_of(MEMBERS, 8):
         one = choices.one_of([*URLS, "S256", "none", 3600, "3600", "nan", None])
+        if name.startswith("error"):
+            one = choices.one_of(["invalid_grant", "no", "secret-of-ours", choices.text()])
         members[name] = [one] if name.endswith(("servers", "supported")) else one
         if not choices.number(16):
             members[name] = choices.json(2)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from interlock.errors import InterlockError, MessageTooLarge
 from interlock.protocol import Answer, Failure, Protocol, Request
 from interlock.transports.lines import LineSplitter
 
 from ..choices import Choices
+from ..frames import frame_of
 
 TOKENS = [
     *(b'{"jsonrpc":"2.0",', b'"id":1,', b'"id":2}', b'"result":{}', b'"error":{"code":1,', b"\n"),
@@ -32,7 +34,8 @@ def target(data: bytes) -> None:
         for _ in range(4)
     }
     only = choices.one_of([None, None, 1, 2, 99])
-    pieces, text = choices.bytes(20), choices.rest()
+    pieces, as_it_is = choices.bytes(20), choices.flag()
+    text = choices.rest() if as_it_is else b"\n".join(written(choices))
     frames = lines(Choices(pieces).pieces(text))
     assert frames == lines([text])
     ended: list[object] = []
@@ -54,6 +57,16 @@ def target(data: bytes) -> None:
         json.loads(sent)
     ended += [failure.id for failure in protocol.close()]
     assert sorted(ended) == sorted(asked)
+
+
+def written(choices: Choices) -> Iterator[bytes]:
+    """Give frames, and batches of them."""
+    while choices:
+        frames = [frame_of(choices) for _ in range(1 + choices.number(3))]
+        if choices.number(4):
+            yield from frames
+        else:
+            yield b"[" + b",".join(frames) + b"]"
 
 
 def choices_say_reply(event: Request) -> bool:

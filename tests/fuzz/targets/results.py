@@ -68,7 +68,7 @@ KINDS: list[Any] = [listing.TOOLS, listing.RESOURCES, listing.TEMPLATES, listing
 def target(data: bytes) -> None:
     choices = Choices(data)
     which, as_it_is = choices.number(4), choices.flag()
-    raw = Raw(choices.rest() if as_it_is else encode(answer_of(choices)))
+    raw = Raw(choices.rest() if as_it_is else encode(whole_answer_of(choices)))
     try:
         match which:
             case 0:
@@ -82,6 +82,25 @@ def target(data: bytes) -> None:
                     encode(decode(type, raw, "result"))
     except RemoteProtocolError as error:
         check_text(error)
+
+
+def whole_answer_of(choices: Choices) -> Any:
+    """Begin with what all answers of a kind have."""
+    block = choices.one_of([{"type": "text", "text": "x"}, {"type": "new", "x": 1}, None])
+    block = answer_of(choices, 2) if block is None else block
+    tool = {"name": choices.one_of(["a", "b", 7]), "inputSchema": answer_of(choices, 2)}
+    start: Any = choices.one_of(
+        [
+            {},
+            {"content": [block, block]},
+            {"messages": [{"role": "user", "content": block}]},
+            {"tools": [tool, tool, answer_of(choices, 2)]},
+            {"prompts": [{"name": "a"}], "resources": [{"uri": "x:y", "name": "a"}]},
+            {"contents": [{"uri": "x:y", "text": "x"}], "completion": {"values": ["a"]}},
+        ]
+    )
+    rest = answer_of(choices)
+    return {**start, **rest} if isinstance(rest, dict) else start or rest
 
 
 def answer_of(choices: Choices, depth: int = 5) -> Any:

@@ -13,6 +13,7 @@ from interlock.errors import SchemaError
 from ..choices import Choices
 from ..watch import check_text
 
+LIMIT = 0.3  # seconds, as each document is looked at three times, some 25 ms each at worst
 KEYWORDS = [
     *("type", "properties", "required", "items", "prefixItems", "additionalProperties", "not"),
     *("anyOf", "oneOf", "allOf", "if", "then", "else", "$ref", "$defs", "definitions", "$id", "id"),
@@ -35,8 +36,10 @@ TOKENS = [f'"{each}"'.encode() for each in (*KEYWORDS, *WORDS)] + [b":{", b"},",
 def target(data: bytes) -> None:
     choices = Choices(data)
     if choices.flag():
-        document: Any = schema_of(choices)
+        document: Any = wrapped(choices, schema_of(choices))
         value = choices.one_of([value_of(choices), choices.json()])
+        for _ in range(choices.number(3)):
+            value = choices.one_of([[value] * choices.number(16), {"a": value}, [value]])
         written = json.dumps(document).encode()
     else:
         value, written = value_of(choices), choices.rest()
@@ -74,6 +77,28 @@ def schema_of(choices: Choices, depth: int = 6) -> Any:
     return {
         choices.one_of(KEYWORDS): argument_of(choices, depth - 1) for _ in range(choices.number(5))
     }
+
+
+def wrapped(choices: Choices, schema: Any) -> Any:
+    """Make little into much: deep, wide, or both."""
+    if choices.number(8):
+        return schema
+    for _ in range(choices.number(40)):
+        if len(json.dumps(schema)) > 3000:
+            break
+        match choices.number(5):
+            case 0:
+                schema = {"items": schema}
+            case 1:
+                schema = {"properties": {"a": schema}}
+            case 2:
+                schema = {"$defs": {"a": schema}, "$ref": "#/$defs/a"}
+            case 3:
+                keyword = choices.one_of(["anyOf", "allOf", "oneOf", "prefixItems"])
+                schema = {keyword: [schema] * (1 + choices.number(12))}
+            case _:
+                schema = {"not": schema, **(schema if isinstance(schema, dict) else {})}
+    return schema
 
 
 def argument_of(choices: Choices, depth: int) -> Any:

@@ -21,6 +21,7 @@ from interlock.signature import describe, problem, summary
 from ..choices import Choices
 from ..watch import check_text
 
+LIMIT = 0.2  # seconds; who writes the functions of a server is no stranger to it
 TOKENS = [b"Args:\n    a: x\n", b":param a: x\n", b"Parameters\n----------\na : int\n    x\n"]
 
 
