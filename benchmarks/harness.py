@@ -32,6 +32,7 @@ SLOW = 3.0  # seconds; who takes longer for a sample is asked once only
 PATIENCE = 10.0  # seconds for a program to end
 
 US, BARE = "interlock", "bare"
+PLAIN = "plain"  # a server for clients over HTTP
 NAMES = {"mcp": "mcp", "fastmcp": "FastMCP", "langchain": "LangChain"}
 
 Sample = Callable[[], float]

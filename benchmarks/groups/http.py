@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from statistics import quantiles
 
-from benchmarks.harness import BARE, US, Effort, HttpServer, Row, asking, clients, contest
+from benchmarks.harness import BARE, PLAIN, US, Effort, HttpServer, Row, asking, clients, contest
 from benchmarks.wire import HttpAsker
 
 TITLE = "HTTP"
@@ -18,7 +18,7 @@ SLOW_CONNECTIONS = 200
 
 
 def rows(effort: Effort) -> Iterator[Row]:
-    with HttpServer(BARE) as bare, clients(ALL, {"url": bare.url}) as each:
+    with HttpServer(PLAIN) as plain, clients(ALL, {"url": plain.url}) as each:
         for width in (1, 32, 128):
             taken = contest(asking(each, "rate", width, effort.seconds), effort.rounds)
             goals = {"mcp": 4, BARE: 0.77} if width < 128 else {}

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from benchmarks.harness import BARE, ROOT, US, Client, Effort, HttpServer, Row, server
+from benchmarks.harness import BARE, PLAIN, ROOT, US, Client, Effort, HttpServer, Row, server
 from benchmarks.wire import ADD, REQUEST
 from benchmarks.worker import Target
 
@@ -19,7 +19,7 @@ PACKAGES = {US: "interlock", "mcp": "mcp,mcp_types", "fastmcp": "fastmcp,mcp,mcp
 def rows(effort: Effort) -> Iterator[Row]:
     """Counts do not vary, so there is one round."""
     del effort
-    with HttpServer(BARE) as http:
+    with HttpServer(PLAIN) as http:
         targets: dict[str, Target] = {
             "stdio client": {"argv": server(BARE)},
             "HTTP client": {"url": http.url},

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 
-from benchmarks.harness import BARE, US, Client, Effort, HttpServer, Row, clients, contest, server
+from benchmarks.harness import (
+    BARE,
+    PLAIN,
+    US,
+    Client,
+    Effort,
+    HttpServer,
+    Row,
+    clients,
+    contest,
+    server,
+)
 from benchmarks.wire import HttpAsker, StdioAsker
 
 TITLE = "A result of a size, from the call to the text"
@@ -30,7 +41,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         askers = {name: stack.enter_context(StdioAsker(name)) for name in ALL}
         fetches = {name: asker.text for name, asker in askers.items()}
         yield from of_sizes("stdio server", fetches, effort)
-    with HttpServer(BARE) as bare, clients(ALL, {"url": bare.url}) as each:
+    with HttpServer(PLAIN) as plain, clients(ALL, {"url": plain.url}) as each:
         yield from of_sizes("HTTP client", fetching(each), effort)
     with ExitStack() as stack:
         servers = {name: stack.enter_context(HttpServer(name)) for name in ALL}

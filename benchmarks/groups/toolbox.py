@@ -9,6 +9,7 @@ from functools import partial
 from benchmarks import harness
 from benchmarks.harness import (
     BARE,
+    PLAIN,
     US,
     Client,
     Effort,
@@ -52,7 +53,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         with clients(names, target) as each:
             taken = contest(asking(each, "rate", 32, effort.seconds), effort.rounds)
         yield Row(f"calls on stdio to {servers(count)}, 32 at once", "calls/s", taken)
-    with HttpServer(BARE) as http:
+    with HttpServer(PLAIN) as http:
         for count in COUNTS:
             with clients(names, of_http(http, count)) as each:
                 taken = contest(asking(each, "rate", 32, effort.seconds), effort.rounds)
