@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import sys
@@ -10,9 +11,10 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from interlock.client import Client
+from interlock.connection import Connection
 from interlock.errors import InterlockError
 from interlock.transports.pool import HttpPool
 
@@ -27,6 +29,8 @@ EVIL = [sys.executable, "-I", "-S", str(SERVERS / "evil.py")]
 
 # Given to servers in headers, in the URL and in the environment; never to be seen again.
 CANARY = "canary-2f9c41d7"
+
+_T = TypeVar("_T")
 
 # What the transports are for an evil server over HTTP.
 _FORMS = {
@@ -189,13 +193,14 @@ class Ground:
         grown = (_memory("VmHWM") - before) / 2**20
         assert grown < mib, f"{grown:.0f} MiB of memory, of {mib}"
 
-    def check_nothing_pends(self) -> None:
-        """See that no client waits for anything."""
-        for client in self.clients:
-            connection = client._channel._agreed
-            if connection is not None:
-                assert connection.protocol.pending == 0
-                assert connection._waiting == connection._progress == {}
+    @staticmethod
+    def check_nothing_pends() -> None:
+        """See that no connection, of whatever kind, waits for anything but news."""
+        for connection in living(Connection):
+            waiting = {id: each.method for id, each in connection.protocol._pending.items()}
+            assert set(waiting.values()) <= {"subscriptions/listen"}, waiting
+            assert connection._waiting.keys() == waiting.keys()
+            assert connection._progress == {}
 
     # The end
 
@@ -211,6 +216,11 @@ class Ground:
                 await self._pool.close()
             for _ in range(5):  # what was cancelled needs a turn to notice
                 await asyncio.sleep(0)
+
+
+def living(kind: type[_T]) -> list[_T]:
+    """Give all objects of a kind that have been made since the beginning of the case."""
+    return [each for each in gc.get_objects() if isinstance(each, kind)]
 
 
 def _memory(figure: str) -> int:

@@ -1,9 +1,10 @@
 """Runs a case of the matrix: the promise in its time, and afterwards nothing is left.
 
 Each case has an event loop of its own. When its scenario is over, and everything it opened still
-is, the process must be idle; when all is closed there must be no task, thread, descriptor, child
-or reported error more than before. A promise is about time on a machine that has some: one that
-was missed is tried a few times more. What came, and what is left, must be right each time.
+is, no request may wait and the process must be idle, now and for the next half minute; when all
+is closed there must be no task, future, thread, descriptor, child or reported error more than
+before. A promise is about time on a machine that has some: one that was missed is tried a few
+times more. What came, and what is left, must be right each time.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from interlock.transports.guardian import guardian, own_mark
 from interlock.transports.process import marked
 
 from .clock import ClockLoop
-from .ground import CANARY, Ground
+from .ground import CANARY, Ground, living
 from .matrix import Case
 
 ATTEMPTS = 5
 MAX_IDLE = 0.01  # of one processor
 _LOOK = 0.05  # seconds in which to see whether anything happens
+_REST = 30.0  # seconds, which fly, in which to see whether anything comes again and again
 _PATIENCE = 30.0  # seconds until nothing may happen
 _NO_KEYRING = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 
@@ -86,8 +88,10 @@ def run_once(case: Case) -> Measured:
         ground = Ground(case.transport, Path(folder))
         measured = runner.run(_play(case, ground))
         left = asyncio.all_tasks(loop)
-    gc.collect()  # what nobody has asked for is reported now
+        gc.collect()  # what nobody has asked for is reported now
+        waiting = [each for each in living(asyncio.Future) if not each.done()]
     assert left == set(), f"{case.name}: tasks are left: {left}"
+    assert waiting == [], f"{case.name}: futures are left: {waiting}"
     unexpected = [each for each in reported if each["message"] not in ground.expected_reports]
     assert unexpected == [], f"{case.name}: the loop was told of {unexpected}"
     assert CANARY not in said.text, f"{case.name}: a secret is in the log"
@@ -110,7 +114,7 @@ async def _play(case: Case, ground: Ground) -> Measured:
     try:
         await case.row.scenario(ground)
         ground.check_nothing_pends()
-        idle = await _idle()
+        idle = await _idle(ground)
         assert idle < MAX_IDLE, f"{case.name}: {idle:.1%} of a processor when all is over"
     finally:
         await ground.close()
@@ -120,24 +124,30 @@ async def _play(case: Case, ground: Ground) -> Measured:
     return Measured(seconds, outcome, idle)
 
 
-async def _idle() -> float:
+async def _idle(ground: Ground) -> float:
     """Measure how much of a processor we use while nobody asks for anything."""
     deadline = monotonic() + _PATIENCE
     while True:
         began, used = monotonic(), process_time()
         await asyncio.sleep(_LOOK)
         share = (process_time() - used) / (monotonic() - began)
-        if share < MAX_IDLE or monotonic() > deadline:
+        if share < MAX_IDLE:
+            break
+        if monotonic() > deadline:
             return share
+    used = process_time()
+    with ground.flying_time(grace=0.001):
+        await asyncio.sleep(_REST)
+    return max(share, (process_time() - used) / _REST)
 
 
 def _belongings() -> dict[str, set[str]]:
     """Give what a process has that can leak."""
-    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    threads = Path("/proc/self/task").iterdir()  # each has the children that it has started
     return {
         "threads": {f"{thread.name} {thread.ident}" for thread in threading.enumerate()},
         "descriptors": set(map(_descriptor, os.listdir("/proc/self/fd"))),  # noqa: PTH208
-        "children": set(children.read_text().split()),
+        "children": {id for each in threads for id in (each / "children").read_text().split()},
     }
 
 

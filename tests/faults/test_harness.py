@@ -9,12 +9,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from time import process_time
 from typing import Any
 
 import pytest
 
+from interlock.client import Client
 from interlock.errors import RequestTimeout
 
+from ..servers.evil_memory import EvilMemory
 from . import harness
 from .ground import CANARY, Ground
 from .matrix import MEMORY, Case, Row, Scenario
@@ -63,6 +66,28 @@ def test_a_task_that_is_left_is_noticed():
         harness.run(case(scenario))
 
 
+def test_a_future_that_nobody_ends_is_noticed(undo: Undo):
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        forgotten = [asyncio.get_running_loop().create_future()]
+        undo.append(forgotten.clear)
+
+    with pytest.raises(AssertionError, match="futures are left"):
+        harness.run(case(scenario))
+
+
+def test_a_request_that_still_waits_is_noticed_whoever_made_its_connection():
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        client = await ground.stack.enter_async_context(Client.memory(EvilMemory()))
+        waiting = asyncio.create_task(client.call_tool("mute"))
+        await asyncio.sleep(0)
+        ground.stack.callback(waiting.cancel)
+
+    with pytest.raises(AssertionError, match="tools/call"):
+        harness.run(case(scenario))
+
+
 def test_a_descriptor_that_is_left_is_noticed(undo: Undo):
     async def scenario(ground: Ground) -> None:
         await keep(ground)
@@ -92,6 +117,42 @@ def test_a_child_that_is_left_is_noticed(undo: Undo):
         undo.append(lambda: child.communicate(b"\n"))
 
     with pytest.raises(AssertionError, match="this is left"):
+        harness.run(case(scenario))
+
+
+def test_a_child_of_another_thread_is_noticed(undo: Undo):
+    started, end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE):
+            started.set()
+            end.wait()
+
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        thread = threading.Thread(target=work)
+        thread.start()
+        started.wait()
+        undo.extend([end.set, thread.join])
+
+    with pytest.raises(AssertionError, match=r"this is left: .*'children': {'\d+'}"):
+        harness.run(case(scenario))
+
+
+def test_work_that_comes_again_and_again_is_noticed():
+    async def scenario(ground: Ground) -> None:
+        await keep(ground)
+        polling = asyncio.create_task(poll())
+        ground.stack.callback(polling.cancel)
+
+    async def poll() -> None:
+        while True:  # 4 % of a processor, which a short look would miss most of the time
+            await asyncio.sleep(0.25)
+            end = process_time() + 0.01
+            while process_time() < end:
+                pass
+
+    with pytest.raises(AssertionError, match=r"[34]\.\d% of a processor when all is over"):
         harness.run(case(scenario))
 
 
