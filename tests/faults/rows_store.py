@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -157,12 +158,52 @@ async def is_broken_for_a_moment(ground: Ground) -> None:
 
 @row(
     "fsync error",
-    "StoreError at each sync in turn, never tried again; all that was acknowledged is there",
+    "StoreError at each sync in turn, and from then on at every write; nothing is synced again; "
+    "all that was acknowledged is there for this process and the next",
     SQLITE,
     within=1.0,
 )
 async def does_not_sync(ground: Ground) -> None:
-    await fail_in_turn(ground, "unsynced")
+    template = ground.folder / "template.db"
+    id = await filled(template)
+    # A log that is emptied after each write is synced as often as can be.
+    with failing_disk() as disk, mock.patch("interlock.store.database.LONGEST_LOG", 0):
+        nth, failed = 0, 1
+        while failed:
+            nth += 1
+            path = ground.folder / f"{nth}.db"
+            shutil.copy(template, path)
+            kept = Kept(path, id)
+            disk.arm("unsynced", nth)
+            await use_though_a_sync_fails(ground, kept)
+            failed = disk.failed
+            assert disk.count == (nth if failed else nth - 1)
+            disk.disarm()
+            with mock.patch("interlock.store.database._unsynced", set()):  # as in a new process
+                await kept.check()
+    assert nth > 10
+    ground.kept.insert(0, (0.0, f"{nth - 1} syncs, nothing lost"))
+
+
+async def use_though_a_sync_fails(ground: Ground, kept: Kept) -> None:
+    """Write five times, and see that each write after the first error is refused."""
+    loop = asyncio.get_running_loop()
+    errors = []
+    async with Store.open(kept.path) as store:
+        for number in range(5):
+            message = UserMessage(f"message {number} " + "x" * 2_000)
+            began = loop.time()
+            try:
+                await store.append(kept.id, message)
+            except StoreError as error:
+                ground.keep(loop.time() - began, StoreError.__name__)
+                errors.append(str(error))
+            else:
+                kept.messages.append(message)
+                assert not errors
+            assert await store.messages(kept.id) == kept.messages
+    for error in errors:
+        assert re.match(f"{kept.path}: .*fsync.*check the disk, then start again$", error)
 
 
 @row(

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import asyncpg
@@ -24,6 +24,8 @@ from interlock.errors import MissingExtra, StoreCorrupt, StoreError, StoreLocked
 from interlock.messages import UserMessage
 from interlock.store import Store, database
 
+from ..faults.failing_disk import failing_disk
+
 HELLO = UserMessage("hello")
 
 
@@ -33,6 +35,10 @@ async def fill(place: str | Path, count: int = 1) -> str:
         made = await store.create("kept")
         await store.append(made.id, *[HELLO] * count)
         return made.id
+
+
+def size(path: str) -> int:
+    return Path(path).stat().st_size
 
 
 async def read(place: str | Path, id: str) -> int:
@@ -267,6 +273,103 @@ def test_files_that_may_not_grow_lose_nothing(tmp_path: Path):
     assert error == f"{path} cannot be read or written: is the disk full or failing?\n"
     assert int(acknowledged) > 10
     assert asyncio.run(read(path, id)) == int(acknowledged) + 1
+
+
+# Not synced
+
+
+async def test_after_a_failed_sync_a_database_is_only_read_by_this_process(tmp_path: Path):
+    path = tmp_path / "conversations.db"
+    id = await fill(path)
+    refused = f"^{path}: the disk did not keep what was written .*: check the disk, then start"
+    with failing_disk() as disk:
+        async with Store.open(path) as store, Store.open(path) as other:
+            disk.arm("unsynced", 1)
+            with pytest.raises(StoreError, match=refused):
+                await store.append(id, HELLO)
+            disk.disarm()
+            disk.arm("unsynced", 1_000)  # counts, no more
+            for each in (store, other):
+                with pytest.raises(StoreError, match=refused):
+                    await each.append(id, HELLO)
+                assert await each.messages(id) == [HELLO]
+        async with Store.open(path) as store:
+            assert (await store.messages(id))[0] == HELLO
+            with pytest.raises(StoreError, match=refused):
+                await store.delete(id)
+        link = tmp_path / "link.db"
+        link.symlink_to(path)
+        async with Store.open(link) as store:
+            assert (await store.messages(id))[0] == HELLO
+            with pytest.raises(StoreError, match=r"link\.db: the disk did not keep"):
+                await store.delete(id)
+        assert disk.count == 0  # no sync that succeeds is taken for an answer
+
+    *_, appended = python(READ_THEN_APPEND, path, id).splitlines()
+    assert appended == "appended"
+
+
+async def test_a_write_that_waits_while_another_fails_to_sync_is_refused(sqlite: str):
+    id = await fill(sqlite)
+    with failing_disk() as disk:
+        async with Store.open(sqlite) as store:
+            disk.arm("unsynced", 1)
+            writes = [store.append(id, HELLO) for _ in range(3)]
+            outcomes = await asyncio.gather(*writes, return_exceptions=True)
+            assert [type(each) for each in outcomes] == [StoreError] * 3
+            assert disk.count == 1
+            assert await store.messages(id) == [HELLO]
+
+
+async def test_a_log_that_becomes_long_goes_into_the_file(
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(database, "LONGEST_LOG", 100_000)
+    sizes = []
+    id = await fill(sqlite)
+    async with Store.open(sqlite) as store:
+        for _ in range(60):
+            await store.append(id, UserMessage("x" * 10_000))
+            sizes.append(size(f"{sqlite}-wal"))
+
+    assert 100_000 < max(sizes) < 150_000
+    assert min(sizes[30:]) < 50_000  # it begins anew, and is short then
+    assert await read(sqlite, id) == 61
+
+
+async def test_a_sync_that_fails_while_the_log_goes_into_the_file_is_told_by_the_next_write(
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(database, "LONGEST_LOG", 0)
+    id = await fill(sqlite)
+    with failing_disk() as disk:
+        async with Store.open(sqlite) as store:
+            of_the_file = 4  # after those of the log: its beginning, the commit, and once more
+            disk.arm("unsynced", of_the_file)
+            await store.append(id, HELLO)
+            assert disk.failed == 1
+            with pytest.raises(StoreError, match="fsync failed"):
+                await store.append(id, HELLO)
+            assert await store.messages(id) == [HELLO, HELLO]
+
+
+async def test_a_sync_that_fails_while_the_database_is_made_is_told_and_not_tried_again(
+    tmp_path: Path,
+):
+    with failing_disk() as disk:
+        nth, failed = 0, 1
+        while failed:
+            nth += 1
+            path = tmp_path / f"{nth}.db"
+            disk.arm("unsynced", nth)
+            with suppress(StoreError):  # if it is the last sync of all, nobody asks any more
+                await fill(path)
+            failed, synced = disk.failed, disk.count
+            if failed:
+                with pytest.raises(StoreError, match="fsync failed"):
+                    await fill(path)
+                assert disk.count == synced
+    assert nth > 8
 
 
 # Read-only

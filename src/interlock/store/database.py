@@ -5,13 +5,19 @@
 2. A connection is held for one piece of work, never while somebody waits for something else.
 3. SQLite has one writer a process; writers of other processes take turns by its lock.
 4. Whatever the database raises leaves here as a `StoreError`.
+5. After a sync that failed nobody knows what is on the disk, and the next one may well succeed
+   without having written what the first one lost. So this process writes no more to that
+   SQLite file, syncs it no more and leaves its log in place: the next start reads from it what
+   is whole. Reading goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
@@ -25,29 +31,37 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from interlock.errors import MissingExtra, StoreError
 from interlock.store import places
-from interlock.store.faults import DATABASE_ERRORS, damage, store_error
+from interlock.store.faults import DATABASE_ERRORS, damage, is_failed_sync, store_error, unsynced
 from interlock.store.upgrade import is_current, upgrade
 
 LOCK_TIMEOUT = 5.0  # seconds to wait for another process
 COMMAND_TIMEOUT = 30.0  # seconds for one statement of a PostgreSQL server
+LONGEST_LOG = 4 * 1024 * 1024  # bytes that SQLite's log may have before it goes into the file
 _CHECK_PAGES = 4096  # a file up to 16 MiB is checked whole at start, in at most 10 ms
 _UPGRADE_LOCK = 0x696E7465726C6F63  # names our advisory lock in PostgreSQL
 
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Awaitable[T]]
 
+_unsynced: set[Path] = set()  # files that this process writes no more to
+
 
 class Database:
     """An open database.
 
-    Attributes:
+    Args:
+        engine: Its connections.
         place: Its path, or the public part of its URL, for messages.
+        file: Of SQLite, without symbolic links.
+
+    Attributes:
+        place: As given.
     """
 
-    def __init__(self, engine: AsyncEngine, place: str) -> None:
+    def __init__(self, engine: AsyncEngine, place: str, file: Path | None = None) -> None:
         self.place = place
         self._engine = engine
-        self._sqlite = engine.dialect.name == "sqlite"
+        self._file = file
         self._writing = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -63,9 +77,12 @@ class Database:
     async def close(self) -> None:
         """Finish what is running and end all connections and their threads."""
         self._closed = True
+        if self._file:
+            self._start(self._end_log(self._file))
         if self._running:
             await asyncio.wait(self._running)
-        await self._engine.dispose()
+        with _log_left(self._file) if self._file in _unsynced else nullcontext():
+            await self._engine.dispose()
 
     # Working
 
@@ -73,9 +90,7 @@ class Database:
         if self._closed:
             work.close()
             raise StoreError(f"{self.place} has been closed")
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task = self._start(work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -83,26 +98,49 @@ class Database:
             await asyncio.wait([task])
             raise
 
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
     async def _run(self, work: Work[T]) -> T:
         try:
             async with self._engine.connect() as connection:
                 return await work(connection)
         except DATABASE_ERRORS as error:
+            if self._file and is_failed_sync(error):
+                _unsynced.add(self._file)
             raise store_error(error, self.place) from error
 
     async def _write(self, work: Work[T]) -> T:
         async def committed(connection: AsyncConnection) -> T:
-            if self._sqlite:
+            if self._file:
                 # Taking the lock first is what makes waiting for it possible.
                 await connection.execute(text("BEGIN IMMEDIATE"))
             result = await work(connection)
             await connection.commit()
             return result
 
-        if not self._sqlite:
+        if not self._file:
             return await self._run(committed)
         async with self._writing:
-            return await self._run(committed)
+            if self._file in _unsynced:
+                raise unsynced(self.place)
+            result = await self._run(committed)
+            await self._empty_log(self._file, over=LONGEST_LOG)
+            return result
+
+    async def _end_log(self, file: Path) -> None:
+        async with self._writing:  # after all who wait for it
+            await self._empty_log(file, over=0)
+
+    async def _empty_log(self, file: Path, *, over: int) -> None:
+        """Put SQLite's log into the file, if it has over so many bytes."""
+        # SQLite would do this by itself, but say nothing when the disk fails at it.
+        with suppress(StoreError, OSError):  # what has been acknowledged is in the log
+            if file not in _unsynced and _log_of(file).stat().st_size > over:
+                await self._run(lambda each: each.execute(text("PRAGMA wal_checkpoint(PASSIVE)")))
 
 
 async def open_database(place: str | Path | None) -> Database:
@@ -122,12 +160,13 @@ async def open_database(place: str | Path | None) -> Database:
 
 
 async def _open_sqlite(path: Path) -> Database:
-    writable = places.prepare_file(path)
-    database = Database(_sqlite_engine(path, writable), str(path))
+    file = places.without_links(path)
+    writable = places.prepare_file(path) and file not in _unsynced
+    database = Database(_sqlite_engine(file, writable), str(path), file)
     try:
         await database.read(lambda connection: _check(connection, database.place))
         if not await database.read(lambda connection: connection.run_sync(is_current, str(path))):
-            if not writable:
+            if not writable and file not in _unsynced:
                 raise StoreError(f"{path} is read-only and of an older version: make it writable")
             await database.write(lambda connection: connection.run_sync(upgrade, str(path)))
         if writable:
@@ -152,21 +191,21 @@ async def _keep_a_log(connection: AsyncConnection) -> None:
     while await connection.scalar(text("PRAGMA journal_mode")) != "wal":
         try:
             await connection.execute(text("PRAGMA journal_mode = WAL"))
-        except OperationalError:
-            if monotonic() > deadline:
+        except OperationalError as error:
+            if is_failed_sync(error) or monotonic() > deadline:
                 raise
             await asyncio.sleep(0.01)
 
 
-def _sqlite_engine(path: Path, writable: bool) -> AsyncEngine:
+def _sqlite_engine(file: Path, writable: bool) -> AsyncEngine:
     # Its debug lines repeat every parameter, and so everything that is said.
     logging.getLogger("aiosqlite").setLevel(logging.INFO)
     query = {"uri": "true", "mode": "rw" if writable else "ro"}
-    if not writable and not path.with_name(path.name + "-wal").exists():
+    if not writable and not _log_of(file).exists():
         # Without a log nobody is writing, and a log cannot be made in a read-only folder.
         query["immutable"] = "1"
     engine = create_async_engine(
-        URL.create("sqlite+aiosqlite", database="file:" + quote(str(path)), query=query),
+        URL.create("sqlite+aiosqlite", database="file:" + quote(str(file)), query=query),
         # Transactions begin where this file says so, not where the sqlite3 module guesses.
         connect_args={"timeout": LOCK_TIMEOUT, "isolation_level": None},
         hide_parameters=True,
@@ -178,9 +217,30 @@ def _sqlite_engine(path: Path, writable: bool) -> AsyncEngine:
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
+        cursor.execute("PRAGMA wal_autocheckpoint = 0")  # `Database` does it
+        cursor.execute("PRAGMA journal_size_limit = 0")  # so that the log's size is what is in it
         cursor.close()
 
     return engine
+
+
+def _log_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}-wal")
+
+
+@contextmanager
+def _log_left(file: Path) -> Iterator[None]:
+    """Let connections end without what the last one does: put the log into the file, and sync.
+
+    Here the last one is one that cannot write.
+    """
+    reader = sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)
+    try:
+        with suppress(sqlite3.Error):
+            reader.execute("SELECT 1 FROM sqlite_master").close()  # opens file and log
+        yield
+    finally:
+        reader.close()
 
 
 # PostgreSQL

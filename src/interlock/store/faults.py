@@ -28,6 +28,8 @@ _SQLITE: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_PERM: (StoreError, "cannot be opened: check the rights of file and folder"),
 }
 
+_FAILED_SYNCS = {sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC}
+
 _UNREAD = re.compile(r"error code[= ](\d+)")
 
 # The longest prefix of the five-character SQLSTATE wins.
@@ -56,9 +58,25 @@ def damage(verdict: str, place: str) -> StoreError:
     return StoreCorrupt(f"{place} is damaged: restore a backup, or move it away")
 
 
+def is_failed_sync(error: Exception) -> bool:
+    """Tell whether what was written may not be on the disk, whatever is tried now."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return getattr(cause, "sqlite_errorcode", None) in _FAILED_SYNCS
+
+
+def unsynced(place: str) -> StoreError:
+    """Return what every write raises from the first sync that failed."""
+    return StoreError(
+        f"{place}: the disk did not keep what was written (fsync failed), so nothing more is "
+        "written there: check the disk, then start again"
+    )
+
+
 def store_error(error: Exception, place: str) -> StoreError:
     """Return what to raise instead of a database error, naming the place and the way out."""
     cause = error.orig if isinstance(error, DBAPIError) else error
+    if is_failed_sync(error):
+        return unsynced(place)
     if isinstance(cause, sqlite3.Error) and hasattr(cause, "sqlite_errorcode"):
         # The low byte is the kind, what is above it the circumstances.
         kind, text = _SQLITE.get(cause.sqlite_errorcode & 0xFF, (StoreError, f"failed: {cause}"))

@@ -43,6 +43,11 @@ def public_name(url: str) -> str:
     return f"PostgreSQL {host}{port}{parts.path}"
 
 
+def without_links(path: Path) -> Path:
+    """Return the one name that a file has whatever link it is reached by, if there is one yet."""
+    return path.resolve()
+
+
 def prepare_file(path: Path) -> bool:
     """Make sure the file exists, for its owner only, and tell whether it can be written.
 
