@@ -74,6 +74,28 @@ def test_a_write_that_fails_leaves_the_old_file(
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_folder_that_cannot_be_synced_is_told_and_not_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+
+    def failing(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        if synced[-1]:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(ConfigError) as raised:
+        files.edit(path, lambda: b"new")
+
+    assert str(raised.value) == (
+        f"{path} is written, but the disk may not keep it (Input/output error): check the disk"
+    )
+    assert path.read_bytes() == b"new"
+    assert synced == [False, True]
+    assert list(path.parent.iterdir()) == [path]
+
+
 def test_a_folder_that_cannot_be_made_is_an_error(path: Path) -> None:
     with pytest.raises(ConfigError, match=r"n\.json cannot be written: Not a directory"):
         files.edit(path / "folder" / "n.json", lambda: b"new")

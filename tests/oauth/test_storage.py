@@ -547,6 +547,27 @@ async def test_a_login_that_cannot_be_written_lasts_until_the_program_ends(
     assert [path.suffix for path in listed(folder)] == [".json"]
 
 
+async def test_a_folder_that_cannot_be_synced_is_told_and_the_new_login_counts(
+    store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def failing(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    await store.save_tokens(SERVER, msgspec.structs.replace(TOKENS, access_token="old"))
+    monkeypatch.setattr(os, "fsync", failing)
+
+    with pytest.raises(StoreError) as raised:
+        await store.save_tokens(SERVER, TOKENS)
+
+    assert str(raised.value) == (
+        f"{only_file(folder)} is written, but the disk may not keep it (Input/output error): "
+        "check the disk"
+    )
+    for each in (store, UserTokenStore(folder, keyring=False)):
+        assert await each.load_tokens(SERVER) == TOKENS
+
+
 async def test_a_later_save_writes_what_could_not_be_written_before(
     store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):

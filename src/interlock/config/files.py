@@ -45,7 +45,8 @@ def edit(path: Path, content: Callable[[], bytes]) -> None:
             it reads the old content itself; what it raises leaves the file as it was.
 
     Raises:
-        ConfigError: It cannot be written, or another process keeps it locked.
+        ConfigError: It cannot be written, or another process keeps it locked; or it is written,
+            but the disk may not keep it.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,8 +89,18 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    _sync_folder(path)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
+    except OSError as error:
+        # The new file is in its place. Putting the old one back would be one more write that
+        # nobody knows the end of.
+        raise ConfigError(
+            f"{path} is written, but the disk may not keep it ({error.strerror}): check the disk"
+        ) from None
     finally:
         os.close(folder)

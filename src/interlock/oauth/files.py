@@ -64,8 +64,9 @@ def replace(path: Path, content: bytes) -> None:
     Missing folders are made for this user only.
 
     Raises:
-        OSError: It cannot be written.
-        StoreError: Others can write to its folder.
+        OSError: It cannot be written, and is the old one.
+        StoreError: Others can write to its folder; or it is the new one, but a power cut may
+            bring the old one back.
     """
     _make_folder(path.parent)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
@@ -78,9 +79,19 @@ def replace(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    _sync_folder(path)
+
+
+def _sync_folder(path: Path) -> None:
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
+    except OSError as error:
+        # The new file is in its place. Putting the old one back would be one more write that
+        # nobody knows the end of.
+        raise StoreError(
+            f"{path} is written, but the disk may not keep it ({error.strerror}): check the disk"
+        ) from None
     finally:
         os.close(folder)
 
