@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from msgspec import Raw
 
+from interlock import eager
 from interlock.errors import ConnectionClosed, InterlockError, RemoteProtocolError
 from interlock.protocol import (
     Answer,
@@ -195,9 +196,10 @@ class Connection:
         for frame in frames:
             for event in receive(frame, now=now, request=request):
                 if isinstance(event, Request):
-                    task = self._loop.create_task(self._on_request(event), name=repr(event.id))
-                    self._handlers.add(task)
-                    task.add_done_callback(self._handlers.discard)
+                    task = eager.start(self._on_request(event), loop=self._loop, name=repr(event.id))
+                    if not task.done():
+                        self._handlers.add(task)
+                        task.add_done_callback(self._handlers.discard)
                 elif isinstance(event, Answer):
                     future = self._waiting.pop(event.id, None)
                     if future is not None and not future.done():

@@ -385,9 +385,15 @@ async def test_a_cancelled_request_is_not_answered_and_its_handler_ends(server, 
     assert (await wire.call("ping"))["result"] == {}
 
 
-async def test_a_request_that_is_cancelled_at_once_does_not_begin(server, wire, meta):
+async def test_a_request_that_is_cancelled_at_once_does_not_go_on(server, wire, meta):
     ran = []
-    server.tool(name="run")(lambda: ran.append(1))
+
+    @server.tool
+    async def run() -> None:
+        """Begin by waiting: where tasks begin at once, this one has begun."""
+        await asyncio.sleep(0)
+        ran.append(1)
+
     id = wire.ask("tools/call", {"name": "run", "_meta": meta()})
     params = {"requestId": id}
     wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})

@@ -21,6 +21,7 @@ import aiohttp
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from interlock import eager
 from interlock.errors import (
     AuthError,
     ConnectionClosed,
@@ -130,7 +131,9 @@ class HttpTransport:
                 self._gate = asyncio.Event()
             is_request = message.method and message.id is not UNSET
             key = message.id if is_request else object()
-            self._posts[key] = self._loop.create_task(self._post(key, message, frame))
+            task = eager.start(self._post(key, message, frame), loop=self._loop)
+            if not task.done():
+                self._posts[key] = task
 
     def forget(self, id: RequestId) -> None:
         """Close the request, which tells a modern server to stop."""
