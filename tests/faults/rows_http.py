@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from ipaddress import ip_address
@@ -547,6 +548,23 @@ async def is_not_trusted(ground: Ground) -> None:
 
 
 @row(
+    "DNS failure / connect refused / TLS error: no answer about its name",
+    "RequestTimeout at the start, Unreachable later; not tried again",
+    *HTTP,
+    within=10.5,
+)
+async def has_no_answer_about_its_name(ground: Ground) -> None:
+    url, answered = f"http://mcp.example.com/mcp?key={CANARY}", threading.Event()
+    with mock.patch("socket.getaddrinfo", side_effect=lambda *_, **__: answered.wait()):
+        for patience, kind in ((10.0, RequestTimeout), (60.0, Unreachable)):
+            client = Client.http(url, pool=ground.pool, connect_timeout=patience)
+            with ground.flying_time(), ground.promise(kind, "no answer"):
+                await client.open()
+        answered.set()
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+
+@row(
     "DNS failure / connect refused / TLS error: no answer to connecting",
     "RequestTimeout at the start, Unreachable later; not tried again",
     *HTTP,
@@ -644,6 +662,19 @@ def self_signed(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
     return context
+
+
+@row(
+    "fd / memory / pid limit reached: no thread to look up a name",
+    "asked twice more, then Unreachable",
+    *HTTP,
+    within=3.0,
+)
+async def has_no_threads(ground: Ground) -> None:
+    url = f"http://mcp.example.com/mcp?key={CANARY}"
+    no_more = mock.patch("threading.Thread.start", side_effect=RuntimeError("no more threads"))
+    with no_more, ground.flying_time(), ground.promise(Unreachable, "no more threads"):
+        await Client.http(url, **ground.secrets(), pool=ground.pool).open()
 
 
 @row(

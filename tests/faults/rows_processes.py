@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 import json
 import os
 import resource
@@ -11,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 from interlock.client import Client
@@ -46,6 +49,21 @@ def no_descriptors_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@contextmanager
+def failing_fork(nth: int, reason: int) -> Iterator[None]:
+    """Let the n-th process that is started in here not start, and none after it."""
+    real, count = subprocess._fork_exec, itertools.count(1)  # type: ignore[attr-defined]
+
+    def fork(*arguments: Any) -> int:
+        if next(count) >= nth:
+            raise OSError(reason, os.strerror(reason))
+        id: int = real(*arguments)
+        return id
+
+    with mock.patch("subprocess._fork_exec", fork):
+        yield
+
+
 # Dying
 
 
@@ -60,8 +78,10 @@ async def exits(ground: Ground) -> None:
     waiting = [asyncio.create_task(client.call_tool("mute")) for _ in range(10)]
     await asyncio.sleep(0)
     with ground.promise(ServerExited, "exited with code 3: out of cheese"):
-        await client.call_tool("exit", {"code": 3, "stderr": "starting\nout of cheese\n"})
-    for error in await all_of(*waiting, client.call_tool("echo", {"text": "after"})):
+        call = client.call_tool("exit", {"code": 3, "stderr": "starting\nout of cheese\n"})
+        error, *errors = await all_of(call, *waiting)
+        raise error
+    for error in (*errors, *await all_of(client.call_tool("echo", {"text": "after"}))):
         assert isinstance(error, ServerExited)
         assert (error.code, error.stderr) == (3, "starting\nout of cheese\n")
 
@@ -228,6 +248,23 @@ async def exits_at_once(ground: Ground) -> None:
     client = await ground.client("exit=2", "stderr=no key in EVIL_KEY\n")
     with ground.promise(ServerExited, "exited with code 2: no key in EVIL_KEY"):
         await client.open()
+
+
+@row(
+    "fd / memory / pid limit reached: no process can be made",
+    "SpawnError, with nothing left of what was started before",
+    STDIO,
+    within=0.1,
+)
+async def has_no_processes_left(ground: Ground) -> None:
+    for nth in (1, 2):  # the server, and the guardian of servers
+        for reason in (errno.EAGAIN, errno.ENOMEM):
+            with failing_fork(nth, reason), ground.promise(SpawnError, os.strerror(reason)):
+                await Client.stdio(*EVIL).open()
+    client = await ground.open()
+    with failing_fork(1, errno.EAGAIN), ground.promise(SpawnError, os.strerror(errno.EAGAIN)):
+        await Client.stdio(*EVIL).open()
+    await good(client)
 
 
 @row(

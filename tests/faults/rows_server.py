@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -21,10 +21,12 @@ import jwt as pyjwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from interlock import Client, Context, Server
+from interlock.errors import ConnectionClosed
 from interlock.jwt import JwtVerifier
 from interlock.server import watchdog
 from interlock.server.http import serving
 from interlock.server.peer import Peer
+from interlock.server.tools import WORKERS
 from interlock.transports.pipes import PipeTransport
 
 from ..servers import evil_client
@@ -555,8 +557,6 @@ async def has_tools_that_print(ground: Ground) -> None:
     within=1.5,
 )
 async def blocks_the_loop(ground: Ground) -> None:
-    told = Told()
-    logging.getLogger("interlock.server").addHandler(told)
     server = Server("blocker")
 
     @server.tool
@@ -564,13 +564,10 @@ async def blocks_the_loop(ground: Ground) -> None:
         time.sleep(0.15)  # noqa: ASYNC251 - this is the fault
         return "thought"
 
-    try:
-        with mock.patch.object(watchdog, "INTERVAL", 0.02):
-            async with Client.memory(server) as client:
-                with ground.promise(outcome="told"):
-                    await client.call_tool("think")
-    finally:
-        logging.getLogger("interlock.server").removeHandler(told)
+    with logged() as told, mock.patch.object(watchdog, "INTERVAL", 0.02):
+        async with Client.memory(server) as client:
+            with ground.promise(outcome="told"):
+                await client.call_tool("think")
     (record,) = told.records
     assert "tool think has blocked the event loop" in record.getMessage()
     assert "time.sleep" in str(record.stack_info)
@@ -584,7 +581,40 @@ class Told(logging.Handler):
         self.records: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is not None:  # in words, which keep nothing alive
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+            record.exc_info = None
         self.records.append(record)
+
+
+@contextmanager
+def logged() -> Iterator[Told]:
+    """Keep the warnings of servers in here."""
+    told = Told()
+    logging.getLogger("interlock.server").addHandler(told)
+    try:
+        yield told
+    finally:
+        logging.getLogger("interlock.server").removeHandler(told)
+
+
+@row(
+    "Server exits mid-call: a server in this program that cannot start",
+    "ConnectionClosed; the log says why",
+    MEMORY,
+    within=0.1,
+)
+async def cannot_start(ground: Ground) -> None:
+    @asynccontextmanager
+    async def lifespan(_: Server) -> AsyncIterator[None]:
+        raise ValueError("no such database")
+        yield
+
+    with logged() as told:
+        client = Client.memory(Server("stage", lifespan=lifespan))
+        with ground.promise(ConnectionClosed, "the other end"):
+            await client.open()
+    assert "no such database" in str(told.records[0].exc_text)
 
 
 # The machine
@@ -617,6 +647,34 @@ async def has_no_descriptors(ground: Ground) -> None:
         late.close()
         with ground.flying_time():
             await asyncio.sleep(2)  # asyncio tries more than once, and must not after the end
+
+
+@row(
+    "fd / memory / pid limit reached: a server that gets no thread",
+    "plain functions are busy and do not run later; all else is served",
+    *(MEMORY, JSON),
+    within=1.0,
+)
+async def has_no_threads(ground: Ground) -> None:
+    ran: list[str] = []
+
+    def plain(text: str) -> None:
+        ran.append(text)
+
+    stage = Stage()
+    stage.server.tool(plain)
+    no_more = mock.patch("threading.Thread.start", side_effect=RuntimeError("no more threads"))
+    with logged():
+        with no_more:
+            client = await ground.stack.enter_async_context(stage.reached(ground.transport))
+            for number in range(WORKERS + 1):  # more often than there may be threads
+                with ground.promise(outcome="busy"):
+                    result = await client.call_tool("plain", {"text": str(number)})
+                    assert "busy" in result.text
+                    assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+        with ground.promise(outcome="busy, then served"):
+            assert not (await client.call_tool("plain", {"text": "later"})).is_error
+    assert ran == ["later"]
 
 
 @row(

@@ -9,6 +9,7 @@ The path of a call::
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 Middleware = Callable[[Handler], Handler]
 _F = TypeVar("_F", bound=Callable[..., Any])
+_log = logging.getLogger("interlock.server")
 
 
 class Server:
@@ -245,8 +247,14 @@ class Server:
         ours, theirs = MemoryTransport.pair()
         task = asyncio.get_running_loop().create_task(Peer(self, ours).serve())
         self._peers.add(task)
-        task.add_done_callback(self._peers.discard)
+        task.add_done_callback(self._served)
         return theirs
+
+    def _served(self, peer: asyncio.Task[None]) -> None:
+        self._peers.discard(peer)
+        error = None if peer.cancelled() else peer.exception()
+        if error is not None:
+            _log.error("server %s cannot serve", self.info.name, exc_info=error)
 
     def asgi(self, **options: Unpack[HttpKeywords]) -> Endpoint:
         """Make an ASGI application: both eras on one path, `/mcp` unless told otherwise.

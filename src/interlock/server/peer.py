@@ -42,13 +42,17 @@ class Peer:
 
     async def serve(self) -> None:
         """Answer until the client has gone."""
-        async with self._server.running():
-            await self._connection.open()
-            try:
-                await self._ended
-            finally:
-                self._server.listeners.remove(self._listener)
-                await self._connection.close()
+        try:
+            async with self._server.running():
+                await self._connection.open()
+                try:
+                    await self._ended
+                finally:
+                    self._server.listeners.remove(self._listener)
+                    await self._connection.close()
+        except BaseException:
+            await self._connection.close()  # the client would wait for a server that cannot start
+            raise
 
     def _lose(self, error: InterlockError) -> None:
         if isinstance(error, RemoteProtocolError):  # else it has gone, as clients do

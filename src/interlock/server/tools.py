@@ -83,23 +83,30 @@ class Workers:
         """Call a plain function in a worker.
 
         Raises:
-            ToolError: Too many calls wait already.
+            ToolError: Too many calls wait already, or there is no thread to be had.
         """
         if self._open >= self._limit:
             raise ToolError(f"busy: {self._open} calls run or wait already; try again later")
+        if self._threads < min(self._open + 1, self._count):
+            self._add_thread()
         self._open += 1
         loop = asyncio.get_running_loop()
         call = partial(contextvars.copy_context().run, function, **arguments)
         job = _Job(call, loop, loop.create_future())
         self._jobs.put(job)
-        if self._threads < min(self._open, self._count):
-            self._threads += 1
-            Thread(
-                target=self._work, args=(self._jobs,), name="interlock-tool", daemon=True
-            ).start()
         value = await job.ended
         # A decorator around an async function makes a plain one, whose value is to be awaited.
         return await value if hasattr(value, "__await__") else value
+
+    def _add_thread(self) -> None:
+        thread = Thread(target=self._work, args=(self._jobs,), name="interlock-tool", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more; those that there are take turns
+            if not self._threads:
+                raise ToolError("busy: the system gives no thread; try again later") from None
+        else:
+            self._threads += 1
 
     def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
         while (job := jobs.get()) is not None:

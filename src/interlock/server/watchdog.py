@@ -26,7 +26,12 @@ def watched() -> Iterator[None]:
     loop = asyncio.get_running_loop()
     dog = _watched.get(loop)
     if dog is None:
-        dog = _watched[loop] = Watchdog(loop)
+        try:
+            dog = _watched[loop] = Watchdog(loop)
+        except RuntimeError as error:  # the system has no more threads
+            _log.warning("nobody is told if the event loop is blocked: %s", error)
+            yield
+            return
     dog.users += 1
     try:
         yield

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -383,7 +384,8 @@ def _retry_after(value: str) -> float | None:
 
 def _cause(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "its name has no address"
+        has_none = isinstance(error.os_error, socket.gaierror)
+        return "its name has no address" if has_none else str(error.os_error.strerror)
     inner = getattr(error, "certificate_error", None) or error.os_error
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {inner.verify_message}"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.abc import ResolveResult
 from yarl import URL
 
 from interlock.errors import ConfigError
@@ -83,9 +86,25 @@ class HttpPool:
         await asyncio.sleep(0)  # the loop closes sockets in its next turn
 
 
+class _Names(aiohttp.ThreadedResolver):
+    """Looks names up in threads, which may take for ever, and which the system may not have."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                return await super().resolve(host, port, family)
+        except TimeoutError:
+            raise OSError(errno.ETIMEDOUT, "no answer about its name") from None
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, f"its name cannot be looked up: {error}") from None
+
+
 def _open(limit_per_host: int) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
+            resolver=_Names(),
             limit=0,
             limit_per_host=limit_per_host,
             keepalive_timeout=KEEP_ALIVE,

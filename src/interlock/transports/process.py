@@ -103,7 +103,14 @@ class Process:
             raise SpawnError(f"cannot start {argv[0]!r}: it is not executable") from None
         except (OSError, ValueError) as error:
             raise SpawnError(f"cannot start {argv[0]!r}: {error}") from error
-        guardian.enter(popen.pid)
+        try:
+            guardian.enter(popen.pid)
+        except OSError as error:  # without the guardian it might outlive us
+            with contextlib.suppress(OSError):
+                os.killpg(popen.pid, signal.SIGKILL)
+            popen.communicate()
+            guardian.leave(popen.pid)
+            raise SpawnError(f"cannot start {argv[0]!r}: {error}") from error
         return cls(popen, mark, on_exit)
 
     def _watch_exit(self) -> None:
