@@ -257,6 +257,16 @@ def test_garbage_now_and_then_is_no_overrun():
         assert give(peer, *[b"hello"] * MAX_GARBAGE, now=minute * GARBAGE_WINDOW) == []
 
 
+def test_garbage_of_long_ago_does_not_hide_an_overrun():
+    peer = Protocol()
+    give(peer, *[b"hello"] * MAX_GARBAGE, now=0.0)
+    assert give(peer, *[b"hello"] * MAX_GARBAGE, now=2 * GARBAGE_WINDOW) == []
+
+    (overrun,) = give(peer, b"hello", now=2 * GARBAGE_WINDOW)
+
+    assert isinstance(overrun, Overrun)
+
+
 # Time
 
 
@@ -594,6 +604,54 @@ def test_notifications_go_both_ways():
     ]
 
 
+# Answers that come on a request of ours, as over HTTP
+
+
+def test_what_comes_on_one_request_answers_no_other():
+    peer = Protocol(batches=True)
+    mine, other = (peer.request("x", now=0.0) for _ in range(2))
+    foreign = [message(id=other, result={}), message(id=other, error={"code": 1, "message": "no"})]
+
+    for frame in (*map(encode, foreign), batch(*foreign)):
+        assert peer.receive(frame, now=0.0, request=mine) == []
+
+    assert peer.pending == 2
+    assert peer.dropped == {"answer to another request": 4}
+    assert peer.receive(encode(foreign[0]), now=0.0, request=other) == [Answer(other, Raw(b"{}"))]
+
+
+@pytest.mark.parametrize(
+    "frame", [b"hello", b"[1", b"[]", b'{"jsonrpc":"2.0","id":2,"result":NaN}']
+)
+def test_what_cannot_be_read_fails_the_request_on_which_it_comes(frame: bytes):
+    peer = Protocol(batches=True)
+    mine, _other = (peer.request("x", now=0.0) for _ in range(2))
+
+    (failure,) = peer.receive(frame, now=0.0, request=mine)
+
+    assert isinstance(failure, Failure)
+    assert (failure.id, type(failure.error)) == (mine, ParseError)
+    assert peer.pending == 1
+
+
+def test_what_cannot_be_read_in_a_batch_costs_the_request_on_which_it_comes_only_its_answer():
+    peer = Protocol(batches=True)
+    mine, other = (peer.request("x", now=0.0) for _ in range(2))
+    broken = [b'{"jsonrpc":"2.0","id":%d,"result":{},"result":{}}' % id for id in (other, mine)]
+
+    events = peer.receive(
+        batch(b"1", broken[0], message(id=mine, result={})), now=0.0, request=mine
+    )
+    assert events == [Answer(mine, Raw(b"{}"))]
+
+    mine = peer.request("x", now=0.0)
+    broken[1] = b'{"jsonrpc":"2.0","id":%d,"result":{},"result":{}}' % mine
+    (failure,) = peer.receive(batch(*broken), now=0.0, request=mine)
+    assert isinstance(failure, Failure)
+    assert failure.id == mine
+    assert peer.is_pending(other)
+
+
 # Batches
 
 
@@ -693,6 +751,18 @@ def test_a_refused_request_does_not_hold_up_its_batch():
     assert [(each["id"], "error" in each) for each in reply] == [("b", True), ("a", False)]
 
 
+def test_a_handshake_is_no_part_of_a_batch():
+    peer = Protocol(batches=True)
+
+    events = give(peer, batch(message(id=1, method="initialize"), message(id=2, method="x")))
+    peer.reply(2, b"{}")
+
+    assert events == [Request(2, "x", Raw(b"{}"))]
+    ((refused, answered),) = sent(peer)
+    assert (refused["id"], refused["error"]["code"]) == (1, -32600)
+    assert answered == message(id=2, result={})
+
+
 def test_batches_are_refused_where_the_revision_has_none():
     peer = Protocol(answers_garbage=True)
     id = peer.request("x", now=0.0)
@@ -744,9 +814,12 @@ def test_a_request_after_the_end_tells_why_it_ended():
     peer = Protocol()
     peer.close(ServerExited("the server ended with code 3", 3))
 
+    told = []
     for _ in range(2):
-        with pytest.raises(ServerExited, match="code 3"):
+        with pytest.raises(ServerExited, match="code 3") as caught:
             peer.request("x", now=0.0)
+        told.append(caught.value)
+    assert told[0] is not told[1]  # or the traceback of one would grow with each
 
 
 # Two of them

@@ -292,11 +292,11 @@ class Protocol:
             answered = request
             if request is None or batch is not None:  # a batch has more than the answer in it
                 answered = envelope.id_of(frame)
-                if request is not None and not _is_same(answered, request):
+                if request is not None and answered != request:
                     answered = None
             return self._receive_garbage(answered, error, now, batch)
         if message.method is UNSET:
-            if request is not None and not _is_same(message.id, request):
+            if request is not None and message.id != request:
                 self.dropped["answer to another request"] += 1
                 return []
             return self._receive_response(message)
@@ -462,10 +462,6 @@ class Protocol:
     def running(self) -> int:
         """How many of the peer's requests have not been answered."""
         return len(self._running)
-
-
-def _is_same(one: object, other: RequestId) -> bool:
-    return type(one) is type(other) and one == other
 
 
 _UNKNOWN = _Batch()
