@@ -187,11 +187,12 @@ class Agent:
                 open = still_open
         finally:
             # Also when the answer was stopped half-way: every call needs its answer.
-            for task in tasks:
+            unfinished = [task for task in tasks if not task.done()]
+            for task in unfinished:
                 task.cancel()
             try:
-                if tasks:
-                    await asyncio.wait(tasks)
+                if unfinished:
+                    await asyncio.wait(unfinished)
             finally:
                 if messages and messages[-1] is message:
                     answers = [_answer(call, tasks[i : i + 1]) for i, call in enumerate(calls)]

@@ -314,6 +314,13 @@ class Member:
     def _refreshed(self, _: asyncio.Task[None]) -> None:
         self._refreshing = None
 
+    @property
+    def is_due(self) -> bool:
+        """Whether `refresh` has something to do."""
+        if self._client is None:
+            return not self.entries
+        return monotonic() >= self._listed_until
+
     async def refresh(self) -> None:
         """Ask for the tools again if the list is not fresh.
 

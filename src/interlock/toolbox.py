@@ -136,7 +136,9 @@ class Toolbox:
 
         Servers that have never given a list are tried again, which nobody waits for.
         """
-        await asyncio.gather(*(member.refresh() for member in self._members.values()))
+        due = [member for member in self._members.values() if member.is_due]
+        if due:  # seldom, and asked before each request to a model
+            await asyncio.gather(*(member.refresh() for member in due))
 
     def find(self, name: str) -> Entry:
         """Find a tool by address or wire name.
