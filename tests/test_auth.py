@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from interlock import auth
-from interlock.auth import BearerAuth, static_tokens
+from interlock.auth import MAX_TOKEN_BYTES, BearerAuth, static_tokens
 from interlock.context import Principal
 from interlock.errors import (
     AuthError,
@@ -256,7 +256,18 @@ def test_a_scope_that_no_challenge_can_carry_is_refused(scope):
         guard(scopes_supported=[scope])
 
 
-@pytest.mark.parametrize("token", ["", "short", "with a blank in it", "ümlaut-4f1c9a7e2b8d"])
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "short",
+        "a" * 15,
+        "a" * (MAX_TOKEN_BYTES + 1),
+        "with a blank in it",
+        "ümlaut-4f1c9a7e2b8d",
+    ],
+    ids=["empty", "short", "just too short", "too long", "blank", "not ASCII"],
+)
 def test_a_static_token_that_is_weak_or_cannot_arrive_is_refused_unnamed(token):
     with pytest.raises(ConfigError) as refused:
         static_tokens({token: ADA})

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from interlock.server.http import exchange
+from interlock.server.http import exchange, guard
 
 ROUTES = [
     ("POST", "/mcp"), ("GET", "/mcp"), ("DELETE", "/mcp"), ("OPTIONS", "/mcp"),
@@ -101,6 +101,23 @@ async def test_listed_hosts_are_served_behind_a_proxy_on_loopback(make):
     assert (await http.call("add", {"a": 1}, headers={"host": "evil.com"})).code == 403
 
 
+async def test_what_was_let_in_at_one_address_is_not_thereby_let_in_on_loopback(make):
+    http = make(address="192.0.2.1")
+    host = {"host": "evil.example.com"}
+    assert (await http.call("add", {"a": 1}, headers=host)).code == 200
+    http.address = "127.0.0.1"
+
+    assert (await http.call("add", {"a": 1}, headers=host)).code == 403
+
+
+async def test_hosts_that_were_let_in_are_remembered_up_to_a_number(make):
+    http = make(hosts=["*"])
+    for number in range(guard._MAX_REMEMBERED + 10):
+        await http.request("GET", "/elsewhere", headers={"host": f"host-{number}"})
+
+    assert 0 < len(http.app._guard._good) <= guard._MAX_REMEMBERED
+
+
 # Pages that may read
 
 
@@ -124,6 +141,14 @@ async def test_listed_pages_may_read(make):
     stream = await http.call("count", headers=origin, meta={"progressToken": 1})
     assert stream.header("access-control-allow-origin") == "https://app.example.com"
     assert (await http.call("add", headers={"origin": "https://evil.com"})).code == 403
+
+
+async def test_pages_that_are_let_in_may_not_read_for_that(make):
+    http = make(origins=["https://other.example.com"], cors=["https://app.example.com"])
+    reply = await http.call("add", {"a": 1}, headers={"origin": "https://other.example.com"})
+
+    assert reply.code == 200
+    assert reply.header("access-control-allow-origin") is None
 
 
 async def test_browsers_ask_first(make):
@@ -215,9 +240,16 @@ async def test_a_body_that_is_announced_too_large_is_not_read(make):
     assert (await reply.finished()).code == 413
 
 
-@pytest.mark.parametrize("length", ["-1", "x", "1e3", "", "9" * 40, "\xb2"])
+@pytest.mark.parametrize("length", ["-1", "x", "1e3", "", "9" * 40, "9" * 5000, "\xb2"])
 async def test_a_malformed_length_is_refused(http, length):
     assert (await http.call("add", {"a": 1}, headers={"content-length": length})).code in (400, 413)
+
+
+@pytest.mark.parametrize("name", ["content-length", "content-type", "mcp-session-id"])
+async def test_a_header_that_must_be_single_is_refused_when_it_is_there_twice(http, name):
+    again = [(name, value) for value in ("1", "2")]
+
+    assert (await http.call("add", {"a": 1}, headers={name: "-"}, repeated=again)).code == 400
 
 
 async def test_a_body_of_exactly_the_limit_is_taken(make):
@@ -268,6 +300,22 @@ async def test_a_deadline_for_bodies_does_not_touch_handlers(http, gate, monkeyp
     gate.opened.set()
 
     assert (await reply.finished()).text == "done"
+
+
+@pytest.mark.parametrize("late", ["while it comes", "after it"])
+async def test_no_deadline_is_left_of_a_body_that_came(monkeypatch, late):
+    monkeypatch.setattr(exchange, "BODY_DEADLINE", 0.0)
+
+    async def receive():
+        if late == "while it comes":
+            asked.grow_late()
+        return {"type": "http.request", "body": b"{}"}
+
+    asked = exchange.Exchange({"headers": []}, receive, receive)
+    assert await asked.read_body(2) == b"{}"
+    asked.grow_late()
+    for _ in range(3):
+        await asyncio.sleep(0)  # would be cancelled here
 
 
 async def test_nothing_of_a_request_is_logged(http, caplog):

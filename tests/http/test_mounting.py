@@ -121,6 +121,9 @@ async def test_without_one_the_first_request_opens_and_close_closes(living, even
 
     await http.app.close()
     assert events == ["opened", "closed"]
+    assert (await http.call("add", {"a": 1})).text == "2"
+    assert events == ["opened", "closed", "opened"]
+    await http.app.close()
 
 
 async def test_requests_wait_until_everything_is_open(make):
@@ -142,6 +145,59 @@ async def test_requests_wait_until_everything_is_open(make):
 
     assert [(await each.finished()).code for each in replies] == [200, 200, 200]
     await http.app.close()
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_harms_no_other(make):
+    opening, ready = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(_server):
+        opening.set()
+        await ready.wait()
+        yield
+
+    http = make()
+    http.app = Server("slow", lifespan=lifespan).asgi()
+    first, second = http.begin("server/discover"), http.begin("server/discover")
+    await opening.wait()
+    first.task.cancel()
+    await asyncio.wait([first.task])
+    ready.set()
+
+    assert (await second.finished()).code == 200
+    await http.app.close()
+
+
+async def test_what_could_not_be_opened_is_tried_again_with_the_next_request(make):
+    tried = []
+
+    @asynccontextmanager
+    async def lifespan(_server):
+        tried.append(1)
+        if len(tried) == 1:
+            raise RuntimeError("not yet")
+        yield
+
+    http = make()
+    http.app = Server("late", lifespan=lifespan).asgi()
+    with pytest.raises(RuntimeError, match="not yet"):
+        await http.ask("server/discover")
+
+    assert (await http.ask("server/discover")).code == 200
+    http.replies.pop(0)  # has been looked at
+    await http.app.close()
+
+
+async def test_the_end_ends_sessions_and_their_streams(make):
+    http = make()
+    client = await http.initialize()
+    stream = client.listen()
+    await stream.status()
+    await http.app.close()
+
+    assert (await stream.finished()).ended
+    assert len(http.app.sessions) == 0
+    assert http.app.sessions._timer is None
 
 
 async def test_a_lifespan_that_fails_is_told_without_its_words(caplog):

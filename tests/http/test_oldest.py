@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from interlock import Context
 from interlock.context import Principal
 
 
@@ -135,6 +136,33 @@ async def test_bad_messages_are_refused_and_the_session_goes_on(oldest):
     await post("ping", id=1)
 
     assert (await stream.message())["id"] == 1
+
+
+async def test_only_json_is_taken(oldest):
+    await connect(oldest)
+    [session] = oldest.app.sessions._open
+    body, query = oldest.rpc("ping", id=1), f"session_id={session}"
+    headers = {"content-type": "text/plain"}
+    reply = await oldest.request("POST", "/messages", body=body, query=query, headers=headers)
+
+    assert reply.code == 415
+
+
+async def test_nothing_is_told_of_a_call_after_its_answer(server, oldest):
+    kept = []
+
+    @server.tool
+    async def keep(context: Context) -> str:
+        kept.append(context)
+        return "kept"
+
+    stream, post = await connect(oldest)
+    await post("tools/call", {"name": "keep", "_meta": {"progressToken": 1}}, id=1)
+    assert (await stream.message())["id"] == 1
+    kept[0].progress(1)
+    await post("ping", id=2)
+
+    assert (await stream.message())["id"] == 2
 
 
 async def test_an_id_in_use_is_refused(oldest, gate):

@@ -205,6 +205,33 @@ async def test_a_cancellation_of_nothing_does_nothing(http, gate, params):
     assert (await reply.finished()).text == "done"
 
 
+async def test_a_call_that_ends_late_leaves_the_next_one_of_its_id_alone(server, http, gate):
+    begun, cleaning, cleaned = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def clean_up() -> str:
+        begun.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            cleaning.set()
+            await cleaned.wait()
+
+    client = await http.initialize()
+    first = client.begin_call("clean_up", id=7)
+    await begun.wait()
+    await client.notify("notifications/cancelled", {"requestId": 7})
+    await cleaning.wait()
+    second = client.begin_call("hold", id=7)
+    await gate.entered.wait()
+    cleaned.set()
+    await first.finished()
+
+    await client.notify("notifications/cancelled", {"requestId": 7})
+    await asyncio.wait_for(gate.cancelled.wait(), 5)
+    await second.finished()
+
+
 # Batches
 
 
@@ -243,6 +270,27 @@ async def test_other_revisions_have_no_batches(http, revision):
     reply = await client.post(b"[%b]" % http.rpc("ping", id=1)).finished()
 
     assert (reply.code, reply.error) == (400, -32600)
+
+
+@pytest.mark.parametrize("version", ["2026-07-28", "v999"])
+async def test_a_batch_in_the_name_of_another_revision_is_refused(http, version):
+    client = await http.initialize("2025-03-26")
+    batch = b"[%b]" % http.rpc("ping", id=1)
+    reply = await client.post(batch, {"mcp-protocol-version": version}).finished()
+
+    assert (reply.code, reply.error) == (400, -32600)
+
+
+async def test_an_answer_that_comes_with_the_cancelling_of_its_question_is_dropped(http):
+    client = await http.initialize("2025-03-26", capabilities={"sampling": {}})
+    asking = client.begin_call("sample", id=5)
+    question = await asking.message()
+    cancel = http.rpc("notifications/cancelled", {"requestId": 5})
+    answer = b'{"jsonrpc":"2.0","id":%d,"result":{}}' % question["id"]
+    reply = await client.post(b"[%b,%b]" % (cancel, answer)).finished()
+
+    assert reply.code == 202
+    await asking.finished()
 
 
 @pytest.mark.parametrize("bad", [b"7", b"{}", b'{"jsonrpc":"2.0","id":null,"method":"ping"}'])
