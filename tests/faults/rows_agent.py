@@ -200,6 +200,22 @@ async def cuts_its_stream(ground: Ground) -> None:
 
 
 @row(
+    "Model provider down / cut / nonsense: an answer that does not go on",
+    "ModelInterrupted after ten minutes without a word; it is not asked again",
+    *BOTH,
+    within=620.0,
+)
+async def says_no_more(ground: Ground) -> None:
+    given = await provider(ground)
+    for hanging in (Answer(b"", hangs=True), given.begins._replace(cut=False, hangs=True)):
+        given.server.script = [hanging]
+        turn = Turn(ground, given.model)
+        with ground.flying_time(grace=0.05), ground.promise(ModelInterrupted):
+            await turn.take()
+        turn.check_valid()
+
+
+@row(
     "Model provider down / cut / nonsense: nonsense in its stream",
     "ModelInterrupted",
     *BOTH,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from contextlib import AbstractContextManager
@@ -11,6 +12,7 @@ from unittest import mock
 
 from interlock.client import Client
 from interlock.errors import (
+    ConnectionClosed,
     HttpError,
     MessageTooLarge,
     ParseError,
@@ -53,12 +55,21 @@ async def hangs(ground: Ground) -> None:
         assert not hanging.done()
         await hanging
     await good(client)
-    if ground.transport != STDIO:
-        await has_been_told(ground)
+    await has_been_told(ground, client)
 
 
-async def has_been_told(ground: Ground) -> None:
+async def has_been_told(ground: Ground, client: Client) -> None:
     """Wait until the server knows that nobody waits for its answer any more."""
+    if ground.transport == STDIO:  # where it says itself what it hears
+        hearing = asyncio.create_task(client.call_tool("hear", {"lines": []}))
+        (end,) = await all_of(client.call_tool("mute", timeout=0.05))
+        assert isinstance(end, RequestTimeout)
+        heard = json.loads((await hearing).text)
+        assert (heard["method"], heard["params"]["reason"]) == (
+            "notifications/cancelled",
+            "timeout",
+        )
+        return
     asked = next(each for each in ground.server.asked if "mute" in str(each.message))
     if ground.transport in (JSON, SSE):  # to hang up is all that can be said there
         await until(asked.gone.is_set)
@@ -135,6 +146,23 @@ async def hangs_for_long(ground: Ground) -> None:
             assert 600 <= ground.kept[-1][0] < 600.5
 
 
+@row(
+    "Server exits mid-call: one in this program",
+    "ConnectionClosed, on all its calls",
+    MEMORY,
+    within=0.1,
+)
+async def leaves(ground: Ground) -> None:
+    client = await ground.open()
+    waiting = [asyncio.create_task(client.call_tool("mute")) for _ in range(10)]
+    await asyncio.sleep(0)
+    with ground.promise(ConnectionClosed, "the other end closed the connection"):
+        errors = await all_of(client.call_tool("leave"), *waiting)
+        assert {type(error) for error in errors} == {ConnectionClosed}
+        raise errors[0]
+    assert isinstance((await all_of(good(client)))[0], ConnectionClosed)
+
+
 # Lines that are no messages
 
 
@@ -184,19 +212,22 @@ async def says_nothing_but_garbage(ground: Ground) -> None:
     "Depth bomb / huge ints / NaN",
     "ParseError, for that call only",
     *ALL,
-    within=0.5,
+    within=0.2,
 )
 async def bombs(ground: Ground) -> None:
     client = await ground.open()
     head, tail = with_member('"a":').removesuffix("}}"), "}}"
-    deep = [(head, 1), ("[", 100_000), ("]", 100_000), (tail, 1)]
+    depths = (63, 1_000, 100_000, 2_000_000)  # and two around it
+    deep = ([(head, 1), ("[", each), ("]", each), (tail, 1)] for each in depths)
     wide = [(head + "[", 1), ("0,", 100_000), ("0]" + tail, 1)]
     numbers = (with_member(f'"a":{number}') for number in ("9" * 21, "NaN", "-Infinity"))
     twice = GOOD.replace('"id":$ID', '"id":$ID,"id":1')
-    for bomb in (deep, wide, *numbers, with_member('"a":"\\ud800"'), twice):
+    bombs = (*deep, wide, *numbers, with_member('"a":"\\ud800"'), twice)
+    for bomb in bombs:
         with ground.promise(ParseError):
             await say(client, bomb)
         await good(client)
+    assert dropped(ground) == {"garbage": len(bombs)}
 
 
 # Size

@@ -15,6 +15,7 @@ from interlock.errors import InterlockError
 
 from ..servers.chaos import ChaosProxy, Weather, script
 from ..servers.evil_http import LEGACY, MODERN, EvilHttp
+from ..servers.evil_memory import EvilMemory
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -57,6 +58,20 @@ async def test_a_program_that_does_anything_harms_only_its_own_calls(evil: Any, 
                 calls = [client.call_tool("anything") for _ in range(5)]
                 await asyncio.gather(*map(ends, calls))
             assert client._connection.protocol.pending == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_server_in_this_program_that_does_anything_harms_only_its_own_calls(seed: int):
+    for run in range(5):
+        server = EvilMemory(seed=seed * 10 + run)
+        async with Client.memory(server, timeout=0.05) as client:
+            for _ in range(3):
+                calls = [client.call_tool("anything") for _ in range(6)]
+                told = await asyncio.gather(*map(ends, calls))
+                gone = {"ConnectionClosed", "MessageTooLarge"} & set(told)
+            assert client._connection.protocol.pending == 0
+            if not gone:
+                assert await ends(client.call_tool("echo", {"text": "fine"})) == "fine"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

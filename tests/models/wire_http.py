@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ class Answer(NamedTuple):
     status: int = 200
     headers: dict[str, str] = {"content-type": "text/event-stream"}  # noqa: RUF012 - never changed
     cut: bool = False  # end the connection instead of the answer
+    hangs: bool = False  # do neither
 
 
 class Asked(NamedTuple):
@@ -31,7 +33,7 @@ class WireServer:
 
     def __init__(self, path: str, problem: Callable[[dict[str, Any]], str | None]) -> None:
         self._problem = problem
-        self._runner = web.AppRunner(self._app(path))
+        self._runner = web.AppRunner(self._app(path), handler_cancellation=True)
         self.script: list[Answer] = []
         self.asked: list[Asked] = []
         self.problems: list[str] = []
@@ -72,6 +74,8 @@ class WireServer:
         # Odd slices, so that events and characters are split anywhere.
         for start in range(0, len(answer.body), 41):
             await response.write(answer.body[start : start + 41])
+        if answer.hangs:
+            await asyncio.Event().wait()
         if answer.cut:
             assert request.transport is not None
             request.transport.abort()

@@ -1,9 +1,14 @@
-"""A server in this program that misbehaves as it is told: the messages of `evil_http`, no HTTP."""
+"""A server in this program that misbehaves as it is told: the messages of `evil_http`, no HTTP.
+
+The tool `anything` does what comes next in a script, which is the same for the same seed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from interlock.errors import InterlockError
@@ -12,13 +17,44 @@ from interlock.transports.memory import MemoryTransport
 from . import evil_http
 from .evil_http import MODERN, Asked, Json, honest, result
 
-MISBEHAVIOURS = {
+
+async def leave(server: EvilMemory, asked: _MemoryAsked) -> None:
+    """End the connection without an answer."""
+    await asked.transport.close()
+    asked.gone.set()
+
+
+async def anything(server: EvilMemory, asked: _MemoryAsked) -> None:
+    """Do what comes next in the script."""
+    name, arguments = next(server.script)
+    await MISBEHAVIOURS[name](server, asked, **arguments)
+
+
+MISBEHAVIOURS: dict[str, Callable[..., Awaitable[None]]] = {
     each.__name__: each
     for each in (
-        *(result, evil_http.pages, evil_http.echo, evil_http.error),
-        *(evil_http.frame, evil_http.say, evil_http.mute, evil_http.progress),
+        *(result, evil_http.pages, evil_http.echo, evil_http.error, evil_http.frame),
+        *(evil_http.say, evil_http.mute, evil_http.progress, leave, anything),
     )
 }
+
+
+def script(seed: int) -> Iterator[tuple[str, Json]]:
+    """Make misbehaviours with their arguments for ever; half of them are none."""
+    chance = random.Random(seed)
+    nonsense = ["\xff", "[]", '{"jsonrpc":"2.0","id":99,"result":{}}', '{"jsonrpc":"2.0","id":']
+    while True:
+        yield chance.choice(
+            [
+                *[("echo", {"text": "hi"})] * 5,
+                ("say", {"lines": nonsense}),
+                ("say", {"lines": ['{"jsonrpc":"2.0","id":$ID,"result":3}']}),
+                ("mute", {}),
+                ("error", {"code": chance.randint(-33_000, 0)}),
+                ("frame", {"size": int(10 ** chance.uniform(3, 7.3))}),  # too much, now and then
+                *[("leave", {})] * (chance.random() < 0.1),
+            ]
+        )
 
 
 class EvilMemory:
@@ -32,10 +68,11 @@ class EvilMemory:
 
     form = "stream"
 
-    def __init__(self, revision: str = MODERN) -> None:
+    def __init__(self, revision: str = MODERN, *, seed: int = 0) -> None:
         self.revision = revision
         self.asked: list[Asked] = []
         self.tools = [{"name": name, "inputSchema": {"type": "object"}} for name in MISBEHAVIOURS]
+        self.script = script(seed)
         self._told: dict[str, tuple[str, Json]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -90,7 +127,7 @@ class _MemoryAsked:
     def __init__(self, transport: MemoryTransport, gone: asyncio.Event, frame: bytes) -> None:
         self.message: Json = json.loads(frame)
         self.gone = gone
-        self._transport = transport
+        self.transport = transport
 
     @property
     def method(self) -> str:
@@ -101,7 +138,7 @@ class _MemoryAsked:
         return json.dumps(self.message.get("id"))
 
     async def send(self, form: str, *frames: bytes) -> None:
-        self._transport.send(list(frames))
+        self.transport.send(list(frames))
 
 
 class _Receiver:
