@@ -121,6 +121,31 @@ async def test_a_cancelled_request_stops_the_handler_of_the_other_side():
         assert one.connection.protocol.pending == 0
 
 
+async def test_a_handler_is_stopped_by_an_id_of_the_same_type():
+    async with two() as (one, other):
+        for id in (b"1", b'"1"'):
+            one.connection.transport.send([b'{"jsonrpc":"2.0","id":%b,"method":"x"}' % id])
+            await other.requests.get()
+        one.connection.notify("notifications/cancelled", b'{"requestId":"1"}')
+        await settle()
+
+        assert other.stopped == ["1"]
+
+
+@pytest.mark.parametrize("told", ["result", "error"])
+async def test_an_answer_that_meets_its_own_cancellation_is_dropped(told: str):
+    async with two() as (one, other):
+        asking = asyncio.create_task(one.ask())
+        request = await other.requests.get()
+        asking.cancel()
+        frame = b'{"jsonrpc":"2.0","id":%d,"%b":{"code":1,"message":"no"}}'
+        one.connection.frames_received([frame % (request.id, told.encode())])
+        await asyncio.wait({asking})
+
+        assert asking.cancelled()
+        assert one.connection.protocol.pending == 0
+
+
 async def test_a_request_that_is_forgotten_is_cancelled():
     async with two() as (one, other):
         id, future = one.connection.start("x", b"{}", **NO_LIMIT)
@@ -176,19 +201,48 @@ async def test_requests_without_answer_end_at_their_deadlines():
 async def test_one_timer_serves_all_and_none_is_left(monkeypatch: pytest.MonkeyPatch):
     async with two() as (one, other):
         other.answer = other.echo
-        armed: list[float] = []
+        armed: list[asyncio.TimerHandle] = []
         loop = asyncio.get_running_loop()
         call_later = loop.call_later
 
-        def count(delay: float, *rest: Any, **options: Any) -> asyncio.TimerHandle:
-            armed.append(delay)
-            return call_later(delay, *rest, **options)
+        def count(*arguments: Any, **options: Any) -> asyncio.TimerHandle:
+            armed.append(call_later(*arguments, **options))
+            return armed[-1]
 
         monkeypatch.setattr(loop, "call_later", count)
         await asyncio.gather(*(one.ask(timeout=60.0) for _ in range(100)))
         assert len(armed) == 1
+        await one.ask(timeout=30.0)
+        assert [each.cancelled() for each in armed] == [True, False]
         await one.connection.close()
-        assert one.connection._timer is None
+        assert [each.cancelled() for each in armed] == [True, True]
+
+
+async def test_a_hard_limit_holds_without_another_one():
+    async with two() as (one, _), asyncio.timeout(5.0):
+        with pytest.raises(RequestTimeout, match="hard limit"):
+            await one.ask(hard_timeout=0.01)
+
+
+async def test_the_transport_learns_which_requests_nobody_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async with two() as (one, other):
+        forgotten: list[object] = []
+        monkeypatch.setattr(one.connection.transport, "forget", forgotten.append)
+        cancelled = asyncio.create_task(one.ask())
+        request = await other.requests.get()
+        cancelled.cancel()
+        await asyncio.wait({cancelled})
+        assert forgotten == [request.id]
+
+        with pytest.raises(RequestTimeout):
+            await one.ask(timeout=0.01)
+        assert forgotten == [request.id, (await other.requests.get()).id]
+
+        other.answer = other.echo
+        await one.ask()
+        assert len(forgotten) == 2
 
 
 async def test_progress_keeps_a_request_alive(monkeypatch: pytest.MonkeyPatch):
