@@ -37,6 +37,8 @@ NotificationHandler = Callable[[Notification], None]
 ProgressHandler = Callable[[Progress], None]
 LossHandler = Callable[[InterlockError], None]
 
+HANDLER_PATIENCE = 1.0  # seconds that cancelled handlers get before `close` returns without them
+
 _NEVER = float("inf")
 _E = TypeVar("_E")
 
@@ -196,7 +198,9 @@ class Connection:
         for frame in frames:
             for event in receive(frame, now=now, request=request):
                 if isinstance(event, Request):
-                    task = eager.start(self._on_request(event), loop=self._loop, name=repr(event.id))
+                    task = eager.start(
+                        self._on_request(event), loop=self._loop, name=repr(event.id)
+                    )
                     if not task.done():
                         self._handlers.add(task)
                         task.add_done_callback(self._handlers.discard)
@@ -278,8 +282,11 @@ class Connection:
     async def close(self) -> None:
         """End the connection and what runs on it. Any task may call it, several times."""
         self._flush()
+        handlers = self._handlers - {asyncio.current_task()}  # one may close its own connection
         self._end(ConnectionClosed("the connection was closed"))
         await self.transport.close()
+        if handlers:
+            await asyncio.wait(handlers, timeout=HANDLER_PATIENCE)
 
     async def retire(self) -> None:
         """Let our open requests end, then close."""

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from interlock import client as client_module
 from interlock.client import MAX_ROUNDS, Client, cache
 from interlock.errors import (
     CapabilityError,
@@ -107,6 +108,27 @@ async def test_closing_ends_open_calls_and_may_be_repeated():
         assert isinstance(outcome, ConnectionClosed)
     with pytest.raises(ConnectionClosed):
         await client.call_tool("x")
+
+
+async def test_closing_waits_for_what_was_being_answered():
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    async def fill(_question: object) -> ElicitResult:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # to tidy up
+            ended.set()
+        raise AssertionError
+
+    server = ScriptedServer(LEGACY)
+    async with client_of(server, elicitation=fill):
+        question = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+        asking = asyncio.create_task(server.ask("elicitation/create", question))
+        await asked.wait()
+    assert ended.is_set()
+    asking.cancel()
 
 
 async def test_a_server_that_goes_away_ends_open_calls_and_is_reported_once():
@@ -886,6 +908,20 @@ async def test_a_legacy_server_is_asked_to_tell_of_a_resource():
     assert server.sent("resources/subscribe") == [{"uri": "a:b"}]
     assert server.sent("resources/unsubscribe") == [{"uri": "a:b"}]
     assert updated == ["a:b"]
+
+
+async def test_there_is_a_limit_to_what_a_legacy_server_tells_of(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client_module, "MAX_SUBSCRIPTIONS", 2)
+    server = ScriptedServer(LEGACY, {"resources/subscribe": {}, "resources/unsubscribe": {}})
+    async with client_of(server) as client:
+        for uri in ("a:1", "a:2", "a:2"):
+            await client.subscribe(uri)
+        with pytest.raises(LocalProtocolError, match="over 2 subscriptions; end some first"):
+            await client.subscribe("a:3")
+        await client.unsubscribe("a:1")
+        await client.subscribe("a:3")
+
+    assert len(server.sent("resources/subscribe")) == 4
 
 
 async def test_a_modern_server_is_asked_for_a_stream():

@@ -229,6 +229,28 @@ async def test_there_is_a_limit_to_streams(
     assert not isinstance(caught.value, ConnectionClosed)
 
 
+@pytest.mark.parametrize("when", ["open", "opening", "just closed"])
+async def test_a_client_that_is_closed_leaves_no_task(when: str):
+    server = Listener()
+    server.capabilities = {"tools": {"listChanged": True}}
+    before = asyncio.all_tasks()
+    client = Client(server.connect, revision=MODERN, on_list_changed=lambda _: None)
+    await client.open()
+    first = await server.listening()
+    if when != "opening":
+        server.acknowledge(first)
+    following = asyncio.create_task(client.subscribe("file:///a"))
+    second = await server.listening(2)
+    if when == "just closed":
+        server.acknowledge(second)
+        await following
+        await client.unsubscribe("file:///a")
+    await client.close()
+
+    assert asyncio.all_tasks() - before <= {following}
+    await asyncio.gather(following, return_exceptions=True)
+
+
 async def test_a_late_acknowledgement_is_nothing(server: Listener, streams: Subscriptions):
     ids: list[Any] = []
     with pytest.raises(RequestTimeout):

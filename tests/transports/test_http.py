@@ -425,20 +425,25 @@ async def test_a_forgotten_session_is_begun_anew_and_the_old_one_left(server: Ev
     assert SESSION not in headers(server, "initialize")[1]
 
 
-async def test_what_a_new_session_is_told_may_fail_without_end(server: EvilHttp, teach: Teach):
-    async def forget(server: EvilHttp, asked: Asked) -> None:
-        await asked.reply(404)
+@pytest.mark.parametrize("code", [400, 404, 500])
+async def test_a_call_does_not_fail_for_what_a_new_session_cannot_be_told(
+    server: EvilHttp, teach: Teach, code: int, caplog: pytest.LogCaptureFixture
+):
+    async def refuse(server: EvilHttp, asked: Asked) -> None:
+        await asked.reply(code)
 
-    teach("forget", forget)
+    teach("refuse", refuse)
+    for method in ("logging/setLevel", "resources/subscribe"):
+        server.tell(method, "result", times=1)
+        server.tell(method, "refuse")
     async with Client.http(server.url, timeout=5) as client:
-        server.tell("logging/setLevel", "result", times=1)
         await client.set_log_level("info")
-        server.tell("logging/setLevel", "forget")
+        await client.subscribe("file:///a")
         server.forget_sessions()
-        with pytest.raises(ConnectionClosed, match="has forgotten the session"):
-            await client.call_tool("echo")
-        server.tell("logging/setLevel", "result")
         assert (await client.call_tool("echo", {"text": "well"})).text == "well"
+        assert server.times("initialize") == 2
+    assert "evil: logging/setLevel is not told again: " in caplog.text
+    assert "evil: resources/subscribe is not told again: " in caplog.text
 
 
 async def test_what_a_revision_was_found_by_is_not_what_was_asked_for(modern: EvilHttp):

@@ -24,7 +24,7 @@ from interlock.client.channel import Channel, Events, own_info
 from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
 from interlock.client.handshake import meta
 from interlock.client.listing import Kind, Listing
-from interlock.client.subscriptions import Subscriptions
+from interlock.client.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
 from interlock.connection import Connection, ProgressHandler
 from interlock.envelope import encode
 from interlock.errors import (
@@ -76,6 +76,7 @@ CALL_TIMEOUT = 120.0  # without progress
 HARD_TIMEOUT = 600.0  # in all
 LIST_TIMEOUT = 30.0  # with all its pages
 CONNECT_TIMEOUT = 10.0
+START_TIMEOUT = 30.0  # instead, for a program: it may have to be fetched, or wait for a processor
 
 MAX_ROUNDS = 10  # of "input_required"
 
@@ -185,6 +186,8 @@ class Client:
             options: See `ClientOptions`.
         """
 
+        options.setdefault("connect_timeout", START_TIMEOUT)
+
         def connect() -> Transport:
             return StdioTransport(
                 [command, *args], env=env, cwd=cwd, max_frame_bytes=max_frame_bytes
@@ -266,6 +269,10 @@ class Client:
         if self._subscriptions is not None:
             self._subscriptions.close_all()
         await self._channel.close()
+        if self._listening is not None:
+            await asyncio.wait({self._listening})
+        if self._subscriptions is not None:
+            await self._subscriptions.wait_closed()
 
     def check_open(self) -> None:
         """Raise what ended the connection, if it has ended.
@@ -291,10 +298,14 @@ class Client:
         if self._log_level is not None:
             told.insert(0, ("logging/setLevel", {"level": self._log_level}))
         for method, params in told:
-            # Not by the channel, which would renew the connection first: that is us.
-            await self._connection.request(
-                method, encode(params), timeout=LIST_TIMEOUT, hard_timeout=LIST_TIMEOUT
-            )
+            try:
+                # Not by the channel, which would renew the connection first: that is us.
+                await self._connection.request(
+                    method, encode(params), timeout=LIST_TIMEOUT, hard_timeout=LIST_TIMEOUT
+                )
+            except InterlockError as error:  # the requests that wait for us are about other things
+                name = self.server_info.name or "server"
+                _log.warning("%s: %s is not told again: %s", name, method, error)
 
     def _forget_lists(self) -> None:
         """Begin anew with the lists: nobody knows which changes were missed."""
@@ -449,6 +460,8 @@ class Client:
             wanted = SubscriptionFilter(resource_subscriptions=[uri])
             await self._subscriptions.open(f"resource {uri}", wanted, timeout=LIST_TIMEOUT)
         else:
+            if len(self._legacy_subscriptions | {uri}) > MAX_SUBSCRIPTIONS:
+                raise LocalProtocolError(f"over {MAX_SUBSCRIPTIONS} subscriptions; end some first")
             await self._request("resources/subscribe", encode({"uri": uri}))
             self._legacy_subscriptions.add(uri)
 

@@ -65,6 +65,7 @@ class Subscriptions:
         self._streams: dict[str, _Stream] = {}
         self._opening: dict[str, asyncio.Future[None]] = {}  # until it is acknowledged
         self._acknowledged: dict[RequestId, asyncio.Future[None]] = {}  # the same, by id
+        self._tasks: set[asyncio.Task[None]] = set()  # of streams, and of those that are ending
 
     async def open(self, key: str, wanted: SubscriptionFilter, *, timeout: float) -> None:
         """Open a stream and wait until the server has acknowledged it. Open ones stay.
@@ -86,6 +87,8 @@ class Subscriptions:
         self._acknowledged[first] = self._opening[key] = holds
         self._streams[key] = stream
         stream.task = task = asyncio.create_task(self._hold(key, stream))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         # Not in `_hold`, which never runs when it is cancelled in the turn in which it is made.
         task.add_done_callback(lambda _: self._forget(key, stream))
         try:
@@ -162,6 +165,11 @@ class Subscriptions:
         """End all streams."""
         for key in list(self._streams):
             self.close(key)
+
+    async def wait_closed(self) -> None:
+        """Wait until the streams that were closed have ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 async def _wait(holds: asyncio.Future[None], stream: asyncio.Task[None], timeout: float) -> None:
