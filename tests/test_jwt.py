@@ -16,8 +16,8 @@ from typing import Any
 import jwt as pyjwt
 import pytest
 from aiohttp import web
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
 from interlock import jwt
 from interlock.auth import BearerAuth
@@ -171,6 +171,14 @@ def swapped(token: str, **changes: Any) -> str:
     return cut(token, 1, payload.decode())
 
 
+def signed_in_four_parts() -> str:
+    """Sign what looks like two payloads, which some decoders take for one."""
+    header, payload, _ = token().split(".")
+    signed = f"{header}.{payload[:8]}.{payload[8:]}"
+    signature = RSA.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+    return f"{signed}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+
 DEEP = b'{"alg": "RS256", "kid": "rsa-1", "x": ' + b"[" * 5_000 + b"]" * 5_000 + b"}"
 DEEP_HEADER = base64.urlsafe_b64encode(DEEP).decode().rstrip("=")
 
@@ -221,6 +229,9 @@ ATTACKS = {
     "nothing": lambda: "",
     "dots": lambda: "..",
     "four parts": lambda: token() + ".x",
+    "critical extensions, none": lambda: token(header={"crit": []}),
+    "critical extensions, no list": lambda: token(header={"crit": False}),
+    "four parts, signed as three": lambda: signed_in_four_parts(),
     "five parts, encrypted": lambda: "a.b.c.d.e",
     "header not base64": lambda: cut(token(), 0, "$$$"),
     "header not an object": lambda: cut(token(), 0, "W10"),
@@ -384,6 +395,11 @@ async def test_an_unknown_key_id_fetches_again_but_not_more_often_than_allowed(i
     for number in range(10):
         assert await verify(token(OTHER_RSA, "RS256", f"guess-{number}")) is None
     assert issuer.asked == 2
+
+
+async def test_a_token_of_another_algorithm_asks_the_issuer_nothing(issuer):
+    assert await fetching(issuer)(token(P384, "ES384", "ec-2")) is None
+    assert issuer.asked == 0
 
 
 async def test_a_rotated_key_is_found(issuer, clock):

@@ -6,7 +6,7 @@ import pytest
 
 from interlock.cli.chatting import Kept, open_chat
 from interlock.errors import ModelUnavailable, StoreError
-from interlock.messages import AssistantMessage, UserMessage
+from interlock.messages import AssistantMessage, ToolCall, UserMessage, interrupted
 from interlock.store import Conversation, Store
 
 
@@ -90,3 +90,13 @@ async def test_another_model_is_kept_with_the_conversation(script, tmp_path: Pat
             "b",
             "Two.",
         ]
+
+
+async def test_a_call_that_was_cut_off_is_answered_before_the_conversation_goes_on(script):
+    call = ToolCall("1", "notes_add")
+    async with Store.open() as store:
+        kept = await store.create("title", script("Yes."))
+        await store.append(kept.id, UserMessage("a"), AssistantMessage("", (call,)))
+    async with open_chat(None, model=None, conversation=kept.id) as chat:
+        assert chat.messages[2:] == [interrupted(call)]
+        assert [event async for event in chat.ask("b")]
