@@ -32,6 +32,9 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
+from interlock.oauth.holder import TokenHolder
+from interlock.oauth.storage import Tokens as StoredTokens
+from interlock.oauth.storage import UserTokenStore
 
 from ..servers.evil_http import EvilHttp
 from .ground import CANARY, Ground, all_of, good
@@ -90,6 +93,39 @@ async def wants_a_better_token(ground: Ground) -> None:
         await good(client)
     assert tokens.refused == [f"{CANARY}-0"]
     assert ground.http.asked[-1].headers["authorization"] == f"Bearer {CANARY}-1"
+
+
+class Renewal(TokenHolder):
+    """An authorization that needs a new token, and gets it when so many were refused."""
+
+    def __init__(self, ground: Ground, refused: int) -> None:
+        super().__init__("http://127.0.0.1/mcp", UserTokenStore(), (), None, None)
+        self.renewals = 0
+        self._ground = ground
+        self._refused = refused
+        self._give()
+
+    def _give(self) -> None:
+        self._tokens = StoredTokens(access_token=f"{CANARY}-{self.renewals}")
+
+    async def _renew(self, error: AuthError) -> None:
+        await self._ground.http.heard("tools/call", self._refused)
+        self.renewals += 1
+        self._give()
+
+    async def _renew_expired(self) -> None:
+        raise AssertionError("none of its tokens expires")
+
+
+@row("HTTP 401: to fifty calls at once", "all are answered; one new token", *HTTP, within=2.0)
+async def wants_a_better_token_from_all(ground: Ground) -> None:
+    renewal = Renewal(ground, 50)
+    client = await ground.open(auth=renewal)
+    ground.http.tell("tools/call", "status", times=50, code=401)
+    with ground.promise(outcome="answered"):
+        await asyncio.gather(*(good(client) for _ in range(50)))
+    assert renewal.renewals == 1
+    assert ground.http.times("tools/call") == 100
 
 
 @row("HTTP 401: whatever the token", "AuthRequired after 3 new tokens", *HTTP, within=1.0)

@@ -9,6 +9,7 @@ from typing import Any
 
 from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.errors import (
+    ConnectionClosed,
     HttpError,
     InsufficientScope,
     InterlockError,
@@ -16,6 +17,7 @@ from interlock.errors import (
     LoginRequired,
     MessageTooLarge,
     RedirectRefused,
+    RemoteProtocolError,
     RequestTimeout,
     ServerExited,
     ServerUnavailable,
@@ -27,7 +29,7 @@ from interlock.transports import InProcessServer
 
 from ..servers.evil_http import EvilHttp
 from ..servers.evil_memory import EvilMemory
-from .ground import CANARY, EVIL, Ground, all_of
+from .ground import CANARY, EVIL, Ground, alive, all_of, until
 from .matrix import ALL, HTTP, JSON, MEMORY, OLDEST, SESSION, STDIO, row
 
 Json = dict[str, Any]
@@ -140,18 +142,77 @@ async def hangs_in_a_toolbox(ground: Ground) -> None:
     assert evil.toolbox._members["evil"]._client is not first
 
 
+# What ends a connection, by calls of these tools, the last of which has this error.
+ENDS: dict[str, tuple[type[InterlockError], list[tuple[str, Json]], tuple[str, ...]]] = {
+    "Garbage / invalid UTF-8 line": (
+        RemoteProtocolError,
+        [("say", {"lines": ["\xff"] * 101})],
+        (STDIO, MEMORY, OLDEST),
+    ),
+    "100 MB line / endless line": (
+        MessageTooLarge,
+        [("frame", {"size": 16 * 2**20 + 1})],
+        (STDIO, MEMORY, OLDEST),
+    ),
+    "Closes stdout, stays alive": (ConnectionClosed, [("close_stdout", {})], (STDIO,)),
+    "Closes stdin early": (
+        ConnectionClosed,
+        [("close_stdin", {}), ("echo", {"text": "x" * 100_000})],
+        (STDIO,),
+    ),
+}
+
+
+def ends(
+    fault: str,
+    kind: type[InterlockError],
+    calls: list[tuple[str, Json]],
+    transports: tuple[str, ...],
+) -> None:
+    """Add the row of what makes a server of a toolbox be started anew."""
+
+    @row(
+        f"{fault}: in a toolbox",
+        f"{kind.__name__}; the next call gets a new connection or process",
+        *transports,
+        within=1.0,
+    )
+    async def scenario(ground: Ground) -> None:
+        evil = await box(ground, "echo", "surroundings", *{name for name, _ in calls})
+        ids = []
+        if ground.transport == STDIO:
+            told = (await evil.toolbox.call("evil:surroundings")).text
+            ids = json.loads(told)["processes"]
+        *before, (name, arguments) = calls
+        for each, its_arguments in before:
+            await evil.toolbox.call(f"evil:{each}", its_arguments)
+        with ground.promise(kind):
+            await asyncio.gather(evil.toolbox.call(f"evil:{name}", arguments), evil.good())
+        assert evil.toolbox.status["evil"].state == "down"
+        with ground.promise(outcome="then answered"):
+            assert (await evil.toolbox.call("evil:echo", {"text": "back"})).text == "back"
+        await evil.good()
+        await until(lambda: not any(map(alive, ids)))
+
+
+for _fault, (_kind, _calls, _transports) in ENDS.items():
+    ends(_fault, _kind, _calls, _transports)
+
+
 @row(
     "Missing binary / bad path / not executable: in a toolbox",
-    "ServerUnavailable with the reason; the others start",
+    "ServerUnavailable with the reason, not tried again; the others start",
     STDIO,
-    within=0.2,
+    within=0.1,
 )
 async def is_missing_in_a_toolbox(ground: Ground) -> None:
     servers = {"evil": StdioServer(command="no-such-program"), "good": EvilMemory()}
     with ground.promise(outcome="the others are open"):
         toolbox = await ground.stack.enter_async_context(Toolbox(servers, environ={}))
-    with ground.promise(ServerUnavailable, "'evil' is not available: .*program not found"):
-        await toolbox.call("evil:echo")
+    for _ in range(3):
+        with ground.promise(ServerUnavailable, "'evil' is not available: .*program not found"):
+            await toolbox.call("evil:echo")
+    assert len(toolbox._members["evil"]._starts) == 1
     assert (await toolbox.call("good:echo", {"text": "hi"})).text == "hi"
 
 
@@ -249,7 +310,7 @@ async def sends_a_bomb_in_a_toolbox(ground: Ground) -> None:
 @row(
     "Schema bomb / ReDoS / remote `$ref`",
     "the tool is left out, with the reason; no fetch; others are offered",
-    *(STDIO, MEMORY, JSON),
+    *ALL,
     within=1.0,
 )
 async def has_bad_schemas(ground: Ground) -> None:
@@ -265,21 +326,14 @@ async def has_bad_schemas(ground: Ground) -> None:
                 "file": {"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}},
                 "bomb": bomb(25),
                 "wide": {"type": "object", "properties": {str(n): {} for n in range(3_000)}},
-                "pattern": {
-                    "type": "object",
-                    "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}},
-                },
                 "no-object": {"type": "string"},
                 "echo": ANYTHING,
             },
         )
         with ground.promise(outcome="left out, each with its reason"):
             toolbox = await evil.open()
-        with ground.promise(outcome="the pattern decides at once"):
-            (told,) = await all_of(toolbox.call("evil:pattern", {"a": "a" * 50_000 + "!"}))
-        assert isinstance(told, InvalidArguments | UnknownTool), repr(told)
         offered = {entry.tool.name for entry in toolbox.tools if entry.server == "evil"}
-        assert {"echo"} <= offered <= {"echo", "pattern"}, offered
+        assert offered == {"echo"}
         missing = "\n".join(toolbox.status["evil"].missing)
         for name in ("remote", "file", "bomb", "wide", "no-object"):
             assert f"tool {name!r}" in missing
@@ -289,6 +343,32 @@ async def has_bad_schemas(ground: Ground) -> None:
             pass
         else:
             raise AssertionError("a schema was fetched")
+
+
+# What takes long to look at, and what is wrong for each: by tool and parameter.
+SLOW: dict[str, tuple[str, Json, object]] = {
+    "echo": ("text", {"type": "string", "pattern": "^(a+)+$"}, "a" * 50_000 + "!"),
+    "frame": ("size", {"anyOf": [{"pattern": f"^(a|{n})*$"} for n in range(50)]}, "a" * 999 + "!"),
+    "say": ("lines", {"uniqueItems": True}, [*([n] for n in range(5_000)), [0]]),
+    "error": ("code", {"$ref": "#"}, 3),
+}
+
+
+@row(
+    "Schema bomb / ReDoS / remote `$ref`: what arguments cost",
+    "InvalidArguments at once; nothing is sent",
+    *ALL,
+    within=0.05,
+)
+async def has_slow_schemas(ground: Ground) -> None:
+    tools = {
+        name: {"type": "object", "properties": {parameter: schema}}
+        for name, (parameter, schema, _) in SLOW.items()
+    }
+    toolbox = await Box(ground, tools).open()
+    for name, (parameter, _, value) in SLOW.items():
+        with ground.promise(InvalidArguments, f"evil:{name}: {parameter}: "):
+            await toolbox.call(f"evil:{name}", {parameter: value})
 
 
 def bomb(doublings: int) -> Json:
@@ -301,7 +381,7 @@ def bomb(doublings: int) -> Json:
 @row(
     "Same tool name on two servers",
     "both are called by their address; the bare name is refused",
-    *(STDIO, MEMORY, JSON),
+    *ALL,
     within=0.5,
 )
 async def have_the_same_name(ground: Ground) -> None:

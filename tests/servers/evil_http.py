@@ -306,8 +306,10 @@ class EvilHttp:
                 # The next request is read when this one is answered, or will be elsewhere.
                 answering = self._start(self._answer(asked))
                 accepted = asyncio.ensure_future(asked.accepted.wait())
-                await asyncio.wait({answering, accepted}, return_when=asyncio.FIRST_COMPLETED)
-                accepted.cancel()
+                try:
+                    await asyncio.wait({answering, accepted}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    accepted.cancel()
         finally:
             await link.close()
 

@@ -33,9 +33,11 @@ async def soak(minutes: float, seed: int, every: float, quiet: bool) -> bool:
     await ground.open()
     looked_at = gauges.of_this_process()
     looked_at += gauges.of_server("HTTP server", ground.processes["http"].pid)
+    looked_at.append(gauges.Gauge("HTTP server: tasks", lambda: ground.server_tasks))
 
     async def look() -> None:
         while monotonic() < ground.end:
+            await ground.ask_for_tasks()
             for gauge in looked_at:
                 gauge.seen.append((ground.calls, gauge.look()))
             ground.check_hung()

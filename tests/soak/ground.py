@@ -71,6 +71,7 @@ class Ground:
         self.toolbox: Toolbox
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports: dict[str, int] = {}
+        self.server_tasks = 0.0  # of the HTTP server, when it was asked last
         self._numbers = itertools.count()
         self._open: dict[int, tuple[str, float, asyncio.Task[Any] | None]] = {}
 
@@ -211,6 +212,12 @@ class Ground:
         del self._open[number]
         self.outcomes[what, outcome] += 1
         return outcome == "ok"
+
+    async def ask_for_tasks(self) -> None:
+        """Ask the HTTP server how many tasks it has."""
+        with suppress(InterlockError):
+            result = await self.toolbox.call("http:tasks", timeout=TIMEOUT)
+            self.server_tasks = float(result.text)
 
     def check_hung(self) -> None:
         """Count what has not ended for long, and tell where it waits."""

@@ -29,6 +29,12 @@ async def fail() -> str:
 
 
 @server.tool
+async def tasks() -> str:
+    """Count the tasks of this program."""
+    return str(len(asyncio.all_tasks()))
+
+
+@server.tool
 async def hang() -> str:
     """Never answer."""
     await asyncio.Event().wait()
