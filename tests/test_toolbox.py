@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from interlock import client as client_module
+from interlock import toolbox as toolbox_module
 from interlock.config import HttpServer, StdioServer, ToolFilter
 from interlock.errors import (
     ConfigError,
@@ -91,6 +92,46 @@ async def test_servers_start_at_the_same_time():
     servers = {name: served(**{"tools/list": meet}) for name in "abc"}
     async with box_of(**servers) as toolbox:
         assert addresses(toolbox) == ["a:x", "b:x", "c:x"]
+
+
+async def test_not_too_many_programs_start_at_once(
+    monkeypatch: pytest.MonkeyPatch, programs: dict[str, ScriptedServer]
+):
+    monkeypatch.setattr(toolbox_module, "PROGRAMS_AT_ONCE", 2)
+    starting: list[str] = []
+    most = 0
+
+    def start(name: str) -> ScriptedServer:
+        async def listed(_: Json) -> Json:
+            nonlocal most
+            starting.append(name)
+            most = max(most, len(starting))
+            await settle()
+            starting.remove(name)
+            return {"tools": [tool("x")]}
+
+        return served(**{"tools/list": listed})
+
+    programs.update({name: start(name) for name in "abcde"})
+    servers = {name: StdioServer(command=name) for name in programs}
+    async with box_of(**servers) as toolbox:
+        assert {status.state for status in toolbox.status.values()} == {"ok"}
+    assert most == 2
+
+
+async def test_a_program_that_waits_for_its_turn_is_not_started_after_closing(
+    monkeypatch: pytest.MonkeyPatch, programs: dict[str, ScriptedServer]
+):
+    monkeypatch.setattr(toolbox_module, "PROGRAMS_AT_ONCE", 1)
+    programs.update(slow=served(**{"tools/list": never}), last=served("x"))
+    toolbox = box_of(slow=StdioServer(command="slow"), last=StdioServer(command="last"))
+    opening = asyncio.create_task(toolbox.open())
+    await settle()
+    await toolbox.close()
+    await opening
+
+    assert toolbox.status["last"].reason == "the toolbox is closed"
+    assert programs["last"].connections == 0
 
 
 async def test_a_slow_server_does_not_delay_the_lists_of_the_others():

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from copy import copy
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -163,14 +163,20 @@ class Member:
 
     # Starting
 
-    async def start(self) -> None:
-        """Start it and list its tools; what goes wrong is in `status`."""
+    async def start(self, turns: asyncio.Semaphore | None = None) -> None:
+        """Start it and list its tools; what goes wrong is in `status`.
+
+        Args:
+            turns: What a program waits for, so that not too many start at once.
+        """
         self._closed = False
         if self._settings is not None and not self._settings.enabled:
             self._state, self._reason = "disabled", "disabled in the configuration"
             return
-        with suppress(ServerUnavailable):  # the log and the status say so already
-            await self._ready()
+        is_program = isinstance(self._settings, StdioServer)
+        async with turns if turns is not None and is_program else nullcontext():
+            with suppress(ServerUnavailable):  # the log and the status say so already
+                await self._ready()
 
     async def _ready(self) -> Client:
         """Give the running client; start one if there is none. One start serves all callers."""
@@ -240,7 +246,12 @@ class Member:
             "on_loss": lambda error: self._lost(client, str(error)),
         }
         client, self._secrets = make_client(self._server, self._environ, self._pool, options)
-        await client.open()
+        try:
+            await client.open()
+        except RequestTimeout as error:
+            if self._settings is None:
+                raise
+            raise RequestTimeout(f'{error}; "connectTimeout" gives a slow server longer') from None
         return client
 
     # Failing

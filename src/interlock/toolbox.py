@@ -23,6 +23,7 @@ from interlock.types import CallToolResult
 if TYPE_CHECKING:
     from interlock.transports.pool import HttpPool
 
+PROGRAMS_AT_ONCE = max(8, 2 * (os.cpu_count() or 1))  # that start
 _log = logging.getLogger("interlock.toolbox")
 
 
@@ -96,9 +97,14 @@ class Toolbox:
         await self.close()
 
     async def open(self) -> None:
-        """Start all servers at the same time; returns when each is up or has failed."""
+        """Start the servers; returns when each is up or has failed.
+
+        All at the same time, but for programs beyond `PROGRAMS_AT_ONCE`: they would take the
+        processor from each other until none is ready in time.
+        """
+        turns = asyncio.Semaphore(PROGRAMS_AT_ONCE)
         try:
-            await asyncio.gather(*(member.start() for member in self._members.values()))
+            await asyncio.gather(*(member.start(turns) for member in self._members.values()))
         except BaseException:
             await self.close()
             raise

@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 
-from interlock.client import Client
+from interlock.client import Client, handshake
 from interlock.errors import (
     InterlockError,
     RemoteError,
@@ -83,6 +83,16 @@ async def test_silence_means_legacy_after_half_the_time(evil: Evil):
     assert await agreed(evil(OLD, "server/discover=mute", connect_timeout=1.0)) == NEWEST_LEGACY
 
     assert 0.5 <= monotonic() - started < 1.5
+
+
+async def test_silence_of_a_program_with_much_time_means_legacy_sooner(
+    evil: Evil, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(handshake, "PROGRAM_PATIENCE", 0.2)
+    started = monotonic()
+    assert await agreed(evil(OLD, "server/discover=mute", connect_timeout=60.0)) == NEWEST_LEGACY
+
+    assert 0.2 <= monotonic() - started < 10.0
 
 
 async def test_a_late_answer_is_not_taken_for_another(evil: Evil):

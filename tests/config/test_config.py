@@ -137,6 +137,14 @@ def test_a_vs_code_file_is_read_with_a_warning_about_its_inputs(home: Path) -> N
     )
 
 
+def test_a_program_has_more_time_to_start_than_a_url_to_answer() -> None:
+    program = config.loads(one_server(command="x")).servers["time"]
+    url = config.loads(one_server(url="https://x.example")).servers["time"]
+
+    assert (program.connect_timeout, url.connect_timeout) == (30.0, 10.0)
+    assert StdioServer(command="x").connect_timeout == 30.0
+
+
 def test_our_own_keys_are_read() -> None:
     read = config.loads(
         one_server(

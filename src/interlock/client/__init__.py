@@ -257,6 +257,7 @@ class Client:
         """
         self._cache = Cache()
         self._legacy_subscriptions.clear()
+        self._log_level = None
         await self._channel.open()
         self._subscriptions = Subscriptions(lambda: self._channel.connection, self._forget_lists)
         if self._on_list_changed is not None and revisions.is_modern(self.revision):

@@ -40,6 +40,9 @@ from interlock.types import (
     ServerCapabilities,
 )
 
+# Seconds that a program has for the modern question; then it is taken for an old, silent one.
+PROGRAM_PATIENCE = 5.0
+
 
 class Agreement(Struct, frozen=True):
     """What the handshake found."""
@@ -76,8 +79,8 @@ class Handshake:
         wanted: "auto", "legacy" or a revision.
         asks: What the client can answer, to be declared.
         info: Who the client is.
-        timeout: Seconds for each request. A program gets half of it for the modern question,
-            so that the other half is left for an old one that is silent.
+        timeout: Seconds for each request. For the modern question a program gets at most half
+            of it and `PROGRAM_PATIENCE`, so that enough is left for an old one that is silent.
         connect: Gives an open connection, of HTTP+SSE when the argument is true; called again
             when another one is needed.
         http: What is known of a server over HTTP; None for one that is not.
@@ -187,7 +190,9 @@ class Handshake:
     async def _discover(self, revision: str) -> Agreement:
         connection = self._connection
         connection.protocol.meta = meta(revision, self._asks, self._info)
-        timeout = self._timeout / 2 if self._http is None else self._timeout
+        timeout = self._timeout
+        if self._http is None:
+            timeout = min(timeout / 2, PROGRAM_PATIENCE)
         raw = await connection.request("server/discover", b"{}", timeout=timeout, hard_timeout=None)
         told = decode(DiscoverResult, raw, "server/discover result")
         mutual = _newest_modern(told.supported_versions)

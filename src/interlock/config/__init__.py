@@ -76,7 +76,7 @@ class StdioServer(Struct, frozen=True, kw_only=True):
     cwd: str | None = None
 
     timeout: float = 120.0  # seconds a request may take
-    connect_timeout: float = 10.0  # seconds until it must be ready
+    connect_timeout: float = 30.0  # seconds until it must be ready
     concurrency: int = 16  # calls at once
     max_message_bytes: int = 16 * 1024 * 1024  # the longest message taken from it
     namespace: str | None = None  # instead of its name in tool addresses
@@ -290,6 +290,7 @@ def _stdio_server(entry: Section) -> StdioServer:
         args=entry.texts("args"),
         env=_environment(entry.within("env")),
         cwd=entry.filled("cwd") if "cwd" in entry.members else None,
+        connect_timeout=entry.seconds("connectTimeout", 30.0),
         **_common(entry),
     )
 
@@ -309,7 +310,15 @@ def _http_server(entry: Section) -> HttpServer:
         oauth = _oauth_client(entry.within("oauth"), "clientId", "clientSecret")
     if problem := _auth_problem(auth, headers):
         entry.refuse(problem, "auth")
-    return HttpServer(url=url, headers=headers, type=type, auth=auth, oauth=oauth, **_common(entry))
+    return HttpServer(
+        url=url,
+        headers=headers,
+        type=type,
+        auth=auth,
+        oauth=oauth,
+        connect_timeout=entry.seconds("connectTimeout", 10.0),
+        **_common(entry),
+    )
 
 
 def _common(entry: Section) -> dict[str, Any]:
@@ -318,7 +327,6 @@ def _common(entry: Section) -> dict[str, Any]:
         _check_name(entry, "namespace", namespace)
     return {
         "timeout": entry.seconds("timeout", 120.0),
-        "connect_timeout": entry.seconds("connectTimeout", 10.0),
         "concurrency": entry.count("concurrency", 16, MAX_CONCURRENCY),
         "max_message_bytes": entry.count("maxMessageBytes", 16 * 1024 * 1024, MAX_MESSAGE_BYTES),
         "namespace": namespace,

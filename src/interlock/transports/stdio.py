@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge, ServerExited
 from interlock.transports import MAX_FRAME_BYTES, Receiver
+from interlock.transports.last_words import last_words
 from interlock.transports.lines import LineSplitter
 from interlock.transports.process import Process
 from interlock.types import RequestId
@@ -183,9 +184,8 @@ class StdioTransport:
         """Nothing: the answer comes where all answers come."""
 
     def last_words(self) -> str:
-        """The last line of its stderr."""
-        said = [line.strip() for line in self.stderr.splitlines() if line.strip()]
-        return said[-1][:300] if said else ""
+        """The error at the end of its stderr, else the last line of it."""
+        return last_words(self.stderr)
 
     def abort(self, error: InterlockError) -> None:
         """End the server in the background; the receiver is told now."""
