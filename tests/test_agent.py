@@ -442,6 +442,32 @@ async def test_a_model_given_by_name_is_closed_with_the_agent(monkeypatch: pytes
     assert closed == ["scripted:x", "chosen"]
 
 
+async def test_an_agent_that_is_used_after_its_end_lets_go_of_its_model_again(monkeypatch):
+    connected = False
+
+    class Connecting(ScriptedModel):
+        async def stream(self, *asked: Any) -> AsyncGenerator[ModelEvent, None]:
+            nonlocal connected
+            connected = True
+            async for event in super().stream(*asked):
+                yield event
+
+        async def close(self) -> None:
+            nonlocal connected
+            connected = False
+
+    async def choose(name: str | None) -> ScriptedModel:
+        return Connecting(["One.", "Two."])
+
+    monkeypatch.setattr(agent_module.choose, "choose", choose)
+    agent = Agent("scripted:x")
+    for _ in range(2):
+        await agent.complete(begun())
+        assert connected
+        await agent.close()
+        assert not connected
+
+
 async def test_new_tools_are_offered_from_the_next_round_on():
     offered = [["a"], ["a", "b"]]
     server = ScriptedServer(
@@ -454,6 +480,24 @@ async def test_new_tools_are_offered_from_the_next_round_on():
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
         model = ScriptedModel([asks(("1", "s__a", {})), "Done."])
         offered.pop(0)
+        await Agent(model, toolbox).complete(begun())
+
+    first, second = ([each.name for each in request.tools] for request in model.requests)
+    assert (first, second) == (["s__a"], ["s__a", "s__b"])
+
+
+async def test_a_list_of_tools_that_is_no_longer_fresh_is_renewed_for_the_next_question(
+    monkeypatch,
+):
+    now = 1_000.0
+    monkeypatch.setattr("interlock.member.monotonic", lambda: now)
+    offered = ["a"]
+    server = ScriptedServer(answers={"tools/list": lambda _: {"tools": [*map(tool, offered)]}})
+    async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
+        model = ScriptedModel(["One.", "Two."])
+        await Agent(model, toolbox).complete(begun())
+        offered.append("b")
+        now += 1_000.0
         await Agent(model, toolbox).complete(begun())
 
     first, second = ([each.name for each in request.tools] for request in model.requests)

@@ -115,9 +115,8 @@ class Agent:
 
     async def close(self) -> None:
         """Let go of the model if it was given by name. The toolbox stays open."""
-        model, self._own_model = self._own_model, None
-        if model is not None:
-            await model.close()
+        if self._own_model is not None:
+            await self._own_model.close()
 
     async def complete(self, messages: list[Message]) -> AssistantMessage:
         """Answer the last message, using tools as needed.

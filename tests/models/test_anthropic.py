@@ -604,6 +604,19 @@ async def test_nonsense_in_the_stream_is_no_answer(
     assert isinstance(await fails(model), ModelInterrupted)
 
 
+async def test_a_piece_of_a_block_that_never_began_is_no_answer(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    piece = {
+        "type": "content_block_delta",
+        "index": 7,
+        "delta": {"type": "text_delta", "text": "x"},
+    }
+    server.script = [wire.events(wire.start(), piece, *wire.text(0, "Yes."), *wire.stop())]
+
+    assert isinstance(await fails(model), ModelInterrupted)
+
+
 async def test_events_and_blocks_nobody_knows_yet_are_passed_over(
     server: WireServer, model: AnthropicModel
 ) -> None:
@@ -620,13 +633,15 @@ async def test_a_server_that_is_not_there_is_named(
     from anthropic import _base_client
 
     monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.001)
-    model = AnthropicModel("m", api_key=KEY, base_url=f"http://127.0.0.1:{unused_tcp_port}")
+    address = f"http://me:hunter2@127.0.0.1:{unused_tcp_port}"
+    model = AnthropicModel("m", api_key=KEY, base_url=address)
 
     error = await fails(model)
     await model.close()
 
     assert isinstance(error, ModelUnavailable)
     assert f"127.0.0.1:{unused_tcp_port}" in str(error)
+    assert "hunter2" not in str(error)
 
 
 async def test_leaving_the_stream_early_ends_the_connection(

@@ -471,6 +471,42 @@ async def test_a_session_is_told_of_changes_once_it_is_initialized(server, wire)
     assert await news(wire) == [(each, None) for each in ALL_NEWS]
 
 
+async def test_who_has_not_begun_is_told_of_no_changes(server, wire):
+    wire.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    assert await news(wire) == []
+    change_everything(server)
+
+    assert await news(wire) == []
+
+
+async def test_news_for_who_has_gone_meanwhile_are_dropped():
+    told: list[Any] = []
+    known = listeners.Listeners()
+    listener = listeners.for_session(set(), lambda *news: told.append(news))
+    known.add(listener)
+    thread = threading.Thread(target=known.list_changed, args=["tools"])
+    thread.start()
+    thread.join()
+    known.remove(listener)
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+    assert told == []
+
+
+def test_news_for_a_loop_that_was_closed_are_dropped():
+    told: list[Any] = []
+    known = listeners.Listeners()
+
+    async def listen() -> None:
+        known.add(listeners.for_session(set(), lambda *news: told.append(news)))
+
+    asyncio.run(listen())
+    known.list_changed("tools")
+
+    assert told == []
+
+
 async def test_a_session_is_told_of_the_resources_it_follows(server, wire):
     await wire.initialize()
     await wire.call("resources/subscribe", {"uri": "notes://all"})
