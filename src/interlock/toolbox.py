@@ -23,7 +23,7 @@ from interlock.types import CallToolResult
 if TYPE_CHECKING:
     from interlock.transports.pool import HttpPool
 
-PROGRAMS_AT_ONCE = max(8, 2 * (os.cpu_count() or 1))  # that start
+PROGRAMS_AT_ONCE = max(32, 4 * (os.cpu_count() or 1))  # that start
 _log = logging.getLogger("interlock.toolbox")
 
 
