@@ -33,7 +33,7 @@ def refusal(read: Callable[[], object]) -> str:
         (b'{"a": {\n}', "f.json, line 2 column 2: Expecting ',' delimiter"),
         (b'{\n"a": NaN}', "f.json, line 2: NaN is not JSON"),
         (b"\xff\xfe", "f.json, line 1: not UTF-8 text"),
-        (b"[" * 5_000, "f.json: nested too deeply"),
+        (b"[" * 5_000 + b"]" * 5_000, "f.json: nested too deeply"),
         (b"[]", "f.json, line 1: the file must be an object, not a list"),
         (b"null", "f.json, line 1: the file must be an object, not null"),
         (b'{"a": 1,\n"a": 2}', "f.json, line 2: a is there twice"),
