@@ -8,7 +8,7 @@ import json
 import pytest
 
 from interlock import Context
-from interlock.server.http import streams
+from interlock.server.http import headers, streams
 
 PROGRESS = {"progressToken": "p"}
 
@@ -153,6 +153,22 @@ async def test_a_hundred_requests_cancelled_at_any_point_answer_nothing(make, ga
         assert b"result" not in reply.body
 
 
+async def test_nobody_watches_a_client_whose_answer_was_sent(http, gate):
+    http.app._patience._tick = 0.0
+    await http.call("add", {"a": 1})
+    before = asyncio.all_tasks()
+    reply = http.begin("tools/call", {"name": "hold"})
+    await gate.entered.wait()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(asyncio.all_tasks() - before - {reply.task}) == 1
+    gate.opened.set()
+    await reply.finished()
+    await asyncio.sleep(0)
+
+    assert asyncio.all_tasks() == before
+
+
 # Overlapping
 
 
@@ -291,3 +307,15 @@ async def test_a_client_that_stops_reading_before_the_answer_harms_only_itself(h
 
     assert not reply.ended
     assert (reply.task.cancelled(), reply.task.cancelling()) == (False, 0)
+
+
+def test_the_headers_of_tools_that_are_gone_are_not_kept_for_ever(monkeypatch):
+    """R-118."""
+    monkeypatch.setattr(headers, "MAX_REMEMBERED", 3)
+    expected = headers.ExpectedHeaders()
+    schema = {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    for number in range(10):
+        found = expected.of(f"tool{number}", schema)
+        assert found == {b"mcp-param-region": ("region",)}
+
+    assert len(expected._known) <= 3

@@ -56,6 +56,16 @@ async def test_everything_comes_on_the_one_stream(server, oldest):
     assert b"id: " not in stream.body
 
 
+async def test_nothing_is_kept_of_what_was_answered(oldest):
+    """R-118."""
+    _, post = await connect(oldest)
+    for number in range(50):
+        await post("ping", id=number)
+    (session,) = oldest.app.sessions._open.values()
+
+    assert len(session.standalone._answers) <= 1
+
+
 async def test_the_path_below_a_mount_is_told(make):
     http = make(sse=True, root="/tools")
     stream = http.start("GET", "/sse")

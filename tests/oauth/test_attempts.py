@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interlock.oauth.attempts import MAX_LOGINS, REMEMBERED, Attempts
+from interlock.oauth.attempts import MAX_LOGINS, MAX_REMEMBERED, REMEMBERED, Attempts
 
 AS = "https://as.example"
 
@@ -45,3 +45,14 @@ def test_a_server_that_refuses_every_token_asks_for_three_logins_and_no_more():
 
     obstacle = attempts.obstacle(AS, {"a"}, step_up=False, now=3.0)
     assert obstacle == "the tokens of the last 3 logins were refused"
+
+
+def test_a_machine_that_is_refused_all_the_time_is_not_remembered_without_end():
+    """R-118."""
+    attempts = Attempts()
+    for login in range(10 * MAX_REMEMBERED):
+        attempts.add(AS, {str(login)}, now=login / 100)
+
+    assert len(attempts._made) == MAX_REMEMBERED
+    last = {str(10 * MAX_REMEMBERED - 1)}
+    assert "are not enough" in str(attempts.obstacle(AS, last, step_up=True, now=10.0))

@@ -140,6 +140,22 @@ async def test_a_redirect_inside_the_origin_is_followed_and_kept(
     assert [asked.method for asked in server.asked] == ["x"] * 3
 
 
+async def test_where_a_stream_is_sent_says_nothing_of_messages(server: EvilHttp, pool: HttpPool):
+    server.tell("GET", "status", times=1, code=307, headers={"Location": "/messages"})
+    server.tell("GET", "status", code=200)
+    server.tell("x", "status", code=200)
+    endpoint = to(server.url, pool)
+    for method, body in (("GET", None), ("POST", BODY), ("GET", None)):
+        async with endpoint.request(method, {}, body) as response:
+            assert response.status == 200
+    assert [(asked.verb, asked.path) for asked in server.asked] == [
+        ("GET", "/mcp"),
+        ("GET", "/messages"),
+        ("POST", "/mcp"),
+        ("GET", "/mcp"),
+    ]
+
+
 async def test_a_redirect_that_leads_to_nothing_is_not_kept(server: EvilHttp, pool: HttpPool):
     server.tell("x", "status", times=1, code=307, headers={"Location": "/messages"})
     server.tell("x", "status", code=404)

@@ -19,7 +19,7 @@ from interlock.errors import (
     RequestTimeout,
     StreamEnded,
 )
-from interlock.transports import http, pool
+from interlock.transports import endpoint, http, pool
 from interlock.types import ElicitResult
 
 from ..servers import evil_http
@@ -192,6 +192,66 @@ async def test_a_standing_stream_that_ends_goes_on_after_its_last_event(
         await server.heard("GET", 3)
     assert [each.get("last-event-id") for each in headers(server, "GET")] == [None, "e1", "e2"]
     assert changes == ["tools", "tools"]
+
+
+class Renewing:
+    """Tokens of which a request gets the next one, and nobody else."""
+
+    def __init__(self) -> None:
+        self.token = "token-1"
+        self.asked = 0
+
+    async def fresh(self) -> str:
+        return ""
+
+    async def answer(self, error: AuthError) -> None:
+        assert error.token_used == self.token
+        self.asked += 1
+        self.token = f"token-{self.asked + 1}"
+
+
+async def refuse_first_token(server: EvilHttp, asked: Asked) -> None:
+    if asked.headers["authorization"] == "Bearer token-1":
+        await asked.reply(401)
+    elif asked.verb == "GET":
+        await asked.stream()
+        await asked.gone.wait()
+    else:
+        await evil_http.echo(server, asked, "let in")
+
+
+async def test_a_standing_stream_waits_for_the_token_that_a_request_gets(
+    server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(http, "RETRY", 0.0)
+    monkeypatch.setattr(http, "LONGEST_RETRY", 0.0)
+    teach("refuse", refuse_first_token)
+    server.tell("GET", "refuse")
+    tokens = Renewing()
+    async with Client.http(server.url, auth=tokens) as client:
+        await client.list_tools()
+        for _ in range(50):  # a turn is a pause now
+            await asyncio.sleep(0)
+        assert server.times("GET") == 1
+        assert tokens.asked == 0  # a person might be asked
+        assert (await client.call_tool("refuse")).text == "let in"
+        await server.heard("GET", 2)
+    assert [each["authorization"] for each in headers(server, "GET")] == [
+        "Bearer token-1",
+        "Bearer token-2",
+    ]
+
+
+async def test_a_standing_stream_that_no_token_helps_is_not_asked_for_again(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(http, "RETRY", 0.0)
+    monkeypatch.setattr(http, "LONGEST_RETRY", 0.0)
+    server.tell("GET", "status", code=401)
+    async with Client.http(server.url, headers={"Authorization": "Bearer x"}) as client:
+        for _ in range(3):
+            await client.list_tools()
+        assert server.times("GET") == 1
 
 
 # Answers that go on elsewhere
@@ -367,6 +427,51 @@ async def test_a_cancelled_call_closes_its_request(modern: EvilHttp):
         assert modern.times("notifications/cancelled") == 0
 
 
+async def test_a_server_that_takes_no_answers_is_left(
+    server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
+):
+    """R-118."""
+
+    async def ask(server: EvilHttp, asked: Asked) -> None:
+        pings = (b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number for number in range(9))
+        await asked.send("stream", *pings)
+        await asked.gone.wait()
+
+    monkeypatch.setattr(endpoint, "MAX_UNTAKEN", 3)
+    teach("ask", ask)
+    server.tell("answer", "mute")
+    async with Client.http(server.url) as client:
+        with pytest.raises(ConnectionClosed, match=r"does not take the answers .*: 3 wait"):
+            await client.call_tool("ask")
+    assert server.times("answer") <= 3
+
+
+async def test_what_a_server_does_not_take_in_time_is_given_up(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    """R-118."""
+    loop = asyncio.get_running_loop()
+    arm, give_up = loop.call_later, []
+
+    def note(delay: float, act: Callable[..., object], *arguments: object) -> asyncio.TimerHandle:
+        if delay == endpoint.TAKE_TIMEOUT:
+            give_up.append(act)
+        return arm(delay, act, *arguments)
+
+    monkeypatch.setattr(loop, "call_later", note)
+    server.tell("notifications/cancelled", "mute")
+    async with Client.http(server.url) as client:
+        calling = asyncio.create_task(client.call_tool("mute"))
+        await server.heard("tools/call")
+        calling.cancel()
+        await server.heard("notifications/cancelled")
+        for act in give_up:
+            act()
+        async with asyncio.timeout(5):
+            await server.asked[-1].gone.wait()
+        assert (await client.call_tool("echo", {"text": "a"})).text == "a"
+
+
 async def test_an_answer_of_ours_does_not_wait_for_calls_to_end(
     server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
 ):
@@ -444,6 +549,102 @@ async def test_a_call_does_not_fail_for_what_a_new_session_cannot_be_told(
         assert server.times("initialize") == 2
     assert "evil: logging/setLevel is not told again: " in caplog.text
     assert "evil: resources/subscribe is not told again: " in caplog.text
+
+
+async def test_a_new_session_is_told_what_the_old_one_was_and_nothing_that_was_undone(
+    server: EvilHttp,
+):
+    for method in ("logging/setLevel", "resources/subscribe", "resources/unsubscribe"):
+        server.tell(method, "result")
+
+    async def told_again(client: Client) -> list[Any]:
+        before = len(server.asked)
+        server.forget_sessions()
+        await client.call_tool("echo", {"text": "again"})
+        asked = [each.message for each in server.asked[before:]]
+        return [
+            each["params"].get("level") or each["params"]["uri"]
+            for each in asked
+            if each.get("method") in ("logging/setLevel", "resources/subscribe")
+        ]
+
+    client = Client.http(server.url, timeout=5)
+    async with client:
+        await client.set_log_level("info")
+        for uri in ("a:1", "a:2", "a:3"):
+            await client.subscribe(uri)
+        await client.unsubscribe("a:2")
+        first, *rest = await told_again(client)
+        assert (first, sorted(rest)) == ("info", ["a:1", "a:3"])
+    async with client:  # which begins anew
+        assert await told_again(client) == []
+
+
+async def test_what_was_listed_before_a_new_session_is_listed_again(server: EvilHttp):
+    changed: list[str] = []
+
+    def fail(kind: str) -> None:
+        changed.append(kind)
+        raise RuntimeError("a bug of the user")
+
+    server.tell("tools/list", "result", tools=[], ttlMs=60_000)
+    async with Client.http(server.url, timeout=5, on_list_changed=fail) as client:
+        for _ in range(2):
+            await client.list_tools()
+        assert server.times("tools/list") == 1
+        server.forget_sessions()
+        assert (await client.call_tool("echo", {"text": "well"})).text == "well"
+        await client.list_tools()
+        assert server.times("tools/list") == 2
+    assert sorted(changed) == ["prompts", "resources", "tools"]
+
+
+async def test_a_modern_server_is_told_the_log_level_after_it_was_met_anew(modern: EvilHttp):
+    async with Client.http(modern.url, timeout=5) as client:
+        await client.set_log_level("info")
+        foreign = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32600, "message": "who?"}}
+        modern.tell("tools/call", "status", times=1, code=400, body=json.dumps(foreign))
+        await client.call_tool("echo", {"text": "again"})
+
+    assert modern.times("server/discover") == 2
+    meta = modern.asked[-1].message["params"]["_meta"]
+    assert meta["io.modelcontextprotocol/logLevel"] == "info"
+
+
+async def test_headers_that_do_not_fit_are_learnt_anew_though_the_list_is_fresh(modern: EvilHttp):
+    modern.tell("tools/list", "result", tools=[], ttlMs=60_000)
+    async with Client.http(modern.url, timeout=5) as client:
+        await client.list_tools()
+        mismatch = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32020, "message": "headers"}}
+        modern.tell("tools/call", "status", times=1, code=400, body=json.dumps(mismatch))
+        await client.call_tool("echo", {"text": "again"})
+
+    assert modern.times("tools/list") == 2
+
+
+async def test_a_new_session_that_is_not_answered_is_why_a_list_is_late(server: EvilHttp):
+    async with Client.http(server.url, timeout=5, connect_timeout=0.2) as client:
+        await server.heard("GET")
+        server.forget_sessions()
+        for method in ("server/discover", "initialize"):
+            server.tell(method, "mute")
+        with pytest.raises(RequestTimeout, match=r"within 0\.2 s"):
+            await client.list_tools()
+
+
+@pytest.mark.parametrize("name", ["call", "type", "list", "late"])
+async def test_what_is_wrong_with_an_answer_is_told_with_the_name_of_the_server(
+    modern: EvilHttp, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("interlock.client.LIST_TIMEOUT", 0.1)
+    modern.tell("tools/list", *(["mute"] if name == "late" else ["result"]))
+    kind = RequestTimeout if name == "late" else RemoteProtocolError
+    said = {"type": {"resultType": "odd"}, "call": {"resultType": "complete", "content": 7}}
+    async with Client.http(modern.url + "?key=secret", timeout=5) as client:
+        asking = client.call_tool("result", said[name]) if name in said else client.list_tools()
+        with pytest.raises(kind) as caught:
+            await asking
+    assert str(caught.value).startswith(f"{modern.url}: ")
 
 
 async def test_what_a_revision_was_found_by_is_not_what_was_asked_for(modern: EvilHttp):

@@ -172,6 +172,25 @@ async def test_input_from_a_file_is_read_to_its_end(tmp_path: Path, ends: Ends):
         os.close(source)
 
 
+async def test_a_file_is_read_no_faster_than_it_is_taken(tmp_path: Path, ends: Ends):
+    """R-118."""
+    file = tmp_path / "input"
+    file.write_bytes(b"line\n" * 1_000_000)
+    source = os.open(file, os.O_RDONLY)
+    receiver = Receiver()
+    transport = PipeTransport(source, ends.target)
+    before = set(threading.enumerate())
+    try:
+        await transport.open(receiver)
+        (reading,) = set(threading.enumerate()) - before
+        reading.join(0.1)  # nothing is taken in this time
+        assert os.lseek(source, 0, os.SEEK_CUR) == pipes._READ_BYTES
+        assert isinstance(await receiver.end(), ConnectionClosed)
+        assert receiver.frames.qsize() == 1_000_000
+    finally:
+        os.close(source)
+
+
 async def test_output_to_a_file_is_written(tmp_path: Path, ends: Ends):
     file = tmp_path / "output"
     target = os.open(file, os.O_WRONLY | os.O_CREAT)

@@ -12,6 +12,7 @@ import pytest
 
 from interlock.client import Client
 from interlock.errors import ConfigError, HttpError, Unreachable
+from interlock.transports import pool
 from interlock.transports.pool import HttpPool
 
 from ..faults.rows_http import self_signed
@@ -165,3 +166,16 @@ async def test_clients_of_a_pool_share_its_connections(nothing_is_left: list[obj
                 await client.list_tools()
         assert len({asked.link for asked in server.asked}) == 1
         await pool.close()
+
+
+def test_what_is_known_of_urls_has_a_limit(monkeypatch: pytest.MonkeyPatch):
+    """R-118."""
+    monkeypatch.setattr(pool, "MAX_REMEMBERED", 3)
+    shared = HttpPool()
+    for number in [*range(5), 2]:
+        shared.eras[f"https://{number}.example"] = "modern"
+        shared.proxy(f"https://{number}.example")
+    shared.eras["https://5.example"] = "legacy"
+
+    assert list(shared.eras) == [f"https://{number}.example" for number in (4, 2, 5)]
+    assert len(shared._proxies) == 3

@@ -15,6 +15,7 @@ from interlock.errors import (
     RemoteProtocolError,
     StreamEnded,
 )
+from interlock.transports import endpoint
 
 from ..servers import evil_http
 from ..servers.evil_http import OLDEST, Asked, EvilHttp
@@ -92,6 +93,72 @@ async def test_messages_go_nowhere_else(
         await client_of(server).open()
     assert SECRET not in str(told.value)
     assert [asked.verb for asked in server.asked] == ["GET"]
+
+
+async def test_the_address_is_seen_from_where_the_stream_is(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    async def stream(server: EvilHttp, asked: Asked) -> None:
+        server._sessions["1"] = asked.link
+        await asked.stream()
+        await asked.link.chunk(b"event: endpoint\ndata: ../messages?session=1\n\n")
+        await asked.gone.wait()
+
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "begin", stream)
+    server.tell("GET", "status", times=1, code=307, headers={"Location": "/a/sse"})
+    server.tell("GET", "begin")
+    async with client_of(server) as client:
+        assert (await client.call_tool("echo", {"text": "a"})).text == "a"
+
+
+async def test_a_server_that_takes_no_answers_is_left(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    """R-118."""
+    monkeypatch.setattr(endpoint, "MAX_UNTAKEN", 3)
+
+    async def ask(server: EvilHttp, asked: Asked) -> None:
+        pings = (b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number for number in range(9))
+        await asked.send("stream", *pings)
+        await asked.gone.wait()
+
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "ask", ask)
+    server.tell("answer", "mute_post")
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
+    async with client_of(server) as client:
+        with pytest.raises(ConnectionClosed, match=r"does not take the answers .*: 3 wait"):
+            await client.call_tool("ask")
+    assert server.times("answer") <= 3
+
+
+async def mute_post(server: EvilHttp, asked: Asked) -> None:
+    await asked.link.gone.wait()
+
+
+async def test_what_a_server_does_not_take_in_time_is_given_up(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    loop = asyncio.get_running_loop()
+    arm, give_up = loop.call_later, []
+
+    def note(delay: float, act: Callable[..., object], *arguments: object) -> asyncio.TimerHandle:
+        if delay == endpoint.TAKE_TIMEOUT:
+            give_up.append(act)
+        return arm(delay, act, *arguments)
+
+    monkeypatch.setattr(loop, "call_later", note)
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
+    server.tell("notifications/cancelled", "mute_post")
+    async with client_of(server) as client:
+        calling = asyncio.create_task(client.call_tool("mute"))
+        await server.heard("tools/call")
+        calling.cancel()
+        await server.heard("notifications/cancelled")
+        for act in give_up:
+            act()
+        async with asyncio.timeout(5):
+            await server.asked[-1].link.gone.wait()
+        assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
 
 async def test_what_comes_before_the_address_is_nothing(

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 REMEMBERED = 300.0  # seconds
 MAX_LOGINS = 3  # in that time, for the same
+MAX_REMEMBERED = 100  # of all; a machine logs in as often as it is refused
 
 
 class _Attempt(Struct, frozen=True):
@@ -25,7 +26,8 @@ class Attempts:
 
     def add(self, issuer: str, scopes: Collection[str], failure: str = "", *, now: float) -> None:
         """Remember a login, and why it failed; "" when it gave a token."""
-        self._made = [*self._recent(now), _Attempt(now, issuer, frozenset(scopes), failure)]
+        made = [*self._recent(now), _Attempt(now, issuer, frozenset(scopes), failure)]
+        self._made = made[-MAX_REMEMBERED:]
 
     def obstacle(
         self, issuer: str, scopes: Collection[str], *, step_up: bool, now: float

@@ -30,6 +30,7 @@ from interlock.errors import (
     AuthError,
     AuthRequired,
     ConfigError,
+    ConnectionClosed,
     HttpError,
     InsufficientScope,
     InterlockError,
@@ -54,6 +55,11 @@ MAX_ERROR_BODY = 64 * 1024
 ERROR_BODY_TIMEOUT = 0.5  # seconds; an error is told without it then
 MAX_RETRY_AFTER = 3600.0  # seconds; more is not waited for anyway
 _FOLLOWED = (307, 308)
+
+# What a server is told and does not take would fill us with connections in time; our answers to
+# one that asks without end would do so at once.
+TAKE_TIMEOUT = 30.0  # seconds
+MAX_UNTAKEN = 1_000  # answers
 
 # What aiohttp raises when a connection is not made, breaks, or is not HTTP.
 FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError)
@@ -188,9 +194,16 @@ class Endpoint:
         if 300 <= response.status < 400:
             response.release()
             raise RedirectRefused(f"{self.shown} redirects once more", response.status)
-        if response.status < 300:
-            self.url = target  # the next request goes there at once
+        if response.status < 300 and method == "POST":
+            # The next request goes there at once. Where a stream was sent says nothing of that.
+            self.url = target
         return response
+
+    async def next_token(self) -> str | None:
+        """Give the token that the next request will have; None where there are no tokens."""
+        if self._authorization is None:
+            return None
+        return self._authorization.token or await self._authorization.fresh()
 
     def failure(self, error: BaseException) -> InterlockError:
         """Say what one of `FAILURES` means: whether the request was sent at all."""
@@ -298,8 +311,7 @@ class Endpoint:
             error = AuthRequired(f"{self.shown} wants to know who asks (401)", 401, challenge)
         else:
             error = _forbidden(self.shown, challenge)
-        used = response.request_info.headers.get("Authorization", "")
-        error.token_used = used.removeprefix("Bearer ")
+        error.token_used = token_of(response)
         return error
 
 
@@ -310,9 +322,40 @@ def _forbidden(shown: str, challenge: str) -> AuthError:
     return AuthError(f"{shown} refuses this (403)", 403, challenge)
 
 
+class Untaken:
+    """What one server is told without asking it anything, until it has taken it."""
+
+    def __init__(self) -> None:
+        self._answers: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more answer would be too many: the connection had better end."""
+        return len(self._answers) >= MAX_UNTAKEN
+
+    def overflow(self, shown: str) -> ConnectionClosed:
+        """Say why the connection of the server `shown` ends when this is full."""
+        return ConnectionClosed(
+            f"{shown} does not take the answers that it asks for: {MAX_UNTAKEN:,} wait"
+        )
+
+    def add(self, task: asyncio.Task[None], *, is_answer: bool) -> None:
+        """Watch over a task that sends, and end it when it takes too long."""
+        timer = task.get_loop().call_later(TAKE_TIMEOUT, task.cancel)
+        task.add_done_callback(lambda _: timer.cancel())
+        if is_answer:
+            self._answers.add(task)
+            task.add_done_callback(self._answers.discard)
+
+
 def media_type(response: aiohttp.ClientResponse) -> str:
     """Give the type of a body, without its parameters, in lower case."""
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def token_of(response: aiohttp.ClientResponse) -> str:
+    """Give the token that was sent to get an answer; "" for none."""
+    return response.request_info.headers.get("Authorization", "").removeprefix("Bearer ")
 
 
 def origin(url: str) -> str:

@@ -36,7 +36,15 @@ from interlock.errors import (
 from interlock.headers import NAMES, ToolHeaders, encode_value
 from interlock.sse import SseParser
 from interlock.transports import Receiver
-from interlock.transports.endpoint import EVENTS, FAILURES, JSON, Endpoint, media_type
+from interlock.transports.endpoint import (
+    EVENTS,
+    FAILURES,
+    JSON,
+    Endpoint,
+    Untaken,
+    media_type,
+    token_of,
+)
 from interlock.types import RequestId
 
 LISTEN_TIMEOUT = 2.0  # seconds that requests wait until the standing stream is there
@@ -105,6 +113,7 @@ class HttpTransport:
         self._receiver: Receiver
         self._loop: asyncio.AbstractEventLoop
         self._posts: dict[object, asyncio.Task[None]] = {}  # requests by their id
+        self._untaken = Untaken()
         self._lost = False
         # Of a legacy session:
         self._session = ""
@@ -130,10 +139,15 @@ class HttpTransport:
             if message.method == "notifications/initialized":
                 self._gate = asyncio.Event()
             is_request = message.method and message.id is not UNSET
+            if not message.method and self._untaken.is_full:
+                self._loop.call_soon(self.abort, self._untaken.overflow(self._endpoint.shown))
+                return
             key = message.id if is_request else object()
             task = eager.start(self._post(key, message, frame), loop=self._loop)
             if not task.done():
                 self._posts[key] = task
+                if not is_request and message.method != "notifications/initialized":
+                    self._untaken.add(task, is_answer=not message.method)
 
     def forget(self, id: RequestId) -> None:
         """Close the request, which tells a modern server to stop."""
@@ -336,12 +350,15 @@ class HttpTransport:
         pause, attempts = RETRY, 0
         while attempts < MAX_LISTENS:
             attempts, seen = attempts + 1, 0
+            refused: str | None = None
             try:
                 async with self._endpoint.request("GET", self._stream_headers(parser)) as response:
                     gate.set()
                     is_stream = media_type(response) == EVENTS
                     if response.status in _NO_STREAM or (response.status == 200 and not is_stream):
                         return
+                    if response.status == 401:
+                        refused = token_of(response)
                     if response.status == 200:
                         async for event in self._endpoint.events(response, parser.resumed()):
                             seen += 1
@@ -349,10 +366,21 @@ class HttpTransport:
                                 self._receiver.frames_received([event.data])
             except (StreamEnded, Unreachable) as error:
                 _log.debug("%s: standing stream: %s", self._endpoint.shown, error)
+            if refused is not None and not await self._gets_another_token(refused):
+                return
             if seen:
                 attempts, pause = 0, RETRY
             await asyncio.sleep(parser.retry or pause)
             pause = min(2 * pause, LONGEST_RETRY)
+
+    async def _gets_another_token(self, refused: str) -> bool:
+        """Wait until a request has got one: only they may ask a person."""
+        for _ in range(MAX_LISTENS):
+            token = await self._endpoint.next_token()
+            if token != refused:
+                return token is not None
+            await asyncio.sleep(LONGEST_RETRY)
+        return False
 
     # Ending
 

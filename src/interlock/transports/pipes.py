@@ -22,6 +22,7 @@ from interlock.types import RequestId
 # What may wait to be written to a client that does not read.
 MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
 _READ_BYTES = 128 * 1024
+_LOOK = 0.5  # seconds between two looks whether there still is an event loop
 
 
 def take_standard_streams() -> tuple[int, int]:
@@ -100,8 +101,18 @@ class PipeTransport:
                 data = os.read(self._source, _READ_BYTES)
             except OSError:
                 data = b""
-            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
-                self._loop.call_soon_threadsafe(self._read, data)
+            taken = threading.Event()
+            try:
+                self._loop.call_soon_threadsafe(self._take, data, taken)
+            except RuntimeError:  # the loop has been closed meanwhile
+                return
+            # A file is read faster than it is answered.
+            while not taken.wait(_LOOK) and not self._loop.is_closed():
+                pass
+
+    def _take(self, data: bytes, taken: threading.Event) -> None:
+        taken.set()
+        self._read(data)
 
     # Sending
 

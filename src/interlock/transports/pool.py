@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from ipaddress import ip_address
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -17,6 +17,7 @@ from yarl import URL
 from interlock.errors import ConfigError
 
 Era = Literal["", "modern", "legacy", "sse"]
+_T = TypeVar("_T")
 
 # Requests to one host at once; who comes later waits. Streams that last are not counted: with
 # many servers on one host they would leave nothing for requests. Nor are our answers to a
@@ -27,10 +28,21 @@ MAX_CONNECTIONS = 100
 KEEP_ALIVE = 4.0  # seconds
 CONNECT_TIMEOUT = 10.0  # seconds, for name, network and TLS together
 NAMES_TTL = 30  # seconds that an address is remembered
+MAX_REMEMBERED = 1_000  # URLs of which the pool knows something
 
 _NO_DEADLINE = aiohttp.ClientTimeout(
     total=None, connect=None, sock_connect=CONNECT_TIMEOUT, ceil_threshold=2 * CONNECT_TIMEOUT
 )
+
+
+class _Latest(dict[str, _T]):
+    """What was set last, of at most `MAX_REMEMBERED` keys."""
+
+    def __setitem__(self, key: str, value: _T) -> None:
+        self.pop(key, None)
+        super().__setitem__(key, value)
+        if len(self) > MAX_REMEMBERED:
+            del self[next(iter(self))]
 
 
 class HttpPool:
@@ -45,10 +57,10 @@ class HttpPool:
     """
 
     def __init__(self) -> None:
-        self.eras: dict[str, Era] = {}
+        self.eras: dict[str, Era] = _Latest()
         self._session: aiohttp.ClientSession | None = None
         self._streams: aiohttp.ClientSession | None = None
-        self._proxies: dict[str, str | None] = {}
+        self._proxies: dict[str, str | None] = _Latest()
 
     @property
     def session(self) -> aiohttp.ClientSession:

@@ -24,7 +24,14 @@ from interlock.errors import (
 )
 from interlock.sse import SseParser
 from interlock.transports import Receiver
-from interlock.transports.endpoint import EVENTS, JSON, Endpoint, media_type, origin
+from interlock.transports.endpoint import (
+    EVENTS,
+    JSON,
+    Endpoint,
+    Untaken,
+    media_type,
+    origin,
+)
 from interlock.types import RequestId
 
 _HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
@@ -54,6 +61,7 @@ class SseTransport:
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._posts: dict[RequestId, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._untaken = Untaken()
         self._initialized: asyncio.Task[None] | None = None
         self._lost = False
 
@@ -83,7 +91,7 @@ class SseTransport:
                 async with aclosing(self._endpoint.events(response, parser)) as events:
                     async for event in events:
                         if event.name == "endpoint" and not self._ready.done():
-                            self._messages = self._messages_at(event.data)
+                            self._messages = self._messages_at(event.data, str(response.url))
                             self._ready.set_result(None)
                         elif event.name == "message" and event.data and self._ready.done():
                             self._receiver.frames_received([event.data])
@@ -98,10 +106,10 @@ class SseTransport:
         else:
             self.abort(error)
 
-    def _messages_at(self, data: bytes) -> Endpoint:
+    def _messages_at(self, data: bytes, stream: str) -> Endpoint:
         shown = self._endpoint.shown
         try:
-            target = urljoin(self._endpoint.url, data.decode(errors="replace").strip())
+            target = urljoin(stream, data.decode(errors="replace").strip())
             elsewhere = origin(target) if origin(target) != origin(self._endpoint.url) else ""
             messages = self._endpoint.sibling(target)
         except ValueError:  # a ConfigError, too
@@ -120,6 +128,10 @@ class SseTransport:
             return
         for frame in frames:
             message = _Message() if frame[:1] == b"[" else _decode_message(frame)
+            if not message.method and self._untaken.is_full:
+                error = self._untaken.overflow(self._endpoint.shown)
+                asyncio.get_running_loop().call_soon(self.abort, error)
+                return
             task = asyncio.create_task(self._post(message, frame, self._initialized))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -127,6 +139,8 @@ class SseTransport:
                 self._initialized = task  # nothing may overtake it
             elif message.method and message.id is not UNSET:
                 self._posts[message.id] = task
+                continue
+            self._untaken.add(task, is_answer=not message.method)
 
     def forget(self, id: RequestId) -> None:
         """Stop sending the request, if it is still being sent."""

@@ -21,6 +21,8 @@ from interlock.types import JsonObject
 if TYPE_CHECKING:
     from interlock.server.http.exchange import Exchange
 
+MAX_REMEMBERED = 10_000  # tools
+
 _INTEGER = re.compile(r"(-?[0-9]{1,16})(?:\.0+)?")
 _ROUTING = frozenset((b"mcp-protocol-version", b"mcp-method", b"mcp-name"))
 
@@ -116,6 +118,8 @@ class ExpectedHeaders:
         """Give paths of arguments by header."""
         known = self._known.get(tool)
         if known is None or known[0] is not schema:
+            if len(self._known) >= MAX_REMEMBERED:  # there were tools that are gone
+                self._known.clear()
             self._known[tool] = known = (schema, _by_header(schema))
         return known[1]
 

@@ -23,6 +23,8 @@ HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of
 IDLE_CONNECTION = 30.0  # seconds between two requests
 DRAIN = 30.0  # seconds that open requests get when the server ends
 MAX_PER_ADDRESS = 1_000  # connections from one address
+MAX_HEAD = 64 * 1024  # bytes of a request's headers, besides the first ones that come
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
 
 
 def check_exposure(host: str, *, protected: bool) -> None:
@@ -113,6 +115,28 @@ def bounded_connection(max_per_address: int) -> type[HttpToolsProtocol]:
 
     class BoundedConnection(HttpToolsProtocol):
         address = ""
+        is_in_head = False
+        head = 0  # bytes that have come of it
+
+        # The parser keeps headers without end, and many small ones as ten times their bytes.
+
+        def on_message_begin(self) -> None:
+            self.is_in_head = True
+            self.head = 0
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self.is_in_head = False
+            super().on_headers_complete()
+
+        def data_received(self, data: bytes) -> None:
+            was_in_head = self.is_in_head
+            super().data_received(data)
+            if was_in_head and self.is_in_head:
+                self.head += len(data)
+                if self.head > MAX_HEAD:
+                    self.transport.write(_TOO_LONG)
+                    self.transport.close()
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
             super().connection_made(transport)

@@ -208,7 +208,8 @@ class Stream:
         self.last = 0
         self.seen = 0  # the last message that was given to a reader
         self.frames: deque[tuple[int, bytes]] = deque()
-        self._answers: set[int] = set()  # which of the messages are responses
+        self._answers: set[int] = set()  # which of the kept messages are responses
+        self._others = 0  # messages that are none
         self._size = 0
         self._budget = budget
         self._numbered = numbered
@@ -218,7 +219,7 @@ class Stream:
     @property
     def needs_reader(self) -> bool:
         """Whether there is more than answers, which alone make a plain reply."""
-        return self.retry_ms is not None or self.last > len(self._answers)
+        return self.retry_ms is not None or self._others > 0
 
     @property
     def has_reader(self) -> bool:
@@ -230,11 +231,12 @@ class Stream:
         if self.ended:
             return
         self.last += 1
-        if is_answer:
-            self._answers.add(self.last)
+        self._others += not is_answer
         if not self._numbered and self._outlet is not None:
             self._outlet.put(event(frame))  # it cannot come back, so nothing is kept
             return
+        if is_answer:
+            self._answers.add(self.last)
         self.frames.append((self.last, frame))
         self._size += len(frame)
         self._budget.bytes += len(frame)
@@ -310,6 +312,8 @@ class Stream:
         return f"{self.number}-{number}" if self._numbered else ""
 
     def _drop_oldest(self) -> None:
-        size = len(self.frames.popleft()[1])
+        number, frame = self.frames.popleft()
+        self._answers.discard(number)
+        size = len(frame)
         self._size -= size
         self._budget.bytes -= size
