@@ -121,6 +121,13 @@ async def test_headers_must_agree_with_the_body(http, headers):
     assert (reply.code, reply.error, reply.json["id"]) == (400, -32020, 1)
 
 
+async def test_a_name_that_looks_encoded_must_be_encoded(http):
+    # As it is, it would be read as "add" by whoever routes by headers.
+    reply = await http.call("=?base64?YWRk?=", {"a": 1})
+
+    assert (reply.code, reply.error) == (400, -32020)
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -389,6 +389,19 @@ async def test_idle_sessions_are_freed_without_another_request(make, monkeypatch
     assert len(http.app.sessions) == 0
 
 
+async def test_what_is_not_idle_yet_is_looked_at_again(make, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(sessions, "monotonic", lambda: now)
+    http = make(session_idle=600.0)
+    for _ in range(2):
+        await http.initialize()
+        now += 400.0
+    http.app.sessions._ring()
+
+    assert len(http.app.sessions) == 1
+    assert http.app.sessions._timer is not None
+
+
 # Owners
 
 

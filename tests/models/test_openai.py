@@ -681,13 +681,15 @@ async def test_a_server_that_is_not_there_is_named(
     from openai import _base_client
 
     monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.001)
-    model = OpenAIModel("m", api_key=KEY, base_url=f"http://127.0.0.1:{unused_tcp_port}/v1")
+    address = f"http://me:hunter2@127.0.0.1:{unused_tcp_port}/v1"
+    model = OpenAIModel("m", api_key=KEY, base_url=address)
 
     error = await fails(model)
     await model.close()
 
     assert isinstance(error, ModelUnavailable)
     assert f"127.0.0.1:{unused_tcp_port}" in str(error)
+    assert "hunter2" not in str(error)
 
 
 @pytest.mark.parametrize(

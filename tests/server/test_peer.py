@@ -189,6 +189,16 @@ async def test_a_bad_line_is_answered_without_id_and_costs_nothing_else(wire, li
     assert (await wire.call("ping"))["result"] == {}
 
 
+async def test_a_client_that_goes_is_nothing_to_warn_of(server, connect, caplog):
+    wire = await connect(server)
+    await wire.initialize()
+    [serving] = server._peers
+    await wire.transport.close()
+    await asyncio.wait([serving])
+
+    assert caplog.text == ""
+
+
 async def test_nothing_but_garbage_ends_the_connection_and_is_told_in_the_log(wire, caplog):
     wire.send(*[b"garbage"] * 101)
     async with asyncio.timeout(5):

@@ -586,6 +586,29 @@ async def test_a_call_that_nobody_waits_for_any_more_does_not_begin():
     workers.close()
 
 
+async def test_what_a_function_gives_when_nobody_waits_any_more_is_dropped():
+    loop = asyncio.get_running_loop()
+    reported: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    workers = Workers(count=1)
+    begun, release = asyncio.Event(), threading.Event()
+
+    def slow() -> str:
+        loop.call_soon_threadsafe(begun.set)
+        release.wait(10)
+        return "late"
+
+    left = asyncio.create_task(workers.run(slow, {}))
+    await begun.wait()
+    left.cancel()
+    await asyncio.wait([left])
+    release.set()
+
+    assert await workers.run(lambda: "next", {}) == "next"
+    assert reported == []
+    workers.close()
+
+
 async def test_the_place_of_a_function_that_goes_on_is_not_free():
     workers = Workers(count=1, max_queued=0)
     release = threading.Event()

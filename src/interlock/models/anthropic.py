@@ -139,7 +139,7 @@ class AnthropicModel:
         endpoint = Endpoint(
             name=self.name,
             model=self._model,
-            host=client.base_url.netloc.decode().rpartition("@")[2],
+            host=client.base_url.netloc.decode(),
             key=key or token or "",
             variable="ANTHROPIC_API_KEY" if key else "ANTHROPIC_AUTH_TOKEN",
         )

@@ -141,7 +141,7 @@ class OpenAIModel:
         endpoint = Endpoint(
             name=self.name,
             model=self._model,
-            host=client.base_url.netloc.decode().rpartition("@")[2],
+            host=client.base_url.netloc.decode(),
             key=key,
             variable=_KEYS[self._provider],
         )
