@@ -1,0 +1,124 @@
+"""A client over HTTP: what it tells and asks again after it was forgotten, and whom it names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from interlock.client import Client
+from interlock.errors import RemoteProtocolError, RequestTimeout
+
+from ..servers.evil_http import LEGACY, MODERN, EvilHttp
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+@pytest.fixture
+async def server(nothing_is_left: object) -> AsyncIterator[EvilHttp]:
+    async with EvilHttp(LEGACY, "stream") as server:
+        yield server
+
+
+@pytest.fixture
+async def modern(nothing_is_left: object) -> AsyncIterator[EvilHttp]:
+    async with EvilHttp(MODERN) as server:
+        yield server
+
+
+async def test_a_new_session_is_told_what_the_old_one_was_and_nothing_that_was_undone(
+    server: EvilHttp,
+):
+    for method in ("logging/setLevel", "resources/subscribe", "resources/unsubscribe"):
+        server.tell(method, "result")
+
+    async def told_again(client: Client) -> list[Any]:
+        before = len(server.asked)
+        server.forget_sessions()
+        await client.call_tool("echo", {"text": "again"})
+        asked = [each.message for each in server.asked[before:]]
+        return [
+            each["params"].get("level") or each["params"]["uri"]
+            for each in asked
+            if each.get("method") in ("logging/setLevel", "resources/subscribe")
+        ]
+
+    client = Client.http(server.url, timeout=5)
+    async with client:
+        await client.set_log_level("info")
+        for uri in ("a:1", "a:2", "a:3"):
+            await client.subscribe(uri)
+        await client.unsubscribe("a:2")
+        first, *rest = await told_again(client)
+        assert (first, sorted(rest)) == ("info", ["a:1", "a:3"])
+    async with client:  # which begins anew
+        assert await told_again(client) == []
+
+
+async def test_what_was_listed_before_a_new_session_is_listed_again(server: EvilHttp):
+    changed: list[str] = []
+
+    def fail(kind: str) -> None:
+        changed.append(kind)
+        raise RuntimeError("a bug of the user")
+
+    server.tell("tools/list", "result", tools=[], ttlMs=60_000)
+    async with Client.http(server.url, timeout=5, on_list_changed=fail) as client:
+        for _ in range(2):
+            await client.list_tools()
+        assert server.times("tools/list") == 1
+        server.forget_sessions()
+        assert (await client.call_tool("echo", {"text": "well"})).text == "well"
+        await client.list_tools()
+        assert server.times("tools/list") == 2
+    assert sorted(changed) == ["prompts", "resources", "tools"]
+
+
+async def test_a_modern_server_is_told_the_log_level_after_it_was_met_anew(modern: EvilHttp):
+    async with Client.http(modern.url, timeout=5) as client:
+        await client.set_log_level("info")
+        foreign = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32600, "message": "who?"}}
+        modern.tell("tools/call", "status", times=1, code=400, body=json.dumps(foreign))
+        await client.call_tool("echo", {"text": "again"})
+
+    assert modern.times("server/discover") == 2
+    meta = modern.asked[-1].message["params"]["_meta"]
+    assert meta["io.modelcontextprotocol/logLevel"] == "info"
+
+
+async def test_headers_that_do_not_fit_are_learnt_anew_though_the_list_is_fresh(modern: EvilHttp):
+    modern.tell("tools/list", "result", tools=[], ttlMs=60_000)
+    async with Client.http(modern.url, timeout=5) as client:
+        await client.list_tools()
+        mismatch = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32020, "message": "headers"}}
+        modern.tell("tools/call", "status", times=1, code=400, body=json.dumps(mismatch))
+        await client.call_tool("echo", {"text": "again"})
+
+    assert modern.times("tools/list") == 2
+
+
+async def test_a_new_session_that_is_not_answered_is_why_a_list_is_late(server: EvilHttp):
+    async with Client.http(server.url, timeout=5, connect_timeout=0.2) as client:
+        await server.heard("GET")
+        server.forget_sessions()
+        for method in ("server/discover", "initialize"):
+            server.tell(method, "mute")
+        with pytest.raises(RequestTimeout, match=r"within 0\.2 s"):
+            await client.list_tools()
+
+
+@pytest.mark.parametrize("name", ["call", "type", "list", "late"])
+async def test_what_is_wrong_with_an_answer_is_told_with_the_name_of_the_server(
+    modern: EvilHttp, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("interlock.client.LIST_TIMEOUT", 0.1)
+    modern.tell("tools/list", *(["mute"] if name == "late" else ["result"]))
+    kind = RequestTimeout if name == "late" else RemoteProtocolError
+    said = {"type": {"resultType": "odd"}, "call": {"resultType": "complete", "content": 7}}
+    async with Client.http(modern.url + "?key=secret", timeout=5) as client:
+        asking = client.call_tool("result", said[name]) if name in said else client.list_tools()
+        with pytest.raises(kind) as caught:
+            await asking
+    assert str(caught.value).startswith(f"{modern.url}: ")
