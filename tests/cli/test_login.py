@@ -20,7 +20,7 @@ import pytest
 from interlock.oauth import UserTokenStore
 from interlock.oauth.storage import Tokens
 
-from ..authorization import Protected
+from ..authorization import NATIVE_CLIENT, Protected
 
 BROWSER = Path(__file__).parents[1] / "servers" / "browser.py"
 
@@ -37,6 +37,9 @@ class Guarded:
 
     def done(self) -> dict[str, int]:
         return asyncio.run(self._do(lambda server: server.done()))
+
+    def wish(self, **wishes: Any) -> None:
+        asyncio.run(self._do(lambda server: server.wish(**wishes)))
 
     def register(self, **metadata: Any) -> dict[str, Any]:
         """Register a client, as an operator would."""
@@ -373,6 +376,29 @@ def test_a_client_that_was_registered_is_used_to_log_in_to_renew_and_to_log_out(
     assert after["refresh_token"] == 1
 
     assert "forgotten and revoked" in interlock("servers", "logout", "n").err
+
+
+def test_a_client_that_a_document_describes_logs_in_without_being_registered(
+    interlock: Callable[..., Any],
+    protected: Guarded,
+    browser: None,
+):
+    url = "https://client.example.com/metadata.json"
+    document = {**NATIVE_CLIENT, "client_id": url, "redirect_uris": ["http://127.0.0.1/callback"]}
+    protected.wish(documents={url: document})
+    interlock("servers", "add", "n", protected.url, "--client-metadata-url", url)
+    before = protected.done()
+
+    assert interlock("servers", "login", "n").code == 0
+    tokens = kept(protected.url)
+    assert tokens is not None
+    assert tokens.client_id == url
+
+    keep(protected.url, **{**msgspec.structs.asdict(tokens), "expires_at": time.time() - 1})
+    assert interlock("call", "n:who").out == "ada: notes:read\n"
+    after = protected.done()
+    assert after.get("registrations", 0) == before.get("registrations", 0)
+    assert after["refresh_token"] == before.get("refresh_token", 0) + 1
 
 
 PROMPT = "\x1b[?2004h"  # the line editor asks for marks around what is pasted

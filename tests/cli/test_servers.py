@@ -122,6 +122,14 @@ def test_add_takes_a_client_that_was_registered(interlock, home):
     assert "; set MINE, then log in with: interlock servers login web\n" in ran.err
 
 
+def test_add_takes_a_client_that_a_document_describes(interlock, home):
+    document = ["--client-metadata-url", "https://me.example/client.json"]
+    interlock("servers", "add", "web", "https://h/mcp", *document)
+
+    client = config.OAuthClient(client_metadata_url="https://me.example/client.json")
+    assert config.load(own_file(home)).servers["web"].oauth == client
+
+
 def test_add_with_oauth_says_how_to_log_in(interlock, home):
     ran = interlock("servers", "add", "web", "https://h/mcp", "--auth", "oauth")
 
@@ -156,6 +164,13 @@ def test_add_with_oauth_says_how_to_log_in(interlock, home):
         (["x", "run", "--client-id", "a"], 2, "go with a URL"),
         (["x", "https://h", "--client-secret", SECRET], 2, "--client-secret needs --client-id"),
         (["x", "https://h", "--callback-port", "0"], 2, "0 is not in the range"),
+        (["x", "run", "--client-metadata-url", "https://h/c"], 2, "go with a URL"),
+        (["x", "https://h", "--client-metadata-url", "http://h/c"], 2, "must be https://"),
+        (
+            ["x", "https://h", "--client-metadata-url", "https://h/c", "--client-id", "a"],
+            2,
+            "--client-metadata-url and --client-id: give one of them",
+        ),
     ],
 )
 def test_add_refuses_what_it_cannot_write(

@@ -211,6 +211,19 @@ def test_a_client_that_was_registered_for_logins_is_read(scopes: Any) -> None:
     )
 
 
+def test_a_client_that_is_known_by_a_document_is_read_and_written(home: Path) -> None:
+    url = "https://me.example/client.json?v=1"
+    oauth = {"clientMetadataUrl": url, "callbackPort": 8765}
+    read = config.loads(one_server(url="https://h", oauth=oauth))
+
+    assert read.warnings == ()
+    server = read.servers["time"]
+    client = OAuthClient(client_metadata_url=url, callback_port=8765)
+    assert server == HttpServer(url="https://h", oauth=client)
+    config.add_server(home / "mcp.json", "again", server)
+    assert config.load(home / "mcp.json").servers == {"again": server}
+
+
 def test_a_client_as_cursor_writes_it_is_read() -> None:
     client = {"CLIENT_ID": "me", "CLIENT_SECRET": "${env:S}", "scopes": ["a"]}
     read = config.loads(one_server(url="https://h", auth=client))
@@ -357,6 +370,24 @@ HTTP: dict[str, Any] = {"url": "https://h"}
         (
             HTTP | {"oauth": {"clientId": "a", "issuer": "as.example"}},
             ".oauth.issuer must start with https:// or http://",
+        ),
+        (
+            HTTP | {"oauth": {"clientId": "a", "clientMetadataUrl": "https://h/c"}},
+            '.oauth.clientMetadataUrl stands beside "clientId": keep one of them',
+        ),
+        *(
+            (
+                HTTP | {"oauth": {"clientMetadataUrl": url}},
+                ".oauth.clientMetadataUrl must be https://, with a path",
+            )
+            for url in (
+                "http://h/c",
+                "https://h",
+                "https://h/",
+                "https:///c",
+                "h/c",
+                "https://h/#c",
+            )
         ),
         (
             HTTP | {"auth": {"CLIENT_SECRET": "s"}},

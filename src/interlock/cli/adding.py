@@ -46,6 +46,11 @@ _LOG_IN = "log in with: interlock servers login"
 @click.option("--client-id", metavar="ID", help="Of a client that you have registered for logins.")
 @click.option("--client-secret", metavar="SECRET", help="Its secret; better '${A_VARIABLE}'.")
 @click.option(
+    "--client-metadata-url",
+    metavar="URL",
+    help="Instead of an ID: where a document of yours says who the client is.",
+)
+@click.option(
     "--callback-port",
     metavar="PORT",
     type=click.IntRange(1, 65_535),
@@ -63,6 +68,7 @@ def add(
     kind: Literal["http", "sse"] | None,
     client_id: str | None,
     client_secret: str | None,
+    client_metadata_url: str | None,
     callback_port: int | None,
     config: Path | None,
 ) -> None:
@@ -79,7 +85,7 @@ def add(
       interlock servers add notes https://notes.example/mcp
       interlock servers add maps https://maps.example/mcp --header 'X-API-Key: ${MAPS_KEY}'
     """
-    from interlock.config import OAuthClient, StdioServer, add_server
+    from interlock.config import OAuthClient, StdioServer, add_server, metadata_problem
 
     server: ServerConfig
     if command.startswith(("http://", "https://")):
@@ -87,14 +93,20 @@ def add(
             raise click.UsageError("a server with a URL has no arguments, --env or --cwd")
         if client_secret and not client_id:
             raise click.UsageError("--client-secret needs --client-id")
+        if client_metadata_url and client_id:
+            raise click.UsageError("--client-metadata-url and --client-id: give one of them")
+        if client_metadata_url and (problem := metadata_problem(client_metadata_url)):
+            raise click.UsageError(f"--client-metadata-url {problem}")
         client = OAuthClient(
             client_id=client_id or "",
+            client_metadata_url=client_metadata_url or "",
             client_secret=client_secret or "",
             callback_port=callback_port or 0,
         )
         server = _with_url(name, command, _headers(header), auth or "auto", kind or "http", client)
     else:
-        if any((header, auth, kind, client_id, client_secret, callback_port)):
+        of_url = (header, auth, kind, client_id, client_secret, client_metadata_url, callback_port)
+        if any(of_url):
             raise click.UsageError(
                 "--header, --auth, --type and what is for logins go with a URL; if they are the "
                 "program's own, put -- before COMMAND"

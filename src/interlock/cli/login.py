@@ -125,13 +125,15 @@ async def _log_in(
 
     store = UserTokenStore()
     client = client_identity(server)
+    metadata = server.oauth.client_metadata_url
     async with callback_server(server.oauth.callback_port) as callback:
         oauth = OAuth(
             server.url,
-            # One that was registered by hand is known by one address.
-            redirect_uri=callback.redirect_uri if client else callback.redirect_uri_of,
+            # One that a person has made known is known by one address.
+            redirect_uri=callback.redirect_uri if client or metadata else callback.redirect_uri_of,
             ask=Person(name, callback, opens_browser=opens_browser).ask,
             client=client,
+            client_metadata_url=metadata,
             scopes=await _with_earlier(scopes, store, server.url) or server.oauth.scopes,
             store=store,
         )

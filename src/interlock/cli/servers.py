@@ -227,6 +227,8 @@ def _whole(server: ServerConfig) -> str:
         sent = [f"with {name}: {value}" for name, value in server.headers.items()]
         if server.oauth.client_id:
             sent.append(f"as client {server.oauth.client_id}")
+        if server.oauth.client_metadata_url:
+            sent.append(f"as client {server.oauth.client_metadata_url}")
         if server.oauth.client_secret:
             sent.append(f"with client secret {server.oauth.client_secret}")
         return " ".join([server.url, f"(type {server.type}, auth {server.auth})", *sent])

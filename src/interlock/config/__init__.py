@@ -94,6 +94,8 @@ class OAuthClient(Struct, frozen=True, kw_only=True):
 
     Attributes:
         client_id: "" to register ourselves.
+        client_metadata_url: Where a document says who this client is, for authorization servers
+            that read such documents; instead of `client_id`. "" for none.
         client_secret: "" for none.
         issuer: The authorization server that knows it, and the only one that is told its secret;
             "" for the first one that the server names.
@@ -102,6 +104,7 @@ class OAuthClient(Struct, frozen=True, kw_only=True):
     """
 
     client_id: str = ""
+    client_metadata_url: str = ""
     client_secret: str = ""
     issuer: str = ""
     callback_port: int = 0
@@ -374,18 +377,32 @@ def _header_problem(value: str) -> str | None:
     return None if printable else "has a line break or another control character"
 
 
+_METADATA = "clientMetadataUrl"
+
+
+def metadata_problem(url: str) -> str | None:
+    """Say what is wrong with the URL of a client's metadata; None when nothing is."""
+    return None if re.match(r"https://[^/?#\s]+/[^#\s]", url) else "must be https://, with a path"
+
+
 def _oauth_client(oauth: Section, id: str, secret: str) -> OAuthClient:
-    oauth.warn_unknown((id, secret, "issuer", "callbackPort", "scopes"))
+    oauth.warn_unknown((id, secret, _METADATA, "issuer", "callbackPort", "scopes"))
     for of_client in (secret, "issuer"):
         if of_client in oauth.members and id not in oauth.members:
             oauth.refuse(f'needs a "{id}" beside it', of_client)
     issuer = oauth.filled("issuer") if "issuer" in oauth.members else ""
     if issuer and (problem := _url_problem(issuer)):
         oauth.refuse(problem, "issuer")
+    metadata = oauth.filled(_METADATA) if _METADATA in oauth.members else ""
+    if metadata and id in oauth.members:
+        oauth.refuse(f'stands beside "{id}": keep one of them', _METADATA)
+    if metadata and (problem := metadata_problem(metadata)):
+        oauth.refuse(problem, _METADATA)
     given = oauth.members.get("scopes")
     port = oauth.count("callbackPort", 0, MAX_PORT) if "callbackPort" in oauth.members else 0
     return OAuthClient(
         client_id=oauth.filled(id) if id in oauth.members else "",
+        client_metadata_url=metadata,
         client_secret=oauth.filled(secret) if secret in oauth.members else "",
         issuer=issuer,
         callback_port=port,
@@ -515,6 +532,7 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
     if isinstance(server, HttpServer) and "oauth" in entry:
         oauth = {
             "clientId": server.oauth.client_id,
+            _METADATA: server.oauth.client_metadata_url,
             "clientSecret": server.oauth.client_secret,
             "issuer": server.oauth.issuer,
             "callbackPort": server.oauth.callback_port,
