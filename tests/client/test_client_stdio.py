@@ -84,14 +84,17 @@ async def test_the_environment_is_an_allow_list_and_what_was_declared(
     monkeypatch.setenv("CANARY_TOKEN", "canary-3f1d")
     monkeypatch.setenv("LD_PRELOAD", "")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setenv("SSL_CERT_FILE", "/srv/ca.pem")
     environment = (await surroundings(evil(env={"DECLARED": "yes", "HOME": "/srv"})))["environment"]
 
     assert "canary" not in json.dumps(environment)
     assert environment.pop("DECLARED") == "yes"
     assert environment.pop("HOME") == "/srv"
     assert environment.pop("TZ") == "Asia/Tokyo"
+    assert environment.pop("SSL_CERT_FILE") == "/srv/ca.pem"
     assert set(environment) <= {
         *("LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR"),
+        *("SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
         "INTERLOCK_CHILD",  # our mark
     }
 

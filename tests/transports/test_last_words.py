@@ -92,7 +92,12 @@ def test_an_error_of_several_lines_is_told_from_its_first(stderr: str, words: st
 
 
 def test_an_error_that_was_survived_is_not_told():
-    assert last_words("ValueError: old\n" + "working\n" * 40) == "working"
+    assert last_words("ValueError: old\n" + "working\n" * 100) == "working"
+
+
+def test_colours_are_left_out():
+    assert last_words("\x1b[32mINFO\x1b[39m \x1b[1;36mno token\x1b[0m\n") == "INFO no token"
+    assert last_words("\x1b[31mError: no\x1b[0m\nbye\n") == "Error: no bye"
 
 
 def test_words_end_after_300_characters():

@@ -10,18 +10,19 @@ import re
 
 from interlock.errors import MAX_WORDS
 
-_LINES = 40  # the last ones; what is further up has been survived
+_LINES = 100  # the last ones, enough for a usage text; what is further up has been survived
 
 # "ValueError: …", "module.Error: …", "TypeError [ERR_INVALID_ARG_TYPE]: …"; the last one counts.
 _RAISED = re.compile(r"(?:[\w$]+\.)*\w*(?:Error|Exception)(?: \[\w+\])?: ")
 # "error: …", "npm error …", "panic: …", "thread 'main' panicked at …"; the first one counts.
 _SAID = re.compile(r"(?:npm )?(?:error|err!|fatal|panic)\b|thread '.*' panicked at ", re.IGNORECASE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME = re.compile(r"\s+at ")  # of a stack
 
 
 def last_words(stderr: str) -> str:
     """Give the error at the end of `stderr` in at most 300 characters, else its last line."""
-    lines = stderr.rstrip().splitlines()[-_LINES:]
+    lines = [_COLOUR.sub("", line) for line in stderr.rstrip().splitlines()[-_LINES:]]
     raised = [at for at, line in enumerate(lines) if _RAISED.match(line)][-1:]
     said = [at for at, line in enumerate(lines) if _SAID.match(line)][:1]
     for begin in raised or said:

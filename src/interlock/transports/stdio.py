@@ -20,7 +20,11 @@ from interlock.transports.process import Process
 from interlock.types import RequestId
 
 # What a server gets of our environment; everything else must be configured.
-INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ")
+INHERITED = (
+    *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ"),
+    # Whom to trust on the network: files, no secrets. Without them npx and uvx fail in some places.
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
+)
 
 STDERR_BYTES = 256 * 1024
 # What may wait to be written to a server that does not read: as many of the longest messages as a
