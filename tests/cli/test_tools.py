@@ -4,7 +4,11 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
+from interlock.cli import tools as tools_module
 from interlock.config import trust
+from interlock.types import Tool
 
 BROKEN = {"command": "no-such-program"}
 
@@ -126,3 +130,51 @@ def test_a_folders_servers_are_left_alone_when_a_file_is_named(interlock, home, 
     project(home)
 
     assert interlock("tools", "--config", path).err == ""
+
+
+def test_one_server_can_be_asked_alone(interlock, servers):
+    servers(broken=BROKEN)
+    ran = interlock("tools", "e")
+
+    assert addresses(ran.out)[0] == "e:echo"
+    assert ran.err == ""
+
+
+def test_one_tool_is_described_with_its_arguments(interlock, servers):
+    servers(broken=BROKEN)
+
+    text = "Say a text.\n\narguments:\n  text (string, optional)\n"
+    assert interlock("tools", "e:say") == (0, text, "")
+    assert interlock("tools", "e:say", "--json").json["address"] == "e:say"
+
+
+def test_what_is_not_there_is_told_with_what_is(interlock, servers):
+    servers()
+
+    assert interlock("tools", "f").err.endswith("there are e\n")
+    assert interlock("tools", "e:wit").err.endswith("no tool 'e:wit'; did you mean e:wait?\n")
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        pytest.param(True, "anything", id="true"),
+        pytest.param({}, "anything", id="empty"),
+        pytest.param({"type": "integer"}, "integer", id="type"),
+        pytest.param({"type": ["string", "null"]}, "string | null", id="types"),
+        pytest.param({"enum": ["a", 1, None]}, '"a" | 1 | null', id="enum"),
+        pytest.param({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string | null", id="any"),
+        pytest.param({"type": "array", "items": {"type": "number"}}, "array of number", id="array"),
+        pytest.param({"$ref": "#/$defs/Point"}, "Point", id="ref"),
+    ],
+)
+def test_each_argument_has_its_kind(schema: object, kind: str):
+    described = tools_module.described(Tool("t", {"type": "object", "properties": {"x": schema}}))
+
+    assert described == f"t\n\narguments:\n  x ({kind}, optional)"
+
+
+def test_a_tool_without_arguments_says_so():
+    described = tools_module.described(Tool("t", {"type": "object"}, "Does it."))
+
+    assert described == "Does it.\n\nno arguments"

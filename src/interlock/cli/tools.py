@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,28 +14,53 @@ import msgspec
 from interlock.cli import sources
 from interlock.cli.running import run
 from interlock.cli.states import tell_missing, warn_of_broken
-from interlock.cli.terminal import emit_json, emit_table, say, working
+from interlock.cli.terminal import emit, emit_json, emit_table, say, working
 
 if TYPE_CHECKING:
-    from interlock.member import ServerStatus
+    from interlock.member import Entry, ServerStatus
     from interlock.toolbox import Toolbox
+    from interlock.types import Tool
 
 
 @click.command()
+@click.argument("name", metavar="[SERVER[:TOOL]]", required=False)
 @sources.config_option
 @sources.json_option
-def tools(config: Path | None, as_json: bool) -> int:
-    """List every tool by its address, with its server's state.
+def tools(name: str | None, config: Path | None, as_json: bool) -> int:
+    """List every tool by its address, with its server's state; or describe one.
 
-    What is missing is told on stderr, with the reason. Exits with 1 if servers are configured
-    and none of them works.
+    With SERVER only that server is started. With SERVER:TOOL its description and arguments are
+    printed. What is missing is told on stderr, with the reason. Exits with 1 if servers are
+    configured and none of them works.
 
     \b
     Example:
       interlock tools
+      interlock tools time
+      interlock tools time:get_current_time
       interlock tools --json | jq -r '.tools[].address'
     """
-    return run(_tools(sources.load(config).servers, as_json))
+    found = sources.load(config)
+    if name is None:
+        return run(_tools(found.servers, as_json))
+    server, _, tool = name.partition(":")
+    key, settings = sources.find(found, server)
+    if not tool:
+        return run(_tools({key: settings}, as_json))
+    return run(_tool({key: settings}, name, as_json))
+
+
+async def _tool(servers: dict[str, Any], address: str, as_json: bool) -> int:
+    from interlock.toolbox import Toolbox
+
+    with working(address):
+        async with Toolbox(servers) as toolbox:
+            entry = toolbox.find(address)
+    if as_json:
+        emit_json(_fields(entry))
+    else:
+        emit(described(entry.tool))
+    return 0
 
 
 async def _tools(servers: dict[str, Any], as_json: bool) -> int:
@@ -44,7 +70,7 @@ async def _tools(servers: dict[str, Any], as_json: bool) -> int:
         with working("starting servers"):
             toolbox = await stack.enter_async_context(Toolbox(servers))
         if as_json:
-            emit_json(_described(toolbox))
+            emit_json(_everything(toolbox))
         else:
             emit_table(rows(toolbox))
             if not servers:
@@ -70,19 +96,53 @@ def all_failed(statuses: Iterable[ServerStatus]) -> bool:
     return bool(wanted) and all(status.state != "ok" for status in wanted)
 
 
-def _described(toolbox: Toolbox) -> dict[str, Any]:
+def described(tool: Tool) -> str:
+    """Give a tool's description and a line for each of its arguments: name, kind, meaning."""
+    schema = tool.input_schema
+    required = schema.get("required", ())
+    lines = [tool.description.strip() or tool.title or tool.name]
+    properties = schema.get("properties", {})
+    lines.append("\narguments:" if properties else "\nno arguments")
+    for name, about in properties.items():
+        need = "" if name in required else ", optional"
+        lines.append(f"  {name} ({_kind(about)}{need})")
+        words = about.get("description") if isinstance(about, dict) else None
+        if isinstance(words, str):
+            lines += (f"      {line.strip()}" for line in words.strip().splitlines())
+    return "\n".join(lines)
+
+
+def _kind(schema: Any) -> str:
+    """Say in a few words what a schema takes: `integer`, `array of string`, `"a" | "b"`."""
+    if not isinstance(schema, dict):
+        return "anything"
+    if isinstance(options := schema.get("enum"), list):
+        return " | ".join(json.dumps(each) for each in options)
+    if isinstance(reference := schema.get("$ref"), str):
+        return reference.rpartition("/")[2]
+    for key in ("anyOf", "oneOf"):
+        if isinstance(options := schema.get(key), list):
+            return " | ".join(dict.fromkeys(map(_kind, options)))
+    kind = schema.get("type", "anything")
+    if isinstance(kind, list):
+        kind = " | ".join(map(str, kind))
+    return f"array of {_kind(schema['items'])}" if "items" in schema else str(kind)
+
+
+def _everything(toolbox: Toolbox) -> dict[str, Any]:
     return {
         "servers": list(toolbox.status.values()),
-        "tools": [
-            {
-                "address": each.address,
-                "server": each.server,
-                "wire_name": each.wire_name,
-                "stale": each.stale,
-                **msgspec.to_builtins(each.tool),
-            }
-            for each in toolbox.tools
-        ],
+        "tools": [_fields(each) for each in toolbox.tools],
+    }
+
+
+def _fields(entry: Entry) -> dict[str, Any]:
+    return {
+        "address": entry.address,
+        "server": entry.server,
+        "wire_name": entry.wire_name,
+        "stale": entry.stale,
+        **msgspec.to_builtins(entry.tool),
     }
 
 
