@@ -555,6 +555,24 @@ async def test_a_state_is_good_for_its_own_request_only(caller):
     assert await caller.refused("resources/read", {**answered(first), "uri": "ask://a"}) == says
 
 
+async def test_a_state_is_good_for_its_own_method_only(make):
+    server = Server("s")
+
+    @server.prompt(name="x")
+    async def prompt(a: str, context: Context) -> str:
+        return (await context.elicit("?", FORM)).action
+
+    @server.tool(name="x")
+    async def tool(context: Context) -> str:
+        return (await context.elicit("?", FORM)).action
+
+    caller = Caller(server, make)
+    first = await caller("prompts/get", {"name": "x", "arguments": {"a": "b"}})
+    same = answered(first, name="x", arguments=[["a", "b"]])  # is what a prompt's are hashed as
+
+    assert "belongs to another request" in await caller.refused("tools/call", same)
+
+
 async def test_a_state_is_good_for_the_same_arguments_only_however_written(make):
     server = Server("s")
 

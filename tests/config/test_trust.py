@@ -82,6 +82,16 @@ def test_trust_does_not_move_with_a_copy(home: Path, project: Path) -> None:
     assert not trust.is_trusted(other)
 
 
+def test_each_folder_is_trusted_for_itself(home: Path, project: Path) -> None:
+    other = home / ".mcp.json"
+    other.write_bytes(CONTENT)
+    for path in (project, other):
+        trust.grant(path, trust.fingerprint(path))
+
+    assert trust.is_trusted(project)
+    assert trust.is_trusted(other)
+
+
 def test_what_was_not_shown_is_not_trusted(project: Path) -> None:
     seen = trust.fingerprint(project)
     project.write_bytes(CONTENT.replace(b"uvx", b"evil"))

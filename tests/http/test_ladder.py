@@ -346,6 +346,7 @@ async def test_the_tool_is_not_called_when_headers_lie(server, http):
 
 
 async def test_a_redefined_tool_has_the_headers_of_its_new_schema(server, routed):
+    assert (await routed.call("routed", headers={"mcp-param-region": "eu"})).code == 400
     server.remove_tool("routed")
 
     @server.tool(name="routed")

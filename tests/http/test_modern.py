@@ -153,10 +153,19 @@ async def test_a_hundred_requests_cancelled_at_any_point_answer_nothing(make, ga
         assert b"result" not in reply.body
 
 
-async def test_nobody_watches_a_client_whose_answer_was_sent(http, gate):
+async def test_nobody_watches_a_client_whose_answer_was_sent(make, gate, monkeypatch):
+    http = make(json_silence=1234.0)
     http.app._patience._tick = 0.0
     await http.call("add", {"a": 1})
     before = asyncio.all_tasks()
+    loop, timers = asyncio.get_running_loop(), []
+    call_later = loop.call_later
+
+    def noted(delay, *what):
+        timers.append((delay, call_later(delay, *what)))
+        return timers[-1][1]
+
+    monkeypatch.setattr(loop, "call_later", noted)
     reply = http.begin("tools/call", {"name": "hold"})
     await gate.entered.wait()
     for _ in range(10):
@@ -167,6 +176,20 @@ async def test_nobody_watches_a_client_whose_answer_was_sent(http, gate):
     await asyncio.sleep(0)
 
     assert asyncio.all_tasks() == before
+    assert [timer.cancelled() for delay, timer in timers if delay == 1234.0] == [True]
+
+
+async def test_the_answer_of_a_stream_that_was_watched_is_sent(http, gate):
+    http.app._patience._tick = 0.0
+    reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
+    await gate.entered.wait()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    gate.opened.set()
+    await reply.finished()
+
+    assert (await reply.message())["params"]["progress"] == 1
+    assert (await reply.message())["result"]["content"][0]["text"] == "done"
 
 
 # Overlapping

@@ -12,6 +12,21 @@ from interlock.server.http import sessions, streams
 TOKEN = {"progressToken": "p"}
 
 
+async def test_a_stream_that_is_read_is_as_long_as_it_likes(monkeypatch):
+    monkeypatch.setattr(streams, "MAX_QUEUED", 10)
+    sent: asyncio.Queue = asyncio.Queue()
+    outlet = streams.Outlet(sent.put, (), keep_alive=10.0)
+    running = asyncio.create_task(outlet.run())
+    assert (await sent.get())["type"] == "http.response.start"
+    for _ in range(20):
+        outlet.put(b"x" * 8)
+        assert (await sent.get())["body"] == b"x" * 8
+    outlet.end()
+    await running
+
+    assert not outlet.was_cut
+
+
 # Which stream
 
 

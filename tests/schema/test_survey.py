@@ -4,6 +4,7 @@ import pytest
 
 from interlock.errors import SchemaError
 from interlock.schema.survey import MAX_SCHEMA_DEPTH, Survey, measure
+from interlock.schema.workload import by_depth
 
 
 def nested(depth: int, leaf: Any = 1) -> Any:
@@ -84,6 +85,14 @@ def test_a_reference_to_the_outside_is_refused(reference: str) -> None:
 def test_what_is_no_uri_is_refused(document: Any) -> None:
     with pytest.raises(SchemaError, match=r"it, or the \$id around it, is not a URI"):
         Survey(document)
+
+
+def test_a_dynamic_reference_counts_as_one_to_every_anchor_of_its_name() -> None:
+    inner = {"$id": "inner", "$dynamicRef": "#n", "$defs": {"leaf": {"$dynamicAnchor": "n"}}}
+    document = {"$id": "https://e.org/", "$dynamicAnchor": "n", "$ref": "inner"}
+
+    with pytest.raises(SchemaError, match="leads back to its own place"):
+        by_depth(Survey({**document, "$defs": {"inner": inner}}))
 
 
 @pytest.mark.parametrize("index", ["2", "-1", "x", "", "9" * 5_000, "\u0660"])

@@ -157,6 +157,26 @@ async def test_what_a_client_says_of_itself_is_never_required(wire, meta):
     assert "result" in await wire.call("tools/list", {"_meta": told})
 
 
+@pytest.mark.parametrize("token", [True, 1.5, None, [], {"a": 1}])
+async def test_progress_is_told_under_a_possible_token_only(server, wire, token):
+    @server.tool
+    async def step(context: Context) -> str:
+        context.progress(1)
+        return ""
+
+    await wire.initialize()
+    answer = await wire.call("tools/call", {"name": "step", "_meta": {"progressToken": token}})
+    assert "result" in answer
+
+
+@pytest.mark.parametrize("level", ["loud", "", None, 3])
+async def test_a_level_that_is_none_is_refused(wire, level):
+    await wire.initialize()
+    answer = await wire.call("logging/setLevel", {"level": level})
+
+    assert answer["error"]["code"] == -32602
+
+
 # Bad input
 
 
