@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from interlock import member as member_module
-from interlock.config import StdioServer
+from interlock.config import HttpServer, StdioServer
 from interlock.errors import (
     ConnectionClosed,
     InvalidArguments,
@@ -25,6 +26,8 @@ from interlock.toolbox import Toolbox
 from interlock.transports.pool import HttpPool
 
 from .scripted_server import LEGACY, MODERN, Answer, Json, ScriptedServer, text, tool
+from .servers import evil_http
+from .servers.evil_http import EvilHttp
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 BOMB = {
@@ -184,6 +187,55 @@ async def test_a_server_that_lists_its_tools_and_goes_away_is_started_again(cloc
     assert server.connections == 2
 
 
+PROGRAM = """
+import json, os, sys
+tool = {"name": "x", "inputSchema": {"type": "object"}}
+result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "tools": [tool]}
+lists = int(sys.argv[1])  # that it gives before it fails
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {"result": result}
+    if asked["method"] == "tools/list":
+        lists -= 1
+        if lists < 0:
+            answer = {"error": {"code": 1, "message": "no list for " + os.environ["KEY"]}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+def program(lists: int) -> StdioServer:
+    """A program that tells its secret when it is asked for more lists than these."""
+    args = ("-I", "-c", PROGRAM, str(lists))
+    return StdioServer(command=sys.executable, args=args, env={"KEY": "canary-env"})
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+async def test_a_start_that_fails_leaves_no_program_behind():
+    async with Toolbox({"s": program(lists=0)}) as toolbox:
+        assert toolbox.status["s"].state == "failed"
+        assert toolbox.status["s"].reason == "no list for *** (1)"
+
+
+async def test_a_start_that_fails_is_nobody_s_fault_who_has_stopped_waiting(
+    nothing_is_left: list[Json],
+):
+    server = served()
+    refused: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+    server.answers["tools/list"] = lambda _: refused
+    member = made(server)
+    waiting = asyncio.create_task(member.start())
+    await server.heard("tools/list")
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    refused.set_exception(RemoteError(1, "no"))
+    await settle()
+    gc.collect()
+
+    assert member.status.state == "failed"
+    assert nothing_is_left == []
+    await member.close()
+
+
 # Going down and coming back
 
 
@@ -212,6 +264,8 @@ async def test_the_next_call_starts_a_server_that_is_down():
         assert await call(member) == "done"
         assert (member.status.state, member.status.reason) == ("ok", "")
         assert not member.entries[0].stale
+        await settle()
+        assert not member._closing  # the first connection is over and done with
     assert server.connections == 2
 
 
@@ -440,6 +494,34 @@ async def test_a_list_that_cannot_be_renewed_stays(clock: Clock):
         clock.now += REFRESH_PAUSE
         await member.refresh()
         assert len(server.sent("tools/list")) == 3
+
+
+async def test_why_a_list_was_not_renewed_is_told_without_secrets(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+):
+    async with Toolbox({"s": program(lists=1)}) as toolbox:
+        clock.now += LIST_TTL
+        await toolbox.refresh()
+        assert toolbox.status["s"].state == "ok"
+
+    assert "tools not refreshed: no list for ***" in caplog.text
+    assert "canary" not in caplog.text
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+async def test_a_server_that_a_refresh_finds_gone_is_down(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("interlock.client.recovery.FIRST_PAUSE", 0.001)
+    async with (
+        EvilHttp(evil_http.LEGACY) as server,
+        Toolbox({"s": HttpServer(url=server.url)}) as toolbox,
+    ):
+        await server.heard("GET")
+        await server.stop()
+        clock.now += LIST_TTL
+        await toolbox.refresh()
+        assert toolbox.status["s"].state == "down"
 
 
 # Calling
