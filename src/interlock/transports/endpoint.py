@@ -214,7 +214,8 @@ class Endpoint:
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return Unreachable(f"{self.shown} cannot be reached: no answer to connecting")
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            return Unreachable(f"the proxy refused {self.shown}: {error.status}")
+            hint = "; check user and password in HTTPS_PROXY" if error.status == 407 else ""
+            return Unreachable(f"the proxy refused {self.shown}: {error.status}{hint}")
         if "closing transport" in str(error.__cause__):  # found before the first byte was written
             return Unreachable(f"{self.shown} closed the connection before the request was sent")
         return StreamEnded(f"{self.shown}: {_cut(error)}")
