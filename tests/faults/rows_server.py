@@ -13,8 +13,9 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
 from unittest import mock
 
 import jwt as pyjwt
@@ -35,7 +36,7 @@ from .ground import SERVERS, Ground, all_of, until
 from .matrix import JSON, MEMORY, OLDEST, SESSION, SSE, STDIO, row
 from .rows_processes import no_descriptors_left, processes_of
 
-ITSELF = (MEMORY, JSON, SSE, SESSION, OLDEST)  # where a client of ours reaches a server of ours
+ITSELF = (STDIO, MEMORY, JSON, SSE, SESSION, OLDEST)  # a client of ours reaches a server of ours
 
 
 class Stage:
@@ -105,6 +106,10 @@ class Stage:
             async with Client.memory(self.server) as client:
                 yield client
             return
+        if transport == STDIO:
+            async with Piped(self.server) as piped, Client.memory(piped) as client:
+                yield client
+            return
         ways: dict[str, dict[str, Any]] = {
             JSON: {},
             SSE: {"json_silence": 0.0},
@@ -133,6 +138,31 @@ class Stage:
             await serving
             os.close(to_server[0])
             os.close(from_server[1])
+
+
+class Piped:
+    """A server whose client is in this program, but reaches it by pipes."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    def connect(self) -> PipeTransport:
+        """Make the client's end of a connection."""
+        (source, to_server), (from_server, target) = os.pipe(), os.pipe()
+        serving = asyncio.create_task(Peer(self._server, PipeTransport(source, target)).serve())
+        self._stack.push_async_callback(asyncio.wait, {serving})
+        for each in (to_server, from_server):
+            self._stack.callback(os.close, each)
+        for each in (source, target):
+            serving.add_done_callback(lambda _, each=each: os.close(each))
+        return PipeTransport(from_server, to_server)
 
 
 class Pipes:
@@ -246,7 +276,7 @@ async def closes_its_pipes(ground: Ground) -> None:
 @row(
     "Client disconnects mid-call: a client of ours, which closes",
     "the handler is cancelled",
-    *(MEMORY, SESSION, OLDEST),
+    *(MEMORY, SESSION, OLDEST),  # of the others, above
     within=1.0,
 )
 async def closes_its_client(ground: Ground) -> None:
@@ -494,7 +524,7 @@ async def request(asgi: Any, body: bytes, session: str = "") -> tuple[int, str]:
 @row(
     "Sync or CPU-bound tool",
     "others are answered (98 of 100)",
-    *(MEMORY, JSON),
+    *ITSELF,
     within=0.05,
 )
 async def has_blocking_tools(ground: Ground) -> None:
@@ -504,7 +534,7 @@ async def has_blocking_tools(ground: Ground) -> None:
 @row(
     "Sync or CPU-bound tool: four that use the processor",
     "others are answered (98 of 100), not sooner than the interpreter lets them",
-    *(MEMORY, JSON),
+    *ITSELF,
     within=0.5,
 )
 async def has_busy_tools(ground: Ground) -> None:
@@ -528,7 +558,7 @@ async def call_beside(ground: Ground, tool: str) -> None:
 @row(
     "Sync or CPU-bound tool: one that ends the program",
     "an error for its own call; the server goes on",
-    *(MEMORY, JSON),
+    *ITSELF,
     within=1.0,
 )
 async def has_tools_that_leave(ground: Ground) -> None:
@@ -553,19 +583,19 @@ async def has_tools_that_print(ground: Ground) -> None:
 @row(
     "Event loop blocked > 1 s",
     "the log names the tool and shows where it stands",
-    MEMORY,
+    *ITSELF,
     within=1.5,
 )
 async def blocks_the_loop(ground: Ground) -> None:
-    server = Server("blocker")
+    stage = Stage()
 
-    @server.tool
+    @stage.server.tool
     async def think() -> str:
         time.sleep(0.15)  # noqa: ASYNC251 - this is the fault
         return "thought"
 
     with logged() as told, mock.patch.object(watchdog, "INTERVAL", 0.02):
-        async with Client.memory(server) as client:
+        async with stage.reached(ground.transport) as client:
             with ground.promise(outcome="told"):
                 await client.call_tool("think")
     (record,) = told.records
@@ -652,7 +682,7 @@ async def has_no_descriptors(ground: Ground) -> None:
 @row(
     "fd / memory / pid limit reached: a server that gets no thread",
     "plain functions are busy and do not run later; all else is served",
-    *(MEMORY, JSON),
+    *ITSELF,
     within=1.0,
 )
 async def has_no_threads(ground: Ground) -> None:
@@ -744,30 +774,86 @@ async def judges_tokens_with_leeway(ground: Ground) -> None:
     within=2.0,
 )
 async def is_asked_to_end(ground: Ground) -> None:
-    program = [sys.executable, str(SERVERS / "noisy.py"), str(ground.folder / "notes"), "http"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(program, **quiet) as server:  # noqa: ASYNC220 - it is quick
-        assert server.stderr is not None
-        told = b""
-        while b"serving at " not in told:
-            told = await asyncio.to_thread(server.stderr.readline)
-        client = EvilClient(told.split()[-1].decode())
+    notes = ground.folder / "notes"
+    with serving_program(notes) as (server, client):
         wire = await client.connect()
         await wire.send(client.call("nap", seconds=0.5))
-        await until(lambda: "waiting" in (ground.folder / "notes").read_text())
+        await until(lambda: "waiting" in notes.read_text())
         with ground.promise(outcome="answered, then ended"):
             server.terminate()
-            with suppress(OSError):
-                while True:
-                    (await client.connect()).close()
-                    await asyncio.sleep(0.01)
+            await refused(client)
             status, body = await wire.answer()
             assert status == 200
             assert b"rested" in body
             await wire.closed()
             await asyncio.to_thread(server.wait)
-        assert (ground.folder / "notes").read_text().split() == ["entered", "waiting", "left"]
-        client.close()
+        assert notes.read_text().split() == ["entered", "waiting", "left"]
+
+
+@row(
+    "SIGTERM: what runs does not end",
+    "it is ended after 30 s, and then the server",
+    JSON,
+    SSE,
+    within=32.0,
+)
+async def is_kept_from_ending(ground: Ground) -> None:
+    stage = Stage()
+    async with AsyncExitStack() as serving:
+        given = await serving.enter_async_context(stage.on_a_port())
+        client = EvilClient(f"http://{given.host}:{given.port}{given.path}")
+        wire = await client.connect()
+        await wire.send(client.call("hold", tells=ground.transport == SSE))
+        await stage.entered.wait()
+        with ground.flying_time(grace=0.002), ground.promise(outcome="ended"):
+            await serving.aclose()
+    assert stage.ended.is_set()
+    await wire.closed()
+    client.close()
+    if ground.transport == JSON:
+        assert ground.kept[-1][0] >= 30
+
+
+@row("SIGTERM: twice", "what runs is cancelled, and the server ends at once", JSON, within=1.0)
+async def is_asked_to_end_twice(ground: Ground) -> None:
+    notes = ground.folder / "notes"
+    with serving_program(notes) as (server, client):
+        wire = await client.connect()
+        await wire.send(client.call("wait"))
+        await until(lambda: "waiting" in notes.read_text())
+        server.terminate()
+        await refused(client)
+        with ground.promise(outcome="ended"):
+            server.terminate()
+            await wire.closed()
+            await asyncio.to_thread(server.wait)
+        assert notes.read_text().split() == ["entered", "waiting", "cancelled", "left"]
+
+
+@contextmanager
+def serving_program(notes: Path) -> Iterator[tuple[subprocess.Popen[bytes], EvilClient]]:
+    """Run a program that serves over HTTP and writes notes; gives it and a raw client of it."""
+    program = [sys.executable, str(SERVERS / "noisy.py"), str(notes), "http"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(program, **quiet) as server:
+        assert server.stderr is not None
+        told = b""
+        while b"serving at " not in told:
+            told = server.stderr.readline()
+        client = EvilClient(told.split()[-1].decode())
+        try:
+            yield server, client
+        finally:
+            client.close()
+            server.kill()
+
+
+async def refused(client: EvilClient) -> None:
+    """Wait until no connection is taken any more."""
+    with suppress(OSError):
+        while True:
+            (await client.connect()).close()
+            await asyncio.sleep(0.01)
 
 
 @row("SIGTERM: to a server on stdio", "its lifespan is left, code 0", STDIO, within=2.0)
