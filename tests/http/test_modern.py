@@ -179,13 +179,31 @@ async def test_nobody_watches_a_client_whose_answer_was_sent(make, gate, monkeyp
     assert [timer.cancelled() for delay, timer in timers if delay == 1234.0] == [True]
 
 
+async def test_nobody_watches_a_client_that_only_has_to_read_its_answer(http):
+    http.app._patience._tick = 0.0
+    await http.call("add", {"a": 1})
+    before = asyncio.all_tasks()
+    reply = http.begin("tools/call", {"name": "add", "arguments": {"a": 1}})
+    reply.stop_reading()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {*before, reply.task}
+    reply.read_again()
+
+    assert (await reply.finished()).text == "2"
+
+
 async def test_the_answer_of_a_stream_that_was_watched_is_sent(http, gate):
     http.app._patience._tick = 0.0
     reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
     await gate.entered.wait()
+    reply.stop_reading()
     for _ in range(10):
         await asyncio.sleep(0)
     gate.opened.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    reply.read_again()
     await reply.finished()
 
     assert (await reply.message())["params"]["progress"] == 1

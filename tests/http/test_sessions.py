@@ -438,6 +438,8 @@ async def test_sessions_of_one_principal_are_limited(owned):
     full = await owned.request("POST", body=initialize(owned), headers=bearer("user-a"))
 
     assert full.code == 503
-    await owned.initialize(headers=bearer("user-b"))
+    other = await owned.initialize(headers=bearer("user-b"))
     await first.delete()
     await owned.initialize(headers=bearer("user-a"))
+    await other.delete()
+    assert list(owned.app.sessions._owners) == ["user-a"]  # nobody is remembered for nothing

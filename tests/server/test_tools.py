@@ -623,6 +623,32 @@ async def test_the_place_of_a_function_that_goes_on_is_not_free():
     workers.close()
 
 
+def test_a_function_that_outlives_its_loop_gives_its_place_back():
+    before = set(threading.enumerate())
+    workers = Workers(count=1, max_queued=0)
+    begun, release = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        release.wait(10)
+
+    async def leave() -> None:
+        left = asyncio.create_task(workers.run(slow, {}))
+        await asyncio.sleep(0)
+        begun.wait(10)
+        left.cancel()
+        await asyncio.wait([left])
+
+    asyncio.run(leave())
+    release.set()
+    workers.close()
+    for each in set(threading.enumerate()) - before:
+        each.join(10)
+
+    assert asyncio.run(workers.run(lambda: "free", {})) == "free"
+    workers.close()
+
+
 async def test_threads_are_made_as_needed_and_gone_after_closing():
     before = set(threading.enumerate())
     workers = Workers(count=4)
