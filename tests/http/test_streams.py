@@ -42,6 +42,17 @@ async def test_what_belongs_to_a_request_comes_on_its_stream(http):
     assert b"progress" not in standalone.body
 
 
+async def test_what_a_client_does_not_read_is_not_kept_for_it(http, gate):
+    client = await http.initialize()
+    client.headers["accept"] = "application/json"
+    running = client.begin_call("tell_and_hold", **TOKEN)
+    await gate.entered.wait()
+    assert http.app._legacy._budget.bytes == 0
+    gate.opened.set()
+
+    assert (await running.finished()).text == "done"
+
+
 async def test_what_belongs_to_no_request_comes_on_the_standalone_stream(server, http, gate):
     client = await http.initialize()
     standalone, running = client.listen(), client.begin_call("tell_and_hold", **TOKEN)

@@ -920,6 +920,27 @@ async def test_a_store_without_room_for_a_task_refuses_the_call(tool, caplog):
             assert "no room" in result["content"][0]["text"]
 
 
+async def test_a_task_is_kept_before_the_client_is_told_of_it():
+    putting, may_put = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryTasks):
+        async def put(self, task: Task) -> None:
+            putting.set()
+            await may_put.wait()
+            await super().put(task)
+
+    server, _ = working(task_store=Slow())
+    async with knowing(server) as client:
+        calling = asyncio.create_task(call(client, "slow"))
+        await putting.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not calling.done()
+        may_put.set()
+
+        assert (await ask(client, "tasks/get", (await calling)["taskId"]))["status"] == "working"
+
+
 async def test_a_store_may_be_any_object_with_put_and_get():
     class Store:
         def __init__(self) -> None:
