@@ -727,6 +727,22 @@ async def test_a_structure_that_does_not_fit_is_the_server_s_fault(result: Json,
         await call_checked(NUMBER, result)
 
 
+async def test_a_structure_is_held_against_the_schema_that_was_listed_last():
+    schemas = [NUMBER, {"type": "object"}]
+    server = ScriptedServer(
+        answers={
+            "tools/list": lambda _: {"tools": [tool("x", outputSchema=schemas.pop(0))]},
+            "tools/call": text("", structuredContent={"n": "1"}),
+        }
+    )
+    async with client_of(server) as client:
+        await client.list_tools()
+        with pytest.raises(RemoteProtocolError, match="does not fit"):
+            await client.call_tool("x")
+        await client.list_tools()
+        assert (await client.call_tool("x")).structured == {"n": "1"}
+
+
 async def test_a_failed_call_needs_no_structure():
     assert (await call_checked(NUMBER, text("no", isError=True))).is_error
 
@@ -893,6 +909,22 @@ async def test_a_call_that_is_cancelled_withdraws_its_question():
         assert len(retries) == 1
 
 
+async def test_a_large_resource_is_not_kept(monkeypatch: pytest.MonkeyPatch):
+    """R-118."""
+    monkeypatch.setattr(client_module, "MAX_RESOURCE", 10)
+
+    def read(params: Json) -> Json:
+        content = {"uri": params["uri"], "text": "x" * int(params["uri"].partition(":")[2])}
+        return {"contents": [content], "ttlMs": 60_000}
+
+    server = ScriptedServer(MODERN, {"resources/read": read}, capabilities={"resources": {}})
+    async with client_of(server) as client:
+        for uri in ("a:10", "a:10", "a:11", "a:11"):
+            await client.read_resource(uri)
+
+    assert [each["uri"] for each in server.sent("resources/read")] == ["a:10", "a:11", "a:11"]
+
+
 # Subscriptions
 
 
@@ -988,6 +1020,7 @@ async def test_a_server_that_refuses_to_tell_of_changes_can_still_be_used():
 
 
 @both_eras
+@pytest.mark.usefixtures("nothing_is_left")
 async def test_malformed_and_unknown_notifications_harm_nobody(revision: str):
     logs: list[LogMessage] = []
     server = ScriptedServer(revision, {"tools/call": text("fine")})
@@ -1004,6 +1037,7 @@ async def test_malformed_and_unknown_notifications_harm_nobody(revision: str):
         server.notify("notifications/message", level="info", data=None)
 
         assert (await client.call_tool("x")).text == "fine"
+        assert client._connection.protocol.dropped["malformed notification"] == 5
     assert logs == [LogMessage(level="info")]
 
 

@@ -106,6 +106,31 @@ def test_the_first_of_two_items_with_one_name_counts():
 # Bounds
 
 
+def test_a_list_of_nothing_but_nonsense_ends(monkeypatch: pytest.MonkeyPatch):
+    """R-118: each item that is left out is named."""
+    monkeypatch.setattr(listing, "MAX_SKIPPED", 5)
+    listed = tools(*[{"tools": [1, 2, tool("a")], "nextCursor": str(page)} for page in range(9)])
+
+    assert names(listed) == ["a"]
+    assert len(listed.skipped) == 5
+    assert listed.truncated == "tools/list: cut after 5 items that are of no use"
+
+
+def test_a_name_that_is_there_twice_is_not_told_in_full():
+    listed = tools({"tools": [tool("x" * 1_000_000), tool("x" * 1_000_000)]})
+
+    assert len(listed.skipped[0]) < 200
+
+
+def test_all_pages_together_have_a_limit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listing, "MAX_BYTES", 3 * 2**20)
+    large = [{"tools": [tool(str(page), description="x" * 2**20)]} for page in range(9)]
+    listed = tools(*[{**page, "nextCursor": str(place)} for place, page in enumerate(large)])
+
+    assert names(listed) == ["0", "1"]
+    assert listed.truncated == "tools/list: cut after 3 MiB"
+
+
 def test_a_cursor_that_comes_back_ends_the_list():
     listed = tools(
         {"tools": [tool("a")], "nextCursor": "x"},

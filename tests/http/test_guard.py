@@ -327,3 +327,16 @@ async def test_nothing_of_a_request_is_logged(http, caplog):
 
     lines = [record.getMessage() for record in caplog.records]
     assert "hunter2" not in "".join(lines)
+
+
+async def test_what_is_remembered_of_headers_is_small(make):
+    """R-118: of a host that anybody may write, and of what a client accepts."""
+    http = make(hosts=["*"])
+    accepted = exchange._accepts.cache_info().currsize
+    for number in range(20):
+        long = f"{number}." + "x" * 10_000
+        headers = {"host": long, "accept": f"application/json, text/event-stream, {long}/a"}
+        assert (await http.call("add", {"a": 1}, headers=headers)).code == 200
+
+    assert http.app._guard._good == set()
+    assert exchange._accepts.cache_info().currsize == accepted

@@ -7,7 +7,7 @@ import pytest
 from interlock.oauth.challenges import Challenge
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata
-from interlock.oauth.scopes import MAX_REMEMBERED, remember, scopes_to_ask
+from interlock.oauth.scopes import MAX_ASKED, MAX_REMEMBERED, remember, scopes_to_ask
 
 
 def found(*supported: str, by_server: tuple[str, ...] | None = None) -> Discovery:
@@ -62,3 +62,13 @@ def test_scopes_are_remembered_once_and_within_bounds():
     assert remember("a b", ("b", "c")) == "a b c"
     assert remember("a", ("x" * 2_000, "b")) == "a b"
     assert len(remember("", tuple(map(str, range(5_000))))) <= MAX_REMEMBERED
+
+
+def test_a_server_that_wants_another_scope_each_time_gets_no_end_of_them():
+    """R-118."""
+    asked: tuple[str, ...] = ()
+    for number in range(2 * MAX_ASKED):
+        asked = scopes_to_ask(Challenge(scopes=(f"s{number}",)), found(), asked)
+
+    assert len(asked) == MAX_ASKED
+    assert asked[-1] == f"s{2 * MAX_ASKED - 1}"

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from interlock import revisions, schema
 from interlock.client import listing
 from interlock.client.asks import Asks, Elicit, Sample
-from interlock.client.cache import Cache
+from interlock.client.cache import MAX_RESOURCE, Cache
 from interlock.client.channel import Channel, Events, own_info
 from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
 from interlock.client.handshake import meta
@@ -451,7 +451,8 @@ class Client:
             decoder(ReadResourceResult, "resources/read result"),
             timeout=timeout,
         )
-        if result.contents and not was_asked:  # what answers gave is for this reader only
+        # What answers gave is for this reader only.
+        if result.contents and not was_asked and _size(result) <= MAX_RESOURCE:
             self._cache.keep(result, result.ttl_ms / 1000, "resources/read", uri, asked=asked)
         return result
 
@@ -719,6 +720,10 @@ class Client:
                 await subscriptions.open("lists", wanted, timeout=LIST_TIMEOUT)
             except InterlockError as error:
                 _log.info("%s: no news of changes: %s", self.server_info.name or "server", error)
+
+
+def _size(result: ReadResourceResult) -> int:
+    return sum(len(each.text or each.blob or "") for each in result.contents)
 
 
 def _tells_changes(capability: JsonObject | None) -> bool:

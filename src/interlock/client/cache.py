@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 MAX_ENTRIES = 256
+MAX_RESOURCE = 1024 * 1024  # characters of a resource that is kept
 MAX_TTL = 24 * 3600.0  # seconds, whatever the server says
 
 

@@ -16,6 +16,8 @@ from interlock.types import ListPage, ListParams, Prompt, Resource, ResourceTemp
 
 MAX_PAGES = 100
 MAX_ITEMS = 10_000
+MAX_SKIPPED = 1_000  # items that are of no use
+MAX_BYTES = 64 * 1024 * 1024  # of all pages
 
 _T = TypeVar("_T")
 
@@ -73,16 +75,25 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
     listing: Listing[_T] = Listing()
     seen: set[str] = set()
     cursors: set[str] = set()
-    ttl_ms = float("inf")
+    ttl_ms, size = float("inf"), 0
     params = ListParams()
     for _ in range(MAX_PAGES):
-        page = decode(ListPage, await ask(encode(params)), f"{kind.method} result")
+        raw = await ask(encode(params))
+        size += memoryview(raw).nbytes
+        if size > MAX_BYTES:
+            listing.truncated = f"{kind.method}: cut after {MAX_BYTES / 2**20:g} MiB"
+            break
+        page = decode(ListPage, raw, f"{kind.method} result")
         _add(listing, seen, kind, page)
         ttl_ms = min(ttl_ms, page.ttl_ms)
         cursor = page.next_cursor
         if len(listing) > MAX_ITEMS or (len(listing) == MAX_ITEMS and cursor is not None):
             del listing[MAX_ITEMS:]
             listing.truncated = f"{kind.method}: cut after {MAX_ITEMS} items"
+            break
+        if len(listing.skipped) > MAX_SKIPPED:
+            del listing.skipped[MAX_SKIPPED:]
+            listing.truncated = f"{kind.method}: cut after {MAX_SKIPPED} items that are of no use"
             break
         if cursor is None:
             break
@@ -105,6 +116,8 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
     if not isinstance(raws, list):
         raise RemoteProtocolError(f"{kind.method} gave no list of {kind.noun}s")
     for place, raw in enumerate(raws):
+        if len(listing.skipped) > MAX_SKIPPED:
+            return
         try:
             item = msgspec.json.decode(raw, type=kind.type)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -113,7 +126,8 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
             continue
         key = kind.key(item)
         if key in seen:
-            listing.skipped.append(f"{kind.noun} {key!r} is there twice; the first one counts")
+            name = repr(key[:128])
+            listing.skipped.append(f"{kind.noun} {name} is there twice; the first one counts")
             continue
         seen.add(key)
         listing.append(item)

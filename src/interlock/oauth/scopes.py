@@ -8,6 +8,7 @@ from interlock.oauth.challenges import Challenge
 from interlock.oauth.discovery import Discovery
 
 MAX_REMEMBERED = 1_000  # characters of scopes that are kept for the next login
+MAX_ASKED = 500  # scopes at once; a server may want another one each time
 OFFLINE = "offline_access"
 
 
@@ -28,7 +29,7 @@ def scopes_to_ask(
     union.pop(OFFLINE, None)
     if union and OFFLINE in (found.server.scopes_supported or ()):
         union[OFFLINE] = None
-    return tuple(union)
+    return tuple(union)[-MAX_ASKED:]
 
 
 def remember(known: str, needed: Sequence[str]) -> str:

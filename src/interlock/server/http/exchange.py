@@ -11,6 +11,7 @@ from interlock.context import Principal
 from interlock.server.http.replies import ClientGone, Header, Receive, Refusal, Scope, Send
 
 BODY_DEADLINE = 30.0  # seconds for the whole body
+MAX_REMEMBERED = 1_000  # bytes of a header whose meaning is remembered
 
 # Given twice, the first and the last one could be seen by different programs.
 _SINGLE = frozenset((b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id"))
@@ -74,7 +75,8 @@ class Exchange:
 
     def accepts(self, type: str) -> bool:
         """Whether the client takes a media type; one that says nothing takes all."""
-        return _accepts(self.headers.get(b"accept", b"*/*"), type)
+        accept = self.headers.get(b"accept", b"*/*")
+        return (_accepts if len(accept) <= MAX_REMEMBERED else _read_accept)(accept, type)
 
     def headers_of_refusal(self, max_bytes: int) -> list[Header]:
         """Give the headers for a refusal before the body: none is read that has no bound."""
@@ -162,8 +164,7 @@ def _too_large(max_bytes: int) -> Refusal:
     return Refusal(413, f"body of over {max_bytes} bytes")
 
 
-@lru_cache(256)
-def _accepts(accept: bytes, type: str) -> bool:
+def _read_accept(accept: bytes, type: str) -> bool:
     main = type.partition("/")[0]
     for part in accept.decode("latin-1").lower().split(","):
         name, *parameters = (piece.strip() for piece in part.split(";"))
@@ -171,6 +172,9 @@ def _accepts(accept: bytes, type: str) -> bool:
             quality = next((each[2:] for each in parameters if each.startswith("q=")), "1")
             return quality.strip("0.") != ""
     return False
+
+
+_accepts = lru_cache(256)(_read_accept)
 
 
 class Alarm:

@@ -19,6 +19,7 @@ _ALLOWED_HEADERS = (
     b"Mcp-Session-Id, Last-Event-ID"
 )
 _MAX_REMEMBERED = 1000
+_MAX_LENGTH = 300  # bytes of a Host and an Origin that are remembered: twice a usual name
 
 
 class Guard:
@@ -61,7 +62,8 @@ class Guard:
             self._check_origin(origin, local)
             if len(self._good) >= _MAX_REMEMBERED:
                 self._good.clear()
-            self._good.add(key)
+            if len(host or b"") + len(origin or b"") <= _MAX_LENGTH:
+                self._good.add(key)
         if self._cors and origin is not None:
             exchange.extra += self._cors_headers(origin)
 
