@@ -67,6 +67,15 @@ def test_tags_are_text_and_links_show_where_they_lead():
     assert "\x1b]8" not in out
 
 
+@pytest.mark.parametrize("kind", ["{}", "**{}**", "`{}`", "```\n{}\n```", "# {}"])
+def test_what_a_terminal_would_obey_is_shown_instead(kind: str):
+    out = shown([kind.format("\x1b[2J \x9b1m \x07 \u202eabc \u200b"), "\n\nend"])
+
+    assert not re.search("[\x07\x1b\x9b\u202e\u200b]", out)
+    for words in ("\\x1b[2J", "\\x9b1m", "\\x07", "\\u202eabc", "\\u200b"):
+        assert words in out
+
+
 def test_images_are_not_fetched_and_show_their_text():
     screen = io.StringIO()
     Console(file=screen, width=60).print(markdown("![alt](http://evil.example/x.png)"))
