@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlock.client import Client
-from interlock.errors import RemoteProtocolError, RequestTimeout
+from interlock.errors import RemoteError, RemoteProtocolError, RequestTimeout
 
 from ..servers.evil_http import LEGACY, MODERN, EvilHttp
 
@@ -122,3 +122,10 @@ async def test_what_is_wrong_with_an_answer_is_told_with_the_name_of_the_server(
         with pytest.raises(kind) as caught:
             await asking
     assert str(caught.value).startswith(f"{modern.url}: ")
+
+
+async def test_what_a_server_says_itself_is_told_as_it_is(modern: EvilHttp):
+    async with Client.http(modern.url, timeout=5) as client:
+        with pytest.raises(RemoteError) as caught:
+            await client.call_tool("error", {"code": -32602})
+    assert str(caught.value) == "error -32602 (-32602)"

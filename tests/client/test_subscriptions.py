@@ -229,7 +229,7 @@ async def test_there_is_a_limit_to_streams(
     assert not isinstance(caught.value, ConnectionClosed)
 
 
-@pytest.mark.parametrize("when", ["open", "opening", "just closed"])
+@pytest.mark.parametrize("when", ["open", "opening", "just closed", "ended"])
 async def test_a_client_that_is_closed_leaves_no_task(when: str):
     server = Listener()
     server.capabilities = {"tools": {"listChanged": True}}
@@ -245,6 +245,9 @@ async def test_a_client_that_is_closed_leaves_no_task(when: str):
         server.acknowledge(second)
         await following
         await client.unsubscribe("file:///a")
+    if when == "ended":  # by the server, so that a pause goes by before it is asked for again
+        server.finish(first)
+        await settle()
     await client.close()
 
     assert asyncio.all_tasks() - before <= {following}

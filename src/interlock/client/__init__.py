@@ -682,9 +682,9 @@ class Client:
             if self._on_log is not None:
                 self._on_log(decode(LogMessage, params, method))
         elif method == "notifications/subscriptions/acknowledged":
-            members = decode(Result, params, method).meta or {}
-            if self._subscriptions is not None:
-                self._subscriptions.acknowledge(members.get(revisions.SUBSCRIPTION_KEY, ""))
+            id = (decode(Result, params, method).meta or {}).get(revisions.SUBSCRIPTION_KEY)
+            if self._subscriptions is not None and isinstance(id, int | str):
+                self._subscriptions.acknowledge(id)
 
     async def _answer(self, connection: Connection, request: Request) -> None:
         """Answer a request of an older server: ping, roots, sampling, elicitation."""
