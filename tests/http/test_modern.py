@@ -132,6 +132,20 @@ async def test_the_task_of_the_application_can_be_cancelled_by_its_host(http, ga
     assert gate.cancelled.is_set()
 
 
+async def test_a_stream_whose_host_cancels_its_task_is_ended(http, gate):
+    await http.ask("tools/list")
+    before = asyncio.all_tasks()
+    reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
+    await reply.message()
+    reply.task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await reply.task
+    assert gate.cancelled.is_set()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() <= before  # nobody writes to it any more
+
+
 async def test_a_cancelled_request_leaves_its_task_uncancelled(http, gate):
     reply = http.begin("tools/call", {"name": "hold"})
     await gate.entered.wait()

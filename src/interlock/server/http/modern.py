@@ -191,6 +191,7 @@ class Modern:
             result = await self._server.answer(request, context)
         except asyncio.CancelledError:
             if not call.is_over:
+                call.cut()  # by the host, and nobody else would end the stream
                 raise
             task.uncancel()
             await call.leave()
@@ -283,8 +284,7 @@ class ModernCall:
     def _gone(self, watch: asyncio.Task[None]) -> None:
         if not watch.cancelled() and watch.exception() is not None:
             _log.error("watching a client failed", exc_info=watch.exception())
-        if self._outlet is not None:
-            self._outlet.cut()
+        self.cut()
         self._end()
 
     def _end(self) -> None:
@@ -326,6 +326,11 @@ class ModernCall:
         if self._outlet is not None and self._writer is not None:
             self._outlet.end()
             await self._writer
+
+    def cut(self) -> None:
+        """End the stream, if there is one, without an answer."""
+        if self._outlet is not None:
+            self._outlet.cut()
 
     def end_subscription(self) -> None:
         """Tell a client that listens that nothing more comes."""

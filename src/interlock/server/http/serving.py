@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from ipaddress import ip_address
 from time import monotonic
+from types import FrameType
 from typing import Any
 
 from interlock.errors import ConfigError, MissingExtra
@@ -102,6 +103,11 @@ class HttpServer(uvicorn.Server):
                 if now - since > HEADER_DEADLINE:
                     connection.transport.abort()
         self._in_headers = waiting
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End in order when told by a signal; when told again, at once and leaving things as is."""
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
         """End the streams, which would last for ever, and then everything else."""
