@@ -1,6 +1,7 @@
 """The command as a whole: help, versions, exit codes, and output that nobody reads."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from interlock import __version__, cli
 from interlock.cli import interlock as group
+from interlock.cli.log import open_log
 from interlock.errors import InterlockError
 
 
@@ -167,3 +169,19 @@ def test_json_is_printed_wherever_a_table_is(interlock, servers):
         ran = interlock(*words.split(), "--json")
 
         assert json.loads(ran.out) is not None, words
+
+
+def test_a_traceback_in_the_log_has_nothing_a_terminal_would_obey(
+    interlock, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("INTERLOCK_LOG", str(home / "log"))
+    open_log()
+    try:
+        raise ValueError("\x1b[2J\u202e")
+    except ValueError:
+        logging.getLogger("interlock.x").exception("failed")
+    log = (home / "log").read_text()
+
+    assert "Traceback" in log
+    assert "\\x1b[2J\\u202e" in log
+    assert not {"\x1b", "\u202e"} & set(log)

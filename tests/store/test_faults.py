@@ -23,6 +23,7 @@ import interlock.store
 from interlock.errors import MissingExtra, StoreCorrupt, StoreError, StoreLocked
 from interlock.messages import UserMessage
 from interlock.store import Store, database
+from interlock.store.faults import store_error
 
 from ..faults.failing_disk import failing_disk
 
@@ -670,3 +671,31 @@ async def test_a_missing_postgresql_driver_names_its_extra(monkeypatch: pytest.M
 def test_a_name_that_does_not_exist_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'Shop'"):
         interlock.store.Shop  # noqa: B018  # reading it is the point
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "kind", "says"),
+    [
+        ("53100", StoreError, "the disk is full"),
+        ("53300", StoreError, "out of connections or memory"),
+        ("57014", StoreLocked, "took too long"),
+        ("57P01", StoreError, "has closed the connection"),
+        ("XX001", StoreCorrupt, "is damaged"),
+        ("22021", StoreError, "PostgreSQL error 22021"),
+    ],
+)
+def test_a_servers_error_is_told_by_its_code_and_without_its_words(sqlstate, kind, says):
+    class Failed(Exception):
+        pass
+
+    failed = Failed("hunter2")
+    failed.sqlstate = sqlstate
+    error = store_error(failed, "PostgreSQL db")
+
+    assert type(error) is kind
+    assert says in str(error)
+    assert "hunter2" not in str(error)
+
+
+def test_an_error_without_a_code_is_told_by_its_type_alone():
+    assert str(store_error(ValueError("hunter2"), "x.db")) == "x.db failed: ValueError"
