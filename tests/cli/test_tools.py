@@ -152,7 +152,7 @@ def test_what_is_not_there_is_told_with_what_is(interlock, servers):
     servers()
 
     assert interlock("tools", "f").err.endswith("there are e\n")
-    assert interlock("tools", "e:wit").err.endswith("no tool 'e:wit'; did you mean e:wait?\n")
+    assert "no tool 'e:wit'; did you mean e:wait" in interlock("tools", "e:wit").err
 
 
 @pytest.mark.parametrize(
