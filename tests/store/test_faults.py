@@ -699,3 +699,12 @@ def test_a_servers_error_is_told_by_its_code_and_without_its_words(sqlstate, kin
 
 def test_an_error_without_a_code_is_told_by_its_type_alone():
     assert str(store_error(ValueError("hunter2"), "x.db")) == "x.db failed: ValueError"
+
+
+async def test_writers_of_one_process_take_turns_by_themselves(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.0)
+    async with Store.open(tmp_path / "x.db") as store:
+        made = await store.create()
+        await asyncio.gather(*(store.append(made.id, HELLO) for _ in range(30)))
+
+        assert len(await store.messages(made.id)) == 30

@@ -15,13 +15,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, create_engine, text
 
 import interlock.store
 from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from interlock.store import Store
 from interlock.store.tables import REVISIONS, metadata
+from interlock.store.upgrade import upgrade
 
 MIGRATIONS = Path(interlock.store.__file__).with_name("migrations")
 
@@ -179,3 +180,12 @@ def test_alembic_is_imported_only_when_there_is_something_to_do(sqlite: str):
 
     assert subprocess.check_output(command, text=True) == "True\n"
     assert subprocess.check_output(command, text=True) == "False\n"
+
+
+def test_a_database_that_got_too_new_while_we_waited_for_our_turn_is_refused():
+    with create_engine("sqlite://").begin() as connection:
+        connection.execute(text("CREATE TABLE alembic_version (version_num TEXT)"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('9999')"))
+
+        with pytest.raises(StoreTooNew, match="x.db is of version 9999"):
+            upgrade(connection, "x.db")
