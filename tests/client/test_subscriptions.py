@@ -230,7 +230,8 @@ async def test_there_is_a_limit_to_streams(
 
 
 @pytest.mark.parametrize("when", ["open", "opening", "just closed", "ended"])
-async def test_a_client_that_is_closed_leaves_no_task(when: str):
+async def test_a_client_that_is_closed_leaves_no_task(when: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(subscriptions, "FIRST_PAUSE", 60.0)
     server = Listener()
     server.capabilities = {"tools": {"listChanged": True}}
     before = asyncio.all_tasks()
@@ -248,7 +249,8 @@ async def test_a_client_that_is_closed_leaves_no_task(when: str):
     if when == "ended":  # by the server, so that a pause goes by before it is asked for again
         server.finish(first)
         await settle()
-    await client.close()
+    async with asyncio.timeout(10.0):
+        await client.close()
 
     assert asyncio.all_tasks() - before <= {following}
     await asyncio.gather(following, return_exceptions=True)
