@@ -183,9 +183,11 @@ def test_alembic_is_imported_only_when_there_is_something_to_do(sqlite: str):
 
 
 def test_a_database_that_got_too_new_while_we_waited_for_our_turn_is_refused():
-    with create_engine("sqlite://").begin() as connection:
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
         connection.execute(text("CREATE TABLE alembic_version (version_num TEXT)"))
         connection.execute(text("INSERT INTO alembic_version VALUES ('9999')"))
 
-        with pytest.raises(StoreTooNew, match="x.db is of version 9999"):
-            upgrade(connection, "x.db")
+        with pytest.raises(StoreTooNew, match="x is of version 9999"):
+            upgrade(connection, "x")
+    engine.dispose()
