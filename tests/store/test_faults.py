@@ -23,7 +23,7 @@ import interlock.store
 from interlock.errors import MissingExtra, StoreCorrupt, StoreError, StoreLocked
 from interlock.messages import UserMessage
 from interlock.store import Store, database
-from interlock.store.faults import store_error
+from interlock.store.faults import damage, store_error
 
 from ..faults.failing_disk import failing_disk
 
@@ -708,3 +708,19 @@ async def test_writers_of_one_process_take_turns_by_themselves(tmp_path, monkeyp
         await asyncio.gather(*(store.append(made.id, HELLO) for _ in range(30)))
 
         assert len(await store.messages(made.id)) == 30
+
+
+def test_nobody_waits_longer_for_a_connection_than_for_a_lock():
+    assert database._postgres_engine("postgresql://h/x").pool.timeout() == database.LOCK_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind"),
+    [
+        ("Tree 5 page 2: unable to get the page. error code=266", StoreError),
+        ("Tree 5 page 2: unable to get the page. error code=11", StoreCorrupt),
+        ("row 1 missing from index conversations_updated", StoreCorrupt),
+    ],
+)
+def test_what_cannot_be_read_now_is_not_called_damaged(verdict: str, kind: type[StoreError]):
+    assert type(damage(verdict, "x.db")) is kind
