@@ -174,6 +174,99 @@ async def test_a_stream_that_the_server_ends_is_opened_again(
     assert server.sent("notifications/cancelled") == []
 
 
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let pauses take no time; give them."""
+    made: list[float] = []
+    sleep = asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        if seconds:
+            made.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(subscriptions.asyncio, "sleep", pause)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("well", "expected"),
+    [(60.0, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]), (-1.0, [1] * 20)],
+    ids=["ends at once", "was well"],
+)
+async def test_a_stream_that_ends_again_and_again_is_asked_for_less_and_less_and_then_no_more(
+    server: Listener,
+    streams: Subscriptions,
+    pauses: list[float],
+    well: float,
+    expected: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(subscriptions, "WELL", well)
+    await opened(server, streams, "a")
+
+    def end(_: Json) -> Json | None:
+        return {"resultType": "complete"} if len(server.sent(LISTEN)) <= 20 else None
+
+    server.answers[LISTEN] = end
+    server.finish(server.received[-1]["id"])
+    for _ in range(20):
+        await settle()
+
+    assert pauses == expected
+    assert len(server.sent(LISTEN)) == len(expected) + 1
+    assert not streams._acknowledged.keys() - {server.received[-1]["id"]}
+
+
+@pytest.mark.usefixtures("pauses")
+async def test_a_stream_that_is_refused_later_is_not_asked_for_again(
+    server: Listener, streams: Subscriptions
+):
+    def refuse(_: Json) -> Json:
+        raise RemoteError(-32601, "no streams any more")
+
+    first = await opened(server, streams, "a")
+    server.answers[LISTEN] = refuse
+    server.finish(first)
+    for _ in range(5):
+        await settle()
+
+    assert len(server.sent(LISTEN)) == 2
+    assert not streams._streams
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+async def test_a_stream_that_is_acknowledged_twice_is_open(
+    server: Listener, streams: Subscriptions
+):
+    opening = asyncio.create_task(streams.open("a", WANTED, timeout=5.0))
+    id = await server.listening()
+    server.acknowledge(id)
+    server.acknowledge(id)
+    await opening
+
+    assert not streams._acknowledged
+    assert not streams._opening
+
+
+async def test_who_opens_a_stream_anew_waits_for_the_new_one(
+    server: Listener, streams: Subscriptions
+):
+    given_up = asyncio.create_task(streams.open("a", WANTED, timeout=5.0))
+    await server.listening()
+    streams.close("a")
+    waiting = [asyncio.create_task(streams.open("a", WANTED, timeout=5.0))]
+    second = await server.listening(2)
+    with pytest.raises(RequestTimeout, match="ended before"):
+        await given_up
+    waiting.append(asyncio.create_task(streams.open("a", WANTED, timeout=5.0)))
+    await settle()
+    assert [each.done() for each in waiting] == [False, False]
+
+    server.acknowledge(second)
+    await asyncio.gather(*waiting)
+
+
 async def test_closing_one_stream_leaves_the_others(server: Listener, streams: Subscriptions):
     first = await opened(server, streams, "a")
     await opened(server, streams, "b", times=2)

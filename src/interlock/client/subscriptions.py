@@ -110,7 +110,6 @@ class Subscriptions:
         while attempts < MAX_ATTEMPTS and stream.connection.protocol.closed is None:
             await asyncio.sleep(pause)
             began = loop.time()
-            stream.connection.forget(stream.id)
             stream.listen(self._connection())
             self._acknowledged[stream.id] = holds = loop.create_future()
             holds.add_done_callback(lambda _: self._on_gap())
