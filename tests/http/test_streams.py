@@ -436,3 +436,15 @@ async def test_a_slow_reader_is_cut_off_and_finds_the_latest_messages(server, ht
     assert http.app._legacy._budget.bytes <= 50_000
     again = client.listen("0-4990")
     assert (await again.event())[0] == "0-4991"
+
+
+def test_which_messages_are_answers_is_forgotten_with_them(monkeypatch):
+    """R-118."""
+    monkeypatch.setattr(streams, "MAX_QUEUED", 100)
+    stream = streams.Stream(1, streams.Budget(1))
+    for _ in range(50):
+        stream.put(b"x" * 40, is_answer=True)
+
+    assert len(stream.frames) == 2
+    assert stream._answers == {49, 50}
+    assert not stream.needs_reader

@@ -282,9 +282,11 @@ def test_files_that_may_not_grow_lose_nothing(tmp_path: Path):
 async def test_after_a_failed_sync_a_database_is_only_read_by_this_process(tmp_path: Path):
     path = tmp_path / "conversations.db"
     id = await fill(path)
+    both = [HELLO, HELLO]
     refused = f"^{path}: the disk did not keep what was written .*: check the disk, then start"
     with failing_disk() as disk:
         async with Store.open(path) as store, Store.open(path) as other:
+            await store.append(id, HELLO)  # is in the log
             disk.arm("unsynced", 1)
             with pytest.raises(StoreError, match=refused):
                 await store.append(id, HELLO)
@@ -293,15 +295,15 @@ async def test_after_a_failed_sync_a_database_is_only_read_by_this_process(tmp_p
             for each in (store, other):
                 with pytest.raises(StoreError, match=refused):
                     await each.append(id, HELLO)
-                assert await each.messages(id) == [HELLO]
+                assert await each.messages(id) == both
         async with Store.open(path) as store:
-            assert (await store.messages(id))[0] == HELLO
+            assert (await store.messages(id))[:2] == both
             with pytest.raises(StoreError, match=refused):
                 await store.delete(id)
         link = tmp_path / "link.db"
         link.symlink_to(path)
         async with Store.open(link) as store:
-            assert (await store.messages(id))[0] == HELLO
+            assert (await store.messages(id))[:2] == both
             with pytest.raises(StoreError, match=r"link\.db: the disk did not keep"):
                 await store.delete(id)
         assert disk.count == 0  # no sync that succeeds is taken for an answer
@@ -336,6 +338,18 @@ async def test_a_log_that_becomes_long_goes_into_the_file(
     assert 100_000 < max(sizes) < 150_000
     assert min(sizes[30:]) < 50_000  # it begins anew, and is short then
     assert await read(sqlite, id) == 61
+
+
+async def test_nothing_but_us_puts_the_log_into_the_file(
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
+):
+    """SQLite would, and not say if the disk fails at it."""
+    monkeypatch.setattr(database, "LONGEST_LOG", 10**9)
+    id = await fill(sqlite)
+    async with Store.open(sqlite) as store:
+        for _ in range(6):
+            await store.append(id, UserMessage("x" * 1_000_000))
+        assert size(f"{sqlite}-wal") > 6_000_000
 
 
 async def test_a_sync_that_fails_while_the_log_goes_into_the_file_is_told_by_the_next_write(

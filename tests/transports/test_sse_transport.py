@@ -101,11 +101,11 @@ async def test_the_address_is_seen_from_where_the_stream_is(
     async def stream(server: EvilHttp, asked: Asked) -> None:
         server._sessions["1"] = asked.link
         await asked.stream()
-        await asked.link.chunk(b"event: endpoint\ndata: ../messages?session=1\n\n")
+        await asked.link.chunk(b"event: endpoint\ndata: ?session=1\n\n")
         await asked.gone.wait()
 
     monkeypatch.setitem(evil_http.MISBEHAVIOURS, "begin", stream)
-    server.tell("GET", "status", times=1, code=307, headers={"Location": "/a/sse"})
+    server.tell("GET", "status", times=1, code=307, headers={"Location": "/messages"})
     server.tell("GET", "begin")
     async with client_of(server) as client:
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
