@@ -358,3 +358,14 @@ async def test_a_late_acknowledgement_is_nothing(server: Listener, streams: Subs
     await settle()
 
     await opened(server, streams, "a", times=2)
+
+
+async def test_streams_that_were_closed_can_be_waited_for(server: Listener, streams: Subscriptions):
+    before = asyncio.all_tasks()
+    await opened(server, streams, "a")
+    await opened(server, streams, "b", times=2)
+    streams.close("a")
+    streams.close_all()
+    await streams.wait_closed()
+
+    assert asyncio.all_tasks() - before == set()
