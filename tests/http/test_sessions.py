@@ -7,8 +7,11 @@ import json
 
 import pytest
 
+from interlock import Server
 from interlock.context import Principal
 from interlock.server.http import sessions
+
+from .conftest import Http
 
 
 def initialize(http, **params):
@@ -443,3 +446,32 @@ async def test_sessions_of_one_principal_are_limited(owned):
     await owned.initialize(headers=bearer("user-a"))
     await other.delete()
     assert list(owned.app.sessions._owners) == ["user-a"]  # nobody is remembered for nothing
+
+
+# Beginning at once
+
+
+async def test_those_who_begin_at_once_do_not_get_past_the_limit_together():
+    begun, all_begun, may_answer = 0, asyncio.Event(), asyncio.Event()
+
+    def slow(handler):
+        async def answer(request, context):
+            nonlocal begun
+            begun += 1
+            if begun == 3:
+                all_begun.set()
+            await may_answer.wait()
+            return await handler(request, context)
+
+        return answer
+
+    http = Http(Server("slow", middleware=[slow]).asgi(max_sessions=1))
+    replies = [http.start("POST", body=initialize(http)) for _ in range(3)]
+    await all_begun.wait()
+    may_answer.set()
+    codes = [(await each.finished()).code for each in replies]
+    assert sorted(codes) == [200, 503, 503]
+
+    assert (await http.request("POST", body=initialize(http))).code == 503
+    assert begun == 3  # for whom there is no room, nothing is done
+    await http.app.close()

@@ -42,6 +42,20 @@ async def test_what_belongs_to_a_request_comes_on_its_stream(http):
     assert b"progress" not in standalone.body
 
 
+async def test_what_waited_for_a_reader_is_given_to_one_only(server, http):
+    client = await http.initialize()
+    server.remove_tool("add")
+    first = client.listen()
+    assert (await first.message())["method"] == "notifications/tools/list_changed"
+    first.disconnect()
+    await first.finished()
+    second = client.listen()
+    await second.status()
+    server.remove_resource("notes://one")
+
+    assert (await second.message())["method"] == "notifications/resources/list_changed"
+
+
 async def test_what_a_client_does_not_read_is_not_kept_for_it(http, gate):
     client = await http.initialize()
     client.headers["accept"] = "application/json"

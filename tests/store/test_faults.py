@@ -164,6 +164,16 @@ async def test_a_commit_is_on_the_disk_and_not_only_on_its_way(sqlite: str):
         assert await store._database.read(lambda connection: connection.scalar(pragma)) == full
 
 
+async def test_a_statement_that_takes_a_server_too_long_is_an_error(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+):
+    await fill(postgres)
+    monkeypatch.setattr(database, "COMMAND_TIMEOUT", 1)
+    async with Store.open(postgres) as store:
+        with pytest.raises(StoreLocked, match="took too long to answer"):
+            await store._database.read(lambda each: each.execute(text("SELECT pg_sleep(60)")))
+
+
 async def test_a_row_locked_on_a_server_is_an_error(postgres: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(database, "LOCK_TIMEOUT", 1)
     async with Store.open(postgres) as store:

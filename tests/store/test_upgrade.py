@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -191,3 +192,10 @@ def test_a_database_that_got_too_new_while_we_waited_for_our_turn_is_refused():
         with pytest.raises(StoreTooNew, match="x is of version 9999"):
             upgrade(connection, "x")
     engine.dispose()
+
+
+async def test_a_program_may_be_in_a_folder_with_a_percent_sign(tmp_path, monkeypatch):
+    shutil.copytree(MIGRATIONS, tmp_path / "100%(x)s" / "migrations")
+    monkeypatch.setattr("interlock.store.upgrade.__file__", str(tmp_path / "100%(x)s" / "x.py"))
+
+    await open_and_close(tmp_path / "x.db")
