@@ -88,6 +88,21 @@ async def test_the_end_is_told_after_the_last_line_with_code_and_stderr():
     await transport.close()
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [("no key in KEY", ": no key in KEY"), ('{"jsonrpc":"2.0"}', ""), ("[]", "")],
+)
+async def test_what_stdout_says_beside_the_protocol_is_told_when_stderr_is_silent(
+    said: str, words: str
+):
+    transport, ear = shell(f"echo '{said}'; exit 4"), Ear()
+    await transport.open(ear)
+    error = await ear.lost
+
+    assert str(error) == f"'sh' exited with code 4{words}"
+    await transport.close()
+
+
 async def test_half_a_line_at_the_end_is_no_line():
     transport, ear = shell("echo whole; printf half"), Ear()
     await transport.open(ear)

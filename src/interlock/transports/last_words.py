@@ -30,6 +30,13 @@ def last_words(stderr: str) -> str:
     return lines[-1].strip()[:MAX_WORDS] if lines else ""
 
 
+def words_of(line: bytes) -> str:
+    """Give a line of stdout as text; "" for a message, which is no words."""
+    if line[:1] in (b"{", b"["):
+        return ""
+    return " ".join(_COLOUR.sub("", line.decode(errors="replace")).split())
+
+
 def _paragraph(lines: list[str]) -> str:
     """Give the lines up to a blank one or a stack."""
     ends = (at for at, line in enumerate(lines) if not line.strip() or _FRAME.match(line))

@@ -12,9 +12,15 @@ import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge, ServerExited
+from interlock.errors import (
+    MAX_WORDS,
+    ConnectionClosed,
+    InterlockError,
+    MessageTooLarge,
+    ServerExited,
+)
 from interlock.transports import MAX_FRAME_BYTES, Receiver
-from interlock.transports.last_words import last_words
+from interlock.transports.last_words import last_words, words_of
 from interlock.transports.lines import LineSplitter
 from interlock.transports.process import Process
 from interlock.types import RequestId
@@ -63,6 +69,7 @@ class StdioTransport:
         self._unsent_size = 0
         self._stderr: deque[bytes] = deque()
         self._stderr_size = 0
+        self._last_line = b""  # of its stdout, the beginning of it
         self._process: Process | None = None
         self._receiver: Receiver | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -114,6 +121,7 @@ class StdioTransport:
             self._lose(error)
             return
         if frames and self._receiver is not None:
+            self._last_line = frames[-1][:MAX_WORDS]
             self._receiver.frames_received(frames)
 
     def _read_stderr(self) -> None:
@@ -188,8 +196,11 @@ class StdioTransport:
         """Nothing: the answer comes where all answers come."""
 
     def last_words(self) -> str:
-        """The error at the end of its stderr, else the last line of it."""
-        return last_words(self.stderr)
+        """The error at the end of its stderr, else the last line of it.
+
+        Without any the last line of its stdout, unless that is a message.
+        """
+        return last_words(self.stderr) or words_of(self._last_line)
 
     def abort(self, error: InterlockError) -> None:
         """End the server in the background; the receiver is told now."""
@@ -235,6 +246,7 @@ class StdioTransport:
                 self._lose(error)
                 return
             if frames:
+                self._last_line = frames[-1][:MAX_WORDS]
                 self._receiver.frames_received(frames)
 
     def _read_stderr_rest(self) -> None:
