@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,9 +10,18 @@ from typing import Any
 import pytest
 
 from interlock.client import Client
-from interlock.errors import RemoteError, RemoteProtocolError, RequestTimeout
+from interlock.errors import (
+    ConnectionClosed,
+    HttpError,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+    StreamEnded,
+)
+from interlock.transports.http import HttpTransport
 
-from ..servers.evil_http import LEGACY, MODERN, EvilHttp
+from ..servers import evil_http
+from ..servers.evil_http import LEGACY, MODERN, Asked, EvilHttp
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -129,3 +139,83 @@ async def test_what_a_server_says_itself_is_told_as_it_is(modern: EvilHttp):
         with pytest.raises(RemoteError) as caught:
             await client.call_tool("error", {"code": -32602})
     assert str(caught.value) == "error -32602 (-32602)"
+
+
+# Whose answer it is
+
+
+def answer_to(id: object, text: str) -> bytes:
+    result = {"resultType": "complete", "content": [{"type": "text", "text": text}]}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "result": result}).encode()
+
+
+@pytest.mark.parametrize("form", ["json", "stream", "resumed"])
+async def test_what_comes_on_one_call_is_no_answer_to_another(
+    server: EvilHttp, form: str, monkeypatch: pytest.MonkeyPatch
+):
+    """R-09."""
+    ids: list[int] = []
+    asked_for_the_rest = asyncio.Event()
+
+    async def wait(server: EvilHttp, asked: Asked) -> None:
+        ids.append(asked.message["id"])
+        await asked_for_the_rest.wait()
+        await asked.send("json", answer_to(asked.message["id"], "mine"))
+
+    async def misdirect(server: EvilHttp, asked: Asked) -> None:
+        foreign = answer_to(ids[0], "of somebody else")
+        if form == "resumed":
+            await asked.stream()
+            await asked.link.chunk(b"id: 7\nretry: 1\ndata:\n\n")
+        else:
+            await asked.send(form, foreign)
+
+    async def resume(server: EvilHttp, asked: Asked) -> None:
+        if "last-event-id" in asked.headers and server.times("GET") == 2:
+            await asked.send("stream", answer_to(ids[0], "of somebody else"))
+        else:
+            await asked.reply(405)
+
+    for behaviour in (wait, misdirect, resume):
+        monkeypatch.setitem(evil_http.MISBEHAVIOURS, behaviour.__name__, behaviour)
+    server.tell("GET", "resume")
+    async with Client.http(server.url, timeout=5) as client:
+        waiting = asyncio.create_task(client.call_tool("wait"))
+        await server.heard("tools/call")
+        with pytest.raises((HttpError, StreamEnded)):
+            await client.call_tool("misdirect")
+        asked_for_the_rest.set()
+        assert (await waiting).text == "mine"
+        dropped = client._connection.protocol.dropped
+        assert dropped["answer to another request"] == 1
+
+
+async def test_nothing_is_kept_of_calls_that_have_ended(modern: EvilHttp):
+    async with Client.http(modern.url, timeout=5) as client:
+        for text in ("a", "b"):
+            await client.call_tool("echo", {"text": text})
+        with pytest.raises(HttpError):
+            await client.call_tool("status", {"code": 500})
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("mute", timeout=0.01)
+        cancelled = asyncio.create_task(client.call_tool("mute"))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.wait({cancelled})
+        transport = client._connection.transport
+        assert isinstance(transport, HttpTransport)
+        await asyncio.gather(*transport._posts.values(), return_exceptions=True)
+        await asyncio.sleep(0)
+        assert transport._posts == {}
+
+
+async def test_what_we_ourselves_do_wrong_fails_the_call(
+    modern: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(_: object) -> None:
+        raise RuntimeError("a bug of ours")
+
+    async with Client.http(modern.url, timeout=5) as client:
+        monkeypatch.setattr(HttpTransport, "_headers", lambda _, message: fail(message))
+        with pytest.raises(ConnectionClosed, match="RuntimeError"):
+            await client.call_tool("echo", {"text": "hi"})
