@@ -242,6 +242,7 @@ async def test_a_bug_in_the_program_is_not_shown_to_the_model(
     messages, _ = await complete(asks(("1", "s__echo", {"text": "a"})), "I see.")
 
     assert isinstance(messages[3], ToolMessage)
+    assert messages[3].is_error
     assert "secret" not in messages[3].content
     assert "calling s__echo failed" in caplog.text
 
@@ -484,6 +485,39 @@ async def test_new_tools_are_offered_from_the_next_round_on():
 
     first, second = ([each.name for each in request.tools] for request in model.requests)
     assert (first, second) == (["s__a"], ["s__a", "s__b"])
+
+
+async def test_of_malformed_arguments_the_model_gets_the_beginning():
+    call = ToolCall("1", "s__echo", malformed="[" * 10_000)
+    messages = begun()
+    model = ScriptedModel([AssistantMessage(tool_calls=(call,)), "Done."])
+    await Agent(model).complete(messages)
+
+    assert "[[[" in messages[-2].content
+    assert len(messages[-2].content) < 1_000
+
+
+async def test_stopped_it_waits_until_its_calls_have_ended(monkeypatch):
+    begun_call, ended = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_: object, **__: object) -> CallToolResult:
+        begun_call.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            ended.set()
+
+    monkeypatch.setattr(Toolbox, "call", slow)
+    async with tools() as toolbox:
+        model = ScriptedModel([asks(("1", "s__echo", {"text": "a"}))])
+        answering = asyncio.create_task(Agent(model, toolbox).complete(begun()))
+        await begun_call.wait()
+        answering.cancel()
+        await asyncio.wait([answering])
+
+        assert ended.is_set()
 
 
 async def test_a_list_of_tools_that_is_no_longer_fresh_is_renewed_for_the_next_question(

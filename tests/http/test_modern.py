@@ -207,6 +207,36 @@ async def test_nobody_watches_a_client_that_only_has_to_read_its_answer(http):
     assert (await reply.finished()).text == "2"
 
 
+async def test_nothing_is_told_of_a_request_after_its_answer(server, http, caplog):
+    kept = []
+
+    @server.tool
+    async def keep(context: Context) -> str:
+        kept.append(context)
+        return "kept"
+
+    reply = await http.call("keep", meta=PROGRESS)
+    kept[0].progress(1)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert reply.text == "kept"
+    assert caplog.text == ""  # such as of a second reply to one request
+
+
+async def test_a_client_that_reads_nothing_and_goes_is_not_waited_for(http, gate):
+    http.app._patience._tick = 0.0
+    reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
+    await gate.entered.wait()
+    reply.stop_reading()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    reply._incoming.put_nowait({"type": "http.disconnect"})
+
+    await reply.finished()
+    assert gate.cancelled.is_set()
+
+
 async def test_the_answer_of_a_stream_that_was_watched_is_sent(http, gate):
     http.app._patience._tick = 0.0
     reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
@@ -286,6 +316,7 @@ async def test_a_listener_that_leaves_is_forgotten(server, http):
 
     await reply.finished()
     assert not server.listeners._open
+    assert not http.app._modern._listening
 
 
 async def test_a_listener_must_take_a_stream(http):

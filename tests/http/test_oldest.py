@@ -183,6 +183,14 @@ async def test_an_id_in_use_is_refused(oldest, gate):
     assert (await post("ping", id=1)).code == 400
 
 
+async def test_streams_are_limited(make):
+    oldest = make(sse=True, max_streams=1)
+    await connect(oldest)
+    reply = await oldest.request("GET", "/sse")
+
+    assert (reply.code, reply.header("retry-after")) == (503, "60")
+
+
 async def test_sessions_count_and_have_owners(make):
     async def verify(token):
         return Principal(token)

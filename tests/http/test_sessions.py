@@ -7,8 +7,9 @@ import json
 
 import pytest
 
-from interlock import Server
+from interlock import Context, Server
 from interlock.context import Principal
+from interlock.errors import ConnectionClosed
 from interlock.server.http import sessions
 
 from .conftest import Http
@@ -315,7 +316,7 @@ async def test_nobody_begins_in_a_batch_and_batches_have_ends(http):
 # Ending
 
 
-async def test_a_session_can_be_ended_by_its_client(http, gate):
+async def test_a_session_can_be_ended_by_its_client(server, http, gate):
     client = await http.initialize()
     running, stream = client.begin_call("hold"), client.listen()
     await gate.entered.wait()
@@ -328,6 +329,45 @@ async def test_a_session_can_be_ended_by_its_client(http, gate):
     assert (await client.ask("tools/list")).code == 404
     assert (await client.delete()).code == 404
     assert len(http.app.sessions) == 0
+    assert not server.listeners._open
+
+
+async def test_the_end_of_a_session_leaves_no_task(http):
+    client = await http.initialize()
+    before = asyncio.all_tasks()
+    stream = client.listen()
+    await stream.status()
+    await client.delete()
+    await stream.finished()
+    await asyncio.sleep(0)
+
+    assert asyncio.all_tasks() <= before
+
+
+async def test_who_asks_in_the_background_is_told_of_the_end_of_the_session(server, http):
+    asking = []
+
+    @server.tool
+    async def wonder(context: Context) -> str:
+        asking.append(asyncio.create_task(context.sample("hello", 10)))
+        await asyncio.sleep(0)
+        return await asyncio.get_running_loop().create_future()
+
+    client = await http.initialize(capabilities={"sampling": {}})
+    reply = client.begin_call("wonder")
+    await reply.message()
+    await client.delete()
+    with pytest.raises(ConnectionClosed):
+        await asking[0]
+    await reply.finished()
+
+
+async def test_one_client_is_asked_only_so_much_at_once(http, monkeypatch):
+    monkeypatch.setattr(sessions, "MAX_ASKED", 0)
+    client = await http.initialize(capabilities={"sampling": {}})
+    result = (await client.call("sample")).json["result"]
+
+    assert result["isError"]
 
 
 async def test_sessions_are_limited_and_those_that_are_there_go_on(make):
@@ -372,6 +412,26 @@ async def test_a_session_that_is_used_or_listened_to_is_not_idle(make, gate, mon
     assert len(http.app.sessions) == 3
     assert (await used.ask("ping")).code == 200
     assert (await idle.ask("ping")).code == 404
+
+
+async def test_a_session_whose_last_answer_is_still_being_read_is_not_idle(make, gate, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(sessions, "monotonic", lambda: now)
+    http = make(session_idle=600.0)
+    client = await http.initialize()
+    reply = client.begin_call("tell_and_hold", progressToken=1)
+    await reply.message()
+    reply.stop_reading()
+    gate.opened.set()
+    session = http.app.sessions._open[client.id]
+    await asyncio.wait(session._running.values())
+    now += 601.0
+    http.app.sessions.expire()
+    assert len(http.app.sessions) == 1
+    reply.read_again()
+
+    assert (await reply.message())["result"]["content"][0]["text"] == "done"
+    await reply.finished()
 
 
 async def test_idle_sessions_are_freed_without_another_request(make, monkeypatch):

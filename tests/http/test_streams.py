@@ -27,6 +27,15 @@ async def test_a_stream_that_is_read_is_as_long_as_it_likes(monkeypatch):
     assert not outlet.was_cut
 
 
+def test_nothing_is_kept_of_what_comes_after_the_end():
+    budget = streams.Budget(1)
+    stream = streams.Stream(1, budget)
+    stream.end()
+    stream.put(b"late")
+
+    assert (budget.bytes, list(stream.frames)) == (0, [])
+
+
 # Which stream
 
 

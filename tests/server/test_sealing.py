@@ -20,6 +20,11 @@ def test_what_was_sealed_is_given_back(content, bound_to):
     assert Seal(KEY).open(Seal(KEY).close(content, bound_to), bound_to) == content
 
 
+def test_what_another_server_without_a_key_sealed_is_refused():
+    with pytest.raises(InvalidArguments, match="was changed"):
+        Seal().open(Seal().close(b"content", b"purpose"), b"purpose")
+
+
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_any_changed_bit_is_noticed(place, bit):
     raw = bytearray(base64.urlsafe_b64decode(Seal(KEY).close(b"content", b"purpose")))
