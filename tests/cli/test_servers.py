@@ -41,7 +41,10 @@ def test_add_takes_variables_and_a_folder_from_anywhere_before_two_dashes(interl
 
 
 def test_add_edits_the_file_that_is_named(interlock, home, monkeypatch):
-    interlock("servers", "add", "a", "run", "--config", home / "one.json")
+    ran = interlock("servers", "add", "a", "run", "--config", home / "one.json")
+    assert ran.err.endswith(
+        f"; try it with: interlock servers check a --config {home / 'one.json'}\n"
+    )
     monkeypatch.setenv("INTERLOCK_MCP_CONFIG", str(home / "two.json"))
     interlock("servers", "add", "b", "run")
 
@@ -141,7 +144,11 @@ def test_add_with_oauth_says_how_to_log_in(interlock, home):
     ("words", "code", "message"),
     [
         (["e", "run"], 1, "already has a server 'e': remove it first"),
-        (["x", "run", "--env", SECRET], 2, "--env takes NAME=VALUE"),
+        (
+            ["x", "run", "--env", SECRET],
+            2,
+            "--env takes NAME=VALUE; if it is the program's own, put --",
+        ),
         (["x", "https://host.example/", "--cwd", "/"], 2, "has no arguments"),
         (["x:y", "run"], 1, "x:y"),
         (["x", "https://h", "--header", SECRET], 2, "--header takes 'NAME: VALUE'"),

@@ -114,7 +114,8 @@ def add(
         server = StdioServer(command=command, args=args, env=_variables(env), cwd=cwd)
     path = sources.own_file(config)
     add_server(path, name, server)
-    say(f"added {name!r} to {path}; {_next_step(name, server)}")
+    in_file = f" --config {shlex.quote(str(config))}" if config else ""
+    say(f"added {name!r} to {path}; {_next_step(name, server)}{in_file}")
 
 
 def _with_url(
@@ -140,7 +141,9 @@ def _with_url(
 
 def _variables(pairs: tuple[str, ...]) -> dict[str, str]:
     # The text may be a secret without its name, so it is not shown.
-    return _pairs(pairs, "=", "--env takes NAME=VALUE")
+    return _pairs(
+        pairs, "=", "--env takes NAME=VALUE; if it is the program's own, put -- before COMMAND"
+    )
 
 
 def _headers(pairs: tuple[str, ...]) -> dict[str, str]:
