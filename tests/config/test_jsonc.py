@@ -150,3 +150,11 @@ def test_adding_and_removing_changes_nothing_else(
 
     assert (grown.value["in"] if inside else grown.value) == {**members, name: value}
     assert removed.value == whole
+
+
+def test_an_error_does_not_carry_the_text_along() -> None:
+    with pytest.raises(JsoncError) as refused:
+        Document(b'{"token": "hunter2", oops}')
+
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__

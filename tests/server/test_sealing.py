@@ -20,6 +20,14 @@ def test_what_was_sealed_is_given_back(content, bound_to):
     assert Seal(KEY).open(Seal(KEY).close(content, bound_to), bound_to) == content
 
 
+def test_a_purpose_cannot_end_where_the_content_begins():
+    raw = base64.urlsafe_b64decode(Seal(KEY).close(b"content", b"purpose"))
+    moved = base64.urlsafe_b64encode(raw[:32] + b"e" + raw[32:]).decode()
+
+    with pytest.raises(InvalidArguments, match="was changed"):
+        Seal(KEY).open(moved, b"purpos")
+
+
 def test_what_another_server_without_a_key_sealed_is_refused():
     with pytest.raises(InvalidArguments, match="was changed"):
         Seal().open(Seal().close(b"content", b"purpose"), b"purpose")
