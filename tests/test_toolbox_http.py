@@ -259,7 +259,11 @@ BAD: dict[str, tuple[Handler, str, str]] = {
     "busy": (always("{}", 503), "failed", "answered 503 Service Unavailable"),
     "page": (html, "failed", "text/html instead of JSON"),
     "empty": (always(""), "failed", "answered 200, but it sent nothing"),
-    "nowhere": (always("no", 404, "text/plain"), "failed", "answered 404 Not Found"),
+    "nowhere": (
+        always("no", 404, "text/plain"),
+        "failed",
+        "answered 404 Not Found: is the path of its URL ",
+    ),
     "elsewhere": (redirect, "failed", "redirects to http://127.0.0.1:1"),
     "cut": (cut, "failed", "closed the connection without an answer"),
     "forbidden": (always("no", 403), "refused", "refuses this (403)"),

@@ -17,6 +17,7 @@ from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.errors import (
     MAX_WORDS,
     AuthRequired,
+    HttpError,
     InsufficientScope,
     InterlockError,
     LoginRequired,
@@ -173,6 +174,8 @@ def way_out(error: InterlockError, name: str, server: object) -> str:
     login = f"{_LOGIN} {shlex.quote(name)}"
     if isinstance(error, LoginRequired):
         return text.replace(_LOGIN, login) if _LOGIN in text else f"{text}: {login}"
+    if isinstance(error, HttpError) and error.status in (404, 405):
+        return f"{text}: is the path of its URL right? Most servers are at /mcp, old ones at /sse"
     if isinstance(error, InsufficientScope) and isinstance(server, HttpServer):
         scopes = "".join(f" --scope {shlex.quote(scope)}" for scope in error.scopes)
         if len(scopes) > MAX_WORDS:

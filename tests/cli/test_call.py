@@ -88,7 +88,7 @@ def test_what_cannot_be_meant_is_wrong_usage(interlock, arguments: list[str], me
         (["off:say"], "server 'off' is not available: disabled in the configuration"),
         (["broken:say"], "server 'broken' is not available: cannot start 'no-such-program'"),
         (["e:exit"], "exited with code 3"),
-        (["e:wait", "--timeout", "0.05"], "0.05"),
+        (["e:wait", "--timeout", "0.05"], "within 0.05 s; --timeout SECONDS gives it longer"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_code_1(

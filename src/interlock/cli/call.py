@@ -12,7 +12,7 @@ import msgspec
 from interlock.cli import sources
 from interlock.cli.running import run
 from interlock.cli.terminal import emit, emit_json, working
-from interlock.errors import InvalidArguments
+from interlock.errors import InvalidArguments, RequestTimeout
 
 if TYPE_CHECKING:
     from interlock.config import ServerConfig
@@ -75,12 +75,15 @@ async def _call(
         async with Toolbox(servers) as toolbox:
             entry = toolbox.find(address)
             arguments = typed(given, entry.tool.input_schema) | rest
-            result = await toolbox.call(
-                address,
-                arguments,
-                timeout=timeout,
-                progress=lambda progress: note(f"{address} {_how_far(progress)}"),
-            )
+            try:
+                result = await toolbox.call(
+                    address,
+                    arguments,
+                    timeout=timeout,
+                    progress=lambda progress: note(f"{address} {_how_far(progress)}"),
+                )
+            except RequestTimeout as error:
+                raise RequestTimeout(f"{error}; --timeout SECONDS gives it longer") from None
     if as_json:
         emit_json(_fields(result))
     else:
