@@ -10,4 +10,7 @@ import sys
 from functools import partial
 
 # As `asyncio.Task(coroutine, loop=..., name=...)`. It may be done when it is returned.
-start = partial(asyncio.Task, eager_start=True) if sys.version_info >= (3, 12) else asyncio.Task
+if sys.version_info >= (3, 12):
+    start = partial(asyncio.Task, eager_start=True)
+else:
+    start = asyncio.Task
