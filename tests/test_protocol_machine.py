@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from interlock.errors import ConnectionClosed, RequestTimeout, StreamEnded
-from interlock.protocol import Answer, Event, Failure, Overrun, Protocol, Request
+from interlock.protocol import Answer, Cancellation, Event, Failure, Overrun, Protocol, Request
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -210,6 +210,8 @@ class OneConnection(RuleBasedStateMachine):
                 self.ended[event.id] += 1
             elif isinstance(event, Request):
                 self.given[event.id] += 1
+            elif isinstance(event, Cancellation):
+                self.given[event.id] -= 1  # it must not be answered any more
 
     @invariant()
     def each_request_ends_once(self) -> None:

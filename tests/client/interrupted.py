@@ -24,6 +24,11 @@ def be_cancelled(run: Interrupted, world: World) -> None:
     world.loop.call_soon(run.task.cancel)
 
 
+def be_cancelled_at_once(run: Interrupted, world: World) -> None:
+    """Cancel it before anything can come, which otherwise is on its way already."""
+    run.task.cancel()
+
+
 def be_cancelled_as_it_wakes(run: Interrupted, world: World) -> None:
     """Cancel it when what it waits for is there, but it has not gone on."""
     if run.awaited is None:
@@ -74,6 +79,7 @@ def make_noise(run: Interrupted, world: World) -> None:
 
 FAULTS: dict[str, tuple[Fault, Ends]] = {
     "cancelled": (be_cancelled, (asyncio.CancelledError,)),
+    "cancelled at once": (be_cancelled_at_once, (asyncio.CancelledError,)),
     "cancelled as it wakes": (be_cancelled_as_it_wakes, (asyncio.CancelledError,)),
     "closed": (close, (ConnectionClosed, RequestTimeout)),
     "lost": (lose, (RemoteProtocolError,)),
@@ -81,7 +87,7 @@ FAULTS: dict[str, tuple[Fault, Ends]] = {
     "cut": (cut_answers, (ConnectionClosed,)),
     "noisy": (make_noise, ()),
 }
-CANCELLATIONS = ("cancelled", "cancelled as it wakes")
+CANCELLATIONS = ("cancelled", "cancelled at once", "cancelled as it wakes")
 
 
 class Interrupted(Coroutine[Any, Any, Any]):

@@ -1,7 +1,7 @@
 """docs/reliability.md: the fault matrix with what a run of it has measured.
 
-python -m tests.faults.report            run all cases, and write the table
-python -m tests.faults.report PATTERN    run those whose name matches, and print them
+python -m tests.faults.report               run all cases, and write the table
+python -m tests.faults.report "Gzip bomb"   run those with these words in their name, and print them
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _LONGEST = 110  # characters of what came
 
 def main() -> None:
     """Do what the arguments say."""
-    chosen = [case for case in cases() if all(re.search(each, case.name) for each in sys.argv[1:])]
+    chosen = chosen_by(sys.argv[1:])
+    if not chosen:
+        sys.exit(f"error: no case has {' and '.join(map(repr, sys.argv[1:]))} in its name")
     measured: dict[str, Measured] = {}
     for case in chosen:
         measured[case.name] = run(case)
@@ -36,6 +38,12 @@ def main() -> None:
         print(f"{case.name}: {took}, {_what_came(measured[case.name])}", flush=True)
     if len(sys.argv) == 1:
         PAGE.write_text(page(PAGE.read_text(), chosen, measured))
+
+
+def chosen_by(words: Iterable[str]) -> list[Case]:
+    """Find the cases that have all words in their name, whatever their case; all for none."""
+    wanted = [each.casefold() for each in words]
+    return [case for case in cases() if all(each in case.name.casefold() for each in wanted)]
 
 
 def page(text: str, ran: list[Case], measured: dict[str, Measured]) -> str:

@@ -37,7 +37,7 @@ from interlock.oauth.storage import Tokens as StoredTokens
 from interlock.oauth.storage import UserTokenStore
 
 from ..servers.evil_http import EvilHttp
-from .ground import CANARY, Ground, all_of, good
+from .ground import CANARY, Ground, all_of, good, until
 from .matrix import HTTP, JSON, OLDEST, SESSION, SSE, row
 from .rows_processes import no_descriptors_left
 
@@ -96,12 +96,11 @@ async def wants_a_better_token(ground: Ground) -> None:
 
 
 class Renewal(TokenHolder):
-    """An authorization that needs a new token, and gets it when so many were refused."""
+    """An authorization that gets a new token when so many wait for one."""
 
-    def __init__(self, ground: Ground, refused: int) -> None:
+    def __init__(self, refused: int) -> None:
         super().__init__("http://127.0.0.1/mcp", UserTokenStore(), (), None, None)
         self.renewals = 0
-        self._ground = ground
         self._refused = refused
         self._give()
 
@@ -109,7 +108,7 @@ class Renewal(TokenHolder):
         self._tokens = StoredTokens(access_token=f"{CANARY}-{self.renewals}")
 
     async def _renew(self, error: AuthError) -> None:
-        await self._ground.http.heard("tools/call", self._refused)
+        await until(lambda: self._waiting == self._refused)
         self.renewals += 1
         self._give()
 
@@ -119,7 +118,7 @@ class Renewal(TokenHolder):
 
 @row("HTTP 401: to fifty calls at once", "all are answered; one new token", *HTTP, within=2.0)
 async def wants_a_better_token_from_all(ground: Ground) -> None:
-    renewal = Renewal(ground, 50)
+    renewal = Renewal(50)
     client = await ground.open(auth=renewal)
     ground.http.tell("tools/call", "status", times=50, code=401)
     with ground.promise(outcome="answered"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .matrix import cases
-from .report import BEGIN, END, PAGE, by_row, columns, not_built
+from .report import BEGIN, END, PAGE, by_row, chosen_by, columns, not_built
 
 
 def test_the_page_has_each_row_with_its_transports_and_no_other():
@@ -23,3 +23,11 @@ def test_the_page_has_each_row_with_its_transports_and_no_other():
 
 def test_the_page_says_how_many_cases_were_run():
     assert f"{len(cases())} cases, run on" in PAGE.read_text()
+
+
+def test_a_case_is_chosen_by_words_of_its_name_as_they_are_written():
+    (chosen,) = chosen_by(["Schema bomb / ReDoS / remote `$ref` [", "STDIO"])
+
+    assert chosen.name == "Schema bomb / ReDoS / remote `$ref` [stdio]"
+    assert chosen_by([]) == cases()
+    assert chosen_by(["no such fault"]) == []

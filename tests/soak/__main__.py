@@ -2,7 +2,8 @@
 
     python -m tests.soak MINUTES [--seed N] [--every SECONDS] [--quiet]
 
-Ends with exit code 1 when something did. Of less than five minutes memory says little.
+Ends with exit code 1 when something did. Of less than five minutes memory says little; it
+takes three for there to be anything to say.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from .faults import break_things
 from .ground import Ground, belongings
 
 BAD = ("HUNG", "WRONG ANSWER", "UNEXPECTED")
+RESTS = 10  # in a run
+REST = 8.5  # seconds, in which connections that nobody uses are closed
 
 
 async def soak(minutes: float, seed: int, every: float, quiet: bool) -> bool:
@@ -37,11 +40,20 @@ async def soak(minutes: float, seed: int, every: float, quiet: bool) -> bool:
 
     async def look() -> None:
         while monotonic() < ground.end:
-            await ground.ask_for_tasks()
             for gauge in looked_at:
-                gauge.seen.append((ground.calls, gauge.look()))
+                gauge.add(ground.calls, at_rest=False)
             ground.check_hung()
             await asyncio.sleep(1)
+
+    async def look_at_rest() -> None:
+        while monotonic() < ground.end:
+            await asyncio.sleep(minutes * 60 / RESTS - REST)
+            async with ground.at_rest():
+                await asyncio.sleep(REST)
+                await ground.ask_for_tasks()
+                if monotonic() < ground.end:  # after it, those who work have gone
+                    for gauge in looked_at:
+                        gauge.add(ground.calls, at_rest=True)
 
     def tell(what: str) -> None:
         if not quiet:
@@ -50,6 +62,7 @@ async def soak(minutes: float, seed: int, every: float, quiet: bool) -> bool:
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(look())
+            group.create_task(look_at_rest())
             faults = group.create_task(break_things(ground, every, tell))
             group.create_task(ground.work())
     finally:

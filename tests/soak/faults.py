@@ -128,7 +128,8 @@ async def break_things(ground: Ground, every: float, tell: Callable[[str], None]
         name = ground.chance.choice(list(FAULTS))
         fault = ground.chance.choice(FAULTS[name])
         tell(f"{name}: {fault.__name__}")
-        await fault(ground, name)
+        async with ground.breaking:
+            await fault(ground, name)
         count += 1
         next_at += every
     return count

@@ -1,4 +1,4 @@
-"""What may not grow: looked at once a second, held to a slope at the end. Needs /proc."""
+"""What may not grow: looked at again and again, held to a slope at the end. Needs /proc."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Gauge:
     Attributes:
         what: In words.
         look: Counts it.
-        per_calls: Its growth is told and limited for so many calls; None: for the whole run.
+        per_calls: Its growth is told and limited for so many calls; None: for the whole run, and
+            it is looked at only when there is no work, with which it comes and goes.
         limit: Most that it may grow.
         seen: What was counted, and after how many calls.
     """
@@ -35,6 +36,11 @@ class Gauge:
     per_calls: int | None = None
     limit: float = THINGS
     seen: list[tuple[float, float]] = field(default_factory=list)
+
+    def add(self, calls: int, *, at_rest: bool) -> None:
+        """Look, if this is a time for it."""
+        if at_rest or self.per_calls is not None:
+            self.seen.append((calls, self.look()))
 
     @property
     def growth(self) -> float:

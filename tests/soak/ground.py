@@ -11,8 +11,8 @@ import subprocess
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -72,6 +72,9 @@ class Ground:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports: dict[str, int] = {}
         self.server_tasks = 0.0  # of the HTTP server, when it was asked last
+        self.breaking = asyncio.Lock()  # held while a fault lasts
+        self.may_begin = asyncio.Event()
+        self.may_begin.set()
         self._numbers = itertools.count()
         self._open: dict[int, tuple[str, float, asyncio.Task[Any] | None]] = {}
 
@@ -150,6 +153,21 @@ class Ground:
 
     # Work
 
+    @asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """Begin and break nothing in here; what ran has ended, unless it takes too long."""
+        async with self.breaking:
+            self.may_begin.clear()
+            try:
+                patience = monotonic() + 2 * TIMEOUT
+                while self._open and monotonic() < patience:  # noqa: ASYNC110 - it has no event
+                    await asyncio.sleep(0.02)
+                for name in CALLS:  # so that each is up, if it can be
+                    await self.one(name, self._call(name))
+                yield
+            finally:
+                self.may_begin.set()
+
     async def work(self) -> None:
         """Call, connect and start until the time is over."""
         async with asyncio.TaskGroup() as group:
@@ -189,6 +207,7 @@ class Ground:
 
     async def _keep(self, pace: Pace, what: str, act: Callable[[str], Awaitable[str]]) -> None:
         while await pace.turn():
+            await self.may_begin.wait()
             if not await self.one(what, act):
                 await asyncio.sleep(0.05)
 
