@@ -274,6 +274,19 @@ def test_a_refusal_is_told_with_its_words():
     assert raised.value.__notes__ == ["in its own words: Not today"]
 
 
+@pytest.mark.parametrize("secret", ["state", "verifier", "code"])
+def test_a_refusal_that_repeats_a_secret_is_told_without_its_words(secret: str):
+    pending = start()
+    state = pending.request.state
+    words = {"state": state, "verifier": pending.verifier, "code": "c0de"}[secret]
+    answer = {"state": state, "code": "c0de", "error": "access_denied"}
+
+    with pytest.raises(AuthError, match=r"did not allow it: access_denied$") as raised:
+        pending.code({**answer, "error_description": f"not with {words}"})
+
+    assert not hasattr(raised.value, "__notes__")
+
+
 def test_a_refusal_with_a_code_of_its_own_is_told_without_it():
     pending = start()
 

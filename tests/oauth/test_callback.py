@@ -133,6 +133,7 @@ async def test_before_and_after_a_login_nothing_is_taken(nothing_is_left: list[A
         assert (await answer)["code"] == "2"
 
         assert (await visit(callback, "/callback?code=3&state=s"))[0] == 404
+        assert not callback._waiting
 
 
 async def test_only_the_first_answer_counts():
@@ -163,6 +164,7 @@ async def test_only_the_first_answer_counts():
         ("GET /callback?state=s&state=t HTTP/1.1", "127.0.0.1:{port}", 400),
         ("GET /callback?state=s&code=%FF HTTP/1.1", "127.0.0.1:{port}", 400),
         ("GET /callback?state=s" + "&a=b" * 200 + " HTTP/1.1", "127.0.0.1:{port}", 400),
+        ("GET /callback?state=s&code=1&code=2 HTTP/1.1", "127.0.0.1:{port}", 400),
         ("nonsense", "127.0.0.1:{port}", 404),
         ("", "127.0.0.1:{port}", 404),
     ],
@@ -194,13 +196,14 @@ async def test_a_slow_browser_is_not_waited_for(
 
 
 async def test_connections_that_say_nothing_do_not_hold_up_the_end(nothing_is_left: list[Any]):
-    async with callback_server() as callback:
-        idle = [await asyncio.open_connection("127.0.0.1", callback.port) for _ in range(3)]
-        await visit(callback, "/callback?state=s")
-    for reader, writer in idle:
-        assert await reader.read() == b""
-        writer.close()
-        await writer.wait_closed()
+    async with asyncio.timeout(callback_module.REQUEST_PATIENCE / 2):
+        async with callback_server() as callback:
+            idle = [await asyncio.open_connection("127.0.0.1", callback.port) for _ in range(3)]
+            await visit(callback, "/callback?state=s")
+        for reader, writer in idle:
+            assert await reader.read() == b""
+            writer.close()
+            await writer.wait_closed()
 
 
 async def test_only_so_many_connections_are_taken_at_once(nothing_is_left: list[Any]):

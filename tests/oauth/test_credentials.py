@@ -114,6 +114,20 @@ async def test_fifty_refusals_at_once_are_one_request(world: World):
     assert len(world.authorization.sent("/token")) == 1
 
 
+async def test_what_was_given_is_kept_though_nobody_waits_any_more(world: World):
+    auth = credentials(world)
+    world.authorization.holding.clear()
+    asking = asyncio.create_task(world.call(auth))
+    await world.authorization.held.wait()
+
+    asking.cancel()
+    await asyncio.wait({asking})
+    world.authorization.holding.set()
+
+    assert await world.call(auth)
+    assert len(world.authorization.sent("/token")) == 1
+
+
 async def test_programs_with_one_client_share_one_token(world: World):
     one, other = credentials(world), credentials(world)
 

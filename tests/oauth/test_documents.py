@@ -58,4 +58,7 @@ def test_words_that_repeat_what_was_sent_are_left_out():
     assert reason("invalid_grant", "no such code: s3cr3t", ("", "s3cr3t")) == Reason(
         "invalid_grant"
     )
+    assert reason("invalid_grant", "no code=s3%2Fcr3t%3D+here", ("s3/cr3t=",)) == Reason(
+        "invalid_grant"
+    )
     assert reason("s3cr3t", "s3cr3t", ("s3cr3t",)) == Reason("an error without a known code")

@@ -918,6 +918,15 @@ async def test_a_lock_is_given_back_after_an_error_and_after_a_cancellation(
         pass
 
 
+def test_a_lock_that_was_given_back_is_free_though_a_copy_is_open_elsewhere(folder: Path):
+    held = files.lock(folder / "a.lock")
+    copy = os.dup(held)  # as a forked process has it
+    files.unlock(held)
+
+    files.unlock(files.lock(folder / "a.lock"))
+    os.close(copy)
+
+
 async def test_a_lock_that_is_a_link_is_not_followed(
     store: TokenStore, folder: Path, tmp_path: Path
 ):
