@@ -92,6 +92,13 @@ def test_each_folder_is_trusted_for_itself(home: Path, project: Path) -> None:
     assert trust.is_trusted(other)
 
 
+def test_a_file_is_the_same_however_its_place_is_written(project: Path) -> None:
+    trust.grant(Path(".mcp.json"), trust.fingerprint(project))
+
+    assert trust.is_trusted(project)
+    assert trust.is_trusted(Path("..", "work", ".mcp.json"))
+
+
 def test_what_was_not_shown_is_not_trusted(project: Path) -> None:
     seen = trust.fingerprint(project)
     project.write_bytes(CONTENT.replace(b"uvx", b"evil"))

@@ -179,6 +179,17 @@ async def test_long_headers_and_long_bodies_one_after_the_other_are_let_in(serve
                 assert reply.status == 200
 
 
+async def test_connections_that_have_ended_count_no_more(server, monkeypatch):
+    monkeypatch.setattr(serving, "MAX_PER_ADDRESS", 1)
+    async with served(server) as (running, _):
+        host, port = running.servers[0].sockets[0].getsockname()
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert b"405" in await reader.read()
+            writer.close()
+
+
 async def test_connections_from_one_address_are_limited(server, monkeypatch):
     monkeypatch.setattr(serving, "MAX_PER_ADDRESS", 2)
     async with served(server) as (running, _):
