@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -219,3 +220,36 @@ async def test_what_we_ourselves_do_wrong_fails_the_call(
         monkeypatch.setattr(HttpTransport, "_headers", lambda _, message: fail(message))
         with pytest.raises(ConnectionClosed, match="RuntimeError"):
             await client.call_tool("echo", {"text": "hi"})
+
+
+# Sessions
+
+
+async def test_a_name_that_no_header_can_carry_is_encoded(modern: EvilHttp):
+    """R-16."""
+    for name in ("größe", " x", "a\r\nX-Evil: 1"):
+        async with Client.http(modern.url, timeout=5) as client:
+            modern.tell("tools/call", "echo", text="well")
+            await client.call_tool(name)
+        sent = modern.asked[-1].headers
+        assert sent["mcp-name"] == f"=?base64?{base64.b64encode(name.encode()).decode()}?="
+        assert "x-evil" not in sent
+
+
+@pytest.mark.parametrize("how", ["status", "cut"])
+async def test_a_server_that_does_not_take_the_end_of_the_handshake_can_be_asked(
+    server: EvilHttp, how: str
+):
+    server.tell("notifications/initialized", how, **({"code": 500} if how == "status" else {}))
+    async with Client.http(server.url, timeout=5) as client, asyncio.timeout(4):
+        assert (await client.call_tool("echo", {"text": "well"})).text == "well"
+
+
+async def test_a_session_is_ended_once(server: EvilHttp):
+    client = Client.http(server.url, timeout=5)
+    await client.open()
+    await server.heard("GET")
+    await client.close()
+    await client.close()
+
+    assert server.times("DELETE") == 1

@@ -29,6 +29,11 @@ from interlock.oauth import (
 )
 from interlock.oauth import login as login_module
 from interlock.oauth.credentials import place_of
+from interlock.oauth.discovery import Discovery
+from interlock.oauth.documents import ServerMetadata
+from interlock.oauth.holder import unbroken
+from interlock.oauth.identity import identity_of
+from interlock.oauth.storage import Registration, Tokens
 
 from ..servers.authorization_server import SERVER_METADATA, always, mute
 from .conftest import REDIRECT, World
@@ -582,3 +587,47 @@ def test_the_address_of_the_server_loses_what_may_be_secret():
     )
 
     assert repr(auth) == "OAuth('https://mcp.example/mcp')"
+
+
+async def test_work_that_must_not_be_broken_off_ends_before_whoever_asked_for_it():
+    """Else the store's lock would be given back while it goes on."""
+    ended: list[str] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await go_on.wait()
+        ended.append("work")
+
+    async def ask() -> None:
+        try:
+            await unbroken(work())
+        finally:
+            ended.append("whoever asked")
+
+    asking = asyncio.create_task(ask())
+    await begun.wait()
+    asking.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait({asking})
+
+    assert asking.cancelled()
+    assert ended == ["work", "whoever asked"]
+
+
+async def test_a_token_is_not_renewed_by_another_client_than_it_was_given_to():
+    store, server = MemoryTokenStore(), "https://mcp.example/mcp"
+    found = Discovery("", None, ServerMetadata("https://as.example"))
+    await store.save_registration(
+        server, Registration(issuer=found.issuer, client_id="new", client_secret="s3cr3t")
+    )
+
+    async def identity(of: str, method: str) -> str | None:
+        tokens = Tokens(access_token="t", issuer=found.issuer, client_id=of, auth_method=method)
+        known = await identity_of(tokens, found, server_url=server, client=None, store=store)
+        return known and known.id
+
+    assert await identity("new", "client_secret_basic") == "new"
+    assert await identity("old", "client_secret_basic") is None
+    assert await identity("old", "none") == "old"
