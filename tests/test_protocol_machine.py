@@ -178,12 +178,15 @@ class OneConnection(RuleBasedStateMachine):
         self.receive(encode({"jsonrpc": "2.0", "id": id, "method": "ping"}))
         return id
 
-    @rule(id=taken)
-    def take_back(self, id: int | str) -> None:
+    @rule(id=taken, replies=st.booleans())
+    def take_back(self, id: int | str, replies: bool) -> None:
+        """Take a request back, whose answer may come too late for that."""
         params = {"requestId": id}
         self.receive(
             encode({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
         )
+        if replies:
+            self.protocol.reply(id, b"{}")
 
     @rule(message=MESSAGES)
     def say_anything(self, message: Any) -> None:

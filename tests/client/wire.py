@@ -87,7 +87,8 @@ class Wire:
             if {"id", "method"} <= message.keys():
                 self.unanswered[message["id"]] = message["method"]
             if "method" in message:
-                self._go_on(self._script(message))
+                # Two turns, so that something else can come before the first answer.
+                asyncio.get_running_loop().call_soon(self._go_on, self._script(message))
 
     def forget(self, id: RequestId) -> None:
         self.forgotten.append(id)
