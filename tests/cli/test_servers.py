@@ -53,6 +53,16 @@ def test_add_edits_the_file_that_is_named(interlock, home, monkeypatch):
     assert not own_file(home).exists()
 
 
+def test_add_leaves_the_settings_of_another_program_alone(interlock, home):
+    settings = home / "settings.json"
+    settings.write_text('{"colour": "blue"}')
+    ran = interlock("servers", "add", "a", "run", "--config", settings)
+
+    assert ran.code == 1
+    assert f'{settings} has no mcpServers: put "mcpServers": {{}} into it' in ran.err
+    assert settings.read_text() == '{"colour": "blue"}'
+
+
 def test_add_takes_a_url_and_says_how_to_try_it(interlock, home):
     ran = interlock("servers", "add", "my web", "https://host.example/mcp")
 

@@ -488,6 +488,11 @@ def add_server(path: Path, name: str, server: ServerConfig) -> None:
             raise ConfigError(f"{path} already has a server {name!r}: remove it first")
         key = _servers_key(document.value)
         if key not in document.value:
+            if document.value:  # it may be the settings of some other program
+                raise ConfigError(
+                    f'{path} has no {key}: put "{key}": {{}} into it if it is meant, or -- before '
+                    "COMMAND if --config is for that"
+                )
             return document.with_member((), key, {name: _entry(server)})
         return document.with_member((key,), name, _entry(server))
 
