@@ -6,11 +6,12 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from time import monotonic
 from typing import Any
 
 import pytest
 
-from interlock.client import Client
+from interlock.client import Client, recovery
 from interlock.errors import (
     ConnectionClosed,
     HttpError,
@@ -140,6 +141,54 @@ async def test_what_a_server_says_itself_is_told_as_it_is(modern: EvilHttp):
         with pytest.raises(RemoteError) as caught:
             await client.call_tool("error", {"code": -32602})
     assert str(caught.value) == "error -32602 (-32602)"
+
+
+# Asking again
+
+
+async def test_every_request_earns_what_asking_again_costs(
+    modern: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    """R-45."""
+    for name, value in (("FIRST_PAUSE", 0.0), ("BUDGET", 1.0), ("EARNED", 1.0)):
+        monkeypatch.setattr(recovery, name, value)
+    async with Client.http(modern.url, timeout=5) as client:
+        for _ in range(3):
+            modern.tell("tools/call", "status", times=1, code=429)
+            assert (await client.call_tool("echo", {"text": "well"})).text == "well"
+
+
+async def test_the_hard_limit_is_one_for_all_times_that_a_call_is_sent(
+    modern: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    """R-02."""
+    monkeypatch.setattr(recovery, "FIRST_PAUSE", 0.1)
+    modern.tell("tools/call", "status", times=1, code=429)
+    async with Client.http(modern.url, timeout=5, hard_timeout=100) as client:
+        calling = asyncio.create_task(client.call_tool("mute"))
+        await modern.heard("tools/call")
+        first = monotonic()
+        await modern.heard("tools/call", 2)
+        (pending,) = client._connection.protocol._pending.values()
+        assert pending.hard_deadline <= first + 100
+        calling.cancel()
+
+
+async def test_a_call_that_is_not_answered_names_the_server(modern: EvilHttp):
+    async with Client.http(modern.url, timeout=5) as client:
+        with pytest.raises(RequestTimeout) as caught:
+            await client.call_tool("mute", timeout=0.01)
+    assert str(caught.value).startswith(f"{modern.url}: no answer to tools/call")
+
+
+async def test_nothing_is_kept_of_a_session_that_was_forgotten(server: EvilHttp):
+    async with Client.http(server.url, timeout=5) as client:
+        for _ in range(2):
+            server.forget_sessions()
+            await client.call_tool("echo", {"text": "well"})
+        await asyncio.gather(*client._channel._retired.values())
+        await asyncio.sleep(0)
+        assert client._channel._retired == {}
 
 
 # Whose answer it is
