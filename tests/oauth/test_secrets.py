@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import traceback
 from base64 import b64encode
@@ -12,15 +13,24 @@ from urllib.parse import quote_plus, unquote_plus
 import pytest
 import rich.pretty
 from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from msgspec.structs import replace
 
 from interlock.errors import InterlockError
 from interlock.oauth import AuthorizationRequest, ClientCredentials, ClientIdentity
 from interlock.oauth.authorization import Pending
 from interlock.oauth.credentials import place_of
-from interlock.oauth.documents import ErrorAnswer, RegistrationAnswer, TokenAnswer
-from interlock.oauth.fetcher import Reply
+from interlock.oauth.discovery import Discovery
+from interlock.oauth.documents import (
+    ErrorAnswer,
+    RegistrationAnswer,
+    ServerMetadata,
+    TokenAnswer,
+)
+from interlock.oauth.fetcher import Fetcher, Reply
 from interlock.oauth.storage import Registration, Tokens
+from interlock.oauth.tokens import Refusal, request_tokens
 
 from ..servers.authorization_server import Handler
 from .conftest import World
@@ -231,3 +241,31 @@ async def test_errors_of_renewals_in_the_background_are_logged_without_secrets(
     assert "temporarily_unavailable" in logged(caplog)
     for secret in secrets(world):
         assert secret not in logged(caplog)
+
+
+KEY = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+    Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+)
+PROOFS: dict[str, dict[str, str]] = {
+    "client_secret": {"secret": SECRET, "auth_method": "client_secret_post"},
+    "client_assertion": {"private_key": KEY.decode()},
+    "Authorization": {"secret": SECRET, "auth_method": "client_secret_basic"},
+}
+
+
+@pytest.mark.parametrize("member", ["code", "code_verifier", "refresh_token", *PROOFS])
+async def test_words_that_repeat_one_secret_of_a_request_are_not_told(member: str):
+    class Repeating(Fetcher):
+        async def post(self, url: str, **sent: Any) -> Reply:
+            secret = {**sent["form"], **sent["headers"]}[member].removeprefix("Basic ")
+            answer = {"error": "invalid_grant", "error_description": f"not with {secret}"}
+            return Reply(400, {}, json.dumps(answer).encode(), url)
+
+    server = ServerMetadata("https://as.example", token_endpoint="https://as.example/token")
+    client = ClientIdentity(id="me", **PROOFS.get(member, {}))
+    grant = {"code": "c0de", "code_verifier": "v3rifier", "refresh_token": "r3fresh"}
+
+    refusal = await request_tokens(Repeating(), Discovery("", None, server), client, grant)
+
+    assert isinstance(refusal, Refusal)
+    assert not hasattr(refusal.error, "__notes__")

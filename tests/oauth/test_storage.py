@@ -918,6 +918,21 @@ async def test_a_lock_is_given_back_after_an_error_and_after_a_cancellation(
         pass
 
 
+async def test_a_lock_that_cannot_be_had_is_not_kept(
+    store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(storage, "LOCK_SECONDS", 0.0)
+    await store.save_tokens(SERVER, TOKENS)
+    opened(folder, 0o777)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="other users can write to"):
+            async with store.lock(SERVER):
+                raise AssertionError("not locked")
+    opened(folder, 0o700)
+    async with store.lock(SERVER):
+        pass
+
+
 def test_a_lock_that_was_given_back_is_free_though_a_copy_is_open_elsewhere(folder: Path):
     held = files.lock(folder / "a.lock")
     copy = os.dup(held)  # as a forked process has it
