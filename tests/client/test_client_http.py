@@ -146,7 +146,7 @@ async def test_what_a_server_says_itself_is_told_as_it_is(modern: EvilHttp):
 async def test_a_very_long_error_is_told_by_its_status(modern: EvilHttp):
     said = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "x" * 100_000}}
     async with Client.http(modern.url, timeout=5) as client:
-        with pytest.raises(HttpError, match="answered 400 Bad Request$"):
+        with pytest.raises(HttpError, match=r"answered 400 Bad Request$"):
             await client.call_tool("status", {"code": 400, "body": json.dumps(said)})
 
 
