@@ -14,6 +14,7 @@ import pytest
 from interlock import member as member_module
 from interlock.config import HttpServer, StdioServer
 from interlock.errors import (
+    AuthRequired,
     ConnectionClosed,
     InvalidArguments,
     RemoteError,
@@ -674,3 +675,16 @@ async def test_what_a_server_repeats_when_it_dies_is_not_told_to_who_called():
             await toolbox.call("leaky:x")
 
     assert "canary" not in str(caught.value) + caught.value.stderr
+
+
+async def test_what_stands_in_a_url_is_not_told_to_who_is_not_let_in():
+    async with EvilHttp() as server:
+        for method in ("server/discover", "tools/list"):
+            answer = evil_http.honest(method, server.revision, server.tools)
+            server.tell(method, "result", **(answer or {}))
+        settings = HttpServer(url=f"{server.url}/${{KEY}}", auth="none")
+        async with Toolbox({"s": settings}, environ={"KEY": "canary-path"}) as toolbox:
+            with pytest.raises(AuthRequired, match=r"/mcp/\*\*\* wants to know") as caught:
+                await toolbox.call("s:status", {"code": 401})
+
+    assert "canary" not in str(caught.value)
