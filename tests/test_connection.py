@@ -97,6 +97,25 @@ async def test_what_one_turn_sends_goes_out_in_order():
         ]
 
 
+async def test_what_one_turn_sends_goes_out_in_bursts(monkeypatch: pytest.MonkeyPatch):
+    sent: list[int] = []
+    async with two() as (one, _):
+        send = one.connection.transport.send
+        monkeypatch.setattr(
+            one.connection.transport,
+            "send",
+            lambda frames: (sent.append(len(frames)), send(frames)),
+        )
+        for _ in range(2 * connection.BURST + 3):
+            one.connection.notify("x")
+        at_once = list(sent)
+        await settle()
+
+    # The first does not wait, and the peer has work while the others are still made.
+    assert at_once == [1, connection.BURST, connection.BURST]
+    assert sent == [*at_once, 2]
+
+
 async def test_the_future_of_a_request_gets_its_result():
     async with two() as (one, other):
         other.answer = other.echo

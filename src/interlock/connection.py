@@ -3,7 +3,8 @@
 Rules:
 
 1. Any task may call `request` or `close`. No task, timer or cancel scope is tied to a caller.
-2. One timer serves all deadlines. One callback sends what a turn of the loop has queued.
+2. One timer serves all deadlines. What a turn of the loop queues is sent in bursts, the last
+   one by one callback at the end of the turn.
 3. When the connection ends, by whichever side, every open request fails at once and every
    running handler is cancelled.
 """
@@ -37,6 +38,8 @@ NotificationHandler = Callable[[Notification], None]
 ProgressHandler = Callable[[Progress], None]
 LossHandler = Callable[[InterlockError], None]
 
+# Messages that do not wait for the end of the turn: the peer works on them while we write more.
+BURST = 16
 HANDLER_PATIENCE = 1.0  # seconds that cancelled handlers get before `close` returns without them
 
 _NEVER = float("inf")
@@ -177,12 +180,14 @@ class Connection:
         self.flush()
 
     def flush(self) -> None:
-        """Send what is queued: the first of a turn of the loop at once, the rest together."""
+        """Send what is queued: the first of a turn of the loop at once, the rest in bursts."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
             if self.protocol.outbox:
                 self.transport.send(self.protocol.frames_to_send())
+        elif len(self.protocol.outbox) >= BURST:
+            self.transport.send(self.protocol.frames_to_send())
 
     def _flush(self) -> None:
         self._flushing = False
