@@ -18,6 +18,7 @@ from interlock.errors import (
     ConnectionClosed,
     InvalidArguments,
     RemoteError,
+    RemoteProtocolError,
     RequestTimeout,
     ServerExited,
     ServerUnavailable,
@@ -396,6 +397,22 @@ async def test_a_tool_that_cannot_be_offered_is_left_out_with_its_reason():
         for name, line in zip(names, missing, strict=True):
             assert f"tool '{name}'" in line
         assert member.status.state == "ok"
+
+
+async def test_a_tool_whose_results_are_malformed_is_flagged_until_its_list_is_renewed():
+    server = served(tool("x"), tool("y"), call={"content": 7})
+    async with started(server) as member:
+        for _ in range(2):
+            with pytest.raises(RemoteProtocolError):
+                await call(member)
+        (flag,) = member.status.flagged
+        state = member.status.state
+        member._listed_until = 0.0
+        await member.refresh()
+
+        assert flag.startswith("tool 'x': 2 wrong results, the last one: malformed tools/call")
+        assert state == "ok"  # the others may be as they should be
+        assert member.status.flagged == ()
 
 
 async def test_long_descriptions_are_cut():

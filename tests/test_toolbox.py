@@ -272,6 +272,15 @@ async def test_a_tool_is_called_by_address_or_wire_name():
                 assert (await toolbox.call(name)).text == entry.tool.name
 
 
+async def test_a_name_of_several_servers_is_warned_of_once(caplog: pytest.LogCaptureFixture):
+    async with box_of(a=served("x", "y"), b=served("x"), c=served("z")) as toolbox:
+        assert len(toolbox.tools) == 4
+        toolbox._changed()
+        assert len(toolbox.tools) == 4
+
+    assert caplog.messages == ["tool 'x' is of several servers: a, b"]
+
+
 async def test_a_bare_name_is_refused_with_a_hint():
     async with box_of(a=served("get_time", "x"), b=served("x")) as toolbox:
         with pytest.raises(UnknownTool, match=r"no tool 'x'; did you mean a:x or b:x\?"):

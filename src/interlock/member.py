@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy
@@ -34,6 +34,7 @@ from interlock.errors import (
     LoginExpired,
     LoginRequired,
     RemoteError,
+    RemoteProtocolError,
     RequestTimeout,
     SchemaError,
     ServerUnavailable,
@@ -81,7 +82,7 @@ class ServerStatus(Struct, frozen=True):
     """How one server is, and why.
 
     `reason` is "" when all is well. `missing` has a line for each tool that the server has
-    and the toolbox does not offer.
+    and the toolbox does not offer, `flagged` one for each whose results break the protocol.
     """
 
     name: str
@@ -89,6 +90,7 @@ class ServerStatus(Struct, frozen=True):
     reason: str = ""
     tools: int = 0
     missing: tuple[str, ...] = ()
+    flagged: tuple[str, ...] = ()
     revision: str = ""
     server_info: str = ""  # its name and version, as it says
     start_seconds: float = 0.0
@@ -132,6 +134,8 @@ class Member:
         self._changes = 0  # how often the server has said that its tools changed
         self._start_seconds = 0.0
         self._validators: dict[str, schema.Validator] = {}
+        self._malformed: Counter[str] = Counter()  # results that broke the protocol, by tool
+        self._flagged: dict[str, str] = {}  # what is to be said of these tools
         self._starts: deque[float] = deque()
         self._failures = 0
         self._hangs = 0
@@ -156,6 +160,7 @@ class Member:
             reason=self._reason,
             tools=len(self.entries),
             missing=self._missing,
+            flagged=tuple(self._flagged.values()),
             revision=client.revision if client else "",
             server_info=f"{info.name} {info.version}".strip() if info else "",
             start_seconds=self._start_seconds,
@@ -367,6 +372,8 @@ class Member:
     def _take(self, listing: Listing[Tool]) -> None:
         self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
         self._validators.clear()
+        self._malformed.clear()
+        self._flagged.clear()
         missing = [*listing.skipped]
         if listing.truncated:
             missing.append(listing.truncated)
@@ -431,7 +438,10 @@ class Member:
                 )
             except InterlockError as error:
                 self._judge(client, error)
-                raise self._fit_for_models(error) from None
+                fit = self._fit_for_models(error)
+                if isinstance(error, RemoteProtocolError):
+                    self._flag(entry.tool.name, fit)
+                raise fit from None
             finally:
                 self._ended(client)
         self._hangs = 0
@@ -446,6 +456,11 @@ class Member:
             del self._calls[client]
             if client is not self._client and not self._closed:
                 self._close_later(client)
+
+    def _flag(self, tool: str, error: InterlockError) -> None:
+        self._malformed[tool] += 1
+        times = self._malformed[tool]
+        self._flagged[tool] = f"tool {tool!r}: {times} wrong results, the last one: {error}"
 
     def _may_repeat(self, entry: Entry) -> bool:
         return self._settings is not None and self._settings.tools.may_repeat(entry.tool.name)

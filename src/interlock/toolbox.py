@@ -52,6 +52,7 @@ class Toolbox:
         self._members: dict[str, Member] = {}
         self._tools: list[Entry] | None = None  # None when it must be put together again
         self._by_name: dict[str, Entry] = {}
+        self._same: set[str] = set()  # names of tools that several servers have, as was warned of
         self._pool: HttpPool | None = None
         for key, server in servers.items():
             name = key
@@ -168,6 +169,7 @@ class Toolbox:
     def _put_together(self) -> None:
         self._tools = []
         self._by_name = {}
+        servers: dict[str, list[str]] = {}  # by the name of a tool
         for member in self._members.values():
             for entry in member.entries:
                 if entry.wire_name in self._by_name:
@@ -175,6 +177,11 @@ class Toolbox:
                     continue
                 self._tools.append(entry)
                 self._by_name[entry.wire_name] = self._by_name[entry.address] = entry
+                servers.setdefault(entry.tool.name, []).append(member.name)
+        same = {name for name, offering in servers.items() if len(offering) > 1}
+        for name in sorted(same - self._same):
+            _log.warning("tool %r is of several servers: %s", name, ", ".join(servers[name]))
+        self._same = same
 
     def _why_missing(self, name: str) -> UnknownTool | ServerUnavailable:
         server, colon, tool = name.partition(":")

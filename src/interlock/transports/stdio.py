@@ -50,6 +50,9 @@ class StdioTransport:
         env: Variables for it, besides those of `INHERITED`.
         cwd: Its working folder; ours when None.
         max_frame_bytes: Longest message accepted from it.
+
+    Attributes:
+        stderr_dropped: How many bytes of its stderr are not kept any more.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class StdioTransport:
         self._unsent_size = 0
         self._stderr: deque[bytes] = deque()
         self._stderr_size = 0
+        self.stderr_dropped = 0
         self._last_line = b""  # of its stdout, the beginning of it
         self._process: Process | None = None
         self._receiver: Receiver | None = None
@@ -135,7 +139,9 @@ class StdioTransport:
         self._stderr.append(data)
         self._stderr_size += len(data)
         while self._stderr_size > STDERR_BYTES and len(self._stderr) > 1:
-            self._stderr_size -= len(self._stderr.popleft())
+            dropped = len(self._stderr.popleft())
+            self._stderr_size -= dropped
+            self.stderr_dropped += dropped
 
     @staticmethod
     def _read_pipe(pipe: int) -> bytes | None:
