@@ -11,6 +11,7 @@ import pytest
 
 from interlock.client import Client
 from interlock.errors import ParseError, RemoteProtocolError, RequestTimeout
+from interlock.types import ElicitResult
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -170,8 +171,14 @@ async def test_overlapping_calls_get_their_own_answers_in_whatever_order(evil: E
 
 async def test_a_server_that_uses_an_id_twice_at_once_gets_one_answer_for_it(evil: Evil):
     """R-09: the other one could be taken for the answer to the first."""
-    ask = '{"jsonrpc":"2.0","id":"same","method":"roots/list"}'
-    async with evil("revision=2025-11-25", roots=["/srv"]) as client:
+    params = '{"message":"?","requestedSchema":{"type":"object","properties":{}}}'
+    ask = f'{{"jsonrpc":"2.0","id":"same","method":"elicitation/create","params":{params}}}'
+
+    async def decline(_: object) -> ElicitResult:
+        await asyncio.sleep(0)  # so that the second one comes before this is answered
+        return ElicitResult(action="decline")
+
+    async with evil("revision=2025-11-25", elicitation=decline) as client:
         heard = (await client.call_tool("hear", {"lines": [f"{ask}\n{ask}\n"]})).text
         again = (await client.call_tool("hear", {"lines": [ask]})).text
 

@@ -11,6 +11,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 _PEM = serialization.Encoding.PEM
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class CertificateAuthority:
@@ -29,7 +40,11 @@ class CertificateAuthority:
         self._name = _name("an authority of the tests")
         is_authority = x509.BasicConstraints(ca=True, path_length=0)
         own = _certificate(self._name, self._name, self._key.public_key())
-        signed = own.add_extension(is_authority, critical=True).sign(self._key, hashes.SHA256())
+        signed = (
+            own.add_extension(is_authority, critical=True)
+            .add_extension(_SIGNS, critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
         self.file = folder / "authority.pem"
         self.file.write_bytes(signed.public_bytes(_PEM))
 
