@@ -128,6 +128,16 @@ async def test_a_name_that_looks_encoded_must_be_encoded(http):
     assert (reply.code, reply.error) == (400, -32020)
 
 
+async def test_a_name_beyond_ascii_must_be_encoded(http):
+    # Whoever routes by headers may read its bytes in another way.
+    raw = "Zürich".encode().decode("latin-1")
+    reply = await http.call("Zürich", headers={"mcp-name": raw})
+    assert (reply.code, reply.error) == (400, -32020)
+
+    reply = await http.call("Zürich", headers={"mcp-name": "=?base64?WsO8cmljaA==?="})
+    assert (reply.code, reply.error) == (200, -32602)
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -302,6 +312,8 @@ async def test_arguments_that_headers_repeat_truly_are_taken(routed, arguments, 
         ({"count": 42}, {"count": "43"}),
         ({"count": 42}, {"count": "4.2e1"}),
         ({"count": 42}, {"count": "0x2a"}),
+        ({"count": 42}, {"count": "42.5"}),
+        ({"count": 42}, {"count": "=?base64?2aTZog==?="}),  # other digits
         ({"dry": True}, {"dry": "True"}),
         ({"dry": True}, {"dry": "1"}),
         ({"where": {"zone": "a"}}, {"zone": "b"}),
@@ -376,6 +388,16 @@ async def test_the_body_tells_the_era_whatever_else_is_sent(http):
     reply = await http.call("add", {"a": 1}, headers={"mcp-session-id": client.id})
 
     assert "resultType" in reply.json["result"]
+
+
+async def test_a_body_that_states_nothing_is_modern_by_an_unknown_revision_in_the_header(http):
+    client = await http.initialize()
+    body = http.rpc("tools/list", id=1)
+    headers = {"mcp-session-id": client.id, "mcp-protocol-version": "v999"}
+    reply = await http.request("POST", body=body, headers=headers)
+
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32602, 1)
+    assert VERSION in reply.json["error"]["message"]
 
 
 async def test_the_header_mcp_method_proves_nothing(http):

@@ -122,6 +122,37 @@ async def test_a_stream_does_not_keep_the_server_from_ending(server):
         assert b'"resultType":"complete"' in rest
 
 
+async def test_a_call_that_outlasts_the_drain_is_cancelled(server, gate, monkeypatch):
+    monkeypatch.setattr(serving, "DRAIN", 0.0)
+    async with asyncio.timeout(20), served(server) as (running, client):
+        asking = asyncio.create_task(client.post(running.url, **call("hold")))
+        await gate.entered.wait()
+        running.should_exit = True
+        await gate.cancelled.wait()
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_an_idle_connection_is_closed(server, monkeypatch):
+    monkeypatch.setattr(serving, "IDLE_CONNECTION", 0.0)
+    async with served(server) as (running, _), asyncio.timeout(10):
+        host, port = running.servers[0].sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        answer = await reader.read()  # to the end
+
+        assert answer.startswith(b"HTTP/1.1 405")
+        writer.close()
+
+
+async def test_answers_do_not_tell_which_program_serves(server):
+    async with (
+        served(server) as (running, client),
+        client.post(running.url, **call("add", {"a": 1})) as reply,
+    ):
+        assert reply.status == 200
+        assert "server" not in reply.headers
+
+
 async def test_connections_that_do_not_send_their_headers_are_ended(server):
     async with served(server) as (running, client):
         host, port = running.servers[0].sockets[0].getsockname()

@@ -27,6 +27,19 @@ async def test_a_stream_that_is_read_is_as_long_as_it_likes(monkeypatch):
     assert not outlet.was_cut
 
 
+@pytest.mark.parametrize("error", [BrokenPipeError, TimeoutError])
+async def test_a_stream_that_cannot_be_sent_is_cut_and_drops_what_waits(error: type[Exception]):
+    async def send(_: object) -> None:
+        outlet.put(b"waits")
+        raise error
+
+    outlet = streams.Outlet(send, (), keep_alive=10.0)
+    await outlet.run()
+
+    assert outlet.was_cut
+    assert not outlet._queue
+
+
 def test_nothing_is_kept_of_what_comes_after_the_end():
     budget = streams.Budget(1)
     stream = streams.Stream(1, budget)

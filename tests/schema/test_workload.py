@@ -1,3 +1,4 @@
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -35,6 +36,22 @@ def cost(document: Any) -> list[int]:
 )
 def test_rules_are_counted_by_depth(document: Any, expected: list[int]) -> None:
     assert cost(document)[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "every"),
+    [
+        ({"properties": {"a": {"$ref": "#"}}}, {"patternProperties": {"a": {"$ref": "#"}}}),
+        ({"prefixItems": [{"$ref": "#"}]}, {"contains": {"$ref": "#"}}),
+    ],
+)
+def test_a_value_looked_at_for_its_place_and_with_all_others_counts_twice(
+    one: dict[str, Any], every: dict[str, Any]
+) -> None:
+    """With each level, such rules double; either of them alone would only add up."""
+    growth = [later - earlier for earlier, later in pairwise(cost(one | every)[:6])]
+
+    assert all(later == 2 * earlier for earlier, later in pairwise(growth))
 
 
 def test_a_count_that_explodes_ends_over_the_limit() -> None:
