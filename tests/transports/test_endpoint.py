@@ -26,6 +26,7 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
+from interlock.inflate import PIECE
 from interlock.sse import SseParser
 from interlock.transports import endpoint as module
 from interlock.transports.endpoint import Endpoint, origin
@@ -360,6 +361,26 @@ async def test_a_date_is_held_against_the_clock(server: EvilHttp, pool: HttpPool
     assert 90 < error.retry_after <= 100
 
 
+async def test_a_connection_that_closes_before_the_request_goes_is_told_as_such(
+    server: EvilHttp, pool: HttpPool, monkeypatch: pytest.MonkeyPatch
+):
+    """R-25: nothing was sent, so it may be sent again."""
+    connector = pool.session.connector
+    assert connector is not None
+    connect = connector.connect
+
+    async def connect_to_what_closes(*arguments: Any, **more: Any) -> Any:
+        connection = await connect(*arguments, **more)
+        monkeypatch.setattr(connection.transport, "is_closing", lambda: True)
+        return connection
+
+    monkeypatch.setattr(connector, "connect", connect_to_what_closes)
+    with pytest.raises(Unreachable, match="closed the connection before the request was sent"):
+        async with to(server.url, pool).request("POST", {}, BODY):
+            pass
+    assert server.asked == []
+
+
 # Bodies
 
 
@@ -387,6 +408,22 @@ async def test_a_body_of_the_limit_passes_and_one_byte_more_does_not(
         await body_of(server, pool, pack(whole + b"x"), **headers)
 
 
+async def test_a_body_of_unknown_length_is_bounded_as_well(server: EvilHttp, pool: HttpPool):
+    """R-03."""
+
+    async def grow(server: EvilHttp, asked: Asked) -> None:
+        await asked.stream()
+        await asked.link.chunk(b"x" * 1001)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(evil_http.MISBEHAVIOURS, "grow", grow)
+        server.tell("x", "grow")
+        endpoint = to(server.url, pool)
+        async with endpoint.request("POST", {}, BODY) as response:
+            with pytest.raises(MessageTooLarge, match="which is the limit"):
+                await endpoint.body(response)
+
+
 async def test_a_packed_body_that_was_cut_is_noticed(server: EvilHttp, pool: HttpPool):
     packed = gzip.compress(b"x" * 500)
     with pytest.raises(StreamEnded, match="before the end of its gzip"):
@@ -397,9 +434,12 @@ async def test_a_packed_body_that_was_cut_is_noticed(server: EvilHttp, pool: Htt
 
 
 @asynccontextmanager
-async def streaming(server: EvilHttp, pool: HttpPool, chunks: list[bytes]) -> AsyncIterator[Any]:
+async def streaming(
+    server: EvilHttp, pool: HttpPool, chunks: list[bytes], encoding: str = "identity"
+) -> AsyncIterator[Any]:
     async def stream(server: EvilHttp, asked: Asked) -> None:
-        await asked.stream()
+        head = f"Content-Encoding: {encoding}\r\nTransfer-Encoding: chunked"
+        await asked.link.write(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode())
         for chunk in chunks:
             await asked.link.chunk(chunk)
         await asked.gone.wait()
@@ -425,3 +465,30 @@ async def test_an_event_over_the_limit_ends_its_stream(server: EvilHttp, pool: H
     async with streaming(server, pool, [b"data: " + b"x" * 200]) as events:
         with pytest.raises(MessageTooLarge):
             await anext(events)
+
+
+async def test_a_packed_stream_that_was_cut_is_noticed(server: EvilHttp, pool: HttpPool):
+    """A chunk without bytes is the end."""
+    packed = gzip.compress(b"data: a\n\n" + b": more\n\n")
+    async with streaming(server, pool, [packed[:-4], b""], "gzip") as events:
+        assert (await anext(events)).data == b"a"
+        with pytest.raises(StreamEnded, match="before the end of its gzip"):
+            await anext(events)
+
+
+async def test_a_flood_of_lines_lets_others_have_their_turn(server: EvilHttp, pool: HttpPool):
+    loop, turns = asyncio.get_running_loop(), 0
+
+    def count() -> None:
+        nonlocal turns, timer
+        turns += 1
+        timer = loop.call_soon(count)
+
+    flood = gzip.compress(b"data: a\n\n" + b"\n" * (20 * PIECE) + b"data: b\n\n")
+    async with streaming(server, pool, [flood], "gzip") as events:
+        assert (await anext(events)).data == b"a"
+        timer = loop.call_soon(count)
+        assert (await anext(events)).data == b"b"
+        timer.cancel()
+        await events.aclose()
+    assert turns >= 19

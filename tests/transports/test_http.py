@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,11 +20,14 @@ from interlock.errors import (
     RequestTimeout,
     StreamEnded,
 )
+from interlock.headers import ToolHeaders
 from interlock.transports import endpoint, http, pool
+from interlock.transports.http import HttpTransport
 from interlock.types import ElicitResult
 
 from ..servers import evil_http
 from ..servers.evil_http import LEGACY, MODERN, Asked, EvilHttp, text_result
+from .ear import Ear
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -61,6 +65,23 @@ def answer(asked: Asked, text: str = "done") -> bytes:
 
 def headers(server: EvilHttp, method: str) -> list[dict[str, str]]:
     return [asked.headers for asked in server.asked if asked.method == method]
+
+
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%b"}}'
+
+
+@asynccontextmanager
+async def transport_to(server: EvilHttp, ear: Ear) -> AsyncIterator[HttpTransport]:
+    """Open a transport of its own, which is closed in the end."""
+    connections = pool.HttpPool()
+    to = endpoint.Endpoint(server.url, connections, None, None, 1000)
+    transport = HttpTransport(to, ToolHeaders())
+    await transport.open(ear)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+        await connections.close()
 
 
 # Headers
@@ -194,6 +215,62 @@ async def test_a_standing_stream_that_ends_goes_on_after_its_last_event(
     assert changes == ["tools", "tools"]
 
 
+async def test_a_standing_stream_that_says_nothing_is_asked_for_only_so_often(
+    server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
+):
+    """Each pause is longer than the one before; any event lets it begin anew."""
+
+    async def end(server: EvilHttp, asked: Asked) -> None:
+        await asked.stream()
+        if server.times("GET") == 3:
+            await asked.link.chunk(b"data: {}\n\n")
+
+    pauses: list[float] = []
+    paused, sleep = asyncio.Event(), asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+            paused.set()
+        await sleep(0)
+
+    monkeypatch.setattr(http, "MAX_LISTENS", 3)
+    monkeypatch.setattr(http.asyncio, "sleep", note)
+    teach("end", end)
+    server.tell("GET", "end")
+    async with asyncio.timeout(5), Client.http(server.url) as client:
+        while len(pauses) < 6:
+            paused.clear()
+            await paused.wait()
+        for _ in range(5):
+            await client.list_tools()
+        assert server.times("GET") == 6
+    assert pauses == [1, 2, 1, 2, 4, 8]
+
+
+async def test_a_standing_stream_takes_no_connection_from_requests(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
+    async with Client.http(server.url, timeout=5) as client:
+        await server.heard("GET")
+        await client.list_tools()
+
+
+async def test_listening_takes_no_connection_from_requests(
+    modern: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
+    modern.tell("subscriptions/listen", "mute")
+    ear = Ear(1, 2)
+    listen = b'{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen"}'
+    async with transport_to(modern, ear) as transport, asyncio.timeout(5):
+        transport.send([listen])
+        await modern.heard("subscriptions/listen")
+        transport.send([CALL % b"echo"])
+        await modern.heard("tools/call")
+
+
 class Renewing:
     """Tokens of which a request gets the next one, and nobody else."""
 
@@ -285,6 +362,30 @@ async def test_an_answer_is_taken_up_where_it_was_cut(server: EvilHttp, teach: T
         assert (await client.call_tool("prime")).text == "done"
     assert [each.get("last-event-id") for each in headers(server, "GET")] == [None, "p", "q"]
     assert server.times("tools/call") == 1
+
+
+async def test_the_rest_of_an_answer_is_left_when_the_answer_is_there(
+    server: EvilHttp, teach: Teach
+):
+    async def linger(server: EvilHttp, asked: Asked) -> None:
+        call = next(each for each in server.asked if each.method == "tools/call")
+        await asked.stream()
+        await asked.link.chunk(answer(call))
+        await asked.gone.wait()
+
+    teach("prime", prime)
+    teach("linger", linger)
+    at_resumption(server, "linger")
+    async with Client.http(server.url) as client:
+        assert (await client.call_tool("prime")).text == "done"
+        await asyncio.wait_for(server.asked[-1].gone.wait(), 5)
+
+
+async def test_a_modern_answer_that_was_cut_is_not_taken_up(modern: EvilHttp):
+    async with Client.http(modern.url) as client:
+        with pytest.raises(StreamEnded, match="ended its answer before the result"):
+            await client.call_tool("leave")
+    assert modern.times("GET") == 0
 
 
 async def test_the_wait_before_going_on_is_the_one_the_server_names(
@@ -395,6 +496,12 @@ async def test_an_answer_that_is_none_is_told_at_once(
             await client.call_tool("status", {"type": "", **told})
 
 
+async def test_a_type_that_is_none_is_told_shortened(modern: EvilHttp):
+    async with Client.http(modern.url) as client:
+        with pytest.raises(HttpError, match=r"it sent x{80} instead of JSON"):
+            await client.call_tool("status", {"code": 200, "type": "x" * 1000})
+
+
 async def test_types_are_compared_without_case_and_parameters(modern: EvilHttp):
     said = '{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","content":[]}}'
     told = {"code": 200, "body": said, "type": "Application/JSON; charset=utf-8"}
@@ -424,7 +531,36 @@ async def test_a_cancelled_call_closes_its_request(modern: EvilHttp):
         await modern.heard("tools/call")
         calling.cancel()
         await asyncio.wait_for(modern.asked[-1].gone.wait(), 5)
-        assert modern.times("notifications/cancelled") == 0
+        await client.list_tools()
+    assert [asked.method for asked in modern.asked] == [
+        "server/discover",
+        "tools/call",
+        "tools/list",
+    ]
+
+
+async def test_a_modern_server_is_not_notified(modern: EvilHttp):
+    before = asyncio.all_tasks()
+    async with transport_to(modern, Ear()) as transport:
+        transport.send([b'{"jsonrpc":"2.0","method":"notifications/cancelled"}'])
+        assert asyncio.all_tasks() == before
+
+
+async def test_a_call_that_is_forgotten_at_once_leaves_nothing(modern: EvilHttp):
+    async with transport_to(modern, Ear(1)) as transport:
+        transport.send([CALL % b"mute"])
+        transport.forget(1)
+        await asyncio.wait(transport._posts.values())
+        assert transport._posts == {}
+
+
+async def test_a_call_that_was_answered_does_not_fail(nothing_is_left: object):
+    ear = Ear(1)
+    async with EvilHttp(MODERN, "stream") as server, transport_to(server, ear) as transport:
+        transport.send([CALL % b"echo"])
+        await asyncio.wait(transport._posts.values())
+    assert len(ear.frames) == 1
+    assert ear.failures == []
 
 
 async def test_a_server_that_takes_no_answers_is_left(
@@ -505,6 +641,29 @@ async def test_an_answer_of_ours_does_not_wait_for_calls_to_end(
 
 
 # The end
+
+
+async def test_closing_waits_for_requests_to_end_and_sends_no_more(modern: EvilHttp):
+    async with transport_to(modern, Ear(1)) as transport:
+        transport.send([CALL % b"mute"])
+        await modern.heard("tools/call")
+        posts = list(transport._posts.values())
+        await transport.close()
+        assert [post.cancelled() for post in posts] == [True]
+        before = asyncio.all_tasks()
+        transport.send([CALL % b"mute"])
+        assert asyncio.all_tasks() == before
+
+
+async def test_a_loss_is_told_once_and_not_after_closing(modern: EvilHttp):
+    ear = Ear()
+    loss = ConnectionClosed("lost")
+    async with transport_to(modern, ear) as transport:
+        transport.abort(loss)
+        transport.abort(ConnectionClosed("lost again"))
+        await transport.close()
+        transport.abort(ConnectionClosed("closed"))
+    assert ear.losses == [loss]
 
 
 @pytest.mark.parametrize("behaviour", ["status", "mute", "cut"])

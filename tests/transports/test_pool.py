@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from aiohttp.abc import ResolveResult
 
 from interlock.client import Client
-from interlock.errors import ConfigError, HttpError, Unreachable
+from interlock.errors import ConfigError, HttpError, RequestTimeout, Unreachable
 from interlock.transports import pool
 from interlock.transports.pool import HttpPool
 
@@ -166,6 +168,95 @@ async def test_clients_of_a_pool_share_its_connections(nothing_is_left: list[obj
                 await client.list_tools()
         assert len({asked.link for asked in server.asked}) == 1
         await pool.close()
+
+
+async def test_requests_over_the_limit_of_one_host_wait(
+    monkeypatch: pytest.MonkeyPatch, nothing_is_left: list[object]
+):
+    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
+    async with EvilHttp() as server, Client.http(server.url) as client:
+        calling = asyncio.create_task(client.call_tool("mute"))
+        await server.heard("tools/call")
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("echo", timeout=0.05)
+        assert server.times("tools/call") == 1
+        calling.cancel()
+        await client.list_tools()
+
+
+async def test_connections_have_the_limits_that_are_meant(nothing_is_left: list[object]):
+    shared = HttpPool()
+    found = []
+    for session in (shared.session, shared.streams):
+        connector, timeout = session.connector, session.timeout
+        assert connector is not None
+        found.append((connector.limit_per_host, connector.limit, timeout.sock_connect))
+    await shared.close()
+    # 0 is no limit.
+    assert found == [(pool.MAX_CONNECTIONS, 0, pool.CONNECT_TIMEOUT), (0, 0, pool.CONNECT_TIMEOUT)]
+
+
+class Clock:
+    """The clock by which aiohttp keeps connections and addresses, as a test moves it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("aiohttp.connector.monotonic", lambda: self.now)
+
+
+async def test_an_idle_connection_is_left_before_common_servers_close_it(
+    monkeypatch: pytest.MonkeyPatch, nothing_is_left: list[object]
+):
+    clock = Clock(monkeypatch)
+    async with EvilHttp() as server, Client.http(server.url) as client:
+        clock.now += 3.9
+        await client.call_tool("echo")
+        clock.now += 4.9
+        await client.call_tool("echo")
+        first, second, third = (asked.link for asked in server.asked)
+        assert first is second is not third
+
+
+async def test_the_address_of_a_name_is_remembered_for_half_a_minute(
+    monkeypatch: pytest.MonkeyPatch, nothing_is_left: list[object]
+):
+    asked_for: list[str] = []
+
+    async def resolve(
+        self: object, host: str, port: int = 0, family: int = socket.AF_INET
+    ) -> list[ResolveResult]:
+        asked_for.append(host)
+        return [
+            ResolveResult(
+                hostname=host, host="127.0.0.1", port=port, family=family, proto=0, flags=0
+            )
+        ]
+
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(pool._Names, "resolve", resolve)
+    async with EvilHttp() as server:
+        by_name = server.url.replace("127.0.0.1", "a.example")
+        async with Client.http(by_name) as client:
+            clock.now += 29
+            await client.call_tool("echo")
+            assert asked_for == ["a.example"]
+            clock.now += 5
+            await client.call_tool("echo")
+            assert asked_for == ["a.example"] * 2
+
+
+async def test_cookies_are_not_kept(environment: pytest.MonkeyPatch, nothing_is_left: list[object]):
+    async with EvilHttp() as proxy:  # an address has no cookies, but a name behind a proxy has
+        for method in ("server/discover", "initialize"):
+            proxy.tell(method, "status", code=500, headers={"Set-Cookie": "session=1"})
+        environment.setenv("HTTP_PROXY", proxy.url.removesuffix("/mcp"))
+        shared = HttpPool()
+        for _ in range(2):
+            with pytest.raises(HttpError):
+                await Client.http("http://a.example/mcp", pool=shared).open()
+        await shared.close()
+        assert len(proxy.asked) > 1
+        assert all("cookie" not in asked.headers for asked in proxy.asked)
 
 
 def test_what_is_known_of_urls_has_a_limit(monkeypatch: pytest.MonkeyPatch):

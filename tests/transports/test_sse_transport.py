@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,9 +18,12 @@ from interlock.errors import (
     StreamEnded,
 )
 from interlock.transports import endpoint
+from interlock.transports.pool import HttpPool
+from interlock.transports.sse import SseTransport
 
 from ..servers import evil_http
 from ..servers.evil_http import OLDEST, Asked, EvilHttp
+from .ear import Ear
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -49,6 +54,21 @@ def begin(server: EvilHttp, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes]
 
 def client_of(server: EvilHttp) -> Client:
     return Client.http(f"{server.url}?key={SECRET}", transport="sse", headers={"X-Key": SECRET})
+
+
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%b"}}'
+
+
+@asynccontextmanager
+async def transport_to(server: EvilHttp) -> AsyncIterator[SseTransport]:
+    """Make a transport of its own, which is closed in the end."""
+    connections = HttpPool()
+    transport = SseTransport(endpoint.Endpoint(server.url, connections, None, None, 1000))
+    try:
+        yield transport
+    finally:
+        await transport.close()
+        await connections.close()
 
 
 async def test_a_server_is_found_when_it_refuses_the_newer_ways(server: EvilHttp):
@@ -109,6 +129,124 @@ async def test_the_address_is_seen_from_where_the_stream_is(
     server.tell("GET", "begin")
     async with client_of(server) as client:
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
+
+
+async def test_a_second_address_is_nothing(server: EvilHttp, monkeypatch: pytest.MonkeyPatch):
+    async def stream(server: EvilHttp, asked: Asked) -> None:
+        server._sessions["1"] = asked.link
+        await asked.stream()
+        for target in (b"/messages?session=1", b"/nowhere"):
+            await asked.link.chunk(b"event: endpoint\ndata: %b\n\n" % target)
+        await asked.gone.wait()
+
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "begin", stream)
+    server.tell("GET", "begin")
+    async with client_of(server) as client:
+        assert (await client.call_tool("echo", {"text": "a"})).text == "a"
+
+
+async def test_a_message_before_the_address_is_nothing(
+    server: EvilHttp, begin: Callable[[bytes], None]
+):
+    begin(b"data: {}\n\nevent: endpoint\ndata: /nowhere\n\n")
+    ear = Ear()
+    async with transport_to(server) as transport:
+        await transport.open(ear)
+        assert ear.frames == []
+
+
+async def test_nothing_overtakes_the_word_that_the_session_has_begun(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    may_begin = asyncio.Event()
+
+    async def late(server: EvilHttp, asked: Asked) -> None:
+        await may_begin.wait()
+        await asked.accept()
+
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "late", late)
+    server.tell("notifications/initialized", "late")
+    async with client_of(server) as client:
+        listing = asyncio.create_task(client.list_tools())
+        await server.heard("notifications/initialized")
+        for _ in range(50):  # turns in which it would come
+            await asyncio.sleep(0)
+        assert server.times("tools/list") == 0
+        may_begin.set()
+        await listing
+
+
+async def test_a_call_that_is_not_taken_stops_being_sent(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
+    server.tell("tools/call", "mute_post")
+    async with client_of(server) as client:
+        calling = asyncio.create_task(client.call_tool("echo"))
+        await server.heard("tools/call")
+        (called,) = (asked for asked in server.asked if asked.method == "tools/call")
+        calling.cancel()
+        await asyncio.wait_for(called.link.gone.wait(), 5)
+
+
+async def test_what_was_sent_is_not_kept(server: EvilHttp):
+    async with transport_to(server) as transport:
+        await transport.open(Ear())
+        transport.send([CALL % b"mute", b'{"jsonrpc":"2.0","method":"notifications/x"}'])
+        await asyncio.wait(set(transport._tasks))
+        assert not transport._tasks
+        assert not transport._posts
+
+
+async def test_closing_waits_for_all_to_end_and_sends_no_more(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
+    server.tell("tools/call", "mute_post")
+    async with transport_to(server) as transport:
+        await transport.open(Ear())
+        transport.send([CALL % b"echo"])
+        await server.heard("tools/call")
+        posts = list(transport._tasks)
+        await transport.close()
+        assert [post.cancelled() for post in posts] == [True]
+        before = asyncio.all_tasks()
+        transport.send([CALL % b"echo"])
+        assert asyncio.all_tasks() == before
+
+
+async def test_a_loss_is_told_once_and_not_after_closing(server: EvilHttp):
+    ear = Ear()
+    loss = ConnectionClosed("lost")
+    async with transport_to(server) as transport:
+        await transport.open(ear)
+        transport.abort(loss)
+        transport.abort(ConnectionClosed("lost again"))
+        await transport.close()
+        transport.abort(ConnectionClosed("closed"))
+    assert ear.losses == [loss]
+
+
+async def test_one_that_was_never_opened_is_closed_in_silence(
+    server: EvilHttp, nothing_is_left: list[object]
+):
+    async with transport_to(server):
+        pass
+    gc.collect()
+    assert nothing_is_left == []
+
+
+async def test_an_opening_that_is_cancelled_leaves_no_stream(
+    server: EvilHttp, begin: Callable[[bytes], None]
+):
+    begin(b": wait\n\n")
+    async with transport_to(server) as transport:
+        opening = asyncio.create_task(transport.open(Ear()))
+        await server.heard("GET")
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await asyncio.wait_for(server.asked[0].gone.wait(), 5)
 
 
 async def test_a_server_that_takes_no_answers_is_left(

@@ -416,7 +416,7 @@ def _retry_after(value: str) -> float | None:
     """Read a number of seconds or a date."""
     value = value.strip()
     if value.isdecimal() and value.isascii():
-        seconds = float(value[:10])
+        seconds = float(value)
     else:
         try:
             seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()

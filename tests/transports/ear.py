@@ -1,0 +1,33 @@
+"""Who a transport tells, without a client around it."""
+
+from __future__ import annotations
+
+from interlock.errors import InterlockError
+from interlock.types import RequestId
+
+
+class Ear:
+    """Keeps what it is told. A request is answered by the first frame that comes for it.
+
+    Args:
+        awaited: Ids of requests that wait for an answer.
+    """
+
+    def __init__(self, *awaited: RequestId) -> None:
+        self.awaited = set(awaited)
+        self.frames: list[bytes] = []
+        self.failures: list[InterlockError] = []
+        self.losses: list[InterlockError] = []
+
+    def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
+        self.frames += frames
+        self.awaited.discard(request or "")
+
+    def awaits(self, id: RequestId) -> bool:
+        return id in self.awaited
+
+    def request_failed(self, id: RequestId, error: InterlockError) -> None:
+        self.failures.append(error)
+
+    def connection_lost(self, error: InterlockError) -> None:
+        self.losses.append(error)
