@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from interlock.client import Client, recovery
 from interlock.errors import (
+    AuthError,
     ConnectionClosed,
     HttpError,
     RemoteError,
@@ -21,6 +24,7 @@ from interlock.errors import (
     StreamEnded,
 )
 from interlock.transports.http import HttpTransport
+from interlock.transports.pool import HttpPool
 
 from ..servers import evil_http
 from ..servers.evil_http import LEGACY, MODERN, Asked, EvilHttp
@@ -196,6 +200,162 @@ async def test_nothing_is_kept_of_a_session_that_was_forgotten(server: EvilHttp)
         await asyncio.gather(*client._channel._retired.values())
         await asyncio.sleep(0)
         assert client._channel._retired == {}
+
+
+async def test_nothing_is_known_of_a_server_that_could_not_be_reached_again(modern: EvilHttp):
+    client = Client.http(modern.url)
+    async with client:
+        assert client.revision == MODERN
+    modern.tell("server/discover", "status", code=500)
+    with pytest.raises(HttpError):
+        await client.open()
+    assert (client.revision, client.server_info.name) == ("", "")
+
+
+# Meeting a server anew, while something else happens
+
+
+class Gate:
+    """A misbehaviour that waits, and then refuses with this status; 0 answers as it should."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opens = asyncio.Event()
+        monkeypatch.setitem(evil_http.MISBEHAVIOURS, "gate", self)
+
+    async def __call__(self, server: EvilHttp, asked: Asked, code: int = 0) -> None:
+        await self.opens.wait()
+        if code:
+            await asked.reply(code)
+        else:
+            await server._answer_request(asked)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+async def test_who_is_forgotten_after_the_server_was_met_anew_meets_it_no_more(
+    server: EvilHttp, gate: Gate
+):
+    async with Client.http(server.url, timeout=5) as client:
+        server.tell("tools/call", "gate", times=1, code=404)
+        late = asyncio.create_task(client.call_tool("echo", {"text": "late"}))
+        await server.heard("tools/call")
+        server.forget_sessions()
+        await client.call_tool("echo", {"text": "anew"})
+        gate.opens.set()
+        assert (await late).text == "late"
+    assert server.times("initialize") == 2
+
+
+async def test_who_gives_up_does_not_keep_others_from_meeting_the_server_anew(
+    server: EvilHttp, gate: Gate
+):
+    async with Client.http(server.url, timeout=5) as client:
+        server.forget_sessions()
+        server.tell("initialize", "gate", times=1)
+        call = asyncio.create_task(client.call_tool("echo", {"text": "?"}))
+        await server.heard("initialize", 2)
+        renewing = client._channel._renewing
+        assert renewing is not None
+        call.cancel()
+        await asyncio.wait({call})
+        gate.opens.set()
+        await renewing
+        assert (await client.call_tool("echo", {"text": "well"})).text == "well"
+    assert server.times("initialize") == 2
+
+
+async def test_a_server_that_cannot_be_met_anew_is_not_reported_when_nobody_waits(
+    server: EvilHttp, gate: Gate
+):
+    async with Client.http(server.url, timeout=5) as client:
+        server.forget_sessions()
+        server.tell("initialize", "gate", code=500)
+        call = asyncio.create_task(client.call_tool("echo", {"text": "?"}))
+        await server.heard("initialize", 2)
+        renewing = client._channel._renewing
+        assert renewing is not None
+        call.cancel()
+        await asyncio.wait({call})
+        gate.opens.set()
+        await asyncio.wait({renewing})
+        del renewing, call
+        gc.collect()  # a task that fails unseen is told of when it goes
+
+
+class Slow:
+    """An authorization that never has an answer, and takes its time to stop."""
+
+    token = ""
+
+    def __init__(self) -> None:
+        self.asked, self.has_stopped = asyncio.Event(), False
+
+    async def fresh(self) -> str:
+        return ""
+
+    async def answer(self, error: AuthError) -> None:
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            self.has_stopped = True
+
+
+async def test_closing_ends_meeting_the_server_anew_and_waits_for_its_end(modern: EvilHttp):
+    foreign = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32600, "message": "who?"}}
+    pool, auth = HttpPool(), Slow()
+    client = Client.http(modern.url, timeout=60, auth=auth, pool=pool)
+    await client.open()
+    modern.tell("tools/call", "status", code=400, body=json.dumps(foreign))
+    modern.tell("server/discover", "status", code=401)
+    call = asyncio.create_task(client.call_tool("echo", {"text": "?"}))
+    await auth.asked.wait()
+    async with asyncio.timeout(5):
+        await client.close()
+    assert auth.has_stopped
+    with pytest.raises(ConnectionClosed, match="the client was closed"):
+        await call
+    await pool.close()
+
+
+async def test_closing_ends_what_is_under_way_on_a_forgotten_session_and_waits_for_its_end(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    close = HttpTransport.close
+    closed: defaultdict[HttpTransport, asyncio.Event] = defaultdict(asyncio.Event)
+
+    async def close_slowly(self: HttpTransport) -> None:
+        """Let who closes it, too, be the last to end."""
+        is_first = self not in closed
+        has_closed = closed[self]
+        await close(self)
+        if is_first:
+            has_closed.set()
+            return
+        await has_closed.wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(HttpTransport, "close", close_slowly)
+    pool = HttpPool()
+    async with Client.http(server.url, timeout=60, pool=pool) as client:
+        server.tell("tools/call", "mute", times=1)
+        under_way = asyncio.create_task(client.call_tool("echo"))
+        await server.heard("tools/call")
+        server.forget_sessions()
+        await client.call_tool("echo", {"text": "anew"})
+        (retiring,) = client._channel._retired.values()
+        async with asyncio.timeout(5):
+            await client.close()
+        assert retiring.done()
+        with pytest.raises(ConnectionClosed):
+            await under_way
+    await pool.close()
 
 
 # Whose answer it is

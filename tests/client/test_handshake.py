@@ -174,8 +174,25 @@ async def test_a_revision_asked_for_is_not_searched_for(evil: Evil):
         await evil(OLD, revision=NEWEST).open()
     with pytest.raises(ServerExited, match="cannot take server/discover"):
         await evil(OLD, "server/discover=exit", revision=NEWEST).open()
-    with pytest.raises(RequestTimeout):
+    with pytest.raises(RequestTimeout, match=r"^no answer to server/discover"):
         await evil("server/discover=mute", revision=NEWEST, connect_timeout=0.3).open()
+
+
+@pytest.mark.parametrize("info", ["", '{"name": 7}', "7"], ids=["none", "name", "number"])
+async def test_a_server_that_does_not_say_well_who_it_is_can_be_used(evil: Evil, info: str):
+    meta = f'{{"io.modelcontextprotocol/serverInfo": {info}}}' if info else "{}"
+    told = f'{{"supportedVersions": ["{NEWEST}"], "capabilities": {{}}, "_meta": {meta}}}'
+    async with evil(f"server/discover={told}") as client:
+        assert (client.revision, client.server_info.name) == (NEWEST, "")
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+async def test_batches_are_taken_in_the_only_revision_that_has_them(evil: Evil, revision: str):
+    answer = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"TEXT"}]}}'
+    lines = [f"[{answer.replace('TEXT', 'batch')}]", answer.replace("TEXT", "alone")]
+    async with evil(f"revision={revision}") as client:
+        told = await client.call_tool("say", {"lines": lines})
+    assert told.text == ("batch" if revision == "2025-03-26" else "alone")
 
 
 async def test_what_both_starts_said_before_they_died_is_told(evil: Evil):

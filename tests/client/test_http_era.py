@@ -12,13 +12,15 @@ from interlock.errors import (
     AuthError,
     HttpError,
     InterlockError,
+    LoginRequired,
+    MessageTooLarge,
     RemoteError,
     RevisionError,
     StreamEnded,
 )
 from interlock.transports.pool import HttpPool
 
-from ..servers.evil_http import LEGACY, MODERN, OLDEST, EvilHttp
+from ..servers.evil_http import LEGACY, MIB, MODERN, OLDEST, EvilHttp
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -83,6 +85,14 @@ async def test_an_answer_that_is_cut_says_nothing_of_an_era():
         assert server.times("initialize") == 0
 
 
+async def test_an_answer_that_is_too_large_says_nothing_of_an_era():
+    async with EvilHttp(LEGACY) as server:
+        server.tell("server/discover", "frame", size=2 * MIB)
+        with pytest.raises(MessageTooLarge):
+            await Client.http(server.url, max_frame_bytes=MIB).open()
+        assert server.times("initialize") == 0
+
+
 async def test_a_common_revision_is_asked_for_once_more_even_if_it_is_the_same():
     async with EvilHttp(MODERN) as server:
         server.tell("server/discover", "status", times=1, **supports(MODERN))
@@ -114,6 +124,63 @@ async def test_a_modern_complaint_does_not_lead_to_the_oldest_kind():
         with pytest.raises(RemoteError):
             await Client.http(server.url).open()
         assert server.times("GET") == 0
+
+
+async def test_when_the_oldest_kind_refuses_too_the_first_refusal_is_told():
+    async with EvilHttp(LEGACY) as server:
+        for method in ("server/discover", "initialize"):
+            server.tell(method, "status", code=400)
+        server.tell("GET", "status", code=410)
+        with pytest.raises(HttpError) as caught:
+            await Client.http(server.url).open()
+        assert server.times("GET") == 1
+    assert caught.value.status == 400
+    assert caught.value.__suppress_context__
+
+
+class Helpful:
+    """An authorization that can help, unless it is told that nobody is there."""
+
+    token = ""
+    alone = False
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def fresh(self) -> str:
+        return ""
+
+    async def answer(self, error: AuthError) -> None:
+        self.asked += 1
+        if self.alone:
+            raise LoginRequired("nobody is there")
+
+
+async def test_who_is_not_let_in_gets_a_token_before_another_era_is_tried():
+    async with EvilHttp(MODERN) as server:
+        server.tell("server/discover", "status", times=1, code=401)
+        async with Client.http(server.url, auth=Helpful()) as client:
+            assert client.revision == MODERN
+        assert server.times("initialize") == 0
+
+
+async def test_whom_nobody_can_help_is_told_why_when_the_last_resort_fails_and_asks_nobody_again():
+    auth = Helpful()
+    auth.alone = True
+    async with EvilHttp(MODERN) as server:
+        for method in ("server/discover", "initialize"):
+            server.tell(method, "status", code=401)
+        client = Client.http(server.url, auth=auth)
+        with pytest.raises(LoginRequired, match="nobody is there"):
+            await client.open()
+        assert (auth.asked, server.times("initialize")) == (1, 1)
+
+        server.behave()
+        server.tell("server/discover", "status", times=1, code=401)
+        auth.alone = False
+        async with client:  # who can be helped now needs no last resort
+            assert client.revision == MODERN
+        assert (auth.asked, server.times("initialize")) == (2, 1)
 
 
 async def test_what_was_found_out_is_used_until_it_is_wrong():

@@ -35,7 +35,7 @@ from interlock.oauth.holder import unbroken
 from interlock.oauth.identity import identity_of
 from interlock.oauth.storage import Registration, Tokens
 
-from ..servers.authorization_server import SERVER_METADATA, always, mute
+from ..servers.authorization_server import SERVER_METADATA, AuthorizationServer, always, mute
 from .conftest import REDIRECT, World
 
 
@@ -51,6 +51,18 @@ class Counting(MemoryTokenStore):
     async def _read(self, key: str) -> bytes | None:
         self.reads += 1
         return await super()._read(key)
+
+
+class Watched(MemoryTokenStore):
+    """Notes of each write whether the lock was held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.locked: list[bool] = []
+
+    async def _write(self, key: str, content: bytes | None) -> None:
+        self.locked.append(key in self._held)
+        await super()._write(key, content)
 
 
 async def expire(world: World, place: str = "") -> None:
@@ -251,6 +263,21 @@ async def test_a_refresh_token_is_not_shown_to_another_issuer(world: World):
     assert grants(world) == ["authorization_code", "authorization_code"]
 
 
+async def test_a_renewal_stays_with_its_issuer_when_the_server_names_another_one_first(
+    world: World,
+):
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    other = AuthorizationServer()
+    await other.open()
+    world.server.metadata["authorization_servers"].insert(0, other.issuer)
+
+    assert await world.call(world.oauth(ask=None))
+    await other.close()
+    assert grants(world) == ["authorization_code", "refresh_token"]
+    assert other.paths == []
+
+
 async def test_a_refresh_token_for_another_resource_is_not_used(world: World):
     auth = world.oauth()
     await world.call(auth)
@@ -390,6 +417,22 @@ async def test_what_was_given_is_kept_though_nobody_waits_any_more(world: World)
     assert tokens.refresh_token in world.authorization.refresh_tokens
 
 
+async def test_what_a_login_was_given_is_kept_though_nobody_waits_any_more(world: World):
+    """The code can be used once: what came for it must not be lost."""
+    auth = world.oauth()
+    world.authorization.holding.clear()
+    login = asyncio.create_task(auth.answer(world.refusal(401, "", "")))
+    await world.authorization.held.wait()
+
+    login.cancel()
+    await asyncio.wait({login})
+    world.authorization.holding.set()
+
+    assert await world.call(auth)
+    assert grants(world) == ["authorization_code"]
+    assert len(world.browser.shown) == 1
+
+
 async def test_a_person_is_let_alone_when_nobody_waits_any_more(
     world: World, nothing_is_left: list[Any]
 ):
@@ -412,6 +455,18 @@ async def test_a_person_is_let_alone_when_nobody_waits_any_more(
     await let_alone.wait()
 
     assert await world.call(world.oauth())
+
+
+async def test_the_store_is_locked_whenever_it_is_written(world: World):
+    """Else two programs that log in at once would lose what the other one saves."""
+    world.store = store = Watched()
+    auth = world.oauth()
+    await world.call(auth)
+    assert store.locked == [True, True]  # the registration, and the tokens
+
+    world.authorization.access_tokens.clear()
+    await world.call(auth)
+    assert store.locked == [True] * 3
 
 
 async def test_the_store_is_not_locked_while_a_person_is_asked(world: World):

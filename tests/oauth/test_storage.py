@@ -591,9 +591,12 @@ async def test_what_another_program_could_write_counts_more(
         with pytest.raises(StoreError):
             await store.save_tokens(SERVER, msgspec.structs.replace(TOKENS, access_token="mine"))
 
-    await UserTokenStore(folder, keyring=False).save_tokens(SERVER, TOKENS)
+    other = UserTokenStore(folder, keyring=False)
+    await other.save_tokens(SERVER, TOKENS)
 
     assert await store.load_tokens(SERVER) == TOKENS
+    await other.delete(SERVER)
+    assert await store.load_tokens(SERVER) is None  # it counts no more, whatever comes
 
 
 async def test_a_place_that_cannot_be_a_folder_is_an_error_and_the_login_lasts(tmp_path: Path):
