@@ -218,7 +218,7 @@ class Channel:
     async def renew(self, lost: object) -> None:
         """Replace the connection `lost`, which the server does not know any more; once for all."""
         if self._renewing is None:
-            if self._agreed is not lost or self._closed:
+            if self._agreed is not lost:
                 return  # somebody has done it
             self._renewing = asyncio.create_task(self._reconnect())
             self._renewing.add_done_callback(_take_note)
