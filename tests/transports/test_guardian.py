@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from interlock.transports import guardian as module
 from interlock.transports.guardian import MARK_VARIABLE, Guardian, own_mark
 
 
@@ -32,6 +34,12 @@ def sleeper(mark: str) -> subprocess.Popen[bytes]:
     return started
 
 
+def echo() -> subprocess.Popen[bytes]:
+    """Start a process of its own session that says what it is told."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(["cat"], bufsize=0, stdin=pipe, stdout=pipe, start_new_session=True)
+
+
 def test_there_is_one_helper_from_the_first_server_to_the_last(guardian: Guardian):
     assert guardian._process is None
     guardian.enter(10_000_001)
@@ -52,6 +60,40 @@ def test_the_helper_is_out_of_reach_of_a_terminal(guardian: Guardian):
 
     assert guardian._process is not None
     assert os.getsid(guardian._process.pid) == guardian._process.pid
+
+
+def test_the_helper_is_told_nothing_of_our_environment(
+    guardian: Guardian, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(MARK_VARIABLE, "1-1-1")  # of somebody who started us
+    guardian.enter(10_000_001)
+
+    assert guardian._process is not None
+    path = Path(f"/proc/{guardian._process.pid}/environ")
+    while not (environment := path.read_bytes()):
+        pass  # the shell is being loaded
+    assert environment == f"PATH={os.defpath}\0".encode()
+
+
+def test_without_proc_the_groups_that_have_not_left_are_ended(monkeypatch: pytest.MonkeyPatch):
+    script = module._SCRIPT.replace("/proc/self", "/nowhere").replace("sleep 1", ":")
+    monkeypatch.setattr(module, "_SCRIPT", script)
+    guardian = Guardian()
+    with echo() as left, echo() as stays:
+        for group in (left.pid, stays.pid):
+            guardian.enter(group)
+        guardian.leave(left.pid)
+        helper = guardian._process
+        assert helper is not None
+        assert helper.stdin is not None
+        helper.stdin.close()
+        helper.wait()
+
+        assert stays.wait(10) == -signal.SIGKILL
+        assert left.stdin is not None
+        assert left.stdout is not None
+        left.stdin.write(b"there\n")
+        assert left.stdout.readline() == b"there\n"
 
 
 def test_a_helper_that_somebody_ended_harms_nobody(guardian: Guardian):
@@ -106,12 +148,15 @@ def test_a_mark_names_this_process_only():
     assert own_mark() != there.stdout.strip()
 
 
-def test_a_fork_has_no_part_in_its_parents_servers(guardian: Guardian):
+def test_a_fork_has_no_part_in_its_parents_servers(
+    guardian: Guardian, monkeypatch: pytest.MonkeyPatch
+):
     guardian.enter(10_000_001)
     helper = guardian._process
     assert helper is not None
     child = os.fork()
     if not child:
+        monkeypatch.setattr(helper, "kill", lambda: os._exit(1))
         guardian.leave(10_000_001)
         os._exit(0)
 

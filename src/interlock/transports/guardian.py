@@ -35,7 +35,7 @@ if [ -r /proc/self/environ ]; then
     done
   done
 else
-  for group in $groups; do kill -KILL -- "-$group" 2>/dev/null; done
+  for group in $groups; do kill -s KILL -- "-$group" 2>/dev/null; done
 fi
 """
 
