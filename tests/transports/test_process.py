@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from interlock.errors import SpawnError
-from interlock.transports.guardian import own_mark
+from interlock.transports import process
+from interlock.transports.guardian import guardian, own_mark
 from interlock.transports.process import Process, marked
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+# Here, as each test has other ones.
+PATIENCE = (
+    process.EOF_PATIENCE + process.TERM_PATIENCE + process.REST_PATIENCE + process.KILL_PATIENCE
+)
 
 
 @asynccontextmanager
@@ -37,6 +43,25 @@ async def readable(pipe: int) -> None:
     loop.add_reader(pipe, event.set)
     await event.wait()
     loop.remove_reader(pipe)
+
+
+@asynccontextmanager
+async def unmarked(folder: Path, script: str) -> AsyncIterator[tuple[Process, int]]:
+    """Run a shell script and, in its group, a process without our mark.
+
+    Gives also a pipe, which ends when the unmarked process does.
+    """
+    path = folder / "pipe"
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        member = f"env -i sh -c 'echo; exec sleep 100' > '{path}' &"
+        async with shell(f"{member} {script}") as started:
+            await readable(pipe)
+            assert os.read(pipe, 100) == b"\n"
+            yield started, pipe
+    finally:
+        os.close(pipe)
 
 
 async def test_a_process_leads_a_session_of_its_own():
@@ -78,6 +103,49 @@ async def test_each_step_of_the_end_is_taken_only_when_needed(script: str, code:
     assert started.code == code
 
 
+def test_an_end_takes_at_most_five_seconds():
+    assert PATIENCE <= 5
+
+
+async def test_members_of_its_group_are_ended_even_without_our_mark(tmp_path: Path):
+    async with unmarked(tmp_path, "exec cat") as (started, pipe):
+        await started.end()
+        async with asyncio.timeout(5):
+            await readable(pipe)
+
+        assert started.code == 0
+        assert os.read(pipe, 100) == b""
+
+
+async def test_an_end_that_is_cancelled_kills_the_whole_group_before_it_is_over(tmp_path: Path):
+    codes: list[int | None] = []
+
+    async def end(started: Process) -> None:
+        try:
+            await started.end()
+        finally:
+            codes.append(started.code)
+
+    async with unmarked(tmp_path, "exec sleep 100") as (started, pipe):
+        ending = asyncio.ensure_future(end(started))
+        await asyncio.sleep(0)
+        ending.cancel()
+        await asyncio.wait({ending})
+        assert ending.cancelled()
+        assert codes == [-signal.SIGKILL]
+        async with asyncio.timeout(5):
+            await readable(pipe)
+
+        assert os.read(pipe, 100) == b""
+
+
+async def test_the_guardian_watches_over_a_process_from_its_start_to_its_end():
+    async with shell("exec cat") as started:
+        assert guardian._groups == {started.id}
+
+    assert guardian._groups == set()
+
+
 async def test_ending_twice_is_ending_once():
     async with shell("cat") as started:
         await started.end()
@@ -108,7 +176,8 @@ async def test_a_process_that_starts_more_while_it_is_ended_is_ended_too():
 
 
 async def test_marks_tell_processes_apart():
-    async with shell("exec cat") as one, shell("exec cat") as other:
+    # Neither runs another program: while it is loaded, a process shows no environment.
+    async with shell("read -r line") as one, shell("read -r line") as other:
         assert sorted(marked(own_mark(), exactly=False)) == sorted([one.id, other.id])
         assert marked(one._mark) == [one.id]
         assert marked(one._mark[:-1]) == []
@@ -128,8 +197,19 @@ async def test_a_process_cannot_take_the_mark_of_another_away():
         await started.end()
 
 
-async def test_nothing_is_started_when_it_cannot_be():
-    with pytest.raises(SpawnError):
-        Process.spawn(["no-such-program"], on_exit=lambda: None, env={})
-    with pytest.raises(SpawnError):
-        Process.spawn([sys.executable], on_exit=lambda: None, env={}, cwd="/no/such/folder")
+@pytest.mark.parametrize(
+    ("argv", "cwd", "why"),
+    [
+        (["no-such-program"], None, "program not found; is it installed, and is its folder in"),
+        (["sh"], "/no/such/folder", "its folder '/no/such/folder' does not exist"),
+        ([__file__], None, "it is not executable"),
+        (["sh", "a\0b"], None, "embedded null byte"),
+        (["sh", "x" * 10_000_000], None, "Argument list too long"),
+    ],
+    ids=["unknown program", "unknown folder", "no program", "no argument", "too long"],
+)
+async def test_what_cannot_be_started_says_why(argv: list[str], cwd: str | None, why: str):
+    with pytest.raises(SpawnError, match=why) as raised:
+        Process.spawn(argv, on_exit=lambda: None, env={"PATH": os.environ["PATH"]}, cwd=cwd)
+
+    assert str(raised.value).startswith(f"cannot start {argv[0]!r}: ")

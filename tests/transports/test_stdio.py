@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 
 import pytest
@@ -74,6 +76,21 @@ async def test_a_server_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyP
     assert str(error) == "'sh' does not read what it is sent: over 2 MiB wait"
     await transport.close()
     assert not transport._unsent
+
+
+async def test_what_a_server_has_read_counts_as_sent(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stdio, "MAX_UNSENT_BYTES", 2 * 2**20)
+    script = f"head -c {8 * 2**20} > /dev/null; echo read; exec sleep 100"
+    transport, ear = shell(script), Ear()
+    await transport.open(ear)
+    transport.send([b"x" * (8 * 2**20 - 1)])
+    await ear.first(1)
+    transport.send([b"x" * (3 * 2**19)])  # more than the pipe takes
+    assert transport._unsent
+    transport.send([b"y"])
+    await asyncio.sleep(0)
+    assert not ear.lost.done()
+    await transport.close()
 
 
 async def test_the_end_is_told_after_the_last_line_with_code_and_stderr():
@@ -154,6 +171,61 @@ async def test_after_closing_frames_are_dropped_and_nothing_is_told():
 
     assert ear.frames == []
     assert not ear.lost.done()
+
+
+async def test_a_close_that_is_cancelled_still_lets_the_server_leave_by_itself():
+    transport, ear = shell("trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done"), Ear()
+    await transport.open(ear)
+    await ear.first(1)
+    closing = asyncio.ensure_future(transport.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing})
+    await transport.close()
+
+    assert transport._process is not None
+    assert transport._process.code == 9
+
+
+async def test_after_closing_no_pipe_is_watched():
+    """Whatever happens: unsent bytes wait, and a stranger that was left holds the pipes."""
+    stranger = "setsid env -i sh -c 'echo $$; exec sleep 100' &"
+    transport, ear = shell(f"{stranger} exec sleep 100"), Ear()
+    await transport.open(ear)
+    id = int((await ear.first(1))[0])
+    try:
+        transport.send([b"x" * 2 * 2**20])
+        process, loop = transport._process, asyncio.get_running_loop()
+        assert process is not None
+        assert transport._unsent
+        await transport.close()
+
+        assert not loop.remove_writer(process.stdin)
+        assert not loop.remove_reader(process.stdout)
+        assert not loop.remove_reader(process.stderr)
+    finally:
+        os.kill(id, signal.SIGKILL)
+
+
+async def test_a_pipe_that_never_empties_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch):
+    """A process that the server left may write for ever."""
+    reads = 0
+
+    def read(_: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        assert reads < 100
+        return b"x" * 1000 + b"\n"
+
+    transport, ear = shell("exec cat"), Ear()
+    await transport.open(ear)
+    with monkeypatch.context() as patched:
+        patched.setattr(transport, "_read_pipe", read)
+        transport._on_exit()
+    error = await ear.lost
+
+    assert type(error) is ConnectionClosed
+    await transport.close()
 
 
 async def test_a_transport_that_was_never_opened_closes():
