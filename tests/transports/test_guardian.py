@@ -24,7 +24,7 @@ def guardian() -> Iterator[Guardian]:
 
 def sleeper(mark: str) -> subprocess.Popen[bytes]:
     """Start a process of its own session that carries a mark and ignores what it may."""
-    script = "trap '' TERM HUP INT; echo ready; while :; do sleep 100; done"
+    script = "trap '' TERM HUP INT; echo ready; exec sleep 100"
     environment = {"PATH": os.environ["PATH"], MARK_VARIABLE: mark.partition("=")[2]}
     started = subprocess.Popen(
         ["sh", "-c", script], env=environment, stdout=subprocess.PIPE, start_new_session=True
