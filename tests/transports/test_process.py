@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import sys
@@ -181,6 +182,23 @@ async def test_marks_tell_processes_apart():
         assert sorted(marked(own_mark(), exactly=False)) == sorted([one.id, other.id])
         assert marked(one._mark) == [one.id]
         assert marked(one._mark[:-1]) == []
+
+
+async def test_a_process_that_is_loading_a_program_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Its environment is empty until then."""
+    looks = 0
+
+    def loading(path: str, *args: object) -> io.BytesIO:
+        nonlocal looks
+        if path.endswith("stat"):
+            return io.BytesIO(b"1 (a) b) S " + b"1 " * 47 + (b"0 0" if looks < 3 else b"1 0"))
+        looks += 1
+        return io.BytesIO(b"A=b\0M=1-2-3\0" if looks > 3 else b"")
+
+    monkeypatch.setattr(process, "open", loading, raising=False)
+    assert process._carries(7, b"M=1-2-3", exactly=True)
 
 
 async def test_a_process_cannot_take_the_mark_of_another_away():

@@ -16,6 +16,7 @@ import itertools
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +29,8 @@ TERM_PATIENCE = 2.0
 REST_PATIENCE = 0.5
 KILL_PATIENCE = 0.3
 _POLL = 0.02
+_LOADING = 0.005  # for a program to be loaded by the kernel
+_MEMORY, _ENVIRONMENT_END = 20, 48  # which field of /proc/*/stat, counted after the name
 
 _count = itertools.count(1)
 
@@ -220,6 +223,8 @@ def _carries(id: int, wanted: bytes, exactly: bool) -> bool:
     try:
         with open(f"/proc/{id}/environ", "rb", 0) as file:  # noqa: PTH123 - runs for every process
             environment = file.read()
+            if not environment:
+                environment = _when_loaded(id)
     except OSError:  # gone, or somebody else's
         return False
     if wanted not in environment:
@@ -227,3 +232,17 @@ def _carries(id: int, wanted: bytes, exactly: bool) -> bool:
     return any(
         each == wanted if exactly else each.startswith(wanted) for each in environment.split(b"\0")
     )
+
+
+def _when_loaded(id: int) -> bytes:
+    """Read an environment that is empty, maybe only as the process is loading a program."""
+    deadline = time.monotonic() + _LOADING
+    while True:
+        with open(f"/proc/{id}/stat", "rb", 0) as file:  # noqa: PTH123 - as above
+            fields = file.read().rpartition(b")")[2].split()
+        # Dead processes and the kernel's own have no memory.
+        is_loading = fields[_MEMORY] != b"0" and fields[_ENVIRONMENT_END] == b"0"
+        with open(f"/proc/{id}/environ", "rb", 0) as file:  # noqa: PTH123 - as above
+            environment = file.read()
+        if environment or not is_loading or time.monotonic() > deadline:
+            return environment
