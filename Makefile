@@ -27,7 +27,7 @@ help:
 	@echo "make conformance     the specification's schemas, and the official suite"
 	@echo "make bench           us beside the peers; one group: make bench ONLY=http"
 	@echo "make fuzz SECONDS=60 made-up input for every parser; one of them: ONLY=schema"
-	@echo "make soak MINUTES=20 nothing leaks and nothing hangs, whatever breaks meanwhile"
+	@echo "make soak MINUTES=21 nothing leaks and nothing hangs, whatever breaks meanwhile"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make clean           remove .venv and build"
 
