@@ -188,6 +188,7 @@ async def test_a_server_that_is_disabled_is_not_started(programs: dict[str, Scri
     async with box_of(off=StdioServer(command="p", enabled=False)) as toolbox:
         assert toolbox.status["off"].state == "disabled"
         assert toolbox.tools == []
+        assert not toolbox._members["off"].is_due  # nor asked about it before each answer
         with pytest.raises(ServerUnavailable, match="disabled in the configuration"):
             await toolbox.call("off:x")
     assert programs["p"].connections == 0

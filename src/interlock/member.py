@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy
@@ -134,8 +134,7 @@ class Member:
         self._changes = 0  # how often the server has said that its tools changed
         self._start_seconds = 0.0
         self._validators: dict[str, schema.Validator] = {}
-        self._malformed: Counter[str] = Counter()  # results that broke the protocol, by tool
-        self._flagged: dict[str, str] = {}  # what is to be said of these tools
+        self._flagged: dict[str, tuple[int, str]] = {}  # wrong results of a tool, and the last one
         self._starts: deque[float] = deque()
         self._failures = 0
         self._hangs = 0
@@ -160,7 +159,10 @@ class Member:
             reason=self._reason,
             tools=len(self.entries),
             missing=self._missing,
-            flagged=tuple(self._flagged.values()),
+            flagged=tuple(
+                f"tool {tool!r}: {times} wrong results, the last one: {error}"
+                for tool, (times, error) in self._flagged.items()
+            ),
             revision=client.revision if client else "",
             server_info=f"{info.name} {info.version}".strip() if info else "",
             start_seconds=self._start_seconds,
@@ -334,7 +336,7 @@ class Member:
     def is_due(self) -> bool:
         """Whether `refresh` has something to do."""
         if self._client is None:
-            return not self.entries
+            return not self.entries and self._state != "disabled"
         return monotonic() >= self._listed_until
 
     async def refresh(self) -> None:
@@ -372,7 +374,6 @@ class Member:
     def _take(self, listing: Listing[Tool]) -> None:
         self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
         self._validators.clear()
-        self._malformed.clear()
         self._flagged.clear()
         missing = [*listing.skipped]
         if listing.truncated:
@@ -439,7 +440,7 @@ class Member:
             except InterlockError as error:
                 self._judge(client, error)
                 fit = self._fit_for_models(error)
-                if isinstance(error, RemoteProtocolError):
+                if isinstance(error, RemoteProtocolError) and client is self._client:
                     self._flag(entry.tool.name, fit)
                 raise fit from None
             finally:
@@ -458,9 +459,8 @@ class Member:
                 self._close_later(client)
 
     def _flag(self, tool: str, error: InterlockError) -> None:
-        self._malformed[tool] += 1
-        times = self._malformed[tool]
-        self._flagged[tool] = f"tool {tool!r}: {times} wrong results, the last one: {error}"
+        times, _ = self._flagged.get(tool, (0, ""))
+        self._flagged[tool] = times + 1, str(error)
 
     def _may_repeat(self, entry: Entry) -> bool:
         return self._settings is not None and self._settings.tools.may_repeat(entry.tool.name)
