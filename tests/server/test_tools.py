@@ -611,9 +611,15 @@ async def test_what_a_function_gives_when_nobody_waits_any_more_is_dropped():
 
 async def test_the_place_of_a_function_that_goes_on_is_not_free():
     workers = Workers(count=1, max_queued=0)
-    release = threading.Event()
-    left = asyncio.create_task(workers.run(release.wait, {"timeout": 10}))
-    await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    begun, release = asyncio.Event(), threading.Event()
+
+    def slow() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        release.wait(10)
+
+    left = asyncio.create_task(workers.run(slow, {}))
+    await begun.wait()
     left.cancel()
     await asyncio.wait([left])
 
