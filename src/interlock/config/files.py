@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from interlock import files
 from interlock.errors import ConfigError
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -51,7 +51,10 @@ def edit(path: Path, content: Callable[[], bytes]) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path.parent):
-            _replace(path, content())
+            mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+            files.replace(path, content(), mode)
+    except files.NotSynced as error:
+        raise ConfigError(str(error)) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -73,34 +76,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file so that it is the old one or the new one, also after a power cut."""
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync_folder(path)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        # The new file is in its place. Putting the old one back would be one more write that
-        # nobody knows the end of.
-        raise ConfigError(
-            f"{path} is written, but the disk may not keep it ({error.strerror}): check the disk"
-        ) from None
-    finally:
-        os.close(folder)

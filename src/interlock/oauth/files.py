@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from interlock import files
 from interlock.errors import StoreCorrupt, StoreError
 
 MAX_FILE_BYTES = 1_048_576
@@ -59,7 +59,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Give a file new content: it is the old one or the new one, also after a power cut.
+    """Give a file new content, as `interlock.files.replace` does.
 
     Missing folders are made for this user only.
 
@@ -69,31 +69,10 @@ def replace(path: Path, content: bytes) -> None:
             bring the old one back.
     """
     _make_folder(path.parent)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync_folder(path)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        # The new file is in its place. Putting the old one back would be one more write that
-        # nobody knows the end of.
-        raise StoreError(
-            f"{path} is written, but the disk may not keep it ({error.strerror}): check the disk"
-        ) from None
-    finally:
-        os.close(folder)
+        files.replace(path, content)
+    except files.NotSynced as error:
+        raise StoreError(str(error)) from None
 
 
 def lock(path: Path) -> int:
