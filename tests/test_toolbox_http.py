@@ -262,7 +262,7 @@ BAD: dict[str, tuple[Handler, str, str]] = {
     "nowhere": (
         always("no", 404, "text/plain"),
         "failed",
-        "answered 404 Not Found: is the path of its URL ",
+        "answered 404 Not Found: no; is the path of its URL right?",
     ),
     "elsewhere": (redirect, "failed", "redirects to http://127.0.0.1:1"),
     "cut": (cut, "failed", "closed the connection without an answer"),
@@ -710,10 +710,10 @@ def test_a_server_that_names_very_many_scopes_does_not_fill_the_hint():
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"auth": "none"}, '(401): its configuration says "auth": "none"'),
+        ({"auth": "none"}, 'a bearer token is needed; its configuration says "auth": "none"'),
         (
             {"headers": {"Authorization": f"Bearer {CANARY}"}},
-            "(401): it does not take the header Authorization of its configuration",
+            "the token is not valid; it does not take the header Authorization of its configuration",
         ),
     ],
 )

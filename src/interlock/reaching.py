@@ -175,7 +175,7 @@ def way_out(error: InterlockError, name: str, server: object) -> str:
     if isinstance(error, LoginRequired):
         return text.replace(_LOGIN, login) if _LOGIN in text else f"{text}: {login}"
     if isinstance(error, HttpError) and error.status in (404, 405):
-        return f"{text}: is the path of its URL right? Most servers are at /mcp, old ones at /sse"
+        return f"{text}; is the path of its URL right? Most servers are at /mcp, old ones at /sse"
     if isinstance(error, InsufficientScope) and isinstance(server, HttpServer):
         scopes = "".join(f" --scope {shlex.quote(scope)}" for scope in error.scopes)
         if len(scopes) > MAX_WORDS:
@@ -183,7 +183,7 @@ def way_out(error: InterlockError, name: str, server: object) -> str:
         return f"{text}: {login}{scopes}" if server.uses_login else text
     if isinstance(error, AuthRequired) and isinstance(server, HttpServer):
         if server.auth == "none":
-            return f'{text}: its configuration says "auth": "none"'
+            return f'{text}; its configuration says "auth": "none"'
         if not server.uses_login:
-            return f"{text}: it does not take the header Authorization of its configuration"
+            return f"{text}; it does not take the header Authorization of its configuration"
     return text

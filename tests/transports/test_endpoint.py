@@ -289,7 +289,77 @@ async def test_trouble_of_a_server_is_its_status_whatever_it_says(
     assert str(error).endswith(": no\ufffd[31m space")
 
 
-@pytest.mark.parametrize("body", ["", "<html>", '{"error":', "[" * 100_000, "\xff"])
+REASONS = {
+    "plain text": ("quota\n used\x1b up", "text/plain; charset=utf-8"),
+    "one of OAuth": (
+        '{"error":"x","error_description":"quota used\\u001b up"}',
+        "application/json",
+    ),
+    "a problem (RFC 9457)": (
+        '{"title":"x","detail":"quota\\n used\\u001b up"}',
+        "application/json",
+    ),
+    "a message": ('{"message":"quota used\\u001b up","code":"E1"}', "text/plain"),
+    "an error that is text": ('{"error":"quota used\\u001b up"}', "application/json"),
+    "an error without code": ('{"error":{"message":"quota used\\u001b up"}}', "application/json"),
+    "one of the protocol": (
+        '{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"quota used\\u001b up"}}',
+        "application/json",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", [401, 403, 500])
+@pytest.mark.parametrize("form", REASONS)
+async def test_a_server_that_explains_itself_is_heard(
+    server: EvilHttp, pool: HttpPool, code: int, form: str
+):
+    body, type = REASONS[form]
+    error = await refused(server, pool, code, body=body, type=type)
+    assert str(error).endswith(": quota used\ufffd up")
+
+
+@pytest.mark.parametrize(
+    ("body", "type"),
+    [
+        ("<p>no</p>", "text/plain"),
+        ("no", "text/html"),
+        ("no", ""),
+        (" \n", "text/plain"),
+        ('{"detail":"forbidden"}', "application/json"),
+        ('["no"]', "application/json"),
+        ('{"detail":[{"loc":1}],"error":5}', "application/json"),
+        ('{"error":' + "[" * 60_000, "application/json"),
+    ],
+    ids=[
+        "page",
+        "type of a page",
+        "no type",
+        "blank",
+        "the status",
+        "a list",
+        "other values",
+        "depth",
+    ],
+)
+async def test_what_explains_nothing_is_not_told(
+    server: EvilHttp, pool: HttpPool, body: str, type: str
+):
+    error = await refused(server, pool, 403, body=body, type=type)
+    assert str(error).endswith("/mcp refuses this (403)")
+
+
+async def test_credentials_that_a_server_repeats_are_not_told(server: EvilHttp, pool: HttpPool):
+    said = "key s3cret-key and token t0ken-t0ken are of no use, ab"
+    server.tell("x", "status", code=403, body=said)
+    headers = {"X-API-Key": "s3cret-key", "X-Tenant": "ab"}
+    endpoint = to(server.url, pool, authorization=Tokens("t0ken-t0ken"), headers=headers)
+    async with endpoint.request("POST", {}, BODY) as response:
+        error = await endpoint.refusal(response)
+    assert str(error).endswith(": key *** and token *** are of no use, ab")
+
+
+@pytest.mark.parametrize("body", ["", "<html>", '{"error":', "[" * 100_000])
 async def test_what_is_no_error_of_the_protocol_is_its_status(
     server: EvilHttp, pool: HttpPool, body: str
 ):

@@ -17,43 +17,30 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
-import msgspec
-from msgspec import Struct
 
 from interlock.errors import (
-    AuthError,
-    AuthRequired,
     ConfigError,
     ConnectionClosed,
-    HttpError,
-    InsufficientScope,
     InterlockError,
     MessageTooLarge,
     RedirectRefused,
-    RemoteError,
     StreamEnded,
     Unreachable,
 )
 from interlock.inflate import PIECE, Inflater
-from interlock.oauth.challenges import bearer_challenge
 from interlock.sse import ServerSentEvent, SseParser
 from interlock.transports import Authorization
+from interlock.transports.answers import refusal, token_of
 from interlock.transports.pool import HttpPool
-from interlock.types import ErrorObject
-from interlock.wording import clip
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
 
 MAX_ERROR_BODY = 64 * 1024
 ERROR_BODY_TIMEOUT = 0.5  # seconds; an error is told without it then
-MAX_RETRY_AFTER = 3600.0  # seconds; more is not waited for anyway
 _FOLLOWED = (307, 308)
 
 # What a server is told and does not take would fill us with connections in time; our answers to
@@ -85,10 +72,6 @@ _OURS = frozenset(
 )
 
 
-class _ErrorBody(Struct):
-    error: ErrorObject
-
-
 class Endpoint:
     """A URL to which messages are posted, and from which streams are read.
 
@@ -117,6 +100,7 @@ class Endpoint:
         self._pool = pool
         self._authorization = authorization
         self._proxy = pool.proxy(url)
+        self._secrets = tuple((headers or {}).values())  # some of them
         self._headers = {
             "User-Agent": "interlock",
             "Accept-Encoding": "gzip, deflate",
@@ -288,39 +272,11 @@ class Endpoint:
 
     async def refusal(self, response: aiohttp.ClientResponse) -> InterlockError:
         """Say why an answer is none, by its status, headers and what stands in its body."""
-        status = response.status
-        if status in (401, 403):
-            return self._not_let_in(response)
-        told = None
+        body = b""
         with suppress(InterlockError, *FAILURES):  # the status says enough
             async with asyncio.timeout(ERROR_BODY_TIMEOUT):
-                told = _error_in(await self.body(response, MAX_ERROR_BODY))
-        if told is not None and status < 500 and status != 429:
-            return RemoteError(told.code, told.message, told.data, status)
-        words = f"{self.shown} answered {status} {_phrase(status)}".rstrip()
-        if told is not None:
-            words += f": {clip(told.message)}"
-        after = _retry_after(response.headers.get("Retry-After", ""))
-        if after is not None:
-            words += f"; it may be asked again in {after:g} s"
-        return HttpError(words, status, after)
-
-    def _not_let_in(self, response: aiohttp.ClientResponse) -> AuthError:
-        challenge = ", ".join(response.headers.getall("WWW-Authenticate", ()))
-        error: AuthError
-        if response.status == 401:
-            error = AuthRequired(f"{self.shown} wants to know who asks (401)", 401, challenge)
-        else:
-            error = _forbidden(self.shown, challenge)
-        error.token_used = token_of(response)
-        return error
-
-
-def _forbidden(shown: str, challenge: str) -> AuthError:
-    told = bearer_challenge(challenge)
-    if told.error == "insufficient_scope":
-        return InsufficientScope(told.scopes, challenge)
-    return AuthError(f"{shown} refuses this (403)", 403, challenge)
+                body = await self.body(response, MAX_ERROR_BODY)
+        return refusal(self.shown, response, body, (token_of(response), *self._secrets))
 
 
 class Untaken:
@@ -347,16 +303,6 @@ class Untaken:
         if is_answer:
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
-
-
-def media_type(response: aiohttp.ClientResponse) -> str:
-    """Give the type of a body, without its parameters, in lower case."""
-    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-
-
-def token_of(response: aiohttp.ClientResponse) -> str:
-    """Give the token that was sent to get an answer; "" for none."""
-    return response.request_info.headers.get("Authorization", "").removeprefix("Bearer ")
 
 
 def origin(url: str) -> str:
@@ -396,34 +342,6 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
         if name.lower() in _OURS or name.lower().startswith("mcp-param-"):
             raise ConfigError(f"header {name} is set by the client itself: leave it out")
     return headers
-
-
-def _error_in(body: bytes) -> ErrorObject | None:
-    try:
-        return msgspec.json.decode(body, type=_ErrorBody).error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
-
-
-def _retry_after(value: str) -> float | None:
-    """Read a number of seconds or a date."""
-    value = value.strip()
-    if value.isdecimal() and value.isascii():
-        seconds = float(value)
-    else:
-        try:
-            seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
-        # TypeError: a date without its zone. OverflowError: a zone far out in space.
-        except (ValueError, TypeError, OverflowError):
-            return None
-    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
 def _cause(error: aiohttp.ClientConnectorError) -> str:

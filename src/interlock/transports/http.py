@@ -36,14 +36,13 @@ from interlock.errors import (
 from interlock.headers import NAMES, ToolHeaders, encode_value
 from interlock.sse import SseParser
 from interlock.transports import Receiver
+from interlock.transports.answers import media_type, token_of
 from interlock.transports.endpoint import (
     EVENTS,
     FAILURES,
     JSON,
     Endpoint,
     Untaken,
-    media_type,
-    token_of,
 )
 from interlock.types import RequestId
 

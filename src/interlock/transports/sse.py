@@ -24,12 +24,12 @@ from interlock.errors import (
 )
 from interlock.sse import SseParser
 from interlock.transports import Receiver
+from interlock.transports.answers import media_type
 from interlock.transports.endpoint import (
     EVENTS,
     JSON,
     Endpoint,
     Untaken,
-    media_type,
     origin,
 )
 from interlock.types import RequestId
