@@ -713,7 +713,7 @@ def test_a_server_that_names_very_many_scopes_does_not_fill_the_hint():
         ({"auth": "none"}, 'a bearer token is needed; its configuration says "auth": "none"'),
         (
             {"headers": {"Authorization": f"Bearer {CANARY}"}},
-            "the token is not valid; it does not take the header Authorization of its configuration",
+            "is not valid; it does not take the header Authorization of its configuration",
         ),
     ],
 )
