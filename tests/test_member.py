@@ -415,6 +415,25 @@ async def test_a_tool_whose_results_are_malformed_is_flagged_until_its_list_is_r
         assert member.status.flagged == ()
 
 
+async def test_what_a_server_sends_in_vain_is_counted_over_all_its_starts():
+    server = served(tool("x"))
+    stray = {"jsonrpc": "2.0", "id": 99, "result": {}}
+    async with started(server) as member:
+        for _ in range(2):
+            await call(member)
+            server.send(b"garbage", stray)
+            await call(member)
+            await server.end()
+            await settle()
+        await call(member)  # starts it again
+        server.send(b"garbage")
+        await call(member)
+        counted = member.status.dropped
+
+    assert counted == {"garbage": 3, "answer to nothing": 2}
+    assert member.status.dropped == counted
+
+
 async def test_long_descriptions_are_cut():
     server = served(tool("x", description="d" * (MAX_DESCRIPTION + 1)), tool("y", description="d"))
     async with started(server) as member:

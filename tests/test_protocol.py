@@ -21,6 +21,7 @@ from interlock.errors import (
 from interlock.protocol import (
     GARBAGE_WINDOW,
     MAX_GARBAGE,
+    MAX_PROGRESS,
     MAX_RUNNING,
     Answer,
     Cancellation,
@@ -355,6 +356,20 @@ def test_progress_carries_total_and_message():
     id = peer.request("x", now=0.0, progress=True)
 
     assert give(peer, progress(id, 1, total=4, message="half")) == [Progress(id, 1, 4, "half")]
+
+
+def test_a_flood_of_progress_is_dropped_but_for_its_first_part_in_each_second():
+    peer = Protocol()
+    id, other = (peer.request("x", now=0.0, timeout=5.0, progress=True) for _ in range(2))
+    flood = [progress(id, number) for number in range(3_000)]
+
+    assert len(give(peer, *flood[:1_500], now=1.0)) == MAX_PROGRESS
+    assert peer.dropped == {"progress too often": 500}
+    assert give(peer, *flood[1_500:1_510], now=1.9) == []
+    assert peer.dropped == {"progress too often": 510}
+    assert peer.deadline() == 5.0  # of the other one: this one moves, told or not
+    assert give(peer, progress(other, 1), now=1.9) == [Progress(other, 1)]
+    assert give(peer, *flood[1_510:1_512], now=2.0) == [Progress(id, 1510), Progress(id, 1511)]
 
 
 def test_progress_that_nobody_asked_for_is_dropped():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy
@@ -83,6 +83,7 @@ class ServerStatus(Struct, frozen=True):
 
     `reason` is "" when all is well. `missing` has a line for each tool that the server has
     and the toolbox does not offer, `flagged` one for each whose results break the protocol.
+    `dropped` counts its messages that were of no use, by reason, over all its starts.
     """
 
     name: str
@@ -91,6 +92,7 @@ class ServerStatus(Struct, frozen=True):
     tools: int = 0
     missing: tuple[str, ...] = ()
     flagged: tuple[str, ...] = ()
+    dropped: Mapping[str, int] = {}
     revision: str = ""
     server_info: str = ""  # its name and version, as it says
     start_seconds: float = 0.0
@@ -135,6 +137,7 @@ class Member:
         self._start_seconds = 0.0
         self._validators: dict[str, schema.Validator] = {}
         self._flagged: dict[str, tuple[int, str]] = {}  # wrong results of a tool, and the last one
+        self._dropped: Counter[str] = Counter()  # of clients that have ended
         self._starts: deque[float] = deque()
         self._failures = 0
         self._hangs = 0
@@ -163,6 +166,7 @@ class Member:
                 f"tool {tool!r}: {times} wrong results, the last one: {error}"
                 for tool, (times, error) in self._flagged.items()
             ),
+            dropped=dict(self._dropped + Counter(client.dropped if client else {})),
             revision=client.revision if client else "",
             server_info=f"{info.name} {info.version}".strip() if info else "",
             start_seconds=self._start_seconds,
@@ -268,6 +272,7 @@ class Member:
         if client is not self._client:
             return
         self._client = None
+        self._dropped.update(client.dropped)
         if client not in self._calls:
             self._close_later(client)
         self._not_before = monotonic()
@@ -503,6 +508,7 @@ class Member:
         clients = set(self._calls)
         if self._client is not None:
             clients.add(self._client)
+            self._dropped.update(self._client.dropped)
         self._client = None
         for client in clients:
             self._close_later(client)

@@ -39,7 +39,11 @@ MAX_RUNNING = 1_000
 MAX_GARBAGE = 100
 GARBAGE_WINDOW = 60.0  # seconds
 
+# Progress of one request within a second. More is dropped: what comes after it says it again.
+MAX_PROGRESS = 1_000
+
 _EMPTY = Raw(b"{}")
+_NEVER = float("inf")
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _decode_progress = msgspec.json.Decoder(ProgressParams).decode
 _decode_cancelled = msgspec.json.Decoder(CancelledParams).decode
@@ -109,6 +113,8 @@ class _Pending(Struct, gc=False):
     idle_deadline: float
     hard_deadline: float
     progress: float | None = None  # the last one told; None when progress was not asked for
+    second: float = -_NEVER  # since when it is counted
+    told: int = 0  # progress since then
 
 
 class _Batch(Struct):
@@ -116,9 +122,6 @@ class _Batch(Struct):
 
     open: int = 1  # its requests without answer, and one for as long as it is being read
     replies: list[bytes] = []
-
-
-_NEVER = float("inf")
 
 
 class Protocol:
@@ -129,6 +132,7 @@ class Protocol:
             state revision and capabilities in it.
         batches: Take JSON-RPC batches, as revision 2025-03-26 demands.
         answers_garbage: Answer what cannot be read with an error without id, as servers do.
+        dropped: Where what is dropped is counted; a counter of its own when None.
 
     Attributes:
         dropped: How many messages were dropped, by reason.
@@ -136,12 +140,17 @@ class Protocol:
     """
 
     def __init__(
-        self, *, meta: bytes = b"", batches: bool = False, answers_garbage: bool = False
+        self,
+        *,
+        meta: bytes = b"",
+        batches: bool = False,
+        answers_garbage: bool = False,
+        dropped: Counter[str] | None = None,
     ) -> None:
         self.meta = meta
         self.batches = batches
         self.answers_garbage = answers_garbage
-        self.dropped: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter() if dropped is None else dropped
         self.closed: InterlockError | None = None
         self._last_id = 0
         self._pending: dict[RequestId, _Pending] = {}
@@ -377,6 +386,12 @@ class Protocol:
         pending.progress = told.progress
         if pending.timeout is not None:
             pending.idle_deadline = now + pending.timeout
+        if now - pending.second >= 1.0:
+            pending.second, pending.told = now, 0
+        pending.told += 1
+        if pending.told > MAX_PROGRESS:
+            self.dropped["progress too often"] += 1
+            return []
         return [Progress(told.progress_token, told.progress, told.total, told.message)]
 
     def _receive_cancelled(self, params: Raw) -> list[Event]:

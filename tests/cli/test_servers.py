@@ -258,6 +258,17 @@ def test_check_fails_with_the_reason_if_a_server_does(interlock, servers):
     assert interlock("servers", "check", "off").code == 0
 
 
+def test_check_tells_of_a_server_that_writes_its_log_to_stdout(interlock, servers):
+    echo = json.loads(servers().read_text())["mcpServers"]["e"]
+    noisy = ["-c", 'echo one; echo two; exec "$@"', "sh", echo["command"], *echo["args"]]
+    servers(noisy={"command": "sh", "args": noisy})
+    ran, data = interlock("servers", "check"), interlock("servers", "check", "noisy", "--json")
+
+    assert ran.code == 0
+    assert ran.err == "dropped: messages of server 'noisy': 2 x garbage\n"
+    assert data.json["servers"][0]["dropped"] == {"garbage": 2}
+
+
 def test_check_of_an_unknown_server_is_an_error(interlock, servers):
     servers()
 

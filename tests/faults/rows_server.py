@@ -577,7 +577,7 @@ async def has_tools_that_print(ground: Ground) -> None:
     async with client:
         with ground.promise(outcome="answered, and nothing dropped"):
             assert (await client.call_tool("shout")).text == "''b''"
-        assert client._connection.protocol.dropped == {}
+        assert client.dropped == {}
 
 
 @row(

@@ -25,7 +25,7 @@ def around(members: str) -> str:
 
 
 def dropped(client: Client) -> dict[str, int]:
-    return dict(client._connection.protocol.dropped)
+    return client.dropped
 
 
 async def say(client: Client, *lines: Any, timeout: float = 10) -> str:

@@ -22,4 +22,4 @@ async def test_a_slow_drip_ends_at_the_deadline_and_is_dropped_when_it_is_whole(
             await client.call_tool("echo", {"text": "lost"}, timeout=0.2)
 
         assert (await client.call_tool("echo", {"text": "next"})).text == "next"
-        assert client._connection.protocol.dropped["garbage"] == 1
+        assert client.dropped["garbage"] == 1

@@ -19,6 +19,7 @@ from interlock.cli.states import (
     is_broken,
     status_rows,
     statuses,
+    tell_dropped,
     tell_missing,
     warn_of_broken,
 )
@@ -126,6 +127,7 @@ def check(name: str | None, config: Path | None, as_json: bool) -> int:
             say("no servers: add one with `interlock servers add NAME COMMAND`")
         warn_of_broken(found)
         tell_missing(found)
+        tell_dropped(found)
     return int(any(is_broken(status) for status in found))
 
 

@@ -58,3 +58,11 @@ def tell_missing(found: Iterable[ServerStatus]) -> None:
     for each in found:
         for line in each.missing:
             say(f"missing: server {each.name!r}: {safe_line(line)}")
+
+
+def tell_dropped(found: Iterable[ServerStatus]) -> None:
+    """Say which messages of servers were of no use."""
+    for each in found:
+        if each.dropped:
+            reasons = ", ".join(f"{times} x {reason}" for reason, times in each.dropped.items())
+            say(f"dropped: messages of server {each.name!r}: {reasons}")

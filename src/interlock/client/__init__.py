@@ -332,6 +332,11 @@ class Client:
         return self._channel.agreement.revision
 
     @property
+    def dropped(self) -> dict[str, int]:
+        """How many of its messages were of no use, by reason, such as "garbage"."""
+        return dict(self._channel.dropped)
+
+    @property
     def capabilities(self) -> ServerCapabilities:
         """What it says it offers."""
         return self._channel.agreement.capabilities
@@ -659,11 +664,11 @@ class Client:
 
     # What the server says by itself
 
-    def _notice(self, connection: Connection, notification: Notification) -> None:
+    def _notice(self, notification: Notification) -> None:
         try:
             self._take(notification.method, notification.params)
         except RemoteProtocolError as error:
-            connection.protocol.dropped["malformed notification"] += 1
+            self._channel.dropped["malformed notification"] += 1
             _log.warning("%s: %s", self.server_info.name or "server", error)
 
     def _take(self, method: str, params: Raw) -> None:

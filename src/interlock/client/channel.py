@@ -7,6 +7,7 @@ that helps and does no harm: see `recovery`.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
 from math import inf
@@ -42,7 +43,7 @@ class Events(Struct, frozen=True):
     """What a channel tells its client."""
 
     request: Callable[[Connection, Request], Coroutine[Any, Any, None]]  # of an older server
-    notification: Callable[[Connection, Notification], None]
+    notification: Callable[[Notification], None]
     loss: Callable[[InterlockError], None]  # the connection ended by itself
     renewal: Callable[[], Awaitable[None]]  # the server knows nothing of what it was told
     stale_tools: Callable[[], Awaitable[None]]  # their headers do not fit any more
@@ -61,6 +62,7 @@ class Channel:
 
     Attributes:
         agreement: What was agreed on.
+        dropped: How many messages were dropped on all its connections, by reason.
         http: As given.
     """
 
@@ -74,6 +76,7 @@ class Channel:
         http: HttpTarget | None,
     ) -> None:
         self.agreement = Agreement()
+        self.dropped: Counter[str] = Counter()
         self.http = http
         self._connect = connect
         self._wanted = wanted
@@ -174,10 +177,10 @@ class Channel:
             raise ConnectionClosed("the client was closed")
         connect = self.http.connect_oldest if self.http and oldest else self._connect
         self._opening = connection = Connection(
-            Protocol(),
+            Protocol(dropped=self.dropped),
             connect(),
             on_request=lambda request: self._events.request(connection, request),
-            on_notification=lambda told: self._events.notification(connection, told),
+            on_notification=self._events.notification,
             on_loss=lambda error: self._lose(connection, error),
         )
         await connection.open()
