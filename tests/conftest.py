@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from interlock.client import Client
 from interlock.transports import process
@@ -20,9 +20,11 @@ from interlock.transports.process import marked
 
 from .authorization import Protected, protected
 
-# The same examples every time: a test that fails now and then is no proof of anything. To look
-# for new ones: pytest --hypothesis-profile=default
-settings.register_profile("same", derandomize=True)
+# The same examples every time, however long they take: a test that fails now and then is no proof
+# of anything. To look for new ones: pytest --hypothesis-profile=default
+settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("same")
 
 # Nobody's own keyring is touched, by children of the tests neither.

@@ -764,7 +764,7 @@ TEXTS = st.text(min_size=1).filter(lambda text: text.strip() and "\0" not in tex
     max_examples=30,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     st.dictionaries(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 
 import pytest
 
@@ -25,13 +26,49 @@ class Told(logging.Handler):
         self.more.release()
 
 
+class Steered(threading.Event):
+    """An event of a watchdog, which looks when it is let instead of when its time has come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cleared = self.waited = 0
+        self._allowed = threading.Semaphore(0)
+
+    def allow(self, count: int) -> None:
+        """Let it look so often."""
+        self._allowed.release(count)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited += 1
+        self._allowed.acquire()
+        return self.is_set()
+
+    def set(self) -> None:
+        super().set()
+        self._allowed.release()
+
+    def clear(self) -> None:
+        super().clear()
+        self.cleared += 1
+
+
 @pytest.fixture
 def told(monkeypatch):
     monkeypatch.setattr(watchdog, "INTERVAL", 0.01)
+    monkeypatch.setattr(watchdog, "Event", Steered)
     handler = Told()
     logging.getLogger("interlock.server").addHandler(handler)
     yield handler
     logging.getLogger("interlock.server").removeHandler(handler)
+
+
+def look(times: int) -> None:
+    """Let the watchdog of the running loop look so often."""
+    watchdog._watched[asyncio.get_running_loop()]._stop.allow(times)
+
+
+# The first look asks for a sign of life, the last one tells that there was none.
+ENOUGH = 1 + watchdog.PATIENCE
 
 
 def watchdogs() -> int:
@@ -43,6 +80,7 @@ async def test_a_tool_that_blocks_the_loop_is_named_with_its_stack_once_a_blocka
 
     @server.tool
     async def hog() -> str:
+        look(ENOUGH)
         assert told.more.acquire(timeout=10)  # blocks until the watchdog has seen it
         return "done"
 
@@ -57,6 +95,7 @@ async def test_a_tool_that_blocks_the_loop_is_named_with_its_stack_once_a_blocka
 
 async def test_what_is_no_tool_is_told_by_its_stack_alone(told):
     with watchdog.watched():
+        look(ENOUGH)
         assert told.more.acquire(timeout=10)
 
     assert told.texts[0].startswith("something has blocked the event loop")
@@ -65,16 +104,21 @@ async def test_what_is_no_tool_is_told_by_its_stack_alone(told):
 
 async def test_a_long_blockage_is_told_once(told):
     with watchdog.watched():
-        assert told.more.acquire(timeout=10)
-        assert not told.more.acquire(timeout=20 * watchdog.INTERVAL)
+        stop = watchdog._watched[asyncio.get_running_loop()]._stop
+        stop.allow(5 * ENOUGH)
+        while stop.waited <= 5 * ENOUGH:  # it has not looked for the last time
+            time.sleep(0.001)  # noqa: ASYNC251 - this is the blockage
 
     assert len(told.texts) == 1
 
 
 async def test_a_loop_that_turns_is_left_in_peace(told):
     with watchdog.watched():
-        for _ in range(10):
-            await asyncio.sleep(watchdog.INTERVAL)
+        alive = watchdog._watched[asyncio.get_running_loop()]._alive
+        for count in range(1, 5 * ENOUGH):
+            look(1)
+            while alive.cleared < count or not alive.is_set():  # it asks, and the loop answers
+                await asyncio.sleep(0.001)
 
     assert told.texts == []
 
@@ -94,6 +138,7 @@ def test_a_closed_loop_ends_its_watchdog(told):
         return watchdog.Watchdog(asyncio.get_running_loop())
 
     dog = asyncio.run(begin())
+    dog._stop.allow(1)
     dog._thread.join(10)
 
     assert not dog._thread.is_alive()

@@ -183,6 +183,8 @@ async def test_a_file_is_read_no_faster_than_it_is_taken(tmp_path: Path, ends: E
     try:
         await transport.open(receiver)
         (reading,) = set(threading.enumerate()) - before
+        while not os.lseek(source, 0, os.SEEK_CUR):
+            reading.join(0.001)  # it has not begun
         reading.join(0.1)  # nothing is taken in this time
         assert os.lseek(source, 0, os.SEEK_CUR) == pipes._READ_BYTES
         assert isinstance(await receiver.end(), ConnectionClosed)
