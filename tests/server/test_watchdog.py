@@ -117,7 +117,7 @@ async def test_a_loop_that_turns_is_left_in_peace(told):
         alive = watchdog._watched[asyncio.get_running_loop()]._alive
         for count in range(1, 5 * ENOUGH):
             look(1)
-            while alive.cleared < count or not alive.is_set():  # it asks, and the loop answers
+            while alive.cleared < count or not alive.is_set():  # noqa: ASYNC110 - a thread asks
                 await asyncio.sleep(0.001)
 
     assert told.texts == []
