@@ -288,6 +288,14 @@ REFUSED = [
 ]
 
 
+async def test_a_url_may_be_of_8192_characters(server: Server):
+    url = server.url + "/" + (fetcher.MAX_URL - len(server.url) - 1) * "a"
+
+    assert (await near(server).get(url)).status == 200
+    with pytest.raises(AuthError, match="over 8192 characters"):
+        await near(server).get(url + "a")
+
+
 @pytest.mark.parametrize("url", REFUSED, ids=range(len(REFUSED)))
 async def test_an_address_that_is_not_public_is_not_asked(url: str):
     names = Names(mcp_example="8.8.8.8", localhost="127.0.0.1", **{"localhost.": "127.0.0.1"})
@@ -405,10 +413,14 @@ async def test_a_server_that_changes_its_address_does_not_come_nearer():
 
 
 async def test_http_is_for_this_machine_only(server: Server):
-    names = Names(as_example="8.8.8.8", home_example="127.0.0.1")
+    names = Names(as_example="8.8.8.8", home_example="127.0.0.1", intra_example="10.0.0.1")
 
     with pytest.raises(AuthError, match="must be https"):
         await Fetcher(HERE, resolve=with_literals(names)).get("http://as.example/")
+    with pytest.raises(AuthError, match="must be https"):
+        await Fetcher("https://10.1.1.1/mcp", resolve=with_literals(names)).get(
+            "http://intra.example/"
+        )
     reply = await Fetcher(HERE, resolve=with_literals(names)).get(
         f"http://home.example:{server.port}/"
     )
@@ -477,6 +489,15 @@ async def test_a_request_brings_what_it_was_told_and_nothing_else(
     ]
     assert "Cookie" not in server.heads[1]
     assert "SECRET" not in "".join(server.heads)
+
+
+async def test_cookies_are_not_even_read(server: Server, caplog: pytest.LogCaptureFixture):
+    server.will_answer(headers="Set-Cookie: SECRET that is no name=b\r\n")
+    fetch = Fetcher(HERE, resolve=Names(home_example="127.0.0.1"))
+
+    await fetch.get(f"http://home.example:{server.port}/")
+
+    assert not caplog.records
 
 
 async def test_a_form_is_sent_once(server: Server):
@@ -567,12 +588,16 @@ async def test_this_machine_is_asked_without_the_proxy(
         assert (await near(server).get(f"http://{host}:{server.port}/")).status == 200
 
 
+@pytest.mark.parametrize("exception", [".example", "as.example", "as.example:{port}"])
 async def test_hosts_of_no_proxy_are_asked_without_it(
-    start: Start, identity: Callable[..., ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+    start: Start,
+    identity: Callable[..., ssl.SSLContext],
+    monkeypatch: pytest.MonkeyPatch,
+    exception: str,
 ):
     server = await start(identity("as.example"))
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("NO_PROXY", "other.example,.example")
+    monkeypatch.setenv("NO_PROXY", f"other.example,{exception.format(port=server.port)}")
     names = Names(as_example="127.0.0.1")
 
     reply = await Fetcher(HERE, resolve=with_literals(names)).get(
@@ -676,6 +701,20 @@ async def test_an_unknown_authority_is_not_trusted(
         match="unable to get local issuer certificate; name a CA of your own in SSL_CERT_FILE",
     ):
         await near(server).get(f"https://127.0.0.1:{server.port}/")
+
+
+async def test_a_server_that_has_http_2_as_well_speaks_http_1_1(
+    start: Start, identity: Callable[..., ssl.SSLContext]
+):
+    context = identity("127.0.0.1")
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    chosen = []
+    context.sni_callback = lambda connection, *_: chosen.append(connection)
+    server = await start(context)
+
+    await near(server).get(f"https://127.0.0.1:{server.port}/")
+
+    assert [each.selected_alpn_protocol() for each in chosen] == ["http/1.1"]
 
 
 async def test_a_server_without_tls_is_named_as_such(server: Server):

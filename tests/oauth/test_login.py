@@ -195,6 +195,21 @@ async def test_a_registered_client_is_used_instead_of_registering(world: World):
     assert world.authorization.paths == [SERVER_METADATA, "/authorize", "/token"]
 
 
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "theirs"])
+async def test_a_slash_after_the_issuer_makes_no_other_one_for_a_registered_client(
+    world: World, ours: bool
+):
+    world.authorization.clients["me"] = ""
+    issuer = world.authorization.issuer
+    if not ours:
+        world.authorization.metadata["issuer"] = f"{issuer}/"
+    client = ClientIdentity(id="me", issuer=f"{issuer}/" if ours else issuer)
+
+    token = await world.call(world.oauth(client=client))
+
+    assert await world.oauth(client=client).fresh() == token
+
+
 async def test_a_registered_client_takes_no_token_of_another_client(world: World):
     theirs = await world.call(world.oauth())
     world.authorization.clients["me"] = ""

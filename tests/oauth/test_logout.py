@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interlock.errors import AuthRequired, LoginRequired, StoreError
-from interlock.oauth import UserTokenStore
+from interlock.oauth import ClientIdentity, UserTokenStore
 from interlock.oauth import logout as logout_module
 from interlock.oauth.logout import Ended, logout
 
@@ -67,6 +67,17 @@ async def test_an_access_token_is_revoked_if_there_is_no_other(world: Any):
     assert await logout(world.server.url, world.store) == Ended(True)
     assert server.sent("/revoke")[0]["token"] == tokens.access_token
     assert server.sent("/revoke")[0]["token_type_hint"] == "access_token"
+
+
+async def test_a_client_does_not_revoke_the_tokens_of_another_one(world: Any):
+    server = await logged_in(world)
+    server.clients["me"] = ""
+
+    ended = await logout(world.server.url, world.store, client=ClientIdentity(id="me"))
+
+    assert "is not known any more" in ended.problem
+    assert server.sent("/revoke") == []
+    assert await forgotten(world)
 
 
 async def test_without_a_login_nobody_is_asked(world: Any):

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import keyring
@@ -622,6 +623,19 @@ async def test_a_deletion_that_cannot_be_written_holds_in_this_process(
     assert await store.load_tokens(SERVER) is None
 
 
+async def test_a_login_that_could_not_be_written_can_be_deleted(
+    store: TokenStore, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as fault:
+        fault.setattr(os, "fsync", fails(errno.ENOSPC))
+        with pytest.raises(StoreError):
+            await store.save_tokens(SERVER, TOKENS)
+
+    await store.delete(SERVER)
+
+    assert await store.load_tokens(SERVER) is None
+
+
 # Keyrings
 
 
@@ -919,6 +933,25 @@ async def test_a_lock_is_given_back_after_an_error_and_after_a_cancellation(
 
     async with any_store.lock(SERVER):
         pass
+
+
+async def test_a_lock_is_asked_for_soon_and_then_twenty_times_a_second(
+    store: TokenStore, monkeypatch: pytest.MonkeyPatch
+):
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 20:
+            await held.aclose()
+
+    async with AsyncExitStack() as held:
+        await held.enter_async_context(store.lock(SERVER))
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        async with store.lock(SERVER):
+            pass
+
+    assert (pauses[0], pauses[-1], max(pauses)) == (0.002, 0.05, 0.05)
 
 
 async def test_a_lock_that_cannot_be_had_is_not_kept(

@@ -68,7 +68,7 @@ def kind(address: str) -> Kind:
     Raises:
         ValueError: It is no IP address.
     """
-    ip = ip_address(address.partition("%")[0])
+    ip = ip_address(address)
     if isinstance(ip, IPv6Address) and (ip in _MAPPED or ip in _NAT64):
         ip = IPv4Address(int(ip) & 0xFFFFFFFF)
     return next(kind for network, kind in _NETWORKS[ip.version] if ip in network)

@@ -190,7 +190,6 @@ class Fetcher:
         pinned = await self._checked(target, proxy)
         connector = aiohttp.TCPConnector(
             resolver=_Pinned(pinned),
-            use_dns_cache=False,
             ssl=_tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
             force_close=True,
         )
@@ -358,7 +357,7 @@ def _parsed(url: str) -> URL:
         raise _refused(parsed, "it has a user in it")
     if len(url) > MAX_URL or not _VISIBLE.fullmatch(url):
         raise _refused(parsed, f"it is over {MAX_URL} characters, or has odd ones")
-    return parsed.with_fragment(None)
+    return parsed
 
 
 def _refused(target: URL, reason: str) -> AuthError:
@@ -408,8 +407,7 @@ def _typed(name: str, error: Exception) -> InterlockError:
 
 
 def _cause(error: aiohttp.ClientConnectorError) -> str:
-    inner = getattr(error, "certificate_error", None) or error.os_error
-    match inner:
+    match inner := error.os_error:
         case ssl.SSLCertVerificationError():
             hint = "; name a CA of your own in SSL_CERT_FILE"
             hint = hint if inner.verify_code in _UNKNOWN_ISSUER else ""

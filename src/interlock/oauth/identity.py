@@ -99,7 +99,7 @@ async def identify(
     if client is not None:
         return await bound(client, found, server_url, store)
     if client_metadata_url and found.server.client_id_metadata_document_supported:
-        return ClientIdentity(id=client_metadata_url, issuer=found.issuer, auth_method="none")
+        return ClientIdentity(id=client_metadata_url, issuer=found.issuer)
     known = await kept(found.issuer, server_url, store)
     if known is not None and _is_for(known, redirect_uri, scopes):
         return _identity(known)
@@ -188,7 +188,7 @@ async def identity_of(
     if known is not None and known.client_id == tokens.client_id:
         return _identity(known)
     if tokens.auth_method == "none":  # its id is all that it needs
-        return ClientIdentity(id=tokens.client_id, issuer=found.issuer, auth_method="none")
+        return ClientIdentity(id=tokens.client_id, issuer=found.issuer)
     return None
 
 

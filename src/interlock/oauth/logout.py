@@ -97,5 +97,4 @@ async def _revoke(
     prove(client, found, form, headers)
     reply = await fetcher.post(server.revocation_endpoint, form=form, headers=headers)
     if reply.status != 200:
-        secrets = (*client.secrets, *form.values(), *headers.values())
-        raise refusal(reply, secrets).error(f"{issuer} did not revoke it", reply.status)
+        raise InterlockError(f"{issuer} did not revoke it: {refusal(reply).text}")
