@@ -38,11 +38,13 @@ async def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list
     """Fail a test that leaves a process, task, thread, descriptor or reported error behind.
 
     Gives the list of what was reported to the event loop, for tests that expect something.
-    Servers that will not go are given little time; `Process.end` has a test with all of it.
+    Servers that will not go are given little time; `Process.end` has a test with all of it. The
+    kernel is given much to end what was killed.
     """
     monkeypatch.setattr(process, "EOF_PATIENCE", 0.3)
     monkeypatch.setattr(process, "TERM_PATIENCE", 0.3)
     monkeypatch.setattr(process, "REST_PATIENCE", 0.1)
+    monkeypatch.setattr(process, "KILL_PATIENCE", 20.0)
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     before = _belongings()

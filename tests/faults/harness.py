@@ -104,9 +104,12 @@ def run_once(case: Case) -> Measured:
 
 @contextmanager
 def quick_endings() -> Iterator[None]:
-    """Give servers that will not go little time; rows about that take the real one."""
+    """Give servers that will not go little time; rows about that take the real one.
+
+    The kernel is given much to end what was killed; the promise of a row says how much is good.
+    """
     patience = {"EOF_PATIENCE": 0.3, "TERM_PATIENCE": 0.3, "REST_PATIENCE": 0.1}
-    with mock.patch.multiple(process, **patience):
+    with mock.patch.multiple(process, **patience, KILL_PATIENCE=20.0):
         yield
 
 

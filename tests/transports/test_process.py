@@ -24,6 +24,13 @@ PATIENCE = (
 )
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch, nothing_is_left: object) -> None:
+    """Let who goes when asked have all the time for it, however busy the machine is."""
+    monkeypatch.setattr(process, "EOF_PATIENCE", 60.0)
+    monkeypatch.setattr(process, "TERM_PATIENCE", 60.0)
+
+
 @asynccontextmanager
 async def shell(
     script: str, *, on_exit: Callable[[], None] = lambda: None
@@ -89,15 +96,24 @@ async def test_an_end_does_not_wait_for_a_listener_that_failed(nothing_is_left: 
 
 
 @pytest.mark.parametrize(
-    ("script", "code"),
+    ("script", "code", "in_vain"),
     [
-        ("cat", 0),  # leaves at the end of input
-        ("trap 'exit 9' TERM; while :; do sleep 0.01; done", 9),
-        ("exec sleep 100", -signal.SIGTERM),
-        ("trap '' TERM; while :; do sleep 0.01; done", -signal.SIGKILL),
+        ("cat", 0, []),  # leaves at the end of input
+        ("trap 'exit 9' TERM; while :; do sleep 0.01; done", 9, ["EOF_PATIENCE"]),
+        ("exec sleep 100", -signal.SIGTERM, ["EOF_PATIENCE"]),
+        (
+            "trap '' TERM; while :; do sleep 0.01; done",
+            -signal.SIGKILL,
+            ["EOF_PATIENCE", "TERM_PATIENCE"],
+        ),
     ],
 )
-async def test_each_step_of_the_end_is_taken_only_when_needed(script: str, code: int):
+@pytest.mark.usefixtures("patience")
+async def test_each_step_of_the_end_is_taken_only_when_needed(
+    script: str, code: int, in_vain: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    for name in in_vain:
+        monkeypatch.setattr(process, name, 0.1)
     async with shell(script) as started:
         pass
 
@@ -108,6 +124,7 @@ def test_an_end_takes_at_most_five_seconds():
     assert PATIENCE <= 5
 
 
+@pytest.mark.usefixtures("patience")
 async def test_members_of_its_group_are_ended_even_without_our_mark(tmp_path: Path):
     async with unmarked(tmp_path, "exec cat") as (started, pipe):
         await started.end()
@@ -147,6 +164,7 @@ async def test_the_guardian_watches_over_a_process_from_its_start_to_its_end():
     assert guardian._groups == set()
 
 
+@pytest.mark.usefixtures("patience")
 async def test_ending_twice_is_ending_once():
     async with shell("cat") as started:
         await started.end()
@@ -155,8 +173,12 @@ async def test_ending_twice_is_ending_once():
     assert started.code == 0
 
 
-async def test_what_it_started_goes_gently_if_it_can(tmp_path: Path):
+@pytest.mark.usefixtures("patience")
+async def test_what_it_started_goes_gently_if_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """An orphan in another session gets a TERM and may tidy up before it goes."""
+    monkeypatch.setattr(process, "REST_PATIENCE", 20.0)
     tidied = tmp_path / "tidied"
     orphan = f"trap 'echo > {tidied}; exit' TERM; echo; while :; do sleep 0.01; done"
     async with shell(f'read -r line; (setsid sh -c "{orphan}" &); exec cat') as started:

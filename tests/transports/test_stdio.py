@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge, ServerExited
-from interlock.transports import stdio
+from interlock.transports import process, stdio
 from interlock.transports.stdio import StdioTransport
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -173,7 +173,10 @@ async def test_after_closing_frames_are_dropped_and_nothing_is_told():
     assert not ear.lost.done()
 
 
-async def test_a_close_that_is_cancelled_still_lets_the_server_leave_by_itself():
+async def test_a_close_that_is_cancelled_still_lets_the_server_leave_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(process, "TERM_PATIENCE", 60.0)
     transport, ear = shell("trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done"), Ear()
     await transport.open(ear)
     await ear.first(1)
