@@ -210,6 +210,13 @@ async def test_a_slash_after_the_issuer_makes_no_other_one_for_a_registered_clie
     assert await world.oauth(client=client).fresh() == token
 
 
+async def test_a_registered_client_does_not_show_its_secret_where_none_is_taken(world: World):
+    world.authorization.clients["me"] = ""
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["none"]
+
+    assert await world.call(world.oauth(client=ClientIdentity(id="me", secret="s3cr3t")))
+
+
 async def test_a_registered_client_takes_no_token_of_another_client(world: World):
     theirs = await world.call(world.oauth())
     world.authorization.clients["me"] = ""
@@ -375,11 +382,24 @@ async def test_a_registration_that_is_none_is_an_error(world: World, answer: dic
         await world.call(world.oauth())
 
 
-async def test_a_registration_with_a_way_to_prove_it_that_we_lack_is_an_error(world: World):
-    world.authorization.answers["/register"] = {"token_endpoint_auth_method": "tls_client_auth"}
+@pytest.mark.parametrize("method", ["tls_client_auth", "private_key_jwt"])
+async def test_a_registration_with_a_way_to_prove_it_that_we_lack_is_an_error(
+    world: World, method: str
+):
+    world.authorization.answers["/register"] = {"token_endpoint_auth_method": method}
 
-    with pytest.raises(AuthError, match="wants 'tls_client_auth', which is not supported"):
+    with pytest.raises(AuthError, match=f"wants '{method}', which is not supported"):
         await world.call(world.oauth())
+
+
+async def test_a_registration_with_a_secret_that_says_not_how_proves_it_as_the_server_offers(
+    world: World,
+):
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    world.authorization.answers["/register"] = {"token_endpoint_auth_method": None}
+
+    assert await world.call(world.oauth())
+    assert world.authorization.sent("/token")[0]["client_secret"]
 
 
 # Scopes

@@ -600,6 +600,21 @@ async def test_what_another_program_could_write_counts_more(
     assert await store.load_tokens(SERVER) is None  # it counts no more, whatever comes
 
 
+async def test_what_could_not_be_read_when_a_login_was_not_written_counts_less(
+    store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await store.save_tokens(SERVER, msgspec.structs.replace(TOKENS, access_token="old"))
+    opened(only_file(folder), 0o640)
+    with monkeypatch.context() as fault:
+        fault.setattr(os, "fsync", fails(errno.ENOSPC))
+        with pytest.raises(StoreError):
+            await store.save_tokens(SERVER, TOKENS)
+
+    for mode in (0o640, 0o600):
+        opened(only_file(folder), mode)
+        assert await store.load_tokens(SERVER) == TOKENS
+
+
 async def test_a_place_that_cannot_be_a_folder_is_an_error_and_the_login_lasts(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"")
     store = UserTokenStore(tmp_path / "file" / "logins", keyring=False)

@@ -253,9 +253,8 @@ async def _register(
 
 def _wanted_method(found: Discovery) -> str:
     """Choose how to prove who we are: not at all, where that will do, as a secret adds nothing."""
-    offered = found.server.token_endpoint_auth_methods_supported
-    wanted = ("none", *METHODS[:2])
-    return next((each for each in wanted if offered is None or each in offered), "none")
+    offered = found.server.token_endpoint_auth_methods_supported or ()
+    return next((each for each in ("none", *METHODS[:2]) if each in offered), "none")
 
 
 # Proof

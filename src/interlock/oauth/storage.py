@@ -386,7 +386,7 @@ def _host(server_url: str) -> str:
 
 def _key(server_url: str) -> str:
     """Return a name for files and keyrings; it is another one for each URL."""
-    readable = re.sub(r"[^a-z0-9.-]", "_", _host(server_url))[:60].strip(".")
+    readable = re.sub(r"[^a-z0-9.-]", "_", _host(server_url))[:60]
     return f"{readable}-{sha256(server_url.encode()).hexdigest()[:32]}"
 
 
