@@ -213,6 +213,7 @@ async def test_a_body_over_the_limit_is_refused_while_it_comes(make, headers):
         reply.send_more(b" " * 100)
 
     assert (await reply.finished()).code == 413
+    assert http.app.dropped == {"HTTP 413": 1}
 
 
 @pytest.mark.parametrize(

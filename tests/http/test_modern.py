@@ -383,6 +383,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(server, http, caplog):
     assert ended.is_set()
     assert b"all sent" not in reply.body
     assert "cut off a stream" in caplog.text
+    assert server.dropped == {"stream that is not read": 1}
 
 
 async def test_a_client_that_stops_reading_before_the_answer_harms_only_itself(http, monkeypatch):

@@ -174,6 +174,7 @@ async def test_connections_that_do_not_send_their_headers_are_ended(server):
             assert reply.status == 200
         for _, writer in silent:
             writer.transport.abort()
+        assert server.dropped == {"connection without headers": 2, "HTTP 405": 2}
 
 
 @pytest.mark.parametrize("what", ["one header", "many headers", "the path"])
@@ -193,6 +194,7 @@ async def test_headers_without_end_are_refused(server, what, monkeypatch):
                 await asyncio.sleep(0)
                 sent += len(piece)
         assert sent < 2_000_000
+        assert server.dropped["HTTP 431"] == 1 or what == "the path"  # by the parser
         with suppress(ConnectionError):  # the refusal is lost when more comes than is read
             assert b"431" in await reader.read()
         writer.transport.abort()
@@ -231,6 +233,7 @@ async def test_connections_from_one_address_are_limited(server, monkeypatch):
 
         opened[0][1].write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"405" in await opened[0][0].readline()
+        assert server.dropped == {"connection of a greedy address": 1, "HTTP 405": 1}
         for _, writer in opened:
             writer.transport.abort()
 

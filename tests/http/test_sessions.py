@@ -133,7 +133,7 @@ async def test_an_error_is_an_answer(http):
     assert (reply.code, reply.error, reply.json["id"]) == (200, -32601, "x")
 
 
-async def test_notifications_and_answers_are_taken_without_a_word(http):
+async def test_notifications_and_answers_are_taken_without_a_word(server, http):
     client = await http.initialize()
 
     for reply in (
@@ -141,6 +141,7 @@ async def test_notifications_and_answers_are_taken_without_a_word(http):
         await client.answer(99, {}),
     ):
         assert (reply.code, reply.body) == (202, b"")
+    assert server.dropped == {"answer to nothing": 1}
 
 
 async def test_an_id_that_is_in_use_is_refused(http, gate):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -15,7 +16,7 @@ TOKEN = {"progressToken": "p"}
 async def test_a_stream_that_is_read_is_as_long_as_it_likes(monkeypatch):
     monkeypatch.setattr(streams, "MAX_QUEUED", 10)
     sent: asyncio.Queue = asyncio.Queue()
-    outlet = streams.Outlet(sent.put, (), keep_alive=10.0)
+    outlet = streams.Outlet(sent.put, (), keep_alive=10.0, dropped=Counter())
     running = asyncio.create_task(outlet.run())
     assert (await sent.get())["type"] == "http.response.start"
     for _ in range(20):
@@ -33,7 +34,7 @@ async def test_a_stream_that_cannot_be_sent_is_cut_and_drops_what_waits(error: t
         outlet.put(b"waits")
         raise error
 
-    outlet = streams.Outlet(send, (), keep_alive=10.0)
+    outlet = streams.Outlet(send, (), keep_alive=10.0, dropped=Counter())
     await outlet.run()
 
     assert outlet.was_cut
@@ -41,7 +42,7 @@ async def test_a_stream_that_cannot_be_sent_is_cut_and_drops_what_waits(error: t
 
 
 def test_nothing_is_kept_of_what_comes_after_the_end():
-    budget = streams.Budget(1)
+    budget = streams.Budget(1, Counter())
     stream = streams.Stream(1, budget)
     stream.end()
     stream.put(b"late")
@@ -477,10 +478,12 @@ async def test_a_slow_reader_is_cut_off_and_finds_the_latest_messages(server, ht
 def test_which_messages_are_answers_is_forgotten_with_them(monkeypatch):
     """R-118."""
     monkeypatch.setattr(streams, "MAX_QUEUED", 100)
-    stream = streams.Stream(1, streams.Budget(1))
+    budget = streams.Budget(1, Counter())
+    stream = streams.Stream(1, budget)
     for _ in range(50):
         stream.put(b"x" * 40, is_answer=True)
 
     assert len(stream.frames) == 2
+    assert budget.dropped == {"message for a client that is away": 48}
     assert stream._answers == {49, 50}
     assert not stream.needs_reader

@@ -219,13 +219,14 @@ async def test_a_client_that_goes_is_nothing_to_warn_of(server, connect, caplog)
     assert caplog.text == ""
 
 
-async def test_nothing_but_garbage_ends_the_connection_and_is_told_in_the_log(wire, caplog):
+async def test_nothing_but_garbage_ends_the_connection_and_is_told_in_the_log(server, wire, caplog):
     wire.send(*[b"garbage"] * 101)
     async with asyncio.timeout(5):
         while wire.lost is None:  # noqa: ASYNC110 - the transport tells only us
             await asyncio.sleep(0)
 
     assert "the connection was ended: over 100 unreadable messages within 60 s" in caplog.text
+    assert server.dropped == {"garbage": 101}
 
 
 def hostile(chance: random.Random, depth: int = 0) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
@@ -59,6 +60,10 @@ class Server:
         list_ttl_ms: How long clients may keep lists.
         task_store: Keeps the tasks of tools that are marked `task`; in memory when None.
         task_ttl: Seconds that a task may take, and that its end is kept after that.
+
+    Attributes:
+        dropped: How much of what came or had to be sent was dropped, by reason: messages of no
+            use, refused requests ("HTTP 413"), clients that do not read.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Server:
             icons=icons,
         )
         self.instructions = instructions
+        self.dropped: Counter[str] = Counter()
         self.listeners = Listeners()
         self._lifespan = lifespan
         self._running = Running(self._open)

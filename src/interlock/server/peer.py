@@ -28,7 +28,7 @@ class Peer:
 
     def __init__(self, server: Server, transport: Transport) -> None:
         self._server = server
-        self._protocol = Protocol(answers_garbage=True)
+        self._protocol = Protocol(answers_garbage=True, dropped=server.dropped)
         self._connection = Connection(
             self._protocol,
             transport,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 
 from msgspec import UNSET
 
@@ -45,7 +46,7 @@ class Endpoint:
         self._max_body_bytes = options.max_body_bytes
         self._patience = Patience()
         self.sessions = Sessions(options)
-        budget = Budget(options.max_streams)
+        budget = Budget(options.max_streams, server.dropped)
         self._modern = Modern(server, options, budget)
         self._legacy = Legacy(server, options, self.sessions, budget)
         self._sse = EventSource(server, options, self.sessions, budget) if options.sse else None
@@ -53,6 +54,11 @@ class Endpoint:
         self._is_open = False
         self._ready: asyncio.Future[None] | None = None
         self._stop = asyncio.Event()
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """How much was dropped, by reason: see `Server`."""
+        return self._server.dropped
 
     @property
     def is_protected(self) -> bool:
@@ -73,8 +79,9 @@ class Endpoint:
         except ClientGone:
             pass
         except (Refusal, AuthError, ParseError) as error:
-            headers = exchange.headers_of_refusal(self._max_body_bytes)
-            await refuse(send, _refusal_of(error), headers)
+            refusal = _refusal_of(error)
+            self._server.dropped[f"HTTP {refusal.status}"] += 1
+            await refuse(send, refusal, exchange.headers_of_refusal(self._max_body_bytes))
         finally:
             self._patience.remove(exchange)
 
@@ -161,10 +168,8 @@ class Endpoint:
         try:
             params = headers.params_of(message)
         except ParseError as error:
-            refusal = Refusal(400, str(error), error.code)
             id = None if message.id is UNSET else message.id
-            await refuse(exchange.send, refusal, exchange.extra, id)
-            return
+            raise Refusal(400, str(error), error.code, id=id) from None
         stated = modern.stated_by(params)
         if modern.is_modern(stated, exchange):
             await self._modern.serve(exchange, message, params, stated)

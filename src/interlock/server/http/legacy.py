@@ -154,7 +154,9 @@ class Legacy:
         await reply_empty(exchange.send, 204, exchange.extra)
 
     async def _send(self, exchange: Exchange, stream: Stream, after: int) -> None:
-        outlet = Outlet(exchange.send, exchange.extra, keep_alive=self._keep_alive)
+        outlet = Outlet(
+            exchange.send, exchange.extra, keep_alive=self._keep_alive, dropped=self._budget.dropped
+        )
         stream.attach(outlet, after)
         try:
             await run_until_gone(outlet, exchange.receive)

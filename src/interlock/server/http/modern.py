@@ -33,7 +33,6 @@ from interlock.server.http.replies import (
     ClientGone,
     Header,
     Refusal,
-    refuse,
     reply,
     reply_empty,
 )
@@ -100,6 +99,7 @@ class Modern:
     def __init__(self, server: Server, options: HttpOptions, budget: Budget) -> None:
         self._server = server
         self._budget = budget
+        self.dropped = server.dropped
         self.json_silence = options.json_silence
         self.keep_alive = options.keep_alive
         self._offers_listen = options.listen
@@ -116,7 +116,7 @@ class Modern:
         """Answer one message.
 
         Raises:
-            Refusal: Before it is known to be a request.
+            Refusal: It gets no answer.
         """
         if message.method is UNSET or message.id is None:
             raise Refusal(400, "a request is needed: a method, and an id that is not null")
@@ -135,7 +135,8 @@ class Modern:
         except asyncio.CancelledError:
             raise
         except Refusal as refusal:
-            await refuse(exchange.send, refusal, exchange.extra, request.id)
+            refusal.id = request.id
+            raise
         except BaseException as error:
             await self._fail(call, request, error)
         else:
@@ -298,7 +299,10 @@ class ModernCall:
     def _stream(self) -> Outlet | None:
         if self._outlet is None and self.accepts_stream and not self.is_over:
             self._outlet = Outlet(
-                self.exchange.send, self.exchange.extra, keep_alive=self._modern.keep_alive
+                self.exchange.send,
+                self.exchange.extra,
+                keep_alive=self._modern.keep_alive,
+                dropped=self._modern.dropped,
             )
             self._writer = asyncio.get_running_loop().create_task(self._outlet.run())
             self._writer.add_done_callback(self._written)

@@ -29,6 +29,7 @@ class Refusal(InterlockError):
         code: JSON-RPC error code.
         data: Details for the error.
         headers: Further headers of the reply.
+        id: Of the request, if it can be read.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Refusal(InterlockError):
         *,
         data: Any = None,
         headers: Iterable[Header] = (),
+        id: RequestId | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -46,6 +48,7 @@ class Refusal(InterlockError):
         self.code = code
         self.data = data
         self.headers = list(headers)
+        self.id = id
 
 
 class ClientGone(InterlockError):
@@ -69,9 +72,7 @@ async def reply_empty(send: Send, status: int, headers: Iterable[Header] = ()) -
     await send({"type": "http.response.body", "body": b""})
 
 
-async def refuse(
-    send: Send, refusal: Refusal, headers: Iterable[Header] = (), id: RequestId | None = None
-) -> None:
-    """Send a refusal as a JSON-RPC error; `id` when the request has one that can be read."""
-    body = envelope.error(id, refusal.code, refusal.message, refusal.data)
+async def refuse(send: Send, refusal: Refusal, headers: Iterable[Header] = ()) -> None:
+    """Send a refusal as a JSON-RPC error."""
+    body = envelope.error(refusal.id, refusal.code, refusal.message, refusal.data)
     await reply(send, refusal.status, body, [*refusal.headers, *headers])

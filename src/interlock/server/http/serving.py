@@ -63,7 +63,7 @@ class HttpServer(uvicorn.Server):
                 endpoint,
                 host=host,
                 port=port,
-                http=bounded_connection(MAX_PER_ADDRESS),
+                http=bounded_connection(MAX_PER_ADDRESS, endpoint.dropped),
                 ws="none",
                 lifespan="on",
                 log_level="warning",
@@ -101,6 +101,7 @@ class HttpServer(uvicorn.Server):
             if _is_in_headers(connection):
                 since = waiting[connection] = self._in_headers.get(connection, now)
                 if now - since > HEADER_DEADLINE:
+                    self._endpoint.dropped["connection without headers"] += 1
                     connection.transport.abort()
         self._in_headers = waiting
 
@@ -115,8 +116,8 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def bounded_connection(max_per_address: int) -> type[HttpToolsProtocol]:
-    """Make a class of connections with a cap for each address."""
+def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[HttpToolsProtocol]:
+    """Make a class of connections with a cap for each address; what is over it is counted."""
     addresses: Counter[str] = Counter()
 
     class BoundedConnection(HttpToolsProtocol):
@@ -141,6 +142,7 @@ def bounded_connection(max_per_address: int) -> type[HttpToolsProtocol]:
             if was_in_head and self.is_in_head:
                 self.head += len(data)
                 if self.head > MAX_HEAD:
+                    dropped["HTTP 431"] += 1
                     self.transport.write(_TOO_LONG)
                     self.transport.close()
 
@@ -149,6 +151,7 @@ def bounded_connection(max_per_address: int) -> type[HttpToolsProtocol]:
             self.address = self.client[0] if self.client else ""
             addresses[self.address] += 1
             if addresses[self.address] > max_per_address:
+                dropped["connection of a greedy address"] += 1
                 transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:

@@ -50,7 +50,12 @@ class EventSource:
         with self._budget.stream():
             session = LegacySession(self._server, exchange.principal, self._budget, single=True)
             self._sessions.add(session)
-            outlet = Outlet(exchange.send, exchange.extra, keep_alive=self._keep_alive)
+            outlet = Outlet(
+                exchange.send,
+                exchange.extra,
+                keep_alive=self._keep_alive,
+                dropped=self._budget.dropped,
+            )
             url = f"{root}{MESSAGES_PATH}?session_id={session.id}"
             outlet.put(f"event: endpoint\ndata: {url}\n\n".encode())
             session.standalone.attach(outlet, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -41,6 +41,7 @@ class Outlet:
         send: Of the ASGI request.
         headers: Further ones of the response.
         keep_alive: Seconds of silence between comments.
+        dropped: Where a client that is cut off is counted.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class Outlet:
         headers: Iterable[Header],
         *,
         keep_alive: float,
+        dropped: Counter[str],
     ) -> None:
         self._send = send
+        self._dropped = dropped
         self._headers = [*_HEADERS, *headers]
         self._keep_alive = keep_alive
         self._queue: deque[bytes] = deque()
@@ -69,6 +72,7 @@ class Outlet:
             return
         if self._size > MAX_QUEUED:
             _log.warning("cut off a stream: over %d bytes wait for its client", MAX_QUEUED)
+            self._dropped["stream that is not read"] += 1
             self.cut()
             return
         self._queue.append(data)
@@ -158,10 +162,12 @@ class Budget:
 
     Args:
         max_streams: Streams that are held open without a request that ends them.
+        dropped: Where what is dropped is counted, by reason.
         max_bytes: Bytes kept for clients that may come back.
     """
 
-    def __init__(self, max_streams: int, max_bytes: int = MAX_KEPT) -> None:
+    def __init__(self, max_streams: int, dropped: Counter[str], max_bytes: int = MAX_KEPT) -> None:
+        self.dropped = dropped
         self.max_bytes = max_bytes
         self.bytes = 0
         self._max_streams = max_streams
@@ -244,6 +250,7 @@ class Stream:
             self._size > MAX_QUEUED or self._budget.bytes > self._budget.max_bytes
         ):
             self._drop_oldest()
+            self._budget.dropped["message for a client that is away"] += 1
         if self._outlet is not None:
             self.seen = self.last
             self._outlet.put(event(frame, self._id(self.last)))
