@@ -115,12 +115,15 @@ async def test_headers_that_do_not_fit_are_learnt_anew_though_the_list_is_fresh(
     assert modern.times("tools/list") == 2
 
 
-async def test_a_new_session_that_is_not_answered_is_why_a_list_is_late(server: EvilHttp):
-    async with Client.http(server.url, timeout=5, connect_timeout=0.2) as client:
+async def test_a_new_session_that_is_not_answered_is_why_a_list_is_late(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    async with Client.http(server.url, timeout=5) as client:
         await server.heard("GET")
         server.forget_sessions()
         for method in ("server/discover", "initialize"):
             server.tell(method, "mute")
+        monkeypatch.setattr(client._channel, "_timeout", 0.2)
         with pytest.raises(RequestTimeout, match=r"within 0\.2 s"):
             await client.list_tools()
 
@@ -129,7 +132,8 @@ async def test_a_new_session_that_is_not_answered_is_why_a_list_is_late(server: 
 async def test_what_is_wrong_with_an_answer_is_told_with_the_name_of_the_server(
     modern: EvilHttp, name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("interlock.client.LIST_TIMEOUT", 0.1)
+    if name == "late":
+        monkeypatch.setattr("interlock.client.LIST_TIMEOUT", 0.1)
     modern.tell("tools/list", *(["mute"] if name == "late" else ["result"]))
     kind = RequestTimeout if name == "late" else RemoteProtocolError
     said = {"type": {"resultType": "odd"}, "call": {"resultType": "complete", "content": 7}}

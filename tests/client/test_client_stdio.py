@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
+from time import process_time
 from typing import Any
 
 import pytest
@@ -121,7 +121,7 @@ def test_text_is_utf_8_whatever_the_locale(locale: str):
 
 
 async def say(client: Client, *lines: str) -> Any:
-    return await client.call_tool("say", {"lines": list(lines)}, timeout=5)
+    return await client.call_tool("say", {"lines": list(lines)}, timeout=20)
 
 
 def result(text: str) -> str:
@@ -243,11 +243,11 @@ async def test_an_output_schema_that_is_a_bomb_costs_a_call_little(
     text = json.dumps({"content": [], "structuredContent": {"a": "a" * 40 + "!"}})
     async with evil("tools/list=" + json.dumps({"tools": [tool]})) as client:
         assert [tool.name for tool in await client.list_tools()] == ["say"]
-        started = monotonic()
+        used = process_time()
         with contextlib.suppress(RemoteProtocolError):
             await say(client, result(text))
 
-        assert monotonic() - started < 1
+        assert process_time() - used < 1
         assert (await client.call_tool("echo", {"text": "fine"})).text == "fine"
 
 
@@ -261,7 +261,7 @@ def request(method: str, params: object = None) -> str:
 
 async def heard(client: Client, *lines: str) -> Any:
     """Let the server write lines, and give the JSON of the next line that it gets."""
-    return json.loads((await client.call_tool("hear", {"lines": list(lines)}, timeout=5)).text)
+    return json.loads((await client.call_tool("hear", {"lines": list(lines)}, timeout=20)).text)
 
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -80,9 +80,9 @@ async def test_a_server_that_dies_of_the_question_is_started_again(evil: Evil):
 
 async def test_silence_means_legacy_after_half_the_time(evil: Evil):
     started = monotonic()
-    assert await agreed(evil(OLD, "server/discover=mute", connect_timeout=1.0)) == NEWEST_LEGACY
+    assert await agreed(evil(OLD, "server/discover=mute", connect_timeout=3.0)) == NEWEST_LEGACY
 
-    assert 0.5 <= monotonic() - started < 1.5
+    assert monotonic() - started >= 1.5  # after all of it, there would be no agreement
 
 
 async def test_silence_of_a_program_with_much_time_means_legacy_sooner(
@@ -95,15 +95,18 @@ async def test_silence_of_a_program_with_much_time_means_legacy_sooner(
     assert 0.2 <= monotonic() - started < 10.0
 
 
-async def test_a_late_answer_is_not_taken_for_another(evil: Evil):
-    client = evil(OLD, "server/discover=late", connect_timeout=1.0)
-    async with client:
+async def test_a_late_answer_is_not_taken_for_another(evil: Evil, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(handshake, "PROGRAM_PATIENCE", 0.2)
+    async with evil(OLD, "server/discover=late") as client:
         assert client.revision == NEWEST_LEGACY
         assert client._connection.protocol.dropped == {"answer to nothing": 1}
 
 
-async def test_a_modern_server_that_starts_slowly_is_still_modern(evil: Evil):
-    assert await agreed(evil("server/discover=once:mute", connect_timeout=1.0)) == NEWEST
+async def test_a_modern_server_that_starts_slowly_is_still_modern(
+    evil: Evil, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(handshake, "PROGRAM_PATIENCE", 1.0)
+    assert await agreed(evil("server/discover=once:mute")) == NEWEST
 
 
 async def test_a_slow_start_within_the_time_is_nothing(evil: Evil):

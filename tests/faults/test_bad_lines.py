@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
+from time import process_time
 from typing import Any
 
 import pytest
@@ -78,12 +78,12 @@ async def test_a_depth_bomb_fails_its_own_call(evil: Evil, levels: int):
     """R-05: over 64 levels."""
     head, tail = around('"a":').split("}", 1)[0], "}}"
     async with evil() as client:
-        started = monotonic()
+        used = process_time()
         bomb = [(head, 1), ("[", levels), ("]", levels), (tail, 1)]
         with pytest.raises(ParseError, match=r"over 64 levels deep|values"):
             await say(client, bomb)
 
-        assert monotonic() - started < 1
+        assert process_time() - used < 1
         assert await say(client, GOOD) == "good"
 
 

@@ -24,7 +24,7 @@ SEEDS = (1, 2, 3)
 
 async def ends(call: Any) -> str:
     """Wait for a call, which has to end soon; give the text or the kind of error."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         try:
             return (await call).text
         except InterlockError as error:
@@ -46,7 +46,7 @@ async def test_a_server_that_does_anything_harms_only_its_own_calls(revision: st
                 await endings
                 await asyncio.gather(victim, return_exceptions=True)
             assert client._connection.protocol.pending == 0
-            answer = await client.call_tool("echo", {"text": "fine"}, idempotent=True)
+            answer = await client.call_tool("echo", {"text": "fine"}, idempotent=True, timeout=10)
             assert answer.text == "fine"
 
 
@@ -71,7 +71,7 @@ async def test_a_server_in_this_program_that_does_anything_harms_only_its_own_ca
                 gone = {"ConnectionClosed", "MessageTooLarge"} & set(told)
             assert client._connection.protocol.pending == 0
             if not gone:
-                assert await ends(client.call_tool("echo", {"text": "fine"})) == "fine"
+                assert await ends(client.call_tool("echo", {"text": "fine"}, timeout=10)) == "fine"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -89,7 +89,7 @@ async def test_a_network_that_does_anything_harms_only_what_goes_over_it(seed: i
                 assert client._connection.protocol.pending == 0
                 while len(proxy.weathers) < 31:  # the storm has an end
                     await ends(client.call_tool("cut"))
-                assert await ends(client.call_tool("echo", {"text": "fine"})) == "fine"
+                assert await ends(client.call_tool("echo", {"text": "fine"}, timeout=10)) == "fine"
 
 
 def _first(weather: Any, count: int) -> list[Weather]:

@@ -17,7 +17,7 @@ Evil = Callable[..., Client]
 async def test_a_slow_drip_ends_at_the_deadline_and_is_dropped_when_it_is_whole(evil: Evil):
     async with evil() as client:
         with pytest.raises(RequestTimeout):
-            await client.call_tool("drip", {"every": 0.02}, timeout=0.1)
+            await client.call_tool("drip", {"every": 0.02}, timeout=0.5)
         with pytest.raises(RequestTimeout):  # the drip leaves half a line, which costs one more
             await client.call_tool("echo", {"text": "lost"}, timeout=0.2)
 

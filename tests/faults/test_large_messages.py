@@ -49,7 +49,7 @@ async def test_both_directions_move_at_once(evil: Evil):
     text = "x" * 8_000_000
     async with evil() as client:
         writes_first = asyncio.create_task(
-            client.call_tool("say", {"lines": [[[notification, 180_000]]]}, timeout=1)
+            client.call_tool("say", {"lines": [[[notification, 180_000]]]})
         )
         assert (await client.call_tool("echo", {"text": text})).text == text
         writes_first.cancel()
@@ -58,7 +58,7 @@ async def test_both_directions_move_at_once(evil: Evil):
 async def test_a_server_that_still_writes_when_it_is_closed_may_finish(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(process, "EOF_PATIENCE", 10.0)
+    monkeypatch.setattr(process, "EOF_PATIENCE", 60.0)
     client = evil()
     await client.open()
     writing = asyncio.create_task(client.call_tool("frame", {"size": 15 * MIB}))
@@ -66,5 +66,5 @@ async def test_a_server_that_still_writes_when_it_is_closed_may_finish(
     started = monotonic()
     await client.close()
 
-    assert monotonic() - started < 5  # it went by itself, when all it wrote had been read
+    assert monotonic() - started < 30  # it went by itself, when all it wrote had been read
     assert isinstance((await asyncio.gather(writing, return_exceptions=True))[0], Exception)
