@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 from collections import Counter
 from contextlib import AbstractContextManager
@@ -53,7 +54,8 @@ async def hangs(ground: Ground) -> None:
         hanging = asyncio.create_task(client.call_tool("mute", timeout=0.2))
         for _ in range(5):
             await good(client)
-        assert not hanging.done()
+        if hanging.done():
+            ground.keep(math.inf, "others had to wait")
         await hanging
     await good(client)
     await has_been_told(ground, client)
@@ -318,12 +320,13 @@ async def answers_only_others(ground: Ground) -> None:
 )
 async def crosses_answers(ground: Ground) -> None:
     client = await ground.open()
-    held = asyncio.create_task(client.call_tool("mute", timeout=0.2))
+    held = asyncio.create_task(client.call_tool("mute"))
     await ground.http.heard("tools/call")
     victim = ground.http.asked[-1].id
     with ground.promise(outcome="not mixed up"):
         assert await say(client, GOOD.replace("$ID", victim), GOOD) == "good"
-    assert isinstance((await all_of(held))[0], RequestTimeout)
+    held.cancel()
+    assert isinstance((await all_of(held))[0], asyncio.CancelledError)
     assert dropped(ground)["answer to another request"] == 1
 
 
