@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -292,6 +293,13 @@ class Connection:
         await self.transport.close()
         if handlers:
             await asyncio.wait(handlers, timeout=HANDLER_PATIENCE)
+
+    async def settle(self, timeout: float) -> None:
+        """Wait until the handlers that run have ended, `timeout` seconds at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._handlers:
+                    await asyncio.wait(self._handlers)
 
     async def retire(self) -> None:
         """Let our open requests end, then close."""

@@ -233,7 +233,7 @@ async def test_connections_from_one_address_are_limited(server, monkeypatch):
 
         opened[0][1].write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"405" in await opened[0][0].readline()
-        assert server.dropped == {"connection of a greedy address": 1, "HTTP 405": 1}
+        assert server.dropped == {"too many connections of an address": 1, "HTTP 405": 1}
         for _, writer in opened:
             writer.transport.abort()
 

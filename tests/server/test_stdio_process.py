@@ -50,6 +50,13 @@ class Process:
         line = await asyncio.wait_for(self.process.stdout.readline(), 20)
         return json.loads(line)
 
+    async def refuses(self) -> None:
+        """Wait until it takes no more requests."""
+        answer: dict[str, Any] = {}
+        while "error" not in answer:
+            self.send("tools/list")
+            answer = await self.receive()
+
     async def noted(self, event: str) -> None:
         """Wait until the server has noted it."""
         async with asyncio.timeout(20):
@@ -85,6 +92,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=BUFFERED,
+                limit=8_000_000,
             )
         started.append(Process(notes, process))
         started[-1].send("server/discover")
@@ -135,12 +143,43 @@ async def test_the_end_of_stdin_ends_the_server_at_once(start, tool):
     assert ("cancelled" in server.notes()) == (tool == "wait")
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-async def test_a_polite_signal_ends_the_server_in_order(start, sign):
+async def test_a_server_that_is_told_to_end_answers_what_runs_and_takes_no_more(start, tmp_path):
+    server = await start()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    server.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    assert (await server.receive())["method"] == "notifications/subscriptions/acknowledged"
+    server.send(
+        "tools/call", {"name": "after", "arguments": {"pipe": str(gate), "size": 3_000_000}}
+    )
+    await server.noted("waiting")
+    server.process.send_signal(signal.SIGTERM)
+    cancelled, ended = await server.receive(), await server.receive()
+    server.send("tools/call", {"name": "shout"})
+    refused = await server.receive()
+    await asyncio.to_thread(gate.write_bytes, b"go")
+    answer = await server.receive()
+    code, _ = await server.ended()
+
+    assert cancelled["method"] == "notifications/cancelled"
+    assert cancelled["params"] == {"requestId": 2}
+    assert (ended["id"], ended["result"]["resultType"]) == (2, "complete")
+    assert refused["error"]["message"] == "the server is about to end: it takes no more requests"
+    assert len(answer["result"]["content"][0]["text"]) == 3_000_000
+    assert code == 0
+    assert server.notes() == ["entered", "waiting", "left", "over"]
+    assert await server.rest() == b""
+
+
+@pytest.mark.parametrize("signs", [[signal.SIGTERM] * 2, [signal.SIGINT]], ids=["TERM", "INT"])
+async def test_a_signal_that_insists_ends_the_server_at_once_and_in_order(start, signs):
     server = await start()
     server.send("tools/call", {"name": "wait"})
     await server.noted("waiting")
-    server.process.send_signal(sign)
+    for sign in signs[:-1]:
+        server.process.send_signal(sign)
+        await server.refuses()
+    server.process.send_signal(signs[-1])
     code, seconds = await server.ended()
 
     assert code == 0

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from interlock import Server
 
@@ -88,6 +89,14 @@ async def nap(seconds: float) -> str:
     note("waiting")
     await asyncio.sleep(seconds)
     return "rested"
+
+
+@server.tool
+def after(pipe: str, size: int) -> str:
+    """Give much when somebody has written to this pipe."""
+    note("waiting")
+    Path(pipe).read_bytes()
+    return "x" * size
 
 
 @server.tool

@@ -156,6 +156,38 @@ async def test_what_was_taken_no_longer_counts_for_the_limit(ends: Ends, monkeyp
     await ends.transport.close()
 
 
+async def test_closing_waits_until_a_client_that_reads_has_all(ends: Ends):
+    await ends.transport.open(Receiver())
+    ends.transport.send([b"x" * 1_000_000])
+    closing = asyncio.create_task(ends.transport.close())
+    os.write(ends.write, b"not read any more\n")
+    data = await asyncio.to_thread(ends.read_all, 1_000_001)
+    await closing
+
+    assert data == b"x" * 1_000_000 + b"\n"
+    ends.transport.send([b"late"])  # dropped
+    ends.close("target")
+    assert os.read(ends.read, 100) == b""
+    assert os.read(ends.source, 100) == b"not read any more\n"
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_closing_does_not_wait_long_for_a_client_that_does_not_read(
+    ends: Ends, leaves: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pipes, "WRITE_PATIENCE", 60.0 if leaves else 0.01)
+    await ends.transport.open(Receiver())
+    ends.transport.send([b"x" * 1_000_000])
+    closing = asyncio.create_task(ends.transport.close())
+    await asyncio.sleep(0)
+    if leaves:
+        ends.close("read")
+
+    async with asyncio.timeout(10):
+        await closing
+    assert not ends.transport._unsent
+
+
 async def test_input_from_a_file_is_read_to_its_end(tmp_path: Path, ends: Ends):
     file = tmp_path / "input"
     file.write_bytes(b"one\ntwo\nwithout newline")

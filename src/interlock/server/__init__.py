@@ -225,7 +225,11 @@ class Server:
             yield
 
     def run(self) -> None:
-        """Serve on stdin and stdout until the client closes them; `print` goes to stderr."""
+        """Serve on stdin and stdout until the client closes them; `print` goes to stderr.
+
+        SIGTERM ends it when the calls that run have been answered, after 30 s at the latest; a
+        second one ends it at once.
+        """
         from interlock.transports.pipes import take_standard_streams
 
         self.run_on(*take_standard_streams())
@@ -236,9 +240,15 @@ class Server:
         from interlock.transports.pipes import PipeTransport
 
         async def serve() -> None:
-            serving = asyncio.ensure_future(Peer(self, PipeTransport(source, target)).serve())
+            peer = Peer(self, PipeTransport(source, target))
+            serving = asyncio.ensure_future(peer.serve())
+
+            def end() -> None:
+                if not peer.leave():  # told twice, or there is nothing to wait for
+                    serving.cancel()
+
             with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
             with suppress(asyncio.CancelledError):
                 await serving
 

@@ -107,3 +107,9 @@ def for_session(uris: set[str], notify: Notify) -> Listener:
         tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
     )
     return Listener(notify, everything, uris)
+
+
+def end_of_stream(id: RequestId) -> tuple[bytes, bytes]:
+    """Give what ends a modern stream: params of `notifications/cancelled`, and its result."""
+    meta: JsonObject = {revisions.SUBSCRIPTION_KEY: id}
+    return encode({"requestId": id}), encode({"resultType": "complete", "_meta": meta})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from msgspec import Raw
 
@@ -13,8 +14,11 @@ from interlock.errors import InterlockError, RemoteProtocolError, to_wire
 from interlock.protocol import Notification, Protocol, Request
 from interlock.revisions import BATCHES
 from interlock.server import Server, eras
-from interlock.server.listeners import for_session
+from interlock.server.listeners import end_of_stream, for_session
 from interlock.transports import Transport
+from interlock.types import RequestId
+
+DRAIN = 30.0  # seconds that open requests get when the server is told to end
 
 _log = logging.getLogger("interlock.server")
 
@@ -39,12 +43,16 @@ class Peer:
         self._session = Session()
         self._listener = for_session(self._session.subscriptions, self.notify)
         self._ended = asyncio.get_running_loop().create_future()
+        self._is_open = False
+        self._leaving: asyncio.Task[None] | None = None
+        self._streams: dict[RequestId, asyncio.Task[Any] | None] = {}  # of those who listen
 
     async def serve(self) -> None:
         """Answer until the client has gone."""
         try:
             async with self._server.running():
                 await self._connection.open()
+                self._is_open = True
                 try:
                     await self._ended
                 finally:
@@ -53,6 +61,28 @@ class Peer:
         except BaseException:
             await self._connection.close()  # the client would wait for a server that cannot start
             raise
+
+    def leave(self) -> bool:
+        """End when what runs has been answered, or after `DRAIN` seconds.
+
+        Returns:
+            Whether that will be; False if it is not open yet, or ends already.
+        """
+        if not self._is_open or self._ended.done() or self._leaving is not None:
+            return False
+        self._leaving = asyncio.create_task(self._leave())
+        return True
+
+    async def _leave(self) -> None:
+        for id, handler in list(self._streams.items()):
+            cancelled, result = end_of_stream(id)
+            self.notify("notifications/cancelled", cancelled)
+            self._protocol.reply(id, result)
+            if handler is not None:
+                handler.cancel()
+        await self._connection.settle(DRAIN)
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     def _lose(self, error: InterlockError) -> None:
         if isinstance(error, RemoteProtocolError):  # else it has gone, as clients do
@@ -66,7 +96,11 @@ class Peer:
         protocol = self._protocol
         context: Context | None = None
         try:
+            if self._leaving is not None:
+                raise InterlockError("the server is about to end: it takes no more requests")
             context = eras.context_of(request, self, self._session)
+            if request.method == "subscriptions/listen":
+                self._streams[request.id] = asyncio.current_task()
             result = await self._server.answer(request, context)
         except asyncio.CancelledError:
             raise
@@ -77,6 +111,8 @@ class Peer:
         else:
             protocol.reply(request.id, result)
         finally:
+            if self._streams:
+                self._streams.pop(request.id, None)
             if context is not None:
                 context.finished = True
         self._connection.flush()

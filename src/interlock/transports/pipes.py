@@ -21,6 +21,7 @@ from interlock.types import RequestId
 
 # What may wait to be written to a client that does not read.
 MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
+WRITE_PATIENCE = 2.0  # seconds that a client gets at the end to read what waits for it
 _READ_BYTES = 128 * 1024
 _LOOK = 0.5  # seconds between two looks whether there still is an event loop
 
@@ -54,6 +55,7 @@ class PipeTransport:
         self._lines = LineSplitter(max_frame_bytes)
         self._unsent: deque[memoryview] = deque()
         self._unsent_size = 0
+        self._written = asyncio.Event()  # is all of it, or will it never be
         self._receiver: Receiver | None = None
         self._in_thread = False
 
@@ -136,6 +138,7 @@ class PipeTransport:
             if written == len(data):
                 return
             data = data[written:]
+            self._written.clear()
             self._loop.add_writer(self._target, self._write_more)
         self._unsent.append(memoryview(data))
         self._unsent_size += len(data)
@@ -156,10 +159,12 @@ class PipeTransport:
             else:
                 self._unsent.popleft()
         self._loop.remove_writer(self._target)
+        self._written.set()
 
     def _lose(self, error: InterlockError) -> None:
         self._unsent.clear()
         self._unsent_size = 0
+        self._written.set()
         self._loop.call_soon(self.abort, error)
 
     # Closing
@@ -179,9 +184,17 @@ class PipeTransport:
             receiver.connection_lost(error)
 
     async def close(self) -> None:
-        """Stop reading and writing. The descriptors stay open: they are the caller's."""
+        """Stop reading, and writing when all is written or after `WRITE_PATIENCE` seconds.
+
+        The descriptors stay open: they are the caller's.
+        """
         if self._receiver is not None:
             self._receiver = None
+            if not self._in_thread:
+                self._loop.remove_reader(self._source)
+            if self._unsent:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._written.wait(), WRITE_PATIENCE)
             self._stop()
 
     def _stop(self) -> None:

@@ -37,6 +37,7 @@ from interlock.server.http.replies import (
     reply_empty,
 )
 from interlock.server.http.streams import Budget, Outlet, event, gone
+from interlock.server.listeners import end_of_stream
 from interlock.types import JsonObject, RequestId
 
 _STATUS = {
@@ -340,10 +341,8 @@ class ModernCall:
         """Tell a client that listens that nothing more comes."""
         outlet = self._stream()
         if outlet is not None:
-            cancelled = encode({"requestId": self.id})
+            cancelled, result = end_of_stream(self.id)
             outlet.put(event(envelope.notification("notifications/cancelled", cancelled)))
-            meta = {revisions.SUBSCRIPTION_KEY: self.id}
-            result = encode({"resultType": "complete", "_meta": meta})
             outlet.put(event(envelope.result(self.id, result)))
             outlet.end()
         self._end()

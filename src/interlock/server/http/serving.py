@@ -151,7 +151,7 @@ def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[Http
             self.address = self.client[0] if self.client else ""
             addresses[self.address] += 1
             if addresses[self.address] > max_per_address:
-                dropped["connection of a greedy address"] += 1
+                dropped["too many connections of an address"] += 1
                 transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
