@@ -60,12 +60,12 @@ def test_a_signal_ends_the_servers_and_answers_the_call(waiting, interlock, sign
     assert "interrupted" in messages[2]["content"]
 
 
-def test_killed_its_servers_are_gone_within_three_seconds(waiting, interlock, script):
+def test_killed_its_servers_are_gone_soon(waiting, interlock, script):
     chat = waiting()
     chat.kill()
     chat.wait()
 
-    assert within(3, lambda: not of(chat.pid))
+    assert within(20, lambda: not of(chat.pid))
     (listed,) = interlock("conversations", "list", "--json").json
     ran = interlock("chat", "y", "--conversation", listed["id"], "--model", script("Yes."))
     assert (ran.code, ran.out) == (0, "Yes.\n")
@@ -79,10 +79,10 @@ def test_a_second_signal_does_not_wait(program, servers, script, home: Path):
     chat.terminate()
     assert within(20, (home / "ending").exists)
     chat.terminate()
-    chat.wait(1)  # the server alone would take 4
+    chat.wait(20)
 
-    assert chat.returncode == -signal.SIGTERM
-    assert within(4, lambda: not of(chat.pid))
+    assert chat.returncode == -signal.SIGTERM  # not 143, as when it has waited for the server
+    assert within(20, lambda: not of(chat.pid))
 
 
 def test_a_call_that_is_stopped_leaves_nothing(program, servers):

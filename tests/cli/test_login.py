@@ -6,11 +6,10 @@ import asyncio
 import json
 import re
 import shlex
-import socket
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from interlock.oauth import UserTokenStore
 from interlock.oauth.storage import Tokens
 
 from ..authorization import NATIVE_CLIENT, Protected
+from ..servers.ports import reserved
 
 BROWSER = Path(__file__).parents[1] / "servers" / "browser.py"
 
@@ -347,21 +347,27 @@ def test_a_server_that_is_not_there_is_named(
     assert "did you mean web?" in interlock("servers", "login", "wbe").err
 
 
+@pytest.fixture
+def own_port() -> Iterator[int]:
+    """A port that nobody else takes before the program does."""
+    with reserved() as reserving:
+        yield reserving.getsockname()[1]
+
+
 def test_a_client_that_was_registered_is_used_to_log_in_to_renew_and_to_log_out(
     interlock: Callable[..., Any],
     protected: Guarded,
     browser: None,
     monkeypatch: pytest.MonkeyPatch,
+    own_port: int,
 ):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     client = protected.register(
-        redirect_uris=[f"http://127.0.0.1:{port}/callback"],
+        redirect_uris=[f"http://127.0.0.1:{own_port}/callback"],
         token_endpoint_auth_method="client_secret_basic",
     )
     monkeypatch.setenv("SECRET", client["client_secret"])
     secret = ["--client-id", client["client_id"], "--client-secret", "${SECRET}"]
-    interlock("servers", "add", "n", protected.url, *secret, "--callback-port", port)
+    interlock("servers", "add", "n", protected.url, *secret, "--callback-port", own_port)
     before = protected.done()
 
     assert interlock("servers", "login", "n").code == 0

@@ -7,7 +7,6 @@ import signal
 import sys
 import urllib.request
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -109,10 +108,8 @@ def test_http_is_served_until_a_polite_signal(program, file, sign):
     with urllib.request.urlopen(request, timeout=20) as response:
         assert b'"name":"one"' in response.read()
     ran.send_signal(sign)
-    start = monotonic()
 
-    assert ran.wait(20) in (0, -sign)
-    assert monotonic() - start < 5
+    assert ran.wait(20) in (0, -sign)  # as nothing runs in it, it does not wait for 30 s
     assert "Traceback" not in ran.stderr.read()
 
 

@@ -37,6 +37,7 @@ from interlock.oauth.storage import Tokens as StoredTokens
 from interlock.oauth.storage import UserTokenStore
 
 from ..servers.evil_http import EvilHttp
+from ..servers.ports import free_port as free_port  # rows_postgres.py uses it, too
 from .ground import CANARY, Ground, all_of, good, until
 from .matrix import HTTP, JSON, OLDEST, SESSION, SSE, row
 from .rows_processes import no_descriptors_left
@@ -642,14 +643,6 @@ async def talker(words: bytes) -> AsyncIterator[int]:
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
-
-
-@contextmanager
-def free_port() -> Iterator[int]:
-    """Give a port where nobody listens."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        yield unused.getsockname()[1]
 
 
 @contextmanager

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +17,7 @@ from interlock.models import complete
 from interlock.models.choose import choose
 from interlock.models.openai import OpenAIModel
 
+from ..servers.ports import free_port
 from . import wire_openai as wire
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEEPSEEK_API_KEY")
@@ -28,13 +29,16 @@ class Embedded:
 
 
 @pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> None:
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No settings, no local server, no embedded model."""
     for name in (*KEYS, "INTERLOCK_MODEL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{unused_tcp_port}")
     monkeypatch.setattr(choose_module, "LOCAL_SERVERS", ())
+    monkeypatch.setattr(choose_module, "_PROBE_TIMEOUT", 20.0)
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with free_port() as port:
+        monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{port}")
+        yield
 
 
 @pytest.fixture
@@ -305,16 +309,14 @@ async def test_a_local_server_that_sends_us_elsewhere_is_not_followed(
 async def test_a_server_that_does_not_answer_in_time_is_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    silent: list[asyncio.StreamWriter] = []
-    server = await asyncio.start_server(lambda _, writer: silent.append(writer), "127.0.0.1", 0)
+    silent: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    server = await asyncio.start_server(lambda _, writer: silent.put_nowait(writer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (f"http://127.0.0.1:{port}/v1",))
     monkeypatch.setattr(choose_module, "_PROBE_TIMEOUT", 0.05)
 
     assert (await choose()).name == "local:stand-in"
-    assert silent
-    for writer in silent:
-        writer.close()
+    (await silent.get()).close()  # it was asked
     server.close()
 
 

@@ -27,6 +27,7 @@ from interlock.messages import (
 from interlock.models import ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage, complete
 from interlock.models.openai import OpenAIModel, ollama_url
 
+from ..servers.ports import free_port
 from . import wire_openai as wire
 from .wire_http import Answer, WireServer, page
 
@@ -675,20 +676,18 @@ async def test_nonsense_in_the_stream_is_no_answer(
     assert isinstance(await fails(model), ModelInterrupted)
 
 
-async def test_a_server_that_is_not_there_is_named(
-    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from openai import _base_client
 
     monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.001)
-    address = f"http://me:hunter2@127.0.0.1:{unused_tcp_port}/v1"
-    model = OpenAIModel("m", api_key=KEY, base_url=address)
-
-    error = await fails(model)
-    await model.close()
+    with free_port() as port:
+        address = f"http://me:hunter2@127.0.0.1:{port}/v1"
+        model = OpenAIModel("m", api_key=KEY, base_url=address)
+        error = await fails(model)
+        await model.close()
 
     assert isinstance(error, ModelUnavailable)
-    assert f"127.0.0.1:{unused_tcp_port}" in str(error)
+    assert f"127.0.0.1:{port}" in str(error)
     assert "hunter2" not in str(error)
 
 

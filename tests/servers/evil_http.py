@@ -226,7 +226,6 @@ class EvilHttp:
         self.tools = [{"name": name, "inputSchema": {"type": "object"}} for name in MISBEHAVIOURS]
         self.script = script(seed)
         self._tls = tls
-        self._port = 0
         self._told: dict[str, deque[tuple[str, Json]]] = defaultdict(deque)
         self._always: dict[str, tuple[str, Json]] = {}
         self._sessions: dict[str, Link | None] = {}  # and the stream of each, in HTTP+SSE
@@ -235,20 +234,24 @@ class EvilHttp:
         self._news = asyncio.Event()
 
     async def __aenter__(self) -> Self:
+        self._reserved = socket.socket()  # no other program gets the port while we do not listen
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind(("127.0.0.1", 0))
         await self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+        self._reserved.close()
 
     async def start(self) -> None:
         """Serve; after `stop` at the same port as before."""
         loop = asyncio.get_running_loop()
         make = lambda: asyncio.StreamReaderProtocol(Reader(), self._greet)  # noqa: E731
-        self._server = await loop.create_server(make, "127.0.0.1", self._port, ssl=self._tls)
-        self._port = self._server.sockets[0].getsockname()[1]
+        port = self._reserved.getsockname()[1]
+        self._server = await loop.create_server(make, "127.0.0.1", port, ssl=self._tls)
         path = "/sse" if self.revision == OLDEST else "/mcp"
-        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self._port}{path}"
+        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{port}{path}"
 
     async def stop(self) -> None:
         """Close everything."""

@@ -19,6 +19,7 @@ from interlock.transports.pool import HttpPool
 
 from ..faults.rows_http import self_signed
 from ..servers.evil_http import MODERN, EvilHttp
+from ..servers.ports import free_port
 
 PROXY = "http://proxy.example:3128"
 
@@ -114,11 +115,13 @@ async def test_requests_go_to_the_proxy_and_its_refusal_is_told(
 
 
 async def test_a_proxy_that_is_not_there_is_named_as_such(
-    environment: pytest.MonkeyPatch, nothing_is_left: list[object], unused_tcp_port: int
+    environment: pytest.MonkeyPatch, nothing_is_left: list[object]
 ):
-    environment.setenv("HTTP_PROXY", f"http://user:secret@127.0.0.1:{unused_tcp_port}")
-    with pytest.raises(Unreachable, match=r"a\.example/mcp cannot be reached by its proxy") as told:
-        await Client.http("http://a.example/mcp?key=secret").open()
+    why = r"a\.example/mcp cannot be reached by its proxy"
+    with free_port() as port:
+        environment.setenv("HTTP_PROXY", f"http://user:secret@127.0.0.1:{port}")
+        with pytest.raises(Unreachable, match=why) as told:
+            await Client.http("http://a.example/mcp?key=secret").open()
     assert "secret" not in str(told.value)
 
 
