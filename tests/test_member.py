@@ -371,7 +371,7 @@ async def test_an_answer_in_between_makes_hangs_count_anew():
         for round in range(MAX_HANGS * 2):
             server.answers["tools/call"] = text("done") if round % 2 else lambda _: None
             with suppress(RequestTimeout):
-                await member.call(entry, {}, timeout=0.005)
+                await member.call(entry, {}, timeout=10.0 if round % 2 else 0.005)
         assert member.status.state == "ok"
     assert server.connections == 1
 
@@ -675,17 +675,13 @@ async def test_what_a_server_repeats_of_its_configuration_is_not_told():
 
 
 async def test_a_server_that_hangs_is_told_with_what_it_said_last():
-    script = "import sys, time; print('cannot reach the database', file=sys.stderr, flush=True)\n"
-    server = StdioServer(
-        command=sys.executable,
-        args=("-I", "-c", script + "sys.stdin.read()"),
-        connect_timeout=0.5,
-    )
+    script = "echo cannot reach the database >&2; while read -r line; do :; done"
+    server = StdioServer(command="sh", args=("-c", script), connect_timeout=1.0)
     async with Toolbox({"mute": server}) as toolbox:
         reason = toolbox.status["mute"].reason
 
     assert reason == (
-        "no answer from the server within 0.5 s; it last said: cannot reach the database; "
+        "no answer from the server within 1 s; it last said: cannot reach the database; "
         '"connectTimeout" gives a slow server longer'
     )
 

@@ -38,6 +38,7 @@ from interlock.toolbox import Toolbox
 
 from .scripted_server import LEGACY, MODERN
 from .servers.authorization_server import AuthorizationServer, Handler, Site, always, html
+from .servers.ports import reserved
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -110,7 +111,8 @@ class Served:
     def __init__(self, server: Server, wrap: Callable[[App], App], ports: int) -> None:
         self._server = server
         self._wrap = wrap
-        self._ports = [0] * ports
+        self._reserved = [reserved() for _ in range(ports)]
+        self._ports = [each.getsockname()[1] for each in self._reserved]
         self._endpoint: Endpoint
         self._running: uvicorn.Server | None = None
         self._task: asyncio.Task[None] | None = None
@@ -125,7 +127,6 @@ class Served:
 
     async def begin(self, **options: Any) -> None:
         sockets = [socket.create_server(("127.0.0.1", port)) for port in self._ports]
-        self._ports = [each.getsockname()[1] for each in sockets]
         self._endpoint = self._server.asgi(**options)
         app = self._wrap(self._endpoint)
         self._running = uvicorn.Server(
@@ -153,6 +154,12 @@ class Served:
         await self._endpoint.close()
         self._running = None
 
+    async def leave(self) -> None:
+        """Go away for good."""
+        await self.end()
+        for each in self._reserved:
+            each.close()
+
 
 @pytest.fixture
 async def serve(server: Server) -> AsyncIterator[Callable[..., Awaitable[Served]]]:
@@ -168,7 +175,7 @@ async def serve(server: Server) -> AsyncIterator[Callable[..., Awaitable[Served]
 
     yield serve
     for each in started:
-        await each.end()
+        await each.leave()
     server.close()
 
 
@@ -191,7 +198,7 @@ async def site() -> AsyncIterator[Callable[[Handler], Awaitable[str]]]:
 
 @asynccontextmanager
 async def opened(**servers: HttpServer) -> AsyncIterator[Toolbox]:
-    async with Toolbox(servers, environ={"KEY": CANARY}, connect_timeout=5.0) as toolbox:
+    async with Toolbox(servers, environ={"KEY": CANARY}, connect_timeout=30.0) as toolbox:
         yield toolbox
 
 
@@ -232,7 +239,7 @@ async def test_a_hundred_servers_are_discovered_and_called_at_the_same_time(
         assert {status.state for status in toolbox.status.values()} == {"ok"}
         assert len(toolbox.tools) == 200
 
-        calls = (toolbox.call(f"s{n}:add", {"a": n}, timeout=5.0) for n in range(100))
+        calls = (toolbox.call(f"s{n}:add", {"a": n}, timeout=30.0) for n in range(100))
         assert [each.text for each in await asyncio.gather(*calls)] == [
             str(n + 1) for n in range(100)
         ]
@@ -286,7 +293,7 @@ async def test_servers_that_fail_cost_only_themselves(
     servers["good"] = HttpServer(url=(await serve()).url)
     began = time.monotonic()
     async with opened(**servers) as toolbox:
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 15.0
         status = toolbox.status
         assert addresses(toolbox) == ["good:add", "good:hold"]
         assert (await toolbox.call("good:add", {"a": 1})).text == "2"
@@ -486,8 +493,9 @@ async def test_a_call_whose_answer_is_cut_off_costs_no_other(
 
 
 async def test_a_server_that_failed_at_first_is_tried_again_by_the_next_refresh(
-    serve: Callable[..., Awaitable[Served]],
+    serve: Callable[..., Awaitable[Served]], monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(member, "FIRST_BACKOFF", 20.0)
     hosts = await serve()
     await hosts.end()
     async with opened(a=HttpServer(url=hosts.url)) as toolbox:
@@ -495,7 +503,7 @@ async def test_a_server_that_failed_at_first_is_tried_again_by_the_next_refresh(
         await hosts.begin()
         await toolbox.refresh()  # too early: the back-off holds
         assert toolbox.status["a"].state == "failed"
-        await until_no_wait(toolbox, "a")
+        toolbox._members["a"]._not_before = 0.0
         await toolbox.refresh()
         await until(lambda: addresses(toolbox) == ["a:add", "a:hold"])
         assert toolbox.status["a"].state == "ok"
