@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from interlock import Client
 
 from ..served import serving
+from ..servers.ports import reserved
 
 PEERS = Path(__file__).with_name("peers")
 EVERYTHING = "build/interop/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
@@ -39,16 +39,18 @@ async def test_the_next_call_begins_a_new_session(
     tool: str,
     arguments: dict[str, int],
 ) -> None:
-    with serving(command, tmp_path / "first") as address:
-        url = f"{address.removesuffix('/mcp')}/mcp"
-        client = Client.http(url, revision="legacy")
-        await client.open()
-        before = await client.call_tool(tool, arguments)
-    # The loop has had no turn since, so the connection of the first server looks alive.
-    with serving(command, tmp_path / "second", AT_PORT=str(urlsplit(url).port)):
-        try:
-            after = await client.call_tool(tool, arguments)
-        finally:
-            await client.close()
+    with reserved() as reserving:
+        port = str(reserving.getsockname()[1])
+        with serving(command, tmp_path / "first", AT_PORT=port) as address:
+            url = f"{address.removesuffix('/mcp')}/mcp"
+            client = Client.http(url, revision="legacy")
+            await client.open()
+            before = await client.call_tool(tool, arguments)
+        # The loop has had no turn since, so the connection of the first server looks alive.
+        with serving(command, tmp_path / "second", AT_PORT=port):
+            try:
+                after = await client.call_tool(tool, arguments)
+            finally:
+                await client.close()
 
     assert before == after
