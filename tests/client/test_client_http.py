@@ -61,7 +61,7 @@ async def test_a_new_session_is_told_what_the_old_one_was_and_nothing_that_was_u
             if each.get("method") in ("logging/setLevel", "resources/subscribe")
         ]
 
-    client = Client.http(server.url, timeout=5)
+    client = Client.http(server.url, timeout=20)
     async with client:
         await client.set_log_level("info")
         for uri in ("a:1", "a:2", "a:3"):
@@ -81,7 +81,7 @@ async def test_what_was_listed_before_a_new_session_is_listed_again(server: Evil
         raise RuntimeError("a bug of the user")
 
     server.tell("tools/list", "result", tools=[], ttlMs=60_000)
-    async with Client.http(server.url, timeout=5, on_list_changed=fail) as client:
+    async with Client.http(server.url, timeout=20, on_list_changed=fail) as client:
         for _ in range(2):
             await client.list_tools()
         assert server.times("tools/list") == 1
@@ -93,7 +93,7 @@ async def test_what_was_listed_before_a_new_session_is_listed_again(server: Evil
 
 
 async def test_a_modern_server_is_told_the_log_level_after_it_was_met_anew(modern: EvilHttp):
-    async with Client.http(modern.url, timeout=5) as client:
+    async with Client.http(modern.url, timeout=20) as client:
         await client.set_log_level("info")
         foreign = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32600, "message": "who?"}}
         modern.tell("tools/call", "status", times=1, code=400, body=json.dumps(foreign))
@@ -106,7 +106,7 @@ async def test_a_modern_server_is_told_the_log_level_after_it_was_met_anew(moder
 
 async def test_headers_that_do_not_fit_are_learnt_anew_though_the_list_is_fresh(modern: EvilHttp):
     modern.tell("tools/list", "result", tools=[], ttlMs=60_000)
-    async with Client.http(modern.url, timeout=5) as client:
+    async with Client.http(modern.url, timeout=20) as client:
         await client.list_tools()
         mismatch = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32020, "message": "headers"}}
         modern.tell("tools/call", "status", times=1, code=400, body=json.dumps(mismatch))
@@ -118,7 +118,7 @@ async def test_headers_that_do_not_fit_are_learnt_anew_though_the_list_is_fresh(
 async def test_a_new_session_that_is_not_answered_is_why_a_list_is_late(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
-    async with Client.http(server.url, timeout=5) as client:
+    async with Client.http(server.url, timeout=20) as client:
         await server.heard("GET")
         server.forget_sessions()
         for method in ("server/discover", "initialize"):
@@ -137,7 +137,7 @@ async def test_what_is_wrong_with_an_answer_is_told_with_the_name_of_the_server(
     modern.tell("tools/list", *(["mute"] if name == "late" else ["result"]))
     kind = RequestTimeout if name == "late" else RemoteProtocolError
     said = {"type": {"resultType": "odd"}, "call": {"resultType": "complete", "content": 7}}
-    async with Client.http(modern.url + "?key=secret", timeout=5) as client:
+    async with Client.http(modern.url + "?key=secret", timeout=20) as client:
         asking = client.call_tool("result", said[name]) if name in said else client.list_tools()
         with pytest.raises(kind) as caught:
             await asking
@@ -145,7 +145,7 @@ async def test_what_is_wrong_with_an_answer_is_told_with_the_name_of_the_server(
 
 
 async def test_what_a_server_says_itself_is_told_as_it_is(modern: EvilHttp):
-    async with Client.http(modern.url, timeout=5) as client:
+    async with Client.http(modern.url, timeout=20) as client:
         with pytest.raises(RemoteError) as caught:
             await client.call_tool("error", {"code": -32602})
     assert str(caught.value) == "error -32602 (-32602)"
@@ -153,7 +153,7 @@ async def test_what_a_server_says_itself_is_told_as_it_is(modern: EvilHttp):
 
 async def test_a_very_long_error_is_told_by_its_status(modern: EvilHttp):
     said = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "x" * 100_000}}
-    async with Client.http(modern.url, timeout=5) as client:
+    async with Client.http(modern.url, timeout=20) as client:
         with pytest.raises(HttpError, match=r"answered 400 Bad Request$"):
             await client.call_tool("status", {"code": 400, "body": json.dumps(said)})
 
@@ -167,7 +167,7 @@ async def test_every_request_earns_what_asking_again_costs(
     """R-45."""
     for name, value in (("FIRST_PAUSE", 0.0), ("BUDGET", 1.0), ("EARNED", 1.0)):
         monkeypatch.setattr(recovery, name, value)
-    async with Client.http(modern.url, timeout=5) as client:
+    async with Client.http(modern.url, timeout=20) as client:
         for _ in range(3):
             modern.tell("tools/call", "status", times=1, code=429)
             assert (await client.call_tool("echo", {"text": "well"})).text == "well"
@@ -179,7 +179,7 @@ async def test_the_hard_limit_is_one_for_all_times_that_a_call_is_sent(
     """R-02."""
     monkeypatch.setattr(recovery, "FIRST_PAUSE", 0.1)
     modern.tell("tools/call", "status", times=1, code=429)
-    async with Client.http(modern.url, timeout=5, hard_timeout=100) as client:
+    async with Client.http(modern.url, timeout=20, hard_timeout=100) as client:
         calling = asyncio.create_task(client.call_tool("mute"))
         await modern.heard("tools/call")
         first = monotonic()
@@ -190,14 +190,14 @@ async def test_the_hard_limit_is_one_for_all_times_that_a_call_is_sent(
 
 
 async def test_a_call_that_is_not_answered_names_the_server(modern: EvilHttp):
-    async with Client.http(modern.url, timeout=5) as client:
+    async with Client.http(modern.url, timeout=20) as client:
         with pytest.raises(RequestTimeout) as caught:
             await client.call_tool("mute", timeout=0.01)
     assert str(caught.value).startswith(f"{modern.url}: no answer to tools/call")
 
 
 async def test_nothing_is_kept_of_a_session_that_was_forgotten(server: EvilHttp):
-    async with Client.http(server.url, timeout=5) as client:
+    async with Client.http(server.url, timeout=20) as client:
         for _ in range(2):
             server.forget_sessions()
             await client.call_tool("echo", {"text": "well"})
@@ -242,7 +242,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 async def test_who_is_forgotten_after_the_server_was_met_anew_meets_it_no_more(
     server: EvilHttp, gate: Gate
 ):
-    async with Client.http(server.url, timeout=5) as client:
+    async with Client.http(server.url, timeout=20) as client:
         server.tell("tools/call", "gate", times=1, code=404)
         late = asyncio.create_task(client.call_tool("echo", {"text": "late"}))
         await server.heard("tools/call")
@@ -256,7 +256,7 @@ async def test_who_is_forgotten_after_the_server_was_met_anew_meets_it_no_more(
 async def test_who_gives_up_does_not_keep_others_from_meeting_the_server_anew(
     server: EvilHttp, gate: Gate
 ):
-    async with Client.http(server.url, timeout=5) as client:
+    async with Client.http(server.url, timeout=20) as client:
         server.forget_sessions()
         server.tell("initialize", "gate", times=1)
         call = asyncio.create_task(client.call_tool("echo", {"text": "?"}))
@@ -274,7 +274,7 @@ async def test_who_gives_up_does_not_keep_others_from_meeting_the_server_anew(
 async def test_a_server_that_cannot_be_met_anew_is_not_reported_when_nobody_waits(
     server: EvilHttp, gate: Gate
 ):
-    async with Client.http(server.url, timeout=5) as client:
+    async with Client.http(server.url, timeout=20) as client:
         server.forget_sessions()
         server.tell("initialize", "gate", code=500)
         call = asyncio.create_task(client.call_tool("echo", {"text": "?"}))
@@ -319,7 +319,7 @@ async def test_closing_ends_meeting_the_server_anew_and_waits_for_its_end(modern
     modern.tell("server/discover", "status", code=401)
     call = asyncio.create_task(client.call_tool("echo", {"text": "?"}))
     await auth.asked.wait()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await client.close()
     assert auth.has_stopped
     with pytest.raises(ConnectionClosed, match="the client was closed"):
@@ -354,7 +354,7 @@ async def test_closing_ends_what_is_under_way_on_a_forgotten_session_and_waits_f
         server.forget_sessions()
         await client.call_tool("echo", {"text": "anew"})
         (retiring,) = client._channel._retired.values()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await client.close()
         assert retiring.done()
         with pytest.raises(ConnectionClosed):
@@ -400,7 +400,7 @@ async def test_what_comes_on_one_call_is_no_answer_to_another(
     for behaviour in (wait, misdirect, resume):
         monkeypatch.setitem(evil_http.MISBEHAVIOURS, behaviour.__name__, behaviour)
     server.tell("GET", "resume")
-    async with Client.http(server.url, timeout=5) as client:
+    async with Client.http(server.url, timeout=20) as client:
         waiting = asyncio.create_task(client.call_tool("wait"))
         await server.heard("tools/call")
         with pytest.raises((HttpError, StreamEnded)):
@@ -412,7 +412,7 @@ async def test_what_comes_on_one_call_is_no_answer_to_another(
 
 
 async def test_nothing_is_kept_of_calls_that_have_ended(modern: EvilHttp):
-    async with Client.http(modern.url, timeout=5) as client:
+    async with Client.http(modern.url, timeout=20) as client:
         for text in ("a", "b"):
             await client.call_tool("echo", {"text": text})
         with pytest.raises(HttpError):
@@ -436,7 +436,7 @@ async def test_what_we_ourselves_do_wrong_fails_the_call(
     def fail(_: object) -> None:
         raise RuntimeError("a bug of ours")
 
-    async with Client.http(modern.url, timeout=5) as client:
+    async with Client.http(modern.url, timeout=20) as client:
         monkeypatch.setattr(HttpTransport, "_headers", lambda _, message: fail(message))
         with pytest.raises(ConnectionClosed, match="RuntimeError"):
             await client.call_tool("echo", {"text": "hi"})
@@ -448,7 +448,7 @@ async def test_what_we_ourselves_do_wrong_fails_the_call(
 async def test_a_name_that_no_header_can_carry_is_encoded(modern: EvilHttp):
     """R-16."""
     for name in ("größe", " x", "a\r\nX-Evil: 1"):
-        async with Client.http(modern.url, timeout=5) as client:
+        async with Client.http(modern.url, timeout=20) as client:
             modern.tell("tools/call", "echo", text="well")
             await client.call_tool(name)
         sent = modern.asked[-1].headers
@@ -461,12 +461,12 @@ async def test_a_server_that_does_not_take_the_end_of_the_handshake_can_be_asked
     server: EvilHttp, how: str
 ):
     server.tell("notifications/initialized", how, **({"code": 500} if how == "status" else {}))
-    async with Client.http(server.url, timeout=5) as client, asyncio.timeout(4):
+    async with Client.http(server.url, timeout=60) as client, asyncio.timeout(20):
         assert (await client.call_tool("echo", {"text": "well"})).text == "well"
 
 
 async def test_a_session_is_ended_once(server: EvilHttp):
-    client = Client.http(server.url, timeout=5)
+    client = Client.http(server.url, timeout=20)
     await client.open()
     await server.heard("GET")
     await client.close()

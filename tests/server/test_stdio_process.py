@@ -138,7 +138,7 @@ async def test_the_end_of_stdin_ends_the_server_at_once(start, tool):
     code, seconds = await server.ended()
 
     assert code == 0
-    assert seconds < 1
+    assert seconds < 10
     assert server.notes()[-2:] == ["left", "over"]
     assert ("cancelled" in server.notes()) == (tool == "wait")
 
@@ -183,7 +183,7 @@ async def test_a_signal_that_insists_ends_the_server_at_once_and_in_order(start,
     code, seconds = await server.ended()
 
     assert code == 0
-    assert seconds < 1
+    assert seconds < 10
     assert server.notes() == ["entered", "waiting", "cancelled", "left", "over"]
     assert await server.rest() == b""  # who was cancelled is not answered
 
@@ -207,7 +207,7 @@ async def test_a_server_whose_client_is_killed_ends_by_itself(tmp_path: Path):
     process._transport.close()  # type: ignore[attr-defined]  # asyncio has no other way
 
     await notes.noted("over")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while is_running(server):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.005)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -91,11 +91,11 @@ def test_a_hostile_uri_takes_no_time(uri):
         Template("x://{a}-{b}-{c}-{d}"),
         Template("x://{+a}//{+b}!"),
     ]
-    start = perf_counter()
+    start = thread_time()
     for template in templates:
         template.match(uri)
 
-    assert perf_counter() - start < 0.05
+    assert thread_time() - start < 0.5  # with backtracking, it would be minutes
 
 
 def test_a_uri_has_a_longest_length():

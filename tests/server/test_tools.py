@@ -513,7 +513,7 @@ async def test_cancelling_reaches_an_async_function_and_frees_its_place(server: 
                 ended.set()
         return "next"
 
-    async with Client.memory(server) as client, asyncio.timeout(1):
+    async with Client.memory(server) as client, asyncio.timeout(10):
         first = asyncio.create_task(client.call_tool("wait", {"long": True}))
         await begun.wait()
         first.cancel()
@@ -526,7 +526,7 @@ async def test_functions_that_block_do_not_block_the_loop(server: Server):
 
     @server.tool
     def block() -> str:
-        release.wait(10)
+        release.wait(60)
         return "late"
 
     @server.tool
@@ -536,7 +536,7 @@ async def test_functions_that_block_do_not_block_the_loop(server: Server):
     async with Client.memory(server) as client:
         blocked = [asyncio.create_task(client.call_tool("block")) for _ in range(8)]
         for _ in range(100):
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(10):
                 assert (await client.call_tool("quick")).text == "quick"
         assert not any(each.done() for each in blocked)
         release.set()

@@ -121,7 +121,7 @@ def test_the_end_of_the_pipe_ends_what_carries_the_mark_and_nothing_else():
             pidfd = os.pidfd_open(ours.pid)
             assert host.stdin is not None
             host.stdin.close()  # it ends without `leave`
-            assert select.select([pidfd], [], [], 5)[0]
+            assert select.select([pidfd], [], [], 60)[0]
             os.close(pidfd)
             assert other.poll() is None
             other.kill()

@@ -238,7 +238,7 @@ async def test_a_standing_stream_that_says_nothing_is_asked_for_only_so_often(
     monkeypatch.setattr(http.asyncio, "sleep", note)
     teach("end", end)
     server.tell("GET", "end")
-    async with asyncio.timeout(5), Client.http(server.url) as client:
+    async with asyncio.timeout(20), Client.http(server.url) as client:
         while len(pauses) < 6:
             paused.clear()
             await paused.wait()
@@ -252,7 +252,7 @@ async def test_a_standing_stream_takes_no_connection_from_requests(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
-    async with Client.http(server.url, timeout=5) as client:
+    async with Client.http(server.url, timeout=20) as client:
         await server.heard("GET")
         await client.list_tools()
 
@@ -264,7 +264,7 @@ async def test_listening_takes_no_connection_from_requests(
     modern.tell("subscriptions/listen", "mute")
     ear = Ear(1, 2)
     listen = b'{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen"}'
-    async with transport_to(modern, ear) as transport, asyncio.timeout(5):
+    async with transport_to(modern, ear) as transport, asyncio.timeout(20):
         transport.send([listen])
         await modern.heard("subscriptions/listen")
         transport.send([CALL % b"echo"])
@@ -378,7 +378,7 @@ async def test_the_rest_of_an_answer_is_left_when_the_answer_is_there(
     at_resumption(server, "linger")
     async with Client.http(server.url) as client:
         assert (await client.call_tool("prime")).text == "done"
-        await asyncio.wait_for(server.asked[-1].gone.wait(), 5)
+        await asyncio.wait_for(server.asked[-1].gone.wait(), 20)
 
 
 async def test_a_modern_answer_that_was_cut_is_not_taken_up(modern: EvilHttp):
@@ -521,7 +521,7 @@ async def test_a_stream_that_does_not_end_after_the_answer_is_left(
     teach("linger", linger)
     async with Client.http(modern.url) as client:
         assert (await client.call_tool("linger")).text == "done"
-        await asyncio.wait_for(modern.asked[-1].gone.wait(), 5)
+        await asyncio.wait_for(modern.asked[-1].gone.wait(), 20)
 
 
 async def test_a_cancelled_call_closes_its_request(modern: EvilHttp):
@@ -530,7 +530,7 @@ async def test_a_cancelled_call_closes_its_request(modern: EvilHttp):
         calling = asyncio.create_task(client.call_tool("mute"))
         await modern.heard("tools/call")
         calling.cancel()
-        await asyncio.wait_for(modern.asked[-1].gone.wait(), 5)
+        await asyncio.wait_for(modern.asked[-1].gone.wait(), 20)
         await client.list_tools()
     assert [asked.method for asked in modern.asked] == [
         "server/discover",
@@ -603,7 +603,7 @@ async def test_what_a_server_does_not_take_in_time_is_given_up(
         await server.heard("notifications/cancelled")
         for act in give_up:
             act()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await server.asked[-1].gone.wait()
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
@@ -636,7 +636,7 @@ async def test_an_answer_of_ours_does_not_wait_for_calls_to_end(
     teach("ask", ask)
     teach("take", take)
     server.tell("answer", "take")
-    async with Client.http(server.url, elicitation=accept, timeout=5) as client:
+    async with Client.http(server.url, elicitation=accept, timeout=20) as client:
         assert (await client.call_tool("ask")).text == "done"
 
 
@@ -670,7 +670,7 @@ async def test_a_loss_is_told_once_and_not_after_closing(modern: EvilHttp):
 async def test_a_session_is_ended_and_closing_does_not_depend_on_it(
     server: EvilHttp, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(http, "DELETE_TIMEOUT", 0.05)
+    monkeypatch.setattr(http, "DELETE_TIMEOUT", 0.5)
     server.tell("DELETE", behaviour, **({"code": 405} if behaviour == "status" else {}))
     async with Client.http(server.url) as client:
         await server.heard("GET")
@@ -700,7 +700,7 @@ async def test_a_call_does_not_fail_for_what_a_new_session_cannot_be_told(
     for method in ("logging/setLevel", "resources/subscribe"):
         server.tell(method, "result", times=1)
         server.tell(method, "refuse")
-    async with Client.http(server.url, timeout=5) as client:
+    async with Client.http(server.url, timeout=20) as client:
         await client.set_log_level("info")
         await client.subscribe("file:///a")
         server.forget_sessions()

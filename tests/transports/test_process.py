@@ -128,7 +128,7 @@ def test_an_end_takes_at_most_five_seconds():
 async def test_members_of_its_group_are_ended_even_without_our_mark(tmp_path: Path):
     async with unmarked(tmp_path, "exec cat") as (started, pipe):
         await started.end()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await readable(pipe)
 
         assert started.code == 0
@@ -151,7 +151,7 @@ async def test_an_end_that_is_cancelled_kills_the_whole_group_before_it_is_over(
         await asyncio.wait({ending})
         assert ending.cancelled()
         assert codes == [-signal.SIGKILL]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await readable(pipe)
 
         assert os.read(pipe, 100) == b""

@@ -186,7 +186,7 @@ async def test_a_call_that_is_not_taken_stops_being_sent(
         await server.heard("tools/call")
         (called,) = (asked for asked in server.asked if asked.method == "tools/call")
         calling.cancel()
-        await asyncio.wait_for(called.link.gone.wait(), 5)
+        await asyncio.wait_for(called.link.gone.wait(), 20)
 
 
 async def test_what_was_sent_is_not_kept(server: EvilHttp):
@@ -246,7 +246,7 @@ async def test_an_opening_that_is_cancelled_leaves_no_stream(
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        await asyncio.wait_for(server.asked[0].gone.wait(), 5)
+        await asyncio.wait_for(server.asked[0].gone.wait(), 20)
 
 
 async def test_a_server_that_takes_no_answers_is_left(
@@ -294,7 +294,7 @@ async def test_what_a_server_does_not_take_in_time_is_given_up(
         await server.heard("notifications/cancelled")
         for act in give_up:
             act()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await server.asked[-1].link.gone.wait()
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
@@ -359,7 +359,7 @@ async def test_closing_ends_an_opening(server: EvilHttp, begin: Callable[[bytes]
     await server.heard("GET")
     await client.close()
     with pytest.raises(ConnectionClosed, match="was closed"):
-        await asyncio.wait_for(opening, 5)
+        await asyncio.wait_for(opening, 20)
 
 
 async def test_who_opens_may_be_cancelled(server: EvilHttp, begin: Callable[[bytes], None]):
@@ -369,4 +369,4 @@ async def test_who_opens_may_be_cancelled(server: EvilHttp, begin: Callable[[byt
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    await asyncio.wait_for(server.asked[0].gone.wait(), 5)
+    await asyncio.wait_for(server.asked[0].gone.wait(), 20)
