@@ -1,5 +1,6 @@
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -294,12 +295,12 @@ async def test_a_missing_package_is_a_missing_extra(
 # The process around it
 
 
-def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
 
@@ -314,8 +315,7 @@ def test_importing_it_loads_nothing_heavy() -> None:
 
 
 def test_it_is_silent_and_opens_no_port(cache: Path) -> None:
-    done = python(
-        """
+    code = """
 import asyncio, os, sys, tempfile
 from pathlib import Path
 from interlock.messages import UserMessage
@@ -334,8 +334,9 @@ async def main():
     await model.close()
 
 asyncio.run(main())
-""",
-        str(cache),
-    )
+"""
+    # A folder of its own, as other tests may be starting a model in the usual one.
+    with tempfile.TemporaryDirectory() as folder:
+        done = python(code, str(cache), TMPDIR=folder)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
