@@ -135,8 +135,8 @@ FAULTS = (
 NOT_BUILT = {
     "Tool changed after approval": "tools are not approved or pinned yet",
     "Redis down / slow / flushed": "nothing uses Redis yet",
-    "Postgres down / slow / failover: stale reads, failover": "only conversations are kept there, "
-    "without a cache; a server that is down is an error",
+    "Postgres down / slow / failover: stale reads": "only conversations are kept there, without a "
+    "cache: they cannot be read until the server is back",
     "Disk full, audit": "there is no audit trail yet",
     "kill -9 of one worker": "a server is one process",
     "Event loop blocked > 1 s, readiness": "there is no health endpoint yet",

@@ -97,6 +97,7 @@ def _what_came(measured: Measured) -> str:
     text = re.sub(r"(127\.0\.0\.1|localhost):\d+", r"\1:PORT", text)
     text = text.replace(sys.executable, "python")
     text = re.sub(r"/\S*/(\S+\.db)", r"\1", text)
+    text = re.sub(r"PostgreSQL /\S*/", "PostgreSQL ", text)
     return text if len(text) <= _LONGEST else text[:_LONGEST] + " …"
 
 

@@ -20,11 +20,10 @@ from interlock.models.scripted import ScriptedModel
 from interlock.store import Store
 
 from .failing_disk import FailingDisk, failing_disk
-from .ground import CANARY, Ground
+from .ground import Ground
 from .matrix import row
-from .rows_http import free_port, full_listener
 
-SQLITE, POSTGRES = "SQLite", "PostgreSQL"
+SQLITE = "SQLite"
 CROWD = Path(__file__).parents[1] / "store" / "crowd.py"
 HELLO = UserMessage("hello")
 
@@ -320,19 +319,3 @@ async def fails_while_it_is_made(ground: Ground) -> None:
                     break
                 nth += 7
     ground.kept.insert(0, (0.0, f"{errors} errors, then made"))
-
-
-@row(
-    "Postgres down / slow / failover: a store at the start",
-    "StoreError that names the server, without its password",
-    POSTGRES,
-    within=5.5,
-)
-async def is_no_server(ground: Ground) -> None:
-    with free_port() as port, ground.promise(StoreError, "cannot connect to .*127.0.0.1"):
-        async with Store.open(f"postgresql://me:{CANARY}@127.0.0.1:{port}/db"):
-            pass
-    silent = ground.promise(StoreError, "cannot connect to .*127.0.0.1")
-    with full_listener() as port, ground.flying_time(), silent:
-        async with Store.open(f"postgresql://me:{CANARY}@127.0.0.1:{port}/db"):
-            pass

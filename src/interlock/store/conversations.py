@@ -47,7 +47,10 @@ class Store:
     """The conversations of one database, which other processes may use at the same time.
 
     Everything that was acknowledged survives a crash. Every method raises `StoreError`: see the
-    tree in `interlock.errors`. Methods may be called from any task of the loop that opened it.
+    tree in `interlock.errors`. It comes at once from a PostgreSQL server that has ended, after 6
+    seconds from one that hangs (11 when all 15 connections wait for it already); a write is then
+    there as a whole or not at all. When the server is back, the store can be used as it is.
+    Methods may be called from any task of the loop that opened it.
     """
 
     def __init__(self, database: Database) -> None:

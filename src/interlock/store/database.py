@@ -9,6 +9,8 @@
    without having written what the first one lost. So this process writes no more to that
    SQLite file, syncs it no more and leaves its log in place: the next start reads from it what
    is whole. Reading goes on.
+6. A PostgreSQL server that does not answer is an error after 6 seconds, or after 11 when all
+   connections wait for it already. When it is back, whoever comes next uses it again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from urllib.parse import quote
 
 import aiosqlite  # noqa: F401  # SQLAlchemy's driver by name: if it is missing, say so now
 from sqlalchemy import URL, event, text
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import AdaptedConnection, DBAPIConnection
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -34,8 +36,10 @@ from interlock.store import places
 from interlock.store.faults import DATABASE_ERRORS, damage, is_failed_sync, store_error, unsynced
 from interlock.store.upgrade import is_current, upgrade
 
-LOCK_TIMEOUT = 5.0  # seconds to wait for another process
-COMMAND_TIMEOUT = 30.0  # seconds for one statement of a PostgreSQL server
+# Seconds to wait for another process; for PostgreSQL also to connect, or for a connection that
+# is free.
+LOCK_TIMEOUT = 5.0
+COMMAND_TIMEOUT = 6.0  # seconds for an answer of PostgreSQL, which may have to wait for a lock
 LONGEST_LOG = 4 * 1024 * 1024  # bytes that SQLite's log may have before it goes into the file
 _CHECK_PAGES = 4096  # a file up to 16 MiB is checked whole at start, in at most 10 ms
 _UPGRADE_LOCK = 0x696E7465726C6F63  # names our advisory lock in PostgreSQL
@@ -286,13 +290,22 @@ def _postgres_engine(url: str) -> AsyncEngine:
             # Its text may repeat the URL, with the password.
             raise StoreError(f"{name}: the URL is not a valid postgresql:// URL") from None
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            reason = str(error).partition("\n")[0] or type(error).__name__
+            silent = isinstance(error, TimeoutError) and not str(error)
+            words = f"no answer within {LOCK_TIMEOUT:g} s" if silent else str(error)
+            reason = words.partition("\n")[0] or type(error).__name__
             raise StoreError(f"cannot connect to {name}: {reason}") from error
 
-    return create_async_engine(
+    engine = create_async_engine(
         "postgresql+asyncpg://",
         async_creator=connect,
         hide_parameters=True,
         pool_pre_ping=True,  # a connection that broke while nobody used it is replaced
         pool_timeout=LOCK_TIMEOUT,
     )
+
+    @event.listens_for(engine.sync_engine, "close")
+    def hang_up(connection: AdaptedConnection, _record: object) -> None:
+        # A server that hangs would not say goodbye, and each connection would wait for that.
+        connection.driver_connection.terminate()
+
+    return engine

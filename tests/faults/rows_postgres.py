@@ -1,0 +1,278 @@
+"""What a PostgreSQL server may do to stored conversations: end, hang, hang up, and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from functools import cache
+
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+
+from interlock import Server
+from interlock.agent import Agent
+from interlock.errors import StoreError, StoreLocked
+from interlock.messages import Message, ToolCall, ToolMessage, UserMessage, interrupted
+from interlock.models.scripted import ScriptedModel
+from interlock.store import Store
+from interlock.toolbox import Toolbox
+
+from ..servers.postgres import Postgres
+from .ground import CANARY, Ground, Told, all_of
+from .matrix import row
+from .rows_http import free_port, full_listener
+
+POSTGRES = "PostgreSQL"
+HELLO = UserMessage("hello")
+ENDED = "PostgreSQL .* has closed the connection: is the server running"
+DOWN = "cannot connect to PostgreSQL .*(refused|No such file)"
+SILENT = "cannot connect to PostgreSQL .*: no answer within 5 s"
+SLOW = "PostgreSQL .* took too long to answer: try again"
+CONNECTED = "FROM pg_stat_activity WHERE application_name = 'interlock'"
+
+
+@cache
+def postgres() -> Postgres:
+    """The server of all rows; to make it takes longer than any row."""
+    return Postgres()
+
+
+class Kept:
+    """A running server with one conversation.
+
+    Attributes:
+        server: It.
+        store: Open, with one connection that nobody uses.
+        messages: What was acknowledged.
+    """
+
+    def __init__(self, server: Postgres, store: Store, id: str) -> None:
+        self.server = server
+        self.store = store
+        self.id = id
+        self.messages: list[Message] = []
+
+    async def append(self) -> None:
+        """Add a message."""
+        await self.store.append(self.id, HELLO)
+        self.messages.append(HELLO)
+
+    async def check(self, ground: Ground) -> None:
+        """See that the store can be used as it is, and has all that was acknowledged."""
+        with ground.promise(outcome="used again, nothing lost"):
+            found = await self.store.messages(self.id)
+            # What was on its way when it failed is whole or absent.
+            assert len(self.messages) <= len(found) <= len(self.messages) + 1
+            self.messages = found
+            await self.append()
+            assert await self.store.messages(self.id) == self.messages
+
+    @asynccontextmanager
+    async def under_way(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Give a write that waits in the server, for as long as the context lasts."""
+        other = await asyncpg.connect(self.server.url)
+        try:
+            await other.execute("BEGIN; SELECT * FROM conversations FOR UPDATE")
+            writing = asyncio.create_task(self.store.append(self.id, HELLO))
+            waits = f"SELECT count(*) {CONNECTED} AND wait_event_type = 'Lock'"
+            while not await other.fetchval(waits):  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0)
+            yield writing
+        finally:
+            other.terminate()
+
+
+def started(ground: Ground) -> Postgres:
+    """Start the server, for as long as the ground is there."""
+    server = postgres()
+    server.start()
+    ground.stack.callback(server.stop)
+    return server
+
+
+def url_of(server: Postgres) -> str:
+    """Write the URL with a password, which the server does not ask for."""
+    return server.url.replace("interlock@", f"interlock:{CANARY}@")
+
+
+async def kept(ground: Ground) -> Kept:
+    """Start the server and keep something there."""
+    server = started(ground)
+    store = await ground.stack.enter_async_context(Store.open(url_of(server)))
+    found = Kept(server, store, (await store.create()).id)
+    await found.append()
+    return found
+
+
+@row(
+    "Postgres down / slow / failover: a store at the start",
+    "StoreError that names the server, without its password",
+    POSTGRES,
+    within=5.5,
+)
+async def is_no_server(ground: Ground) -> None:
+    with free_port() as port, ground.promise(StoreError, "cannot connect to .*127.0.0.1"):
+        async with Store.open(f"postgresql://me:{CANARY}@127.0.0.1:{port}/db"):
+            pass
+    silent = ground.promise(StoreError, "cannot connect to .*127.0.0.1.*: no answer within 5 s")
+    with full_listener() as port, ground.flying_time(), silent:
+        async with Store.open(f"postgresql://me:{CANARY}@127.0.0.1:{port}/db"):
+            pass
+
+
+@row(
+    "Postgres down / slow / failover",
+    "StoreError, at once; when it is back the store is used as it is, and nothing is lost",
+    POSTGRES,
+    within=1.0,
+)
+async def ends(ground: Ground) -> None:
+    here = await kept(ground)
+    ways: tuple[Callable[[], None], ...] = (here.server.kill, here.server.stop)
+    for end in ways:
+        async with here.under_way() as writing:
+            end()
+            with ground.promise(StoreError, ENDED):
+                await writing
+        with ground.promise(StoreError, DOWN):
+            await here.append()
+        with ground.promise(StoreError, DOWN):
+            await here.store.messages(here.id)
+        here.server.start()
+        await here.check(ground)
+        end()  # while nobody uses it
+        here.server.start()
+        await here.check(ground)
+
+
+@row(
+    "Postgres down / slow / failover: ends our connections only",
+    "StoreError for what was under way; else nothing is noticed",
+    POSTGRES,
+    within=1.0,
+)
+async def hangs_up(ground: Ground) -> None:
+    here = await kept(ground)
+    other = await asyncpg.connect(here.server.url)
+    try:
+        async with here.under_way() as writing:
+            await other.execute(f"SELECT pg_terminate_backend(pid, 5000) {CONNECTED}")
+            with ground.promise(StoreError, ENDED):
+                await writing
+        await here.check(ground)
+        await all_of(
+            *(here.store.messages(here.id) for _ in range(5))
+        )  # by connections of their own
+        await other.execute(f"SELECT pg_terminate_backend(pid, 5000) {CONNECTED}")
+        await here.check(ground)
+    finally:
+        await other.close()
+
+
+@row(
+    "Postgres down / slow / failover: hangs",
+    "StoreError after 6 s, or 11 when all connections wait for it; when it goes on the store is "
+    "used as it is, and nothing is lost",
+    POSTGRES,
+    within=11.5,
+)
+async def hangs(ground: Ground) -> None:
+    here = await kept(ground)
+    async with here.under_way() as writing:
+        here.server.signal(signal.SIGSTOP)
+        with ground.flying_time(), ground.promise(StoreLocked, SLOW):
+            await writing
+    with ground.flying_time(), ground.promise(StoreError, SILENT):
+        await here.store.messages(here.id)
+    here.server.signal(signal.SIGCONT)
+    await here.check(ground)
+
+    here.server.signal(signal.SIGSTOP)
+    with ground.flying_time(), ground.promise(outcome="40 at once: as many errors"):
+        ends = await all_of(*(here.store.messages(here.id) for _ in range(40)))
+        assert all(isinstance(each, StoreError) for each in ends)
+        assert not any(CANARY in str(each) for each in ends)
+    here.server.signal(signal.SIGCONT)
+    await here.check(ground)
+
+
+@row(
+    "Postgres down / slow / failover: hangs at the start, and at the end",
+    "StoreError after 5 s; closing waits for nothing",
+    POSTGRES,
+    within=5.5,
+)
+async def hangs_at_both_ends(ground: Ground) -> None:
+    server = started(ground)
+    async with Store.open(url_of(server)) as store:
+        made = await store.create()
+        # So that there is more than one connection to close.
+        await all_of(*(store.messages(made.id) for _ in range(5)))
+        server.signal(signal.SIGSTOP)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+    assert loop.time() - began < 0.5
+    with ground.flying_time(), ground.promise(StoreError, SILENT):
+        async with Store.open(url_of(server)):
+            pass
+    server.signal(signal.SIGCONT)
+    with ground.promise(outcome="opened when it goes on"):
+        async with Store.open(url_of(server)) as store:
+            assert await store.messages(made.id) == []
+
+
+@row(
+    "Postgres down / slow / failover: while an agent answers",
+    "StoreError; what was stored goes on as a valid conversation",
+    POSTGRES,
+    within=6.5,
+)
+async def ends_while_an_agent_answers(ground: Ground) -> None:
+    here = await kept(ground)
+
+    def hang() -> None:
+        here.server.signal(signal.SIGSTOP)
+
+    def go_on() -> None:
+        here.server.signal(signal.SIGCONT)
+
+    broken = ground.promise(StoreError, DOWN)
+    await answer_during(ground, here, here.server.kill, broken, here.server.start)
+    await answer_during(ground, here, hang, ground.promise(StoreLocked, SLOW), go_on)
+
+
+async def answer_during(
+    ground: Ground,
+    here: Kept,
+    begin: Callable[[], None],
+    promise: AbstractContextManager[Told],
+    end: Callable[[], None],
+) -> None:
+    """Let a fault begin in an agent's tool call, and go on with its conversation after it."""
+    id = (await here.store.create()).id
+    server = Server("tools")
+
+    @server.tool
+    async def fault() -> str:
+        begin()
+        return "done"
+
+    async def record(new: Sequence[Message]) -> None:
+        await here.store.append(id, *new)
+
+    messages: list[Message] = [HELLO]
+    await record(messages)
+    call = ToolCall("1", "tools__fault", {})
+    model = ScriptedModel([[call], "Never said."])
+    async with Toolbox({"tools": server}, environ={}) as toolbox:
+        with ground.flying_time(), promise:
+            await Agent(model, toolbox, record=record).complete(messages)
+    assert isinstance(messages[-1], ToolMessage)  # valid, though it could not be kept
+    end()
+    with ground.promise(outcome="goes on"):
+        resumed = await here.store.resume(id)
+        assert resumed[:-1] == messages[:-1]
+        assert resumed[-1] in (messages[-1], interrupted(call))
+        await Agent(ScriptedModel(["Good day."]), record=record).complete(resumed)
+        assert await here.store.messages(id) == resumed
