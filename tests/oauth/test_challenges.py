@@ -88,6 +88,15 @@ def test_parameters_of_one_scheme_are_not_taken_for_those_of_another():
 
 def test_nothing_is_read_after_a_quote_that_never_ends():
     assert bearer_challenge('Bearer error="x", realm="a, scope="b') == Challenge(error="x")
+    assert challenges('Basic realm="a, Bearer scope=b') == [("basic", {}), ("realm", {})]
+
+
+def test_an_empty_value_says_nothing():
+    assert bearer_challenge('Bearer scope="", error=""') == Challenge()
+
+
+def test_a_token_after_a_scheme_is_no_other_scheme():
+    assert challenges("Negotiate Bearer, scope=a") == [("negotiate", {"scope": "a"})]
 
 
 def test_what_is_no_scope_is_left_out():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from base64 import b64encode
 from importlib import import_module
 from typing import Any
 
@@ -75,7 +76,18 @@ async def test_a_client_with_a_key_signs_who_it_is(world: World):
         subject="me",
     )
     assert claims["exp"] - claims["iat"] == LIFETIME
-    assert claims["jti"]
+    assert claims["aud"] == world.authorization.issuer  # and not a list of several
+
+
+def test_no_two_statements_are_the_same():
+    client = ClientIdentity(id="me", private_key=pem(EC))
+    options = {"verify_signature": False}
+    one, other = (
+        jwt.decode(sign(client, "https://as.example", now=1.0), options=options) for _ in range(2)
+    )
+
+    assert one.pop("jti") != other.pop("jti")
+    assert one == other
 
 
 async def test_an_authorization_server_that_has_no_login_for_people_will_do(world: World):
@@ -135,6 +147,18 @@ async def test_programs_with_one_client_share_one_token(world: World):
     assert len(world.authorization.sent("/token")) == 1
 
 
+async def test_a_token_that_another_program_has_got_meanwhile_is_taken(world: World):
+    one, other = credentials(world), credentials(world)
+    before = await world.call(one)
+    await world.call(other)
+    world.authorization.access_tokens.clear()
+    await world.call(other)
+    world.authorization.requests.clear()
+
+    assert await world.call(one) == other.token != before
+    assert world.authorization.requests == []
+
+
 async def test_a_client_does_not_take_the_token_of_a_person(world: World):
     person = world.oauth()
     theirs = await world.call(person)
@@ -173,6 +197,29 @@ async def test_more_scopes_are_asked_for_once(world: World):
     with pytest.raises(InsufficientScope):
         await auth.answer(error)
     assert len(world.authorization.sent("/token")) == 2
+
+
+async def test_scopes_that_were_needed_once_are_asked_for_again(world: World):
+    world.server.scope = "a"
+    auth = credentials(world)
+    await world.call(auth)
+    world.server.needs = ("b",)
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+
+    await world.call(auth)
+
+    assert [sent["scope"] for sent in world.authorization.sent("/token")] == ["a", "a b", "a b"]
+
+
+async def test_what_the_operator_wants_is_asked_for(world: World):
+    world.server.metadata["scopes_supported"] = ["a", "b", "c"]
+    client = ClientIdentity(id="me", secret="s3cr3t")
+    auth = ClientCredentials(world.server.url, client=client, store=world.store, scopes=("b",))
+
+    await world.call(auth)
+
+    assert world.authorization.sent("/token")[0]["scope"] == "b"
 
 
 async def test_a_refusal_that_names_no_scopes_is_told_at_once(world: World):
@@ -231,6 +278,14 @@ async def test_a_client_that_is_refused_says_why_without_its_secret(world: World
         await world.call(credentials(world))
 
     assert world.authorization.origin in str(raised.value)
+    assert raised.value.status == 403
+
+
+async def test_an_authorization_server_without_a_place_for_tokens_is_an_error(world: World):
+    del world.authorization.metadata["token_endpoint"]
+
+    with pytest.raises(AuthError, match="names no endpoint for tokens"):
+        await world.call(credentials(world))
 
 
 async def test_a_client_that_cannot_prove_itself_is_refused(world: World):
@@ -266,6 +321,14 @@ def test_the_usual_algorithm_of_a_key_is_taken(key: Any, algorithm: str):
     assert jwt.get_unverified_header(statement)["alg"] == algorithm
 
 
+def unsupported() -> str:
+    """A key for a curve that nobody here knows: SM2, at the place of P-256."""
+    der = EC.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    sm2 = der.replace(bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a811ccf5501822d"))
+    kind = "PRIVATE KEY"
+    return f"-----BEGIN {kind}-----\n{b64encode(sm2).decode()}\n-----END {kind}-----\n"
+
+
 @pytest.mark.parametrize(
     ("key", "algorithm"),
     [
@@ -276,8 +339,18 @@ def test_the_usual_algorithm_of_a_key_is_taken(key: Any, algorithm: str):
         (pem(EC), "none"),
         (pem(EC), "ES999"),
         (pem(ec.generate_private_key(ec.SECP256K1())), ""),
+        (unsupported(), ""),
     ],
-    ids=["none", "encrypted", "other kind", "HS256", "no algorithm", "unknown", "unknown curve"],
+    ids=[
+        "none",
+        "encrypted",
+        "other kind",
+        "HS256",
+        "no algorithm",
+        "unknown",
+        "unknown curve",
+        "unsupported curve",
+    ],
 )
 def test_a_key_that_cannot_sign_is_an_error_that_does_not_show_it(key: str, algorithm: str):
     client = ClientIdentity(id="me", private_key=key, algorithm=algorithm)

@@ -38,6 +38,10 @@ def test_a_token_that_no_header_can_carry_is_none(token: str):
     assert token == "" or token not in str(raised.value)
 
 
+def test_a_token_may_be_of_16384_characters():
+    assert check_token(MAX_TOKEN * "a", "they gave a token") == MAX_TOKEN * "a"
+
+
 def test_words_are_one_line_of_limited_length():
     assert reason("invalid_grant", "a\n b\t c", ()) == Reason("invalid_grant", "a b c")
     assert len(reason("invalid_grant", "long " * 10_000, ()).words) == 200
@@ -59,6 +63,9 @@ def test_words_that_repeat_what_was_sent_are_left_out():
         "invalid_grant"
     )
     assert reason("invalid_grant", "no code=s3%2Fcr3t%3D+here", ("s3/cr3t=",)) == Reason(
+        "invalid_grant"
+    )
+    assert reason("invalid_grant", "no such code: s3%41+cr3t", ("s3%41+cr3t",)) == Reason(
         "invalid_grant"
     )
     assert reason("s3cr3t", "s3cr3t", ("s3cr3t",)) == Reason("an error without a known code")

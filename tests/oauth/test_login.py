@@ -243,6 +243,15 @@ async def test_a_registered_client_is_not_shown_to_another_issuer(world: World):
     assert world.authorization.paths == [SERVER_METADATA]
 
 
+async def test_of_two_issuers_a_registered_client_goes_to_its_own(world: World):
+    world.authorization.clients["me"] = ""
+    world.server.metadata["authorization_servers"].insert(0, "https://as.example")
+
+    client = ClientIdentity(id="me", issuer=world.authorization.issuer)
+
+    assert await world.call(world.oauth(client=client))
+
+
 async def test_a_registered_client_without_issuer_belongs_to_the_first_one(world: World):
     world.authorization.clients["me"] = ""
     client = ClientIdentity(id="me")
@@ -316,6 +325,13 @@ async def test_a_registration_is_used_again_with_a_page_of_ours(
     for _ in range(2):
         async with callback_server() as callback:
             await world.oauth(redirect_uri=callback.redirect_uri_of).login()
+
+    assert len(world.authorization.sent("/register")) == 1
+
+
+async def test_a_registration_for_no_scopes_in_particular_is_used_for_any(world: World):
+    await world.oauth().login()
+    await world.oauth(scopes=("a",)).login()
 
     assert len(world.authorization.sent("/register")) == 1
 
@@ -517,6 +533,23 @@ async def test_scopes_that_were_lacking_are_asked_for_at_the_next_login(world: W
 
     asked = [sent.get("scope") for sent in world.authorization.sent("/authorize")]
     assert asked == ["a", "a b c", None]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_scopes_of_one_issuer_are_not_asked_of_another_one(world: World, restarted: bool):
+    world.server.scope = "a"
+    auth = world.oauth()
+    token = await world.call(auth)
+    other = AuthorizationServer()
+    await other.open()
+    world.server.metadata["authorization_servers"] = [other.issuer]
+    challenge = 'Bearer error="insufficient_scope", scope="b"'
+
+    auth = world.oauth() if restarted else auth
+    await auth.answer(world.refusal(403, challenge, token))
+
+    await other.close()
+    assert other.sent("/authorize")[0]["scope"] == "b"
 
 
 async def test_more_scopes_that_another_program_has_got_are_enough(world: World):

@@ -50,6 +50,27 @@ async def test_the_refresh_token_is_revoked_by_whom_it_was_given_to(world: Any):
         await world.oauth(ask=None).answer(AuthRequired("no"))
 
 
+async def test_nobody_else_uses_the_login_while_it_ends(world: Any):
+    server = await logged_in(world)
+    entered = asyncio.Event()
+
+    async def use() -> None:
+        async with world.store.lock(world.server.url):
+            entered.set()
+
+    async def revoke(request: Any) -> Any:
+        using.append(asyncio.create_task(use()))
+        await asyncio.sleep(0)  # it asks for the lock
+        assert not entered.is_set()
+        return await always("")(request)
+
+    using: list[asyncio.Task[None]] = []
+    server.replies["/revoke"] = revoke
+
+    assert await logout(world.server.url, world.store) == Ended(True)
+    await asyncio.wait(using)
+
+
 async def test_a_client_with_a_secret_proves_itself(world: Any):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
     server = await logged_in(world)
@@ -135,15 +156,16 @@ async def test_a_server_that_is_broken_or_gone_does_not_keep_anybody_logged_in(w
     assert await forgotten(world)
 
 
-async def test_a_login_that_cannot_be_read_is_forgotten(world: Any, tmp_path: Path):
+@pytest.mark.parametrize("content", ["{", '{"version":2}'], ids=["damaged", "of tomorrow"])
+async def test_a_login_that_cannot_be_read_is_forgotten(world: Any, tmp_path: Path, content: str):
     world.store = UserTokenStore(tmp_path / "logins", keyring=False)
     await logged_in(world)
     (path,) = (tmp_path / "logins").glob("*.json")
-    path.write_text("{")
+    path.write_text(content)
 
     ended = await logout(world.server.url, world.store)
     assert ended.was_kept
-    assert "is damaged" in ended.problem
+    assert ended.problem.startswith(f"{path} ")
     assert not path.exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
@@ -35,7 +36,13 @@ from interlock.oauth.holder import unbroken
 from interlock.oauth.identity import identity_of
 from interlock.oauth.storage import Registration, Tokens
 
-from ..servers.authorization_server import SERVER_METADATA, AuthorizationServer, always, mute
+from ..servers.authorization_server import (
+    SERVER_METADATA,
+    AuthorizationServer,
+    Browser,
+    always,
+    mute,
+)
 from .conftest import REDIRECT, World
 
 
@@ -189,13 +196,18 @@ async def test_a_refresh_token_is_kept_when_there_is_no_new_one(
     assert used == ["", "refresh-1", "refresh-1"]
 
 
-async def test_a_refresh_token_that_is_refused_leads_to_a_new_login(world: World):
-    auth = world.oauth()
-    await world.call(auth)
-    world.authorization.access_tokens.clear()
-    world.authorization.refresh_tokens.clear()
+@pytest.mark.parametrize("status", [200, 400, 401, 403])
+async def test_a_refresh_token_that_is_refused_leads_to_a_new_login(world: World, status: int):
+    class Refusing(Browser):
+        async def __call__(self, request: AuthorizationRequest) -> dict[str, str]:
+            del world.authorization.replies["/token"]
+            return await super().__call__(request)
 
-    assert await world.call(auth)
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.replies["/token"] = always('{"error": "invalid_grant"}', status)
+
+    assert await world.call(world.oauth(ask=Refusing()))
     assert grants(world) == ["authorization_code", "refresh_token", "authorization_code"]
 
 
@@ -252,6 +264,18 @@ async def test_an_authorization_server_in_trouble_costs_no_login(world: World, r
     assert len(world.browser.shown) == 1
 
 
+async def test_an_authorization_server_that_is_gone_is_no_error_before_the_server_asks(
+    world: World,
+):
+    await world.call(world.oauth())
+    tokens = await world.store.load_tokens(world.server.url)
+    assert tokens is not None
+    gone = replace(tokens, expires_at=1.0, token_endpoint="http://127.0.0.1:1/token")
+    await world.store.save_tokens(world.server.url, gone)
+
+    assert await world.oauth().fresh() == ""
+
+
 async def test_a_refresh_token_is_not_shown_to_another_issuer(world: World):
     auth = world.oauth()
     await world.call(auth)
@@ -302,6 +326,26 @@ async def test_a_refusal_of_an_older_token_is_answered_at_once(world: World):
 
     assert world.authorization.requests == world.server.requests == []
     assert store.reads == 0
+
+
+async def test_a_refusal_of_a_token_that_is_gone_is_answered_with_another_one(world: World):
+    auth = world.oauth()
+
+    await auth.answer(world.refusal(401, "Bearer", "gone"))
+
+    assert auth.token
+
+
+async def test_a_refusal_while_the_tokens_are_looked_up_is_answered_with_another_one(
+    world: World,
+):
+    before = await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    auth = world.oauth()
+
+    await asyncio.gather(auth.fresh(), auth.answer(world.refusal(401, "Bearer", before)))
+
+    assert auth.token != before
 
 
 async def test_a_token_that_another_program_has_got_meanwhile_is_taken(world: World):
@@ -516,36 +560,96 @@ async def test_a_failure_that_nobody_waits_for_is_not_reported(
         await auth.login()
 
 
+async def test_an_end_that_turns_into_a_failure_is_not_reported(
+    world: World, nothing_is_left: list[Any]
+):
+    begun = asyncio.Event()
+
+    async def fail() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise AuthError("no") from None
+
+    auth = world.oauth()
+    asking = asyncio.create_task(auth._share(fail))
+    await begun.wait()
+    flight = auth._flight
+    assert flight is not None
+    asking.cancel()
+    await asyncio.wait({asking, flight})
+
+    del flight
+    gc.collect()  # what nobody has looked at is reported when it goes
+
+
 # Stores
 
 
-async def test_a_damaged_store_is_an_empty_one(world: World, tmp_path: Path):
-    world.store = UserTokenStore(tmp_path, keyring=False)
-    await world.call(world.oauth())
-    _damage(tmp_path)
+REGISTERED = pytest.mark.parametrize(
+    "client", [None, ClientIdentity(id="me")], ids=["any client", "a registered client"]
+)
 
-    assert await world.call(world.oauth())
-    assert await world.call(world.oauth(ask=None))
+
+class Full(MemoryTokenStore):
+    """Cannot be written once its disk is full."""
+
+    is_full = True
+
+    async def _write(self, key: str, content: bytes | None) -> None:
+        if self.is_full:
+            raise StoreError("the disk is full")
+        await super()._write(key, content)
+
+
+@REGISTERED
+@pytest.mark.parametrize("content", [b"{", b'{"version":2}'], ids=["damaged", "of tomorrow"])
+async def test_a_store_that_cannot_be_read_is_an_empty_one(
+    world: World, tmp_path: Path, client: ClientIdentity | None, content: bytes
+):
+    world.authorization.clients["me"] = ""
+    world.store = UserTokenStore(tmp_path, keyring=False)
+    await world.call(world.oauth(client=client))
+    _overwrite(tmp_path, content)
+
+    assert await world.call(world.oauth(client=client))
+    assert await world.call(world.oauth(client=client, ask=None))
     assert len(world.browser.shown) == 2
 
 
-def _damage(folder: Path) -> None:
+def _overwrite(folder: Path, content: bytes) -> None:
     for file in folder.glob("*.json"):
-        file.write_bytes(b"{")
+        file.write_bytes(content)
 
 
-async def test_a_store_that_cannot_be_written_costs_only_the_next_program_a_login(world: World):
-    class Full(MemoryTokenStore):
-        async def _write(self, key: str, content: bytes | None) -> None:
-            raise StoreError("the disk is full")
-
+@REGISTERED
+async def test_a_store_that_cannot_be_written_costs_only_the_next_program_a_login(
+    world: World, client: ClientIdentity | None
+):
+    world.authorization.clients["me"] = ""
     world.store = Full()
-    auth = world.oauth()
+    auth = world.oauth(client=client)
     token = await world.call(auth)
     world.authorization.access_tokens.clear()
 
     assert await world.call(auth) != token
     assert len(world.browser.shown) == 1
+
+
+async def test_a_registration_that_was_forgotten_is_made_anew_though_nothing_can_be_written(
+    world: World,
+):
+    world.store = store = Full()
+    store.is_full = False
+    auth = world.oauth()
+    await world.call(auth)
+    store.is_full = True
+    world.authorization.access_tokens.clear()
+    world.authorization.clients.clear()
+
+    assert await world.call(auth)
+    assert len(world.authorization.sent("/register")) == 2
 
 
 async def test_a_logout_elsewhere_is_noticed_at_the_next_refusal(world: World):
@@ -669,6 +773,27 @@ async def test_work_that_must_not_be_broken_off_ends_before_whoever_asked_for_it
 
     assert asking.cancelled()
     assert ended == ["work", "whoever asked"]
+
+
+async def test_work_that_must_not_be_broken_off_may_fail_when_nobody_waits_any_more(
+    nothing_is_left: list[Any],
+):
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await go_on.wait()
+        raise AuthError("no")
+
+    asking = asyncio.create_task(unbroken(work()))
+    await begun.wait()
+    asking.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait({asking})
+
+    assert asking.cancelled()
+    gc.collect()  # what nobody has looked at is reported when it goes
 
 
 async def test_a_token_is_not_renewed_by_another_client_than_it_was_given_to():

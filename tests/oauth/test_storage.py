@@ -103,6 +103,10 @@ class Safe(KeyringBackend):
         del self.kept[service, username]
 
 
+class Good(Safe):
+    priority = 1
+
+
 class Plaintext(Safe):
     priority = 0.5
 
@@ -289,7 +293,7 @@ async def test_only_the_user_can_read_what_is_written(folder: Path, store: Token
 
     modes = {path.suffix: mode_of(path) for path in listed(folder)}
     assert modes == {".json": 0o600, ".lock": 0o600}
-    assert mode_of(folder) == 0o700
+    assert mode_of(folder) == mode_of(folder.parent) == 0o700
 
 
 async def test_the_names_of_files_have_the_host_and_nothing_else_of_the_url(
@@ -385,6 +389,14 @@ async def test_a_damaged_file_is_an_error_and_a_new_login_replaces_it(
     assert str(raised.value).startswith(f"{path} ")
     assert "SECRET" not in str(raised.value)
     assert await replaced(store, folder)
+
+
+async def test_a_file_of_a_mebibyte_is_read(store: TokenStore, folder: Path):
+    await store.save_tokens(SERVER, TOKENS)
+    path = only_file(folder)
+    path.write_bytes(path.read_bytes().ljust(1_048_576))
+
+    assert await store.load_tokens(SERVER) == TOKENS
 
 
 async def test_a_file_cut_off_anywhere_is_an_error(store: TokenStore, folder: Path):
@@ -515,6 +527,17 @@ async def test_a_folder_that_others_can_write_to_is_refused(
     for attempt in (store.save_tokens(SERVER, TOKENS), store.lock(SERVER).__aenter__()):
         with pytest.raises(StoreError, match=f"other users can write to {folder}: .* chmod 700"):
             await attempt
+
+    assert listed(folder) == []
+
+
+async def test_a_folder_of_another_user_is_refused(
+    store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    with pytest.raises(StoreError, match=f"other users can write to {folder}: make it yours"):
+        await store.save_tokens(SERVER, TOKENS)
 
     assert listed(folder) == []
 
@@ -668,6 +691,26 @@ async def test_a_keyring_is_used_when_there_is_one(safe: Safe, folder: Path):
     assert safe.kept == {}
 
 
+async def test_a_keyring_that_is_just_good_enough_is_used(
+    use: Callable[[KeyringBackend], None], folder: Path
+):
+    use(Good())
+
+    await UserTokenStore(folder).save_tokens(SERVER, TOKENS)
+
+    assert listed(folder) == []
+
+
+async def test_the_keyring_that_was_found_first_is_used_to_the_end(
+    use: Callable[[KeyringBackend], None], safe: Safe, folder: Path
+):
+    store = UserTokenStore(folder)
+    await store.save_tokens(SERVER, TOKENS)
+    use(Safe())
+
+    assert await store.load_tokens(SERVER) == TOKENS
+
+
 async def test_a_keyring_can_be_left_alone(safe: Safe, folder: Path):
     await UserTokenStore(folder, keyring=False).save_tokens(SERVER, TOKENS)
 
@@ -766,11 +809,12 @@ async def test_what_a_keyring_says_is_not_repeated_if_it_may_be_the_secret(
     assert "SECRET" not in str(raised.value)
 
 
-async def test_a_damaged_entry_is_an_error_that_names_it(safe: Safe, folder: Path):
+@pytest.mark.parametrize("content", ['{"version":1', ""], ids=["cut off", "empty"])
+async def test_a_damaged_entry_is_an_error_that_names_it(safe: Safe, folder: Path, content: str):
     store = UserTokenStore(folder)
     await store.save_tokens(SERVER, TOKENS)
     ((service, key),) = safe.kept
-    safe.kept[service, key] = '{"version":1'
+    safe.kept[service, key] = content
 
     with pytest.raises(StoreCorrupt) as raised:
         await store.load_tokens(SERVER)

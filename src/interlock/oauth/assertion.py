@@ -6,6 +6,7 @@ authorization server is of no use at another one.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 
 try:
     import jwt
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 except ImportError as error:
     raise MissingExtra("proving a client's identity with a private key", "oauth") from error
 
 LIFETIME = 60.0  # seconds
+# What the two libraries raise for a key that is none, or does not fit the algorithm.
+_UNUSABLE = (ValueError, TypeError, NotImplementedError, UnsupportedAlgorithm, jwt.PyJWTError)
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
@@ -44,13 +48,10 @@ def sign(client: ClientIdentity, issuer: str, *, now: float) -> str:
         "exp": int(now + LIFETIME),
         "jti": token_urlsafe(16),
     }
-    try:
+    with suppress(*_UNUSABLE):  # what they say may quote the key
         key = load_pem_private_key(client.private_key.encode(), password=None)
         algorithm = client.algorithm or _algorithm(key)
-        if algorithm and not algorithm.startswith("HS"):
-            return jwt.encode(claims, key, algorithm)  # type: ignore[arg-type]  # checked by it
-    except (ValueError, TypeError, NotImplementedError, jwt.PyJWTError):
-        pass  # what they say may quote the key
+        return jwt.encode(claims, key, algorithm)  # type: ignore[arg-type]  # checked by it
     raise ConfigError(
         f"the private key of client {client.id!r} cannot be used: it must be an unencrypted PEM "
         f"of a key for {client.algorithm or 'RS256, ES256, ES384, ES512 or EdDSA'}"

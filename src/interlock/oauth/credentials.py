@@ -9,7 +9,7 @@ from interlock.errors import AuthError, ConfigError
 from interlock.oauth.challenges import bearer_challenge
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.holder import TokenHolder, needed_scopes, remembered, unbroken
+from interlock.oauth.holder import TokenHolder, remembered, unbroken
 from interlock.oauth.identity import ClientIdentity, bound
 from interlock.oauth.scopes import scopes_to_ask
 from interlock.oauth.storage import TokenStore
@@ -53,10 +53,10 @@ class ClientCredentials(TokenHolder):
     async def _renew(self, error: AuthError) -> None:
         if await self._adopt(error.token_used):
             return
-        if error.status == 403 and not needed_scopes(error):
-            raise error
         challenge = bearer_challenge(error.challenge)
-        found = await self._discover(challenge, self._client.issuer)
+        if error.status == 403 and not challenge.scopes:
+            raise error
+        found = await self._discover(challenge)
         if error.status == 403:
             scopes = self._more_scopes(error, found)
         else:

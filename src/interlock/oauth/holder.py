@@ -158,12 +158,12 @@ class TokenHolder(ABC):
 
     # Asking the servers
 
-    async def _discover(self, challenge: Challenge, issuer: str = "") -> Discovery:
-        """Find where tokens come from; `issuer` is taken if the server names it among others."""
+    async def _discover(self, challenge: Challenge) -> Discovery:
+        """Find where tokens come from: where ours do, if the server names it among others."""
         # A later challenge may leave out what an earlier one said.
         self._metadata_url = challenge.resource_metadata or self._metadata_url
-        if not issuer and self._tokens is not None:
-            issuer = self._tokens.issuer
+        known = self._tokens or self._client
+        issuer = known.issuer if known is not None else ""
         return await discover(self._fetcher, self._server_url, self._metadata_url, issuer)
 
     async def _redeem(
@@ -189,7 +189,7 @@ class TokenHolder(ABC):
         Raises:
             AuthError: `error`: they have just been asked for.
         """
-        challenge = Challenge(scopes=needed_scopes(error))
+        challenge = bearer_challenge(error.challenge)
         before = self._asked_of(found.issuer)
         scopes = scopes_to_ask(challenge, found, before, self._scopes)
         if self._obstacle(found, scopes, step_up=True):
@@ -239,11 +239,6 @@ class TokenHolder(ABC):
             await self._store.save_tokens(self._place, tokens)
         except StoreError as error:
             _log.warning("%s", error)  # they are good for as long as this program runs
-
-
-def needed_scopes(error: AuthError) -> tuple[str, ...]:
-    """Give the scopes that a server names when it says that a token's are not enough."""
-    return bearer_challenge(error.challenge).scopes or tuple(getattr(error, "scopes", ()))
 
 
 def remembered(tokens: Tokens) -> Discovery:

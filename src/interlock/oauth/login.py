@@ -24,7 +24,7 @@ from interlock.oauth.authorization import AuthorizationRequest, Pending, begin
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
 from interlock.oauth.discovery import Discovery, origin
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.holder import TokenHolder, needed_scopes, remembered, unbroken
+from interlock.oauth.holder import TokenHolder, remembered, unbroken
 from interlock.oauth.identity import ClientIdentity, identify, identity_of, retire
 from interlock.oauth.scopes import remember, scopes_to_ask
 from interlock.oauth.storage import Tokens, TokenStore
@@ -102,12 +102,12 @@ class OAuth(TokenHolder):
         if await self._adopt(error.token_used):
             return
         challenge = bearer_challenge(error.challenge)
-        if error.status == 403 and (self._ask is None or not needed_scopes(error)):
-            await self._remember(needed_scopes(error))
+        if error.status == 403 and (self._ask is None or not challenge.scopes):
+            await self._remember(challenge.scopes)
             raise error
         if self._ask is None and not (self._tokens and self._tokens.refresh_token):
             raise self._nobody_to_ask()  # before anything is looked for that would be of no use
-        found = await self._discover(challenge, self._client.issuer if self._client else "")
+        found = await self._discover(challenge)
         if error.status == 403:
             await self._login(found, self._more_scopes(error, found))
             return
@@ -181,7 +181,7 @@ class OAuth(TokenHolder):
     async def _login_anew(self, challenge: Challenge) -> None:
         with suppress(StoreError):
             await self._load()
-        found = await self._discover(challenge, self._client.issuer if self._client else "")
+        found = await self._discover(challenge)
         tokens = self._tokens
         is_for_more = tokens is not None and tokens.lacks and tokens.issuer == found.issuer
         before = split_scopes(f"{tokens.scope} {tokens.lacks}") if tokens and is_for_more else ()

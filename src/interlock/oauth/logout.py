@@ -61,10 +61,10 @@ async def logout(
                 async with asyncio.timeout(PATIENCE):
                     fetcher = fetcher or Fetcher(server_url)
                     await _revoke(tokens, server_url, store, client, fetcher)
-            except TimeoutError:
-                problem = f"{shown(tokens.issuer)} has not answered within {PATIENCE:g} s"
             except InterlockError as error:
                 problem = str(error)
+            except TimeoutError:
+                problem = f"{shown(tokens.issuer)} has not answered within {PATIENCE:g} s"
         await store.delete_login(server_url)
     return Ended(tokens is not None, problem)
 

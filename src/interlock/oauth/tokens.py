@@ -18,7 +18,7 @@ from interlock.oauth.identity import ClientIdentity, prove
 from interlock.oauth.storage import Tokens
 
 # Members of a token request that must be in no message.
-_SECRET = ("code", "code_verifier", "refresh_token", "client_secret", "client_assertion")
+_SECRET = ("code", "code_verifier", "refresh_token", "client_assertion")
 
 
 class Refusal(Struct, frozen=True):
