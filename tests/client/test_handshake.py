@@ -113,6 +113,13 @@ async def test_a_slow_start_within_the_time_is_nothing(evil: Evil):
     assert await agreed(evil("slow=0.3")) == NEWEST
 
 
+async def test_a_modern_server_that_starts_slowly_may_know_no_handshake(
+    evil: Evil, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(handshake, "PROGRAM_PATIENCE", 1.0)
+    assert await agreed(evil("server/discover=once:mute", "initialize=[-32601, {}]")) == NEWEST
+
+
 @pytest.mark.parametrize("supported", [list(MODERN), ["2031-01-01", *LEGACY, *MODERN]])
 async def test_a_refusal_that_names_a_common_revision_is_followed_once(
     evil: Evil, supported: list[str]

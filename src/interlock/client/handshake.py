@@ -165,8 +165,10 @@ class Handshake:
         try:
             return await self._agree_on_legacy()
         except RemoteError as error:
-            # A modern server that started too slowly for the first question.
-            if error.code != revisions.UNSUPPORTED_VERSION:
+            # A modern server that started too slowly for the first question. A program may not
+            # know the handshake at all.
+            is_unknown = self._http is None and error.code == revisions.METHOD_NOT_FOUND
+            if error.code != revisions.UNSUPPORTED_VERSION and not is_unknown:
                 raise
             return await self._discover(revisions.NEWEST)
 
