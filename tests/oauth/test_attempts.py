@@ -20,6 +20,15 @@ def test_who_said_no_is_not_asked_the_same_again_for_five_minutes():
     assert attempts.obstacle(AS, {"a"}, step_up=False, now=REMEMBERED) is None
 
 
+def test_the_last_reason_is_the_one_that_is_told():
+    attempts = Attempts()
+    attempts.add(AS, {"a"}, "they said no", now=0.0)
+    attempts.add(AS, {"a"}, "they said never", now=1.0)
+
+    obstacle = attempts.obstacle(AS, {"a"}, step_up=False, now=2.0)
+    assert str(obstacle).startswith("they said never; ")
+
+
 def test_who_said_no_can_be_asked_something_else():
     attempts = Attempts()
     attempts.add(AS, {"a"}, "they said no", now=0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -124,6 +125,12 @@ async def test_a_login_ends_at_its_own_page_only(nothing_is_left: list[Any]):
         assert (await answer)["code"] == "2"
 
 
+def test_no_two_issuers_have_one_page():
+    issuers = [f"https://as.example/{number}" for number in range(1_000)]
+
+    assert len({Callback().redirect_uri_of(issuer) for issuer in issuers}) == len(issuers)
+
+
 async def test_before_and_after_a_login_nothing_is_taken(nothing_is_left: list[Any]):
     async with callback_server() as callback:
         assert (await visit(callback, "/callback?code=1&state=s"))[0] == 404
@@ -181,9 +188,39 @@ async def test_what_is_no_answer_is_refused_and_ends_nothing(
         assert await answer == {"state": "s"}
 
 
+@pytest.mark.parametrize("host", ["Host: 127.0.0.1:{port}", "host:localhost:{port} "])
+async def test_both_names_of_this_machine_will_do(nothing_is_left: list[Any], host: str):
+    async with waiting() as (callback, answer):
+        line = f"GET /callback?state=s HTTP/1.1\r\n{host.format(port=callback.port)}\r\n\r\n"
+
+        assert (await send(callback, line.encode())).startswith(b"HTTP/1.1 200 ")
+        assert await answer == {"state": "s"}
+
+
+async def test_a_request_that_names_no_host_is_refused(nothing_is_left: list[Any]):
+    async with waiting() as (callback, answer):
+        reply = await send(callback, b"GET /callback?state=s HTTP/1.1\r\n\r\n")
+
+        assert reply.startswith(b"HTTP/1.1 421 ")
+        assert not answer.done()
+
+
+async def test_a_connection_that_breaks_off_ends(nothing_is_left: list[Any]):
+    async with callback_server() as callback:
+        _, writer = await asyncio.open_connection("127.0.0.1", callback.port)
+        writer.write(b"GET /")
+        await visit(callback, "/")  # meanwhile the other one is taken
+        linger = struct.pack("ii", 1, 0)  # a connection that is closed now is reset
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.close()
+        await writer.wait_closed()
+        await visit(callback, "/")  # meanwhile it is noticed
+
+
 async def test_a_request_that_never_ends_is_cut_off(nothing_is_left: list[Any]):
     async with waiting() as (callback, _):
-        assert await send(callback, b"GET /callback?state=" + b"a" * 100_000) == b""
+        async with asyncio.timeout(callback_module.REQUEST_PATIENCE / 2):
+            assert await send(callback, b"GET /callback?state=" + b"a" * 100_000) == b""
         assert (await visit(callback, "/callback?state=s"))[0] == 200
 
 
@@ -210,8 +247,10 @@ async def test_only_so_many_connections_are_taken_at_once(nothing_is_left: list[
     async with callback_server() as callback:
         many = [
             await asyncio.open_connection("127.0.0.1", callback.port)
-            for _ in range(callback_module.MAX_CONNECTIONS)
+            for _ in range(callback_module.MAX_CONNECTIONS - 1)
         ]
+        assert await send(callback, head(callback, "GET / HTTP/1.1"))
+        many.append(await asyncio.open_connection("127.0.0.1", callback.port))
         async with asyncio.timeout(callback_module.REQUEST_PATIENCE / 2):
             assert await send(callback, b"") == b""
         for _, writer in many:

@@ -212,6 +212,24 @@ async def test_scopes_that_were_needed_once_are_asked_for_again(world: World):
     assert [sent["scope"] for sent in world.authorization.sent("/token")] == ["a", "a b", "a b"]
 
 
+async def test_without_scopes_none_are_named(world: World):
+    await world.call(credentials(world))
+
+    assert "scope" not in world.authorization.sent("/token")[0]
+
+
+async def test_scopes_that_were_not_granted_are_asked_for_again(world: World):
+    world.server.scope = "a b"
+    world.authorization.answers["/token"] = {"scope": "a"}
+    auth = credentials(world)
+    await world.call(auth)
+    assert auth._tokens is not None
+    auth._tokens = replace(auth._tokens, expires_at=1.0)
+
+    assert await auth.fresh()
+    assert [sent["scope"] for sent in world.authorization.sent("/token")] == ["a b", "a b"]
+
+
 async def test_what_the_operator_wants_is_asked_for(world: World):
     world.server.metadata["scopes_supported"] = ["a", "b", "c"]
     client = ClientIdentity(id="me", secret="s3cr3t")

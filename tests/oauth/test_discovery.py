@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -16,7 +17,14 @@ from interlock.errors import (
     Unreachable,
 )
 from interlock.oauth import Fetcher, fetcher
-from interlock.oauth.discovery import Discovery, covers, discover, same_issuer, server_metadata
+from interlock.oauth.discovery import (
+    Discovery,
+    covers,
+    discover,
+    origin,
+    same_issuer,
+    server_metadata,
+)
 
 from ..servers.authorization_server import (
     OPENID,
@@ -72,13 +80,37 @@ async def test_the_one_of_the_root_comes_last(world: World):
     assert world.server.paths == [f"{RESOURCE_METADATA}/mcp", RESOURCE_METADATA]
 
 
-async def test_a_server_at_the_root_has_one_address_only(build: Build):
-    world = await build(path="")
+async def test_a_slash_at_the_end_of_a_path_is_in_no_address(build: Build):
+    world = await build(path="/mcp/", issuer_path="/tenant/")
+    world.server.documents = {f"{RESOURCE_METADATA}/mcp": world.server.metadata}
+    world.authorization.documents = {f"{SERVER_METADATA}/tenant": world.authorization.metadata}
+
+    found = await find(world)
+
+    assert found.resource == world.server.url
+    assert found.issuer == world.authorization.issuer
+
+
+async def test_blanks_before_a_document_do_not_matter(world: World):
+    text = "\r\n " + json.dumps(world.server.metadata)
+    world.server.replies[world.server.metadata_path] = always(text)
+
+    assert (await find(world)).resource == world.server.url
+
+
+def test_an_origin_has_no_user():
+    assert origin("https://user:SECRET@mcp.example:8443/mcp?a=b") == "https://mcp.example:8443"
+
+
+@pytest.mark.parametrize("path", ["", "/"])
+async def test_a_server_at_the_root_has_one_address_only(build: Build, path: str):
+    world = await build(path)
+    world.server.documents = {RESOURCE_METADATA: world.server.metadata}
 
     found = await find(world)
 
     assert world.server.paths == [RESOURCE_METADATA]
-    assert found.resource == world.server.origin  # without a slash, as the document writes it
+    assert found.resource == world.server.url  # with a slash or without, as the document has it
 
 
 @pytest.mark.parametrize(
@@ -226,6 +258,13 @@ async def test_the_one_that_is_known_is_taken_when_several_are_named(world: Worl
     assert (await find(world, issuer=world.authorization.issuer)).issuer == (
         world.authorization.issuer
     )
+
+
+async def test_the_one_that_is_known_is_found_though_a_slash_is_missing(world: World):
+    known = world.authorization.issuer
+    world.server.metadata["authorization_servers"].insert(0, "https://as.example")
+
+    assert (await find(world, issuer=f"{known}/")).issuer == known
 
 
 async def test_a_slash_after_an_origin_is_no_other_issuer_and_the_document_says_which(world: World):

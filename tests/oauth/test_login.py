@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -25,6 +27,7 @@ from interlock.oauth import (
 )
 from interlock.oauth import attempts as attempts_module
 from interlock.oauth import callback as callback_module
+from interlock.oauth import storage as storage_module
 from interlock.oauth.callback import callback_server
 from interlock.oauth.logout import logout
 
@@ -508,12 +511,69 @@ async def test_scopes_that_are_never_enough_are_asked_for_once(world: World):
     assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["a", "a b"]
 
 
+async def test_a_person_is_asked_once_for_more_than_a_renewed_token_allows(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    await world.call(auth)
+    world.server.needs = ("b",)
+
+    await world.call(auth)
+
+    assert len(world.browser.shown) == 2
+
+
+async def test_scopes_that_were_not_granted_are_asked_for_again(world: World):
+    world.server.scope = "a b"
+    world.authorization.answers["/token"] = {"scope": "a"}
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.authorization.refresh_tokens.clear()
+    world.server.scope = ""
+
+    await world.call(auth)
+
+    assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["a b", "a b"]
+
+
 async def test_without_a_person_more_scopes_cannot_be_had(world: World):
     await world.call(world.oauth())
     world.server.needs = ("b",)
 
     with pytest.raises(InsufficientScope, match="the token needs the scopes b"):
         await world.call(world.oauth(ask=None))
+
+
+async def test_scopes_that_are_lacking_are_noted_once_and_if_it_is_possible(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    class Counting(MemoryTokenStore):
+        writes = 0
+
+        async def _write(self, key: str, content: bytes | None) -> None:
+            self.writes += 1
+            await super()._write(key, content)
+
+    world.store = store = Counting()
+    await world.call(world.oauth())
+    auth = world.oauth(ask=None)
+    store.writes = 0
+
+    for needed in ("b", "b"):
+        world.server.needs = (needed,)
+        with pytest.raises(InsufficientScope):
+            await world.call(auth)
+    assert store.writes == 1
+
+    monkeypatch.setattr(storage_module, "LOCK_SECONDS", 0.0)
+    world.server.needs = ("c",)
+    async with store.lock(world.server.url):
+        with pytest.raises(InsufficientScope):
+            await world.call(auth)
+    assert store.writes == 1
 
 
 async def test_scopes_that_were_lacking_are_asked_for_at_the_next_login(world: World):
@@ -535,8 +595,11 @@ async def test_scopes_that_were_lacking_are_asked_for_at_the_next_login(world: W
     assert asked == ["a", "a b c", None]
 
 
+@pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_scopes_of_one_issuer_are_not_asked_of_another_one(world: World, restarted: bool):
+async def test_scopes_of_one_issuer_are_not_asked_of_another_one(
+    world: World, restarted: bool, status: int
+):
     world.server.scope = "a"
     auth = world.oauth()
     token = await world.call(auth)
@@ -546,7 +609,7 @@ async def test_scopes_of_one_issuer_are_not_asked_of_another_one(world: World, r
     challenge = 'Bearer error="insufficient_scope", scope="b"'
 
     auth = world.oauth() if restarted else auth
-    await auth.answer(world.refusal(403, challenge, token))
+    await auth.answer(world.refusal(status, challenge, token))
 
     await other.close()
     assert other.sent("/authorize")[0]["scope"] == "b"
@@ -635,6 +698,37 @@ async def test_a_person_who_wants_to_is_asked_at_once(world: World):
     await auth.login()
 
     assert await world.call(auth)
+
+
+async def test_why_nobody_logged_in_is_told_though_the_store_is_in_use(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(storage_module, "LOCK_SECONDS", 0.0)
+
+    async with AsyncExitStack() as held:
+
+        async def ask(request: AuthorizationRequest) -> dict[str, str]:
+            await held.enter_async_context(world.store.lock(world.server.url))
+            raise AuthError("nobody is here")
+
+        with pytest.raises(AuthError, match="nobody is here"):
+            await world.oauth(ask=ask).login()
+
+
+async def test_a_login_by_hand_during_a_renewal_is_a_login(world: World):
+    auth = world.oauth()
+    token = await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.authorization.holding.clear()
+    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", token)))
+    await world.authorization.held.wait()
+
+    login = asyncio.create_task(auth.login())
+    await asyncio.sleep(0)  # it waits for the renewal
+    world.authorization.holding.set()
+    await asyncio.gather(renewal, login)
+
+    assert len(world.browser.shown) == 2
 
 
 async def test_an_ask_that_fails_is_told_and_not_repeated(world: World):

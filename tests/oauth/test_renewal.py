@@ -211,6 +211,33 @@ async def test_a_refresh_token_that_is_refused_leads_to_a_new_login(world: World
     assert grants(world) == ["authorization_code", "refresh_token", "authorization_code"]
 
 
+async def test_a_refusal_that_may_pass_does_not_cost_the_refresh_token(world: World):
+    auth = world.oauth(ask=None)
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.replies["/token"] = always('{"error": "server_error"}', 400)
+    with pytest.raises(LoginExpired):
+        await world.call(auth)
+    del world.authorization.replies["/token"]
+
+    assert await world.call(auth)
+
+
+async def test_a_renewal_of_our_own_says_nothing_of_the_token_of_another_program(world: World):
+    one, other = world.oauth(), world.oauth(ask=None)
+    for auth in (one, other):
+        await world.call(auth)
+    for auth in (one, other):
+        world.authorization.access_tokens.clear()
+        await world.call(auth)
+    await world.call(one)  # with the token of the other one
+    world.authorization.access_tokens.clear()
+
+    await world.call(one)
+
+    assert grants(world) == ["authorization_code", *3 * ["refresh_token"]]
+
+
 async def test_without_a_person_the_login_has_expired_and_nobody_tries_again(world: World):
     await world.call(world.oauth())
     world.authorization.access_tokens.clear()

@@ -61,6 +61,7 @@ def test_scopes_are_remembered_once_and_within_bounds():
     assert remember("", ("a", "b", "a")) == "a b"
     assert remember("a b", ("b", "c")) == "a b c"
     assert remember("a", ("x" * 2_000, "b")) == "a b"
+    assert remember("", ("x" * MAX_REMEMBERED,)) == "x" * MAX_REMEMBERED
     assert len(remember("", tuple(map(str, range(5_000))))) <= MAX_REMEMBERED
 
 

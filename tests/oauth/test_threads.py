@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -19,6 +20,9 @@ async def test_work_gives_its_result_or_its_error_and_leaves_no_thread():
     assert await in_thread(lambda: None) is None
     with pytest.raises(ValueError, match="no"):
         await in_thread(fail)
+    async with asyncio.timeout(5):
+        with pytest.raises(SystemExit):
+            await in_thread(sys.exit)
 
 
 def test_a_program_can_end_while_a_thread_hangs():

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import webbrowser
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
 from urllib.parse import parse_qsl, urlsplit
@@ -118,8 +118,6 @@ class Callback:
             pass  # it has gone, or is no browser
         finally:
             writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
             del self._connections[ended]
             ended.set_result(None)
 
@@ -135,8 +133,6 @@ class Callback:
             "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n".encode()
             + body
         )
-        async with asyncio.timeout(REQUEST_PATIENCE):
-            await writer.drain()
 
     def _judge(self, head: bytes) -> tuple[str, str]:
         """Take the query that answers a request; say what the browser is answered."""
@@ -157,7 +153,7 @@ class Callback:
         if method != "GET":
             return "405 Method Not Allowed", "This is no way to log in."
         try:
-            pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
+            pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
         except ValueError:
             pairs = []
         found = dict(pairs)

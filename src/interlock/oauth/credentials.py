@@ -67,7 +67,7 @@ class ClientCredentials(TokenHolder):
 
     async def _renew_expired(self) -> None:
         tokens = self._tokens
-        if tokens is not None and tokens.token_endpoint:
+        if tokens is not None:
             scopes = self._asked_of(tokens.issuer)
             await self._request(remembered(tokens), scopes, tokens.access_token)
 

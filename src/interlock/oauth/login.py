@@ -122,7 +122,7 @@ class OAuth(TokenHolder):
 
     async def _renew_expired(self) -> None:
         tokens = self._tokens
-        if tokens is not None and tokens.refresh_token and tokens.token_endpoint:
+        if tokens is not None and tokens.refresh_token:
             await self._refresh(remembered(tokens), tokens.access_token)
 
     async def _refresh(self, found: Discovery, refused: str) -> bool:
