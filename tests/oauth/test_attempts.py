@@ -56,6 +56,14 @@ def test_a_server_that_refuses_every_token_asks_for_three_logins_and_no_more():
     assert obstacle == "the tokens of the last 3 logins were refused"
 
 
+def test_logins_for_other_scopes_are_not_counted():
+    attempts = Attempts()
+    for login in range(MAX_LOGINS):
+        attempts.add(AS, {str(login)}, now=float(login))
+
+    assert attempts.obstacle(AS, {"a"}, step_up=False, now=3.0) is None
+
+
 def test_a_machine_that_is_refused_all_the_time_is_not_remembered_without_end():
     """R-118."""
     attempts = Attempts()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.errors import (
     AuthError,
@@ -17,6 +18,7 @@ from interlock.errors import (
     InterlockError,
     LoginExpired,
     LoginRequired,
+    StoreError,
 )
 from interlock.oauth import (
     AuthorizationRequest,
@@ -576,6 +578,64 @@ async def test_scopes_that_are_lacking_are_noted_once_and_if_it_is_possible(
     assert store.writes == 1
 
 
+async def test_scopes_that_are_lacking_are_noted_of_the_tokens_that_are_there_by_then(
+    world: World,
+):
+    class Contended(MemoryTokenStore):
+        def _try_lock(self, key: str) -> Callable[[], object] | None:
+            release = super()._try_lock(key)
+            if release is None:
+                wanted.set()
+            return release
+
+    wanted = asyncio.Event()
+    world.store = Contended()
+    await world.call(world.oauth())
+    world.server.needs = ("b",)
+
+    async with world.store.lock(world.server.url):
+        calling = asyncio.create_task(world.call(world.oauth(ask=None)))
+        await wanted.wait()
+        tokens = await world.store.load_tokens(world.server.url)
+        assert tokens is not None
+        await world.store.save_tokens(world.server.url, replace(tokens, access_token="newer"))
+    with pytest.raises(InsufficientScope):
+        await calling
+
+    tokens = await world.store.load_tokens(world.server.url)
+    assert tokens is not None
+    assert (tokens.access_token, tokens.lacks) == ("newer", "b")
+
+
+async def test_scopes_that_were_lacking_at_one_issuer_are_not_asked_of_another_one(world: World):
+    await world.call(world.oauth())
+    world.server.needs = ("b",)
+    with pytest.raises(InsufficientScope):
+        await world.call(world.oauth(ask=None))
+    other = AuthorizationServer()
+    await other.open()
+    world.server.metadata["authorization_servers"] = [other.issuer]
+
+    await world.oauth().login()
+
+    await other.close()
+    assert "scope" not in other.sent("/authorize")[0]
+
+
+async def test_a_login_by_hand_needs_nothing_of_what_cannot_be_read(world: World):
+    class Locked(MemoryTokenStore):
+        async def _read(self, key: str) -> bytes | None:
+            raise StoreError("the keyring is locked")
+
+    world.authorization.clients["me"] = ""
+    client = ClientIdentity(id="me", issuer=world.authorization.issuer)
+    auth = world.oauth(client=client, store=Locked())
+
+    await auth.login()
+
+    assert auth.token
+
+
 async def test_scopes_that_were_lacking_are_asked_for_at_the_next_login(world: World):
     world.server.scope = "a"
     await world.call(world.oauth())
@@ -969,6 +1029,15 @@ async def test_addresses_of_ours_that_cannot_be_used_are_refused(
 ):
     with pytest.raises(ConfigError, match="must be"):
         world.oauth(**options)
+
+
+async def test_an_address_for_one_issuer_that_cannot_be_used_is_refused(world: World):
+    auth = world.oauth(redirect_uri=lambda issuer: f"http://app.example/{len(issuer)}")
+
+    with pytest.raises(ConfigError, match="must be http on loopback, or https"):
+        await auth.login()
+
+    assert world.browser.shown == []
 
 
 @pytest.mark.parametrize(

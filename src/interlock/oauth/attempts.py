@@ -26,8 +26,8 @@ class Attempts:
 
     def add(self, issuer: str, scopes: Collection[str], failure: str = "", *, now: float) -> None:
         """Remember a login, and why it failed; "" when it gave a token."""
-        made = [*self._recent(now), _Attempt(now, issuer, frozenset(scopes), failure)]
-        self._made = made[-MAX_REMEMBERED:]
+        attempt = _Attempt(now, issuer, frozenset(scopes), failure)
+        self._made = [*self._made, attempt][-MAX_REMEMBERED:]
 
     def obstacle(
         self, issuer: str, scopes: Collection[str], *, step_up: bool, now: float
