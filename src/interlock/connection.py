@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from copy import copy
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -124,15 +125,20 @@ class Connection:
             progress=progress is not None,
             meta=meta,
         )
-        self._waiting[id] = future = self._loop.create_future()
-        if progress is not None:
-            self._progress[id] = progress
-        left = self._timer_at - now  # until the timer stands already
-        if (timeout is not None and timeout < left) or (
-            hard_timeout is not None and hard_timeout < left
-        ):
-            self._arm()
-        self.flush()
+        try:
+            self._waiting[id] = future = self._loop.create_future()
+            if progress is not None:
+                self._progress[id] = progress
+            left = self._timer_at - now  # until the timer stands already
+            if (timeout is not None and timeout < left) or (
+                hard_timeout is not None and hard_timeout < left
+            ):
+                self._arm()
+            self.flush()
+        except MemoryError:  # who called learns no id to forget
+            self.protocol.cancel(id)
+            self.forget(id)
+            raise
         return id, future
 
     def forget(self, id: RequestId) -> None:
@@ -182,18 +188,28 @@ class Connection:
 
     def flush(self) -> None:
         """Send what is queued: the first of a turn of the loop at once, the rest in bursts."""
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-            if self.protocol.outbox:
+        try:
+            if not self._flushing:
+                self._loop.call_soon(self._flush)
+                self._flushing = True
+                if self.protocol.outbox:
+                    self.transport.send(self.protocol.frames_to_send())
+            elif len(self.protocol.outbox) >= BURST:
                 self.transport.send(self.protocol.frames_to_send())
-        elif len(self.protocol.outbox) >= BURST:
-            self.transport.send(self.protocol.frames_to_send())
+        except MemoryError:
+            self._give_up()
 
     def _flush(self) -> None:
         self._flushing = False
-        if self.protocol.outbox:
-            self.transport.send(self.protocol.frames_to_send())
+        try:
+            if self.protocol.outbox:
+                self.transport.send(self.protocol.frames_to_send())
+        except MemoryError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        # Nobody knows what was sent. Not at once: whoever sends does not expect the end in there.
+        self._loop.call_soon(self.abort, ConnectionClosed("there is no memory to send messages"))
 
     # Receiving
 
@@ -211,9 +227,10 @@ class Connection:
                         self._handlers.add(task)
                         task.add_done_callback(self._handlers.discard)
                 elif isinstance(event, Answer):
-                    future = self._waiting.pop(event.id, None)
+                    future = self._waiting.get(event.id)
                     if future is not None and not future.done():
                         future.set_result(event.result)
+                    self._waiting.pop(event.id, None)  # last, as in between memory may run out
                 else:
                     self._dispatch(event)
         if self.protocol.outbox:
@@ -244,18 +261,18 @@ class Connection:
 
     def awaits(self, id: RequestId) -> bool:
         """Whether our request `id` has not ended."""
-        return self.protocol.is_pending(id)
+        return id in self._waiting
 
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
         """Take from the transport that this request gets no answer."""
-        failure = self.protocol.fail(id, error)
-        if failure is not None:
-            self._fail(failure)
+        self.protocol.fail(id, error)
+        self._fail(Failure(id, error))
 
     def _fail(self, failure: Failure) -> None:
-        future = self._waiting.pop(failure.id, None)
+        future = self._waiting.get(failure.id)
         if future is not None and not future.done():
             future.set_exception(failure.error)
+        self._waiting.pop(failure.id, None)
 
     # Time
 
@@ -268,11 +285,14 @@ class Connection:
             self._timer = self._loop.call_later(self._timer_at - monotonic(), self._expire)
 
     def _expire(self) -> None:
-        for failure in self.protocol.expire(now=monotonic()):
-            self._fail(failure)
-            self.transport.forget(failure.id)
-        self.flush()
-        self._arm()
+        try:
+            for failure in self.protocol.expire(now=monotonic()):
+                self._fail(failure)
+                self.transport.forget(failure.id)
+            self.flush()
+            self._arm()
+        except MemoryError:
+            self._give_up()
 
     # Closing
 
@@ -310,8 +330,10 @@ class Connection:
             await self.close()
 
     def _end(self, error: InterlockError) -> None:
-        for failure in self.protocol.close(error):
-            self._fail(failure)
+        self.protocol.close(error)
+        for id in list(self._waiting):  # also what was taken from the protocol, and got lost
+            self._fail(Failure(id, copy(error)))
+        self._progress.clear()
         for task in list(self._handlers):
             if task is not asyncio.current_task():  # a handler may close its own connection
                 task.cancel()

@@ -46,6 +46,10 @@ class Envelope(Struct, gc=False):
     error: Raw | UnsetType = UNSET
 
 
+class Cut(bytes):
+    """The beginning of a frame that there was no memory for."""
+
+
 _KEYS = frozenset(Envelope.__struct_fields__)
 _decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
@@ -143,6 +147,17 @@ def id_of(frame: bytes) -> RequestId | None:
     """Find the id of a response that cannot be decoded, when it stands first or last."""
     match = _LEADING_ID.match(frame) or _TRAILING_ID.search(frame[-200:])
     if match is None or _REQUEST.match(frame):
+        return None
+    id: RequestId = json.loads(match[1])
+    return id
+
+
+def id_of_request(frame: bytes) -> RequestId | None:
+    """Find the id of a request that cannot be decoded, as `id_of` does."""
+    match = _REQUEST.match(frame)
+    if match is not None and match[1] is None:
+        match = _TRAILING_ID.search(frame[-200:])
+    if match is None:
         return None
     id: RequestId = json.loads(match[1])
     return id

@@ -9,6 +9,7 @@ The class says whose fault it is, and where a builtin fits it is that builtin to
     │   └── MessageTooLarge         a message over the size limit
     ├── RemoteError                 the peer answered with a JSON-RPC error
     ├── RequestTimeout              no answer in time                (TimeoutError)
+    ├── OutOfMemory                 a message does not fit           (MemoryError)
     ├── ConnectionClosed            the connection ended             (ConnectionError)
     │   ├── ServerExited            ... because the process ended
     │   ├── Unreachable             ... or never began: name, network, TLS
@@ -126,6 +127,10 @@ class RemoteError(InterlockError):
 
 class RequestTimeout(InterlockError, TimeoutError):
     """No answer within the time allowed. The peer has been told to stop."""
+
+
+class OutOfMemory(MemoryError, InterlockError):  # in this order, as only then it can be copied
+    """A message does not fit into the memory that we have. Other messages are not affected."""
 
 
 class ConnectionClosed(InterlockError, ConnectionError):

@@ -24,6 +24,7 @@ from interlock.errors import (
     ConnectionClosed,
     InterlockError,
     LocalProtocolError,
+    OutOfMemory,
     ParseError,
     RemoteError,
     RemoteProtocolError,
@@ -196,6 +197,12 @@ class Protocol:
         if method.startswith("rpc."):
             raise LocalProtocolError(f"method {method!r} is reserved by JSON-RPC")
         self._last_id = id = self._last_id + 1
+        members = b",".join(filter(None, (self.meta, meta))) if meta else self.meta
+        if progress:
+            token = b'"progressToken":%d' % id
+            members = members + b"," + token if members else token
+        # First of all the frame, which there may be no memory for.
+        frame = envelope.request(id, method, envelope.with_meta(params, members))
         self._pending[id] = _Pending(
             method,
             timeout,
@@ -203,11 +210,7 @@ class Protocol:
             _NEVER if hard_timeout is None else now + hard_timeout,
             -_NEVER if progress else None,
         )
-        members = b",".join(filter(None, (self.meta, meta))) if meta else self.meta
-        if progress:
-            token = b'"progressToken":%d' % id
-            members = members + b"," + token if members else token
-        self.outbox.append(envelope.request(id, method, envelope.with_meta(params, members)))
+        self.outbox.append(frame)
         return id
 
     def notify(self, method: str, params: bytes = b"{}") -> None:
@@ -225,12 +228,14 @@ class Protocol:
 
     def reply(self, id: RequestId, result: bytes) -> None:
         """Queue the answer to the peer's request `id`; dropped when it was cancelled."""
-        batch = self._running.pop(id, _UNKNOWN)
+        written = b"%d" % id if type(id) is int else envelope.encode(id)
+        frame = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (written, result)
+        batch = self._running.get(id, _UNKNOWN)
         if batch is None:
-            written = b"%d" % id if type(id) is int else envelope.encode(id)
-            self.outbox.append(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (written, result))
+            self.outbox.append(frame)
         else:
-            self._finish(batch, envelope.result(id, result))
+            self._finish(batch, frame)
+        self._running.pop(id, None)  # last, so that an error may take the place of the result
 
     def reply_error(self, id: RequestId, code: int, message: str, data: Any = None) -> None:
         """Queue an error as the answer to the peer's request `id`; dropped when cancelled."""
@@ -297,12 +302,14 @@ class Protocol:
             return self._receive_batch(frame, now, request)
         try:
             message = envelope.decode(frame)
-        except ParseError as error:
+        except (ParseError, MemoryError) as error:
             answered = request
             if request is None or batch is not None:  # a batch has more than the answer in it
                 answered = envelope.id_of(frame)
                 if request is not None and answered != request:
                     answered = None
+            if isinstance(error, MemoryError) or isinstance(frame, envelope.Cut):
+                return self._receive_too_much(answered, envelope.id_of_request(frame), batch)
             return self._receive_garbage(answered, error, now, batch)
         if message.method is UNSET:
             if request is not None and message.id != request:
@@ -407,6 +414,18 @@ class Protocol:
         if batch is not None:
             self._add_to_batch(batch, None)
         return [Cancellation(told.request_id, told.reason or "")]
+
+    def _receive_too_much(
+        self, answered: RequestId | None, asked: RequestId | None, batch: _Batch | None
+    ) -> list[Event]:
+        self.dropped["no memory"] += 1
+        error = OutOfMemory("a message does not fit into memory")
+        if answered is not None and self._pending.pop(answered, None) is not None:
+            return [Failure(answered, error)]
+        if asked is not None and asked not in self._running:
+            replies = self.outbox if batch is None else batch.replies
+            replies.append(envelope.error(asked, INTERNAL_ERROR, str(error)))
+        return []
 
     def _receive_garbage(
         self, id: RequestId | None, error: ParseError, now: float, batch: _Batch | None = None

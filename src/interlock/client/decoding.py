@@ -14,7 +14,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from interlock.envelope import encode
-from interlock.errors import RemoteProtocolError
+from interlock.errors import OutOfMemory, RemoteProtocolError
 from interlock.types import (
     CallToolResult,
     Content,
@@ -31,11 +31,14 @@ def decode(type: type[_T], raw: Raw, what: str) -> _T:
 
     Raises:
         RemoteProtocolError: It does not fit; the text begins with `what`.
+        OutOfMemory: There is no memory for it.
     """
     try:
         return msgspec.json.decode(raw, type=type)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed {what}: {error}") from None
+    except MemoryError:
+        raise OutOfMemory(f"a {what} does not fit into memory") from None
 
 
 def decoder(type: type[_T], what: str) -> Callable[[Raw], _T]:
@@ -51,7 +54,7 @@ def decode_call(raw: Raw) -> CallToolResult:
     """Decode the result of tools/call; errors as `decode`."""
     try:
         return _decode_call_fast(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, MemoryError):
         return _decode_call_slowly(raw)
 
 
@@ -59,7 +62,7 @@ def decode_prompt(raw: Raw) -> GetPromptResult:
     """Decode the result of prompts/get; errors as `decode`."""
     try:
         return _decode_prompt_fast(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, MemoryError):
         return _decode_prompt_slowly(raw)
 
 
@@ -89,3 +92,5 @@ def _decode_block(raw: Raw, what: str) -> Content:
         return decode_content(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed {what}: {error}") from None
+    except MemoryError:
+        raise OutOfMemory(f"a {what} does not fit into memory") from None

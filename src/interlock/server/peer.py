@@ -101,15 +101,13 @@ class Peer:
             context = eras.context_of(request, self, self._session)
             if request.method == "subscriptions/listen":
                 self._streams[request.id] = asyncio.current_task()
-            result = await self._server.answer(request, context)
+            protocol.reply(request.id, await self._server.answer(request, context))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             if not isinstance(error, InterlockError):
                 _log.exception("answering %s failed", request.method)
             protocol.reply_error(request.id, *to_wire(error))
-        else:
-            protocol.reply(request.id, result)
         finally:
             if self._streams:
                 self._streams.pop(request.id, None)

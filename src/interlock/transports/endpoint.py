@@ -26,6 +26,7 @@ from interlock.errors import (
     ConnectionClosed,
     InterlockError,
     MessageTooLarge,
+    OutOfMemory,
     RedirectRefused,
     StreamEnded,
     Unreachable,
@@ -48,8 +49,9 @@ _FOLLOWED = (307, 308)
 TAKE_TIMEOUT = 30.0  # seconds
 MAX_UNTAKEN = 1_000  # answers
 
-# What aiohttp raises when a connection is not made, breaks, or is not HTTP.
-FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError)
+# What aiohttp raises when a connection is not made, breaks, or is not HTTP; and what there is no
+# memory for.
+FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError, MemoryError)
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -191,6 +193,8 @@ class Endpoint:
 
     def failure(self, error: BaseException) -> InterlockError:
         """Say what one of `FAILURES` means: whether the request was sent at all."""
+        if _is_of_memory(error):
+            return OutOfMemory(f"{self.shown}: there is no memory for a message to or from it")
         if isinstance(error, aiohttp.ClientProxyConnectionError):
             return Unreachable(f"{self.shown} cannot be reached by its proxy: {_cause(error)}")
         if isinstance(error, aiohttp.ClientConnectorError):
@@ -356,6 +360,15 @@ def _cause(error: aiohttp.ClientConnectorError) -> str:
     if inner.errno:
         return os.strerror(inner.errno)  # its own text repeats the address
     return inner.strerror or type(inner).__name__
+
+
+def _is_of_memory(error: BaseException | None) -> bool:
+    """Whether it failed for want of memory: here, or where a connection's bytes come in."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _cut(error: BaseException) -> str:

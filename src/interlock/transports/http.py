@@ -27,6 +27,7 @@ from interlock.errors import (
     ConnectionClosed,
     HttpError,
     InterlockError,
+    OutOfMemory,
     RemoteError,
     RemoteProtocolError,
     SessionExpired,
@@ -209,7 +210,9 @@ class HttpTransport:
                 )
         finally:
             response.release()  # closes it, unless it was read to its end
-        if error is not None and kind == EVENTS and self._revision and parser.last_id:
+        if error is None or isinstance(error, OutOfMemory):  # what was lost would not come again
+            return error
+        if kind == EVENTS and self._revision and parser.last_id:
             return await self._resume(message.id, parser)
         return error
 

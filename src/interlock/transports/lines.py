@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Self
+
+from interlock.envelope import Cut
 from interlock.errors import MessageTooLarge
+
+_KEPT = 1_000  # bytes of a line that there is no memory for: enough to know what it was
+
+
+class _CutLine(bytearray):
+    """The beginning of a line of which no more is kept."""
+
+    def __iadd__(self, data: object) -> Self:
+        return self
 
 
 class LineSplitter:
@@ -19,20 +32,30 @@ class LineSplitter:
     def feed(self, data: bytes) -> list[bytes]:
         """Add bytes and take the lines that are now complete. Blank lines are left out.
 
+        Of a long line that there is no memory for, the beginning is given: a `Cut`.
+
         Raises:
             MessageTooLarge: A line is over the limit, whether its end has come or not.
                 What follows it cannot be framed any more.
+            MemoryError: There is not even memory for these bytes. As above.
         """
-        if b"\n" not in data:
-            self._begun += data
-            if len(self._begun) > self._max_bytes:
-                raise self._too_large(len(self._begun))
-            return []
-        *ended, rest = data.split(b"\n")
-        if self._begun:
-            self._begun += ended[0]
-            ended[0] = bytes(self._begun)
-            self._begun = bytearray()
+        try:
+            if b"\n" not in data:
+                self._begun += data
+                if len(self._begun) > self._max_bytes:
+                    raise self._too_large(len(self._begun))
+                return []
+            *ended, rest = data.split(b"\n")
+            if self._begun:
+                if isinstance(self._begun, _CutLine):
+                    return self._cut(data)
+                self._begun += ended[0]
+                ended[0] = bytes(self._begun)
+                self._begun = bytearray()
+        except MemoryError:
+            if not self._begun:
+                raise
+            return self._cut(data)
         self._begun += rest
         longest = max(len(self._begun), *map(len, ended))
         if longest > self._max_bytes:
@@ -42,8 +65,22 @@ class LineSplitter:
             return ended
         return [line.removesuffix(b"\r") for line in ended if line and line != b"\r"]
 
+    def _cut(self, data: bytes) -> list[bytes]:
+        """Keep only the beginning of the line that is under way, and go on with the next one."""
+        self._begun = _CutLine(self._begun[:_KEPT])
+        _, newline, rest = data.partition(b"\n")
+        if not newline:
+            return []
+        beginning, self._begun = Cut(self._begun), bytearray()
+        return [beginning, *self.feed(rest)]
+
     def _too_large(self, size: int) -> MessageTooLarge:
         limit = self._max_bytes / 2**20
         return MessageTooLarge(
             f"message of over {size / 2**20:.1f} MiB; the limit is {limit:g} MiB"
         )
+
+
+def separately(frames: Iterable[bytes]) -> list[memoryview]:
+    """Give the pieces of lines without copying anything, for when there is no memory for that."""
+    return [memoryview(piece) for frame in frames for piece in (frame, b"\n")]

@@ -69,13 +69,17 @@ class MemoryTransport:
     def _deliver(self, frames: list[bytes]) -> None:
         if self._closed:
             return
-        if (longest := max(map(len, frames), default=0)) > MAX_FRAME_BYTES:
-            size, limit = longest / 2**20, MAX_FRAME_BYTES / 2**20
-            self.abort(MessageTooLarge(f"message of {size:.1f} MiB; the limit is {limit:g} MiB"))
-        elif self._receiver is None:
-            self._early += frames
-        else:
-            self._receiver.frames_received(frames)
+        try:
+            if (longest := max(map(len, frames), default=0)) > MAX_FRAME_BYTES:
+                size, limit = longest / 2**20, MAX_FRAME_BYTES / 2**20
+                words = f"message of {size:.1f} MiB; the limit is {limit:g} MiB"
+                self.abort(MessageTooLarge(words))
+            elif self._receiver is None:
+                self._early += frames
+            else:
+                self._receiver.frames_received(frames)
+        except MemoryError:
+            self.abort(ConnectionClosed("there is no memory for what the other end sends"))
 
     def _end(self) -> None:
         if not self._closed:

@@ -16,7 +16,7 @@ from collections import deque
 
 from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge
 from interlock.transports import MAX_FRAME_BYTES, Receiver
-from interlock.transports.lines import LineSplitter
+from interlock.transports.lines import LineSplitter, separately
 from interlock.types import RequestId
 
 # What may wait to be written to a client that does not read.
@@ -82,6 +82,9 @@ class PipeTransport:
                 return
             except OSError:
                 data = b""
+            except MemoryError:
+                self._lose(_no_memory())
+                return
         if self._receiver is None:
             return
         if not data:
@@ -90,18 +93,19 @@ class PipeTransport:
             return
         try:
             frames = self._lines.feed(data)
+            if frames:
+                self._receiver.frames_received(frames)
         except MessageTooLarge as error:
             self.abort(error)
-            return
-        if frames:
-            self._receiver.frames_received(frames)
+        except MemoryError:
+            self._lose(_no_memory())
 
     def _read_in_thread(self) -> None:
         data = b"-"
         while data:
             try:
                 data = os.read(self._source, _READ_BYTES)
-            except OSError:
+            except (OSError, MemoryError):
                 data = b""
             taken = threading.Event()
             try:
@@ -126,7 +130,11 @@ class PipeTransport:
             limit = f"{MAX_UNSENT_BYTES:,} bytes"
             self._lose(ConnectionClosed(f"the client does not read: over {limit} wait for it"))
             return
-        data = b"\n".join([*frames, b""])
+        try:
+            data = memoryview(b"\n".join([*frames, b""]))
+        except MemoryError:
+            self._queue(separately(frames))
+            return
         if not self._unsent:
             try:
                 written = os.write(self._target, data)
@@ -138,10 +146,14 @@ class PipeTransport:
             if written == len(data):
                 return
             data = data[written:]
+        self._queue([data])
+
+    def _queue(self, pieces: list[memoryview]) -> None:
+        if not self._unsent:
             self._written.clear()
             self._loop.add_writer(self._target, self._write_more)
-        self._unsent.append(memoryview(data))
-        self._unsent_size += len(data)
+        self._unsent.extend(pieces)
+        self._unsent_size += sum(map(len, pieces))
 
     def _write_more(self) -> None:
         while self._unsent:
@@ -209,3 +221,7 @@ class PipeTransport:
             with contextlib.suppress(OSError):
                 os.write(self._target, data)
         self._unsent.clear()
+
+
+def _no_memory() -> ConnectionClosed:
+    return ConnectionClosed("there is no memory for what the client sends")

@@ -21,7 +21,7 @@ from interlock.errors import (
 )
 from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.last_words import last_words, words_of
-from interlock.transports.lines import LineSplitter
+from interlock.transports.lines import LineSplitter, separately
 from interlock.transports.process import Process
 from interlock.types import RequestId
 
@@ -111,7 +111,11 @@ class StdioTransport:
     # Receiving
 
     def _read(self) -> None:
-        data = self._read_pipe(self._process_now.stdout)
+        try:
+            data = self._read_pipe(self._process_now.stdout)
+        except MemoryError:
+            self._lose(self._no_memory())
+            return
         if data is None or (data and self._receiver is None):
             return
         if not data:
@@ -121,12 +125,16 @@ class StdioTransport:
             return
         try:
             frames = self._lines.feed(data)
+            if frames and self._receiver is not None:
+                self._last_line = frames[-1][:MAX_WORDS]
+                self._receiver.frames_received(frames)
         except MessageTooLarge as error:
             self._lose(error)
-            return
-        if frames and self._receiver is not None:
-            self._last_line = frames[-1][:MAX_WORDS]
-            self._receiver.frames_received(frames)
+        except MemoryError:
+            self._lose(self._no_memory())
+
+    def _no_memory(self) -> ConnectionClosed:
+        return ConnectionClosed(f"there is no memory for what {self._argv[0]!r} sends")
 
     def _read_stderr(self) -> None:
         data = self._read_pipe(self._process_now.stderr)
@@ -159,9 +167,12 @@ class StdioTransport:
         if self._receiver is None:
             return
         waiting = bool(self._unsent)
-        data = memoryview(b"\n".join([*frames, b""]))
-        self._unsent.append(data)
-        self._unsent_size += len(data)
+        try:
+            pieces = [memoryview(b"\n".join([*frames, b""]))]
+        except MemoryError:
+            pieces = separately(frames)
+        self._unsent.extend(pieces)
+        self._unsent_size += sum(map(len, pieces))
         if waiting and self._unsent_size > MAX_UNSENT_BYTES:
             limit = MAX_UNSENT_BYTES / 2**20
             error = f"{self._argv[0]!r} does not read what it is sent: over {limit:g} MiB wait"
@@ -235,8 +246,9 @@ class StdioTransport:
 
     def _on_exit(self) -> None:
         # Everything it wrote is in the pipes now; take it before the end is told.
-        self._read_rest()
-        self._read_stderr_rest()
+        with contextlib.suppress(MemoryError):
+            self._read_rest()
+            self._read_stderr_rest()
         self._lose(None)
 
     def _read_rest(self) -> None:

@@ -24,6 +24,7 @@ from interlock.server.http.replies import (
     Refusal,
     Scope,
     Send,
+    no_memory,
     refuse,
     reply,
     reply_empty,
@@ -78,7 +79,7 @@ class Endpoint:
             await self._serve(exchange)
         except ClientGone:
             pass
-        except (Refusal, AuthError, ParseError) as error:
+        except (Refusal, AuthError, ParseError, MemoryError) as error:
             refusal = _refusal_of(error)
             self._server.dropped[f"HTTP {refusal.status}"] += 1
             await refuse(send, refusal, exchange.headers_of_refusal(self._max_body_bytes))
@@ -241,9 +242,11 @@ def _not_allowed(instead: bytes) -> Refusal:
     return Refusal(405, "this method is not allowed here", headers=[(b"allow", instead)])
 
 
-def _refusal_of(error: Refusal | AuthError | ParseError) -> Refusal:
+def _refusal_of(error: Refusal | AuthError | ParseError | MemoryError) -> Refusal:
     if isinstance(error, Refusal):
         return error
+    if isinstance(error, MemoryError):  # where a reply has begun, the host ends the connection
+        return no_memory()
     if isinstance(error, ParseError):
         return Refusal(400, str(error), error.code)
     challenge = [(b"www-authenticate", error.challenge.encode())] if error.challenge else []

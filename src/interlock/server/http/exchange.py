@@ -8,7 +8,15 @@ from functools import lru_cache
 from typing import Any
 
 from interlock.context import Principal
-from interlock.server.http.replies import ClientGone, Header, Receive, Refusal, Scope, Send
+from interlock.server.http.replies import (
+    ClientGone,
+    Header,
+    Receive,
+    Refusal,
+    Scope,
+    Send,
+    no_memory,
+)
 
 BODY_DEADLINE = 30.0  # seconds for the whole body
 MAX_REMEMBERED = 1_000  # bytes of a header whose meaning is remembered
@@ -117,7 +125,7 @@ class Exchange:
         """Read the body, and stop as soon as it is over a bound.
 
         Raises:
-            Refusal: 413 or 408.
+            Refusal: 413, 408, or 503 if there is no memory for it.
             ClientGone: It never came.
         """
         length = self.headers.get(b"content-length", b"0")
@@ -142,6 +150,8 @@ class Exchange:
                 raise
             self.task.uncancel()
             raise Refusal(408, f"no whole body within {BODY_DEADLINE:g} s") from None
+        except MemoryError:
+            raise no_memory() from None
         finally:
             self.when_late(None)
             if self._alarm is not None:

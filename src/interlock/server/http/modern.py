@@ -130,7 +130,7 @@ class Modern:
         call = ModernCall(self, exchange, request.id)
         try:
             context = self._context(request, params, stated, call)
-            result = await self._answer(request, context, call)
+            answer = envelope.result(request.id, await self._answer(request, context, call))
         except ClientGone:
             return
         except asyncio.CancelledError:
@@ -141,7 +141,7 @@ class Modern:
         except BaseException as error:
             await self._fail(call, request, error)
         else:
-            await call.finish(200, envelope.result(request.id, result))
+            await call.finish(200, answer)
 
     async def _fail(self, call: ModernCall, request: Request, error: BaseException) -> None:
         if not isinstance(error, InterlockError):
@@ -318,8 +318,11 @@ class ModernCall:
     async def finish(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
         """Send the answer, in whichever form the reply has begun."""
         if self._outlet is not None:
-            self._outlet.put(event(body))
-            await self.leave()
+            try:
+                self._outlet.put(event(body))
+                await self.leave()
+            except MemoryError:
+                self.cut()  # by which the client learns that there is no answer
         elif not self.exchange.accepts("application/json") and self.accepts_stream:
             self._stream()
             await self.finish(status, body)

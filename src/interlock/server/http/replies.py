@@ -7,7 +7,7 @@ from typing import Any
 
 from interlock import envelope
 from interlock.errors import InterlockError
-from interlock.revisions import INVALID_REQUEST
+from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
 from interlock.types import RequestId
 
 Scope = MutableMapping[str, Any]
@@ -49,6 +49,11 @@ class Refusal(InterlockError):
         self.data = data
         self.headers = list(headers)
         self.id = id
+
+
+def no_memory() -> Refusal:
+    """Say that a message does not fit into memory now."""
+    return Refusal(503, "there is no memory for it; try later", INTERNAL_ERROR, headers=LATER)
 
 
 class ClientGone(InterlockError):

@@ -35,7 +35,7 @@ from interlock.revisions import INTERNAL_ERROR
 from interlock.server import Server, eras
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.replies import LATER, Refusal
-from interlock.server.http.streams import Budget, Stream
+from interlock.server.http.streams import Budget, Stream, too_large_to_send
 from interlock.server.listeners import for_session
 from interlock.types import CancelledParams, ErrorObject, RequestId
 
@@ -125,7 +125,11 @@ class LegacySession:
     async def _answer(self, request: Request, link: LegacyCall) -> None:
         try:
             answer = await self.answer(request, link)
-            link.stream.put(answer, is_answer=True)
+            try:
+                link.stream.put(answer, is_answer=True)
+            except MemoryError:
+                answer = envelope.error(request.id, *to_wire(too_large_to_send()))
+                link.stream.put(answer, is_answer=True)
         finally:
             if self._running.get(request.id) is asyncio.current_task():
                 del self._running[request.id]
@@ -136,7 +140,7 @@ class LegacySession:
         try:
             meta = eras.meta_of(request)
             context = eras.legacy_context(request, meta, link, self.session, self.principal)
-            result = await self._server.answer(request, context)
+            return envelope.result(request.id, await self._server.answer(request, context))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -146,7 +150,6 @@ class LegacySession:
         finally:
             if context is not None:
                 context.finished = True
-        return envelope.result(request.id, result)
 
     def forget(self, stream: Stream) -> None:
         """Keep a stream no longer: its only message has been sent."""

@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from interlock.errors import OutOfMemory
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server.http.replies import LATER, Header, Message, Receive, Refusal, Send
 
@@ -32,6 +33,11 @@ def event(frame: bytes, id: str = "") -> bytes:
     if id:
         return b"id: %b\ndata: %b\n\n" % (id.encode(), frame)
     return b"data: %b\n\n" % frame
+
+
+def too_large_to_send() -> OutOfMemory:
+    """Say what a client gets instead of an answer that there is no memory to send."""
+    return OutOfMemory("the answer does not fit into memory")
 
 
 class Outlet:
@@ -104,8 +110,8 @@ class Outlet:
                 raise
             if task is not None:
                 task.uncancel()
-        except (OSError, TimeoutError):
-            self.cut()  # the client has gone, or reads nothing
+        except (OSError, TimeoutError, MemoryError):
+            self.cut()  # the client has gone, or reads nothing, or gets more than we can write
         finally:
             self._task = None
             self.ended = True

@@ -1,0 +1,129 @@
+"""Memory that runs out, in a client and in a server: what is lost, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import warnings
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from interlock import Client, Context
+from interlock.errors import InterlockError
+
+from .failing_memory import FailingMemory
+from .ground import Ground, all_of
+from .matrix import MEMORY, OLDEST, SESSION, SSE, STDIO, row
+from .rows_server import ITSELF, Piped, Stage
+
+CALL = {"text": "x" * 100}
+EACH = (STDIO, MEMORY)  # transports that are quick enough for each step to fail
+
+
+async def tell(context: Context, text: str) -> str:
+    """Tell progress, wait a little, and say the text again."""
+    context.progress(1)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return text
+
+
+@asynccontextmanager
+async def clients(stage: Stage, transport: str) -> AsyncIterator[Callable[[], Client]]:
+    """Serve, and give what makes clients."""
+    if transport == MEMORY:
+        yield lambda: Client.memory(stage.server)
+    elif transport == STDIO:
+        async with Piped(stage.server) as piped:
+            yield lambda: Client.memory(piped)
+    else:
+        ways: dict[str, dict[str, Any]] = {SSE: {"json_silence": 0.0}, OLDEST: {"sse": True}}
+        async with stage.on_a_port(**ways.get(transport, {})) as raw:
+            path = "/sse" if transport == OLDEST else "/mcp"
+            url = f"http://127.0.0.1:{raw.port}{path}"
+            revision = "2025-11-25" if transport == SESSION else "auto"
+            yield lambda: Client.http(url, revision=revision)
+
+
+@contextmanager
+def memory_reports_allowed() -> Iterator[None]:
+    """Let the loop and the garbage collector be told of a want of memory, and of nothing else."""
+    loop = asyncio.get_running_loop()
+    report = loop.get_exception_handler()
+    assert report is not None
+
+    def sift(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), MemoryError):
+            report(loop, context)
+
+    loop.set_exception_handler(sift)
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            # A handler for which there was no task.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            yield
+            gc.collect()  # tasks that have failed so are told of when they go
+    finally:
+        logging.disable(logging.NOTSET)
+        loop.set_exception_handler(report)
+
+
+@row(
+    "fd / memory / pid limit reached: memory, at any step of a call",
+    "it is answered, or an error soon; so are the others; "
+    "then all goes on, or ConnectionClosed; a server goes on in any case",
+    *ITSELF,
+    within=2.0,
+)
+async def has_no_memory_once(ground: Ground) -> None:
+    stage = Stage()
+    stage.server.tool(tell)
+    nth, step, ends = 1, 1 if ground.transport in EACH else 7, Counter[str]()
+    async with clients(stage, ground.transport) as make:
+        with memory_reports_allowed():
+            while True:
+                memory = FailingMemory(nth)
+                ends[await one_failure(ground, stage, make, memory)] += 1
+                if not memory.where:
+                    break
+                nth += step
+        async with make() as client:
+            assert (await client.call_tool("echo", CALL)).text == CALL["text"]
+    assert nth > 50
+    told = ", ".join(f"{count} {name}" for name, count in sorted(ends.items()))
+    ground.kept.insert(0, (0.0, told))
+
+
+async def one_failure(
+    ground: Ground, stage: Stage, make: Callable[[], Client], memory: FailingMemory
+) -> str:
+    """Call a tool while memory runs out, beside another call; say how the first one ended."""
+    loop = asyncio.get_running_loop()
+    stage.entered.clear()
+    stage.opened.clear()
+    async with make() as client:
+        held = asyncio.create_task(client.call_tool("hold", timeout=20))
+        await stage.entered.wait()
+        began = loop.time()
+        with ground.flying_time():
+            with memory.failing():
+                call = client.call_tool("tell", CALL, timeout=20, progress=lambda _: None)
+                (end,) = await all_of(call)
+            stage.opened.set()
+            (other,) = await all_of(held)
+            ground.keep(loop.time() - began, "")
+            (later,) = await all_of(client.call_tool("echo", CALL, timeout=20))
+    # What the caller itself has no memory for is an error of its own.
+    assert isinstance(end, MemoryError) or ended_well(end, CALL["text"]), (memory.where, end)
+    assert ended_well(other, "held"), (memory.where, other)
+    assert ended_well(later, CALL["text"]), (memory.where, later)
+    return type(end).__name__ if isinstance(end, BaseException) else "answered"
+
+
+def ended_well(end: Any, text: str) -> bool:
+    """Whether a call has ended with its text, or in a way that a caller expects."""
+    return isinstance(end, InterlockError) or end.is_error or end.text == text
