@@ -27,8 +27,11 @@ settings.register_profile(
 )
 settings.load_profile("same")
 
-# Nobody's own keyring is touched, by children of the tests neither.
+# Nobody's own keyring is touched and no proxy is asked, by children of the tests neither.
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
+for _name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+    os.environ.pop(_name, None)
+    os.environ.pop(_name.lower(), None)
 
 EVIL = [sys.executable, "-I", "-S", str(Path(__file__).parent / "servers" / "evil.py")]
 
