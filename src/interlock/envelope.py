@@ -32,7 +32,10 @@ MAX_BATCH = 100
 # Bytes of a frame that is looked at as a whole; of a larger one, as little as possible.
 _LARGE = 2_048  # has no room for MAX_NODES
 
+# `encode` is for what is small: where it runs out of memory, the process ends (msgspec 0.22).
+# Whatever users or peers give goes through `encode_into`, which raises MemoryError.
 encode = msgspec.json.Encoder().encode
+encode_into = msgspec.json.Encoder().encode_into
 
 
 class Envelope(Struct, gc=False):
@@ -241,6 +244,17 @@ def _check_closely(frame: bytes) -> None:
 
 
 # Encoding
+
+
+def encode_large(value: object) -> bytes:
+    """Encode what may be of any size.
+
+    Raises:
+        MemoryError: There is not enough for it.
+    """
+    encoded = bytearray()
+    encode_into(value, encoded)
+    return bytes(encoded)
 
 
 @lru_cache(256)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
+import subprocess
+import sys
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,15 +15,17 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from interlock import Client, Context
-from interlock.errors import InterlockError
+from interlock.errors import HttpError, InterlockError, RemoteError
 
+from ..servers.little_memory import TOO_MUCH
 from .failing_memory import FailingMemory
-from .ground import Ground, all_of
-from .matrix import MEMORY, OLDEST, SESSION, SSE, STDIO, row
+from .ground import EVIL, SERVERS, Ground, all_of
+from .matrix import JSON, MEMORY, OLDEST, SESSION, SSE, STDIO, row
 from .rows_server import ITSELF, Piped, Stage
 
 CALL = {"text": "x" * 100}
-EACH = (STDIO, MEMORY)  # transports that are quick enough for each step to fail
+LITTLE = [sys.executable, str(SERVERS / "little_memory.py")]
+MIB = 2**20
 
 
 async def tell(context: Context, text: str) -> str:
@@ -82,7 +87,7 @@ def memory_reports_allowed() -> Iterator[None]:
 async def has_no_memory_once(ground: Ground) -> None:
     stage = Stage()
     stage.server.tool(tell)
-    nth, step, ends = 1, 1 if ground.transport in EACH else 7, Counter[str]()
+    nth, ends = 1, Counter[str]()
     async with clients(stage, ground.transport) as make:
         with memory_reports_allowed():
             while True:
@@ -90,7 +95,7 @@ async def has_no_memory_once(ground: Ground) -> None:
                 ends[await one_failure(ground, stage, make, memory)] += 1
                 if not memory.where:
                     break
-                nth += step
+                nth += 1
         async with make() as client:
             assert (await client.call_tool("echo", CALL)).text == CALL["text"]
     assert nth > 50
@@ -127,3 +132,84 @@ async def one_failure(
 def ended_well(end: Any, text: str) -> bool:
     """Whether a call has ended with its text, or in a way that a caller expects."""
     return isinstance(end, InterlockError) or end.is_error or end.text == text
+
+
+# For certain
+
+
+@row(
+    "fd / memory / pid limit reached: an answer that does not fit into memory",
+    "OutOfMemory, or StreamEnded; other calls are answered, and so is the next one",
+    *(STDIO, JSON, SSE, SESSION),
+    within=2.0,
+)
+async def gets_too_much(ground: Ground) -> None:
+    told = await report_of_client(ground)
+    assert told["large"].startswith(("OutOfMemory: ", "StreamEnded: ")), told
+    assert (told["small"], told["later"]) == ("beside it", "later")
+
+
+@row(
+    "fd / memory / pid limit reached: an answer that does not fit into memory, with all others "
+    "on one stream",
+    "OutOfMemory, for every call: the stream is the session",
+    OLDEST,
+    within=2.0,
+)
+async def gets_too_much_on_the_only_stream(ground: Ground) -> None:
+    told = await report_of_client(ground)
+    for call in ("large", "small", "later"):
+        assert "there is no memory for a message to or from it" in told[call]
+
+
+async def report_of_client(ground: Ground) -> dict[str, Any]:
+    """Let a client with little memory ask for too much, and give its report."""
+    place = EVIL if ground.transport == STDIO else [await ground.url()]
+    ran = await asyncio.to_thread(
+        subprocess.run, [*LITTLE, "use", *place], stdout=subprocess.PIPE, check=True
+    )
+    told: dict[str, Any] = json.loads(ran.stdout)
+    ground.keep(told["seconds"], told["large"])
+    return told
+
+
+@row(
+    "fd / memory / pid limit reached: a server that has no memory for a request or a result",
+    "an error for that call, over HTTP 503 for a request; other calls are answered, and so are "
+    "the next ones",
+    *(STDIO, JSON, SESSION),
+    within=2.0,
+)
+async def has_too_little(ground: Ground) -> None:
+    client = await client_of_little(ground)
+    async with client:
+        await client.call_tool("shrink")
+        for tool, arguments in (
+            ("make", {"size": TOO_MUCH}),
+            ("make", {"size": 12 * MIB}),  # it fits, and not what is made of it
+            ("count", {"text": "x" * 14 * MIB}),
+        ):
+            with ground.promise(outcome="an error, and others are answered"):
+                large = asyncio.create_task(client.call_tool(tool, arguments))
+                small = client.call_tool("echo", {"text": "beside it"})
+                assert (await small).text == "beside it"
+                (end,) = await all_of(large)
+                assert isinstance(end, RemoteError | HttpError) or end.is_error, end
+            with ground.promise(outcome="the next one is answered"):
+                assert (await client.call_tool("count", {"text": "x" * MIB})).text == str(MIB)
+        if ground.transport != STDIO:
+            assert isinstance(end, HttpError)
+            assert end.status == 503
+
+
+async def client_of_little(ground: Ground) -> Client:
+    """Start a server that will have little memory."""
+    if ground.transport == STDIO:
+        return Client.stdio(*LITTLE, "serve", timeout=20.0)
+    server = subprocess.Popen([*LITTLE, "serve", "http"], stderr=subprocess.PIPE, text=True)  # noqa: ASYNC220 - quick
+    ground.stack.enter_context(server)
+    ground.stack.callback(server.kill)
+    assert server.stderr is not None
+    line = await asyncio.to_thread(server.stderr.readline)
+    revision = "2025-11-25" if ground.transport == SESSION else "auto"
+    return Client.http(line.split()[-1], revision=revision, timeout=20.0)

@@ -26,7 +26,7 @@ from interlock.client.handshake import meta
 from interlock.client.listing import Kind, Listing
 from interlock.client.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
 from interlock.connection import Connection, ProgressHandler
-from interlock.envelope import encode
+from interlock.envelope import encode, encode_large
 from interlock.errors import (
     ConnectionClosed,
     InterlockError,
@@ -563,7 +563,7 @@ class Client:
         """Send any request, such as one of an extension, and return its result encoded."""
         others = dict(params or {})
         members = encode(others.pop("_meta", {}))[1:-1]
-        return await self._request(method, encode(others), timeout=timeout, members=members)
+        return await self._request(method, encode_large(others), timeout=timeout, members=members)
 
     # Requests
 
@@ -609,7 +609,7 @@ class Client:
         for asked in range(MAX_ROUNDS + 1):
             raw = await self._channel.request(
                 method,
-                encode(params),
+                encode_large(params),
                 idle,
                 hard,
                 progress=progress,

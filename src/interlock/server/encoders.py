@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
-from interlock.envelope import encode, with_meta
+from interlock.envelope import encode, encode_into, encode_large, with_meta
 from interlock.revisions import (
     IMPLEMENTATION_DETAILS,
     LEGACY,
@@ -106,15 +106,17 @@ class Encoder:
         """
         meta = result.meta
         if meta is None and result.content and revision in MODERN:
-            body = encode(result)  # what most calls are
-            if _UNKNOWN in body:
-                body = _encode_whole(result)
-            return b"%b,%b" % (self._complete, body[1:])
+            whole = bytearray(self._complete)  # what most calls are
+            encode_into(result, whole, -1)
+            if _UNKNOWN in whole:
+                return b"%b,%b" % (self._complete, _encode_whole(result)[1:])
+            whole[len(self._complete)] = _COMMA
+            return bytes(whole)
         if meta is not None:
             result = replace(result, meta=None)
         if not is_modern(revision):
             result = _for_legacy(result, revision, wraps)
-        body = encode(result)
+        body = encode_large(result)
         if _UNKNOWN in body:
             body = _encode_whole(result)
         if not result.content:
@@ -129,7 +131,7 @@ class Encoder:
                 for each in result.messages
             ]
             result = replace(result, messages=messages)
-        body = encode(replace(result, meta=None))
+        body = encode_large(replace(result, meta=None))
         if not result.messages:
             body = b'{"messages":[]' + (b"," + body[1:] if len(body) > 2 else b"}")
         return self.result(body, revision, result.meta)
@@ -142,7 +144,7 @@ class Encoder:
         body: dict[str, Any] = {"contents": contents}
         if is_modern(revision):
             body |= {"ttlMs": result.ttl_ms, "cacheScope": result.cache_scope}
-        return self.result(encode(body), revision, result.meta)
+        return self.result(encode_large(body), revision, result.meta)
 
     # Lists
 
@@ -253,6 +255,7 @@ def _annotations_for(annotations: Annotations | None) -> Annotations | None:
 
 # How msgspec writes a block of a type that we do not know; on the wire it is what it was.
 _UNKNOWN = b'{"type":"","fields":{'
+_COMMA = ord(",")
 
 
 def _encode_whole(result: CallToolResult) -> bytes:
@@ -260,4 +263,4 @@ def _encode_whole(result: CallToolResult) -> bytes:
     members["content"] = [
         block.fields if isinstance(block, UnknownContent) else block for block in result.content
     ]
-    return encode(members)
+    return encode_large(members)

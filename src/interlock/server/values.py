@@ -23,6 +23,8 @@ from interlock.types import (
 )
 
 _CONTENT = get_args(Content)
+# Not `encode`: see `interlock.envelope`.
+_encode_into = msgspec.json.Encoder(enc_hook=pydantic_encode).encode_into
 
 
 def image(data: bytes, mime_type: str = "image/png") -> ImageContent:
@@ -75,10 +77,12 @@ def to_json(value: Any) -> bytes:
     Raises:
         LocalProtocolError: It has none.
     """
+    encoded = bytearray()
     try:
-        return msgspec.json.encode(value, enc_hook=pydantic_encode)
+        _encode_into(value, encoded)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise LocalProtocolError(f"{type(value).__name__} has no JSON: {error}") from error
+    return bytes(encoded)
 
 
 def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:

@@ -151,10 +151,10 @@ class SseTransport:
     async def _post(
         self, message: _Message, frame: bytes, before: asyncio.Task[None] | None
     ) -> None:
-        if before is not None and not before.done():
-            await asyncio.wait({before})
         error: InterlockError | None = None
         try:
+            if before is not None and not before.done():
+                await asyncio.wait({before})
             async with self._messages.request("POST", _HEADERS, frame) as response:
                 if not 200 <= response.status < 300:
                     error = await self._messages.refusal(response)

@@ -80,11 +80,15 @@ class Endpoint:
         except ClientGone:
             pass
         except (Refusal, AuthError, ParseError, MemoryError) as error:
-            refusal = _refusal_of(error)
-            self._server.dropped[f"HTTP {refusal.status}"] += 1
-            await refuse(send, refusal, exchange.headers_of_refusal(self._max_body_bytes))
+            await self._refuse(exchange, _refusal_of(error))
         finally:
             self._patience.remove(exchange)
+
+    async def _refuse(self, exchange: Exchange, refusal: Refusal) -> None:
+        # Not where it was caught: it knows that function, which would know it, and both would
+        # keep the request until somebody looks for such circles.
+        self._server.dropped[f"HTTP {refusal.status}"] += 1
+        await refuse(exchange.send, refusal, exchange.headers_of_refusal(self._max_body_bytes))
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
