@@ -272,6 +272,7 @@ def test_a_refusal_is_told_with_its_words():
         )
 
     assert raised.value.__notes__ == ["in its own words: Not today"]
+    assert raised.value.status == 403
 
 
 @pytest.mark.parametrize("secret", ["state", "verifier", "code"])

@@ -115,8 +115,13 @@ async def test_a_server_at_the_root_has_one_address_only(build: Build, path: str
 
 @pytest.mark.parametrize(
     "reply",
-    [always(status=401), always(status=302, Location="https://login.example/"), html],
-    ids=["401", "redirect", "a page for people"],
+    [
+        always("{}", status=202),
+        always(status=401),
+        always(status=302, Location="https://login.example/"),
+        html,
+    ],
+    ids=["202", "401", "redirect", "a page for people"],
 )
 async def test_what_is_no_metadata_is_passed_over(world: World, reply: object):
     world.server.replies[world.server.metadata_path] = reply  # type: ignore[assignment]
@@ -129,9 +134,12 @@ async def test_what_is_no_metadata_is_passed_over(world: World, reply: object):
 async def test_a_server_in_trouble_is_not_taken_for_one_without_metadata(world: World, status: int):
     world.server.replies[world.server.metadata_path] = always(status=status)
 
-    with pytest.raises(AuthError, match=rf"oauth-protected-resource/mcp answers {status}$"):
+    with pytest.raises(
+        AuthError, match=rf"oauth-protected-resource/mcp answers {status}$"
+    ) as raised:
         await find(world)
 
+    assert raised.value.status == status
     assert world.server.paths == [world.server.metadata_path]
 
 
@@ -145,6 +153,8 @@ async def test_a_server_in_trouble_is_not_taken_for_one_without_metadata(world: 
         ("https://mcp.example/", "https://mcp.example"),
         ("https://MCP.example:443/a", "https://mcp.example/a/b"),
         ("https://mcp.example/a/", "https://mcp.example/a"),
+        ("https://mcp.example/a", "https://mcp.example/a/"),
+        ("https://mcp.example", "https://mcp.example/"),
         ("https://mcp.example/a", "https://mcp.example/a?tenant=1"),
         ("https://mcp.example/a?tenant=1", "https://mcp.example/a?tenant=1"),
     ],
@@ -244,6 +254,9 @@ async def test_an_authorization_server_without_metadata_is_an_error(world: World
         await find(world)
 
     assert world.authorization.paths == [SERVER_METADATA, OPENID]
+    world.authorization.replies[SERVER_METADATA] = html
+    with pytest.raises(AuthError, match=r"server: no JSON\)$"):
+        await find(world)
 
 
 async def test_the_first_one_is_taken_when_several_are_named(world: World):

@@ -465,6 +465,17 @@ async def test_names_are_looked_up_in_the_system(server: Server):
     assert (await fetch.get(f"http://localhost:{server.port}/")).status == 200
 
 
+async def test_an_address_is_looked_up_as_itself_and_once():
+    assert await fetcher._look_up("127.0.0.1", 80) == ["127.0.0.1"]
+    assert await fetcher._look_up("::1", 80) == ["::1"]
+
+
+@pytest.mark.parametrize("scheme", ["ws", "ftp"])
+async def test_this_machine_is_asked_over_http_only(server: Server, scheme: str):
+    with pytest.raises(AuthError, match="it is no https URL"):
+        await near(server).get(f"{scheme}://127.0.0.1:{server.port}/")
+
+
 async def test_a_request_brings_what_it_was_told_and_nothing_else(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -191,6 +191,17 @@ async def test_we_prove_who_we_are_in_the_way_that_the_server_offers(world: Worl
     assert ("client_id" in seen.sent) == (method != "client_secret_basic")
 
 
+async def test_a_secret_is_wanted_only_where_it_is_needed(world: World):
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = [
+        "client_secret_basic",
+        "none",
+    ]
+
+    await world.call(world.oauth())
+
+    assert world.authorization.sent("/register")[0]["token_endpoint_auth_method"] == "none"
+
+
 async def test_a_registered_client_is_used_instead_of_registering(world: World):
     world.authorization.clients["me"] = "s3cr3t: /&="
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = None
@@ -411,6 +422,17 @@ async def test_a_registration_with_a_way_to_prove_it_that_we_lack_is_an_error(
 
     with pytest.raises(AuthError, match=f"wants '{method}', which is not supported"):
         await world.call(world.oauth())
+
+
+async def test_a_registration_with_a_secret_proves_it_as_it_says(world: World):
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = None
+    world.authorization.answers["/register"] = {
+        "client_secret": "s3cr3t",
+        "token_endpoint_auth_method": "client_secret_post",
+    }
+
+    assert await world.call(world.oauth())
+    assert world.authorization.sent("/token")[0]["client_secret"] == "s3cr3t"
 
 
 async def test_a_registration_with_a_secret_that_says_not_how_proves_it_as_the_server_offers(

@@ -316,6 +316,7 @@ async def test_the_names_of_files_have_the_host_and_nothing_else_of_the_url(
     ("received_at", "expires_at", "now", "expired"),
     [
         (0.0, None, 1e12, False),
+        (0.0, 0.0, 1e12, True),
         (1000.0, 4600.0, 1000.0, False),
         (1000.0, 4600.0, 4539.0, False),
         (1000.0, 4600.0, 4540.0, True),

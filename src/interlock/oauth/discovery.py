@@ -131,7 +131,7 @@ def covers(resource: str, server_url: str) -> bool:
     except ValueError:
         return False
     folder = theirs.path.rstrip("/").split("/")
-    return ours.path.rstrip("/").split("/")[: len(folder)] == folder
+    return ours.path.split("/")[: len(folder)] == folder
 
 
 def _resource_urls(server_url: str) -> Iterator[str]:

@@ -102,7 +102,7 @@ class Reply(Discreet, frozen=True):
             check_bounds(self.body)
             return decoded
         except (msgspec.ValidationError, ParseError) as error:
-            reason = clip(str(error))
+            reason = str(error)
         except (msgspec.DecodeError, UnicodeDecodeError):
             reason = "it is not JSON"
         except RecursionError:
@@ -313,7 +313,7 @@ class _Pinned(AbstractResolver):
 
 async def _look_up(host: str, port: int) -> list[str]:
     found = await in_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    return [str(address[0]) for *_, address in found]
 
 
 @lru_cache(4)
