@@ -597,7 +597,6 @@ async def has_no_answer_about_its_name(ground: Ground) -> None:
             with ground.flying_time(), ground.promise(kind, "no answer"):
                 await client.open()
         answered.set()
-        await asyncio.get_running_loop().shutdown_default_executor()
 
 
 @row(

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -246,6 +247,51 @@ async def test_the_address_of_a_name_is_remembered_for_half_a_minute(
             clock.now += 5
             await client.call_tool("echo")
             assert asked_for == ["a.example"] * 2
+
+
+async def test_names_that_nobody_answers_keep_no_other_name_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    real, answered = socket.getaddrinfo, threading.Event()
+    everybody_waits = threading.Barrier(41, timeout=30)
+
+    def look_up(host: str, *args: object, **named: object) -> object:
+        if host.endswith(".silent"):
+            everybody_waits.wait()
+            answered.wait()
+        return real(host, *args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    names = pool._Names()
+    silent = [asyncio.create_task(names.resolve(f"{n}.silent", 80)) for n in range(40)]
+    await asyncio.to_thread(everybody_waits.wait)  # more than any pool of threads would let run
+
+    found = await names.resolve("localhost", 80)
+
+    assert {(each["hostname"], each["port"]) for each in found} == {("localhost", 80)}
+    assert {each["host"] for each in found} <= {"127.0.0.1", "::1"}
+    for each in silent:
+        each.cancel()
+    await asyncio.wait(silent)
+    answered.set()
+
+
+async def test_a_name_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answered.wait())
+    monkeypatch.setattr(pool, "CONNECT_TIMEOUT", 0.01)
+    with pytest.raises(OSError, match="no answer about its name"):
+        await pool._Names().resolve("a.silent", 80)
+    answered.set()
+
+
+async def test_a_name_without_a_thread_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(OSError, match="its name cannot be looked up: can't start new thread"):
+        await pool._Names().resolve("a.example", 80)
 
 
 async def test_cookies_are_not_kept(environment: pytest.MonkeyPatch, nothing_is_left: list[object]):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from functools import partial
 from ipaddress import ip_address
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from aiohttp.abc import ResolveResult
+from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from interlock.errors import ConfigError
+from interlock.oauth.threads import in_thread
 
 Era = Literal["", "modern", "legacy", "sse"]
 _T = TypeVar("_T")
@@ -30,6 +32,7 @@ CONNECT_TIMEOUT = 10.0  # seconds, for name, network and TLS together
 NAMES_TTL = 30  # seconds that an address is remembered
 MAX_REMEMBERED = 1_000  # URLs of which the pool knows something
 
+_AS_NUMBERS = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 _NO_DEADLINE = aiohttp.ClientTimeout(
     total=None, connect=None, sock_connect=CONNECT_TIMEOUT, ceil_threshold=2 * CONNECT_TIMEOUT
 )
@@ -98,19 +101,35 @@ class HttpPool:
         await asyncio.sleep(0)  # the loop closes sockets in its next turn
 
 
-class _Names(aiohttp.ThreadedResolver):
-    """Looks names up in threads, which may take for ever, and which the system may not have."""
+class _Names(AbstractResolver):
+    """Looks names up, each in a thread of its own: some take for ever, and others need not wait."""
 
     async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
+        kind, flags = socket.SOCK_STREAM, socket.AI_ADDRCONFIG
+        look_up = partial(socket.getaddrinfo, host, port, family, kind, 0, flags)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                return await super().resolve(host, port, family)
+                found = await in_thread(look_up)
         except TimeoutError:
             raise OSError(errno.ETIMEDOUT, "no answer about its name") from None
-        except RuntimeError as error:
+        except RuntimeError as error:  # the system has no more threads
             raise OSError(errno.EAGAIN, f"its name cannot be looked up: {error}") from None
+        return [
+            {
+                "hostname": host,
+                "host": socket.getnameinfo(address, _AS_NUMBERS)[0],  # with its zone, if it has one
+                "port": port,
+                "family": kind_of_address,
+                "proto": protocol,
+                "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            }
+            for kind_of_address, _, protocol, _, address in found
+        ]
+
+    async def close(self) -> None:
+        """Nothing is kept."""
 
 
 def _open(limit_per_host: int) -> aiohttp.ClientSession:
