@@ -81,7 +81,9 @@ async def test_all_parameters_are_handed_over(nothing_is_left: list[Any]):
         assert "You can close this page" in text
         assert "a b" not in text
         assert headers["Cache-Control"] == "no-store"
+        assert headers["Content-Security-Policy"] == "default-src 'none'"
         assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["X-Content-Type-Options"] == "nosniff"
         assert await answer == {"code": "a b", "state": "s", "iss": "", "é": "é"}
 
 
