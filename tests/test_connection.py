@@ -436,3 +436,50 @@ async def test_any_task_may_call_cancel_and_close():
             for outcome in await asyncio.gather(*asking, return_exceptions=True):
                 assert isinstance(outcome, Raw | ConnectionClosed | asyncio.CancelledError)
             assert one.connection.protocol.pending == 0
+
+
+async def test_who_cannot_send_for_want_of_memory_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async with two() as (one, _):
+
+        def send(frames: list[bytes]) -> None:
+            raise MemoryError
+
+        waiting = asyncio.create_task(one.ask())
+        await asyncio.sleep(0)
+        monkeypatch.setattr(one.connection.transport, "send", send)
+        for asking in (one.ask(), waiting, one.ask()):
+            with pytest.raises(ConnectionClosed, match="no memory to send"):
+                await asking
+
+
+async def test_what_memory_was_lost_for_on_its_way_ends_with_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async with two() as (one, other):
+        other.answer = other.echo
+
+        def receive(*_: object, **__: object) -> None:
+            one.connection.protocol._pending.clear()
+            raise MemoryError
+
+        monkeypatch.setattr(one.connection.protocol, "receive", receive)
+        with pytest.raises(ConnectionClosed, match="no memory for what the other end sends"):
+            await one.ask()
+
+
+async def test_a_request_that_could_not_be_begun_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async with two() as (one, _):
+
+        def arm() -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(one.connection, "_arm", arm)
+        with pytest.raises(MemoryError):
+            await one.ask(timeout=5.0)
+        assert one.connection._waiting == {}
+        assert one.connection.protocol.pending == 0
+        monkeypatch.undo()

@@ -12,6 +12,7 @@ from interlock import envelope
 from interlock.errors import (
     ConnectionClosed,
     LocalProtocolError,
+    OutOfMemory,
     ParseError,
     RemoteError,
     RemoteProtocolError,
@@ -858,3 +859,83 @@ def test_two_protocols_understand_each_other():
     client.expire(now=1.0)
     assert carry(client, server) == [Cancellation(late, "timeout")]
     assert (client.pending, server.running) == (0, 0)
+
+
+# Memory
+
+
+class Unfit:
+    """Bytes that there is no memory for."""
+
+    def __bytes__(self) -> bytes:
+        raise MemoryError
+
+
+def test_an_answer_that_there_was_no_memory_for_fails_its_request_only():
+    protocol = Protocol()
+    first = protocol.request("x", now=0.0)
+    second = protocol.request("y", now=0.0)
+
+    (failure,) = protocol.receive(
+        envelope.Cut(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[' % second), now=0.0
+    )
+    assert isinstance(failure, Failure)
+    assert (failure.id, type(failure.error)) == (second, OutOfMemory)
+    assert protocol.is_pending(first)
+    assert protocol.receive(envelope.Cut(b'{"result":{"a":"'), now=0.0) == []
+    assert protocol.dropped["no memory"] == 2
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"b"}}',
+        b'{"method":"x","params":{"a":"b"},"jsonrpc":"2.0","id":7}',
+    ],
+    ids=["id first", "id last"],
+)
+def test_a_request_that_there_is_no_memory_for_is_answered(
+    request_: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    protocol = Protocol()
+
+    def decode(_: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(envelope, "_decode_envelope", decode)
+    assert protocol.receive(request_, now=0.0) == []
+    (answer,) = protocol.frames_to_send()
+    assert json.loads(answer) == {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "error": {"code": -32603, "message": "a message does not fit into memory"},
+    }
+
+
+def test_what_there_is_no_memory_for_leaves_nothing_behind():
+    protocol = Protocol()
+    with pytest.raises(MemoryError):
+        protocol.request("x", Params(b'{"a":1}'), now=0.0, meta=b'"b":2')
+
+    assert (protocol.pending, protocol.frames_to_send()) == (0, [])
+
+
+class Params(bytes):
+    """Params that cannot be copied."""
+
+    def __bytes__(self) -> bytes:
+        raise MemoryError
+
+    def __getitem__(self, place: Any) -> Any:
+        raise MemoryError
+
+
+def test_a_result_that_there_is_no_memory_for_may_still_become_an_error():
+    protocol = Protocol()
+    protocol.receive(b'{"jsonrpc":"2.0","id":1,"method":"x"}', now=0.0)
+
+    with pytest.raises(MemoryError):
+        protocol.reply(1, Unfit())  # type: ignore[arg-type]  # as bytes
+    protocol.reply_error(1, -32603, "no")
+    assert len(protocol.frames_to_send()) == 1
+    assert protocol.running == 0

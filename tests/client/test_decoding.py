@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from interlock.client import decoding
 from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
-from interlock.errors import RemoteProtocolError
+from interlock.errors import OutOfMemory, RemoteProtocolError
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -148,3 +149,17 @@ def test_no_result_raises_anything_but_a_protocol_error(result: Any):
         attempt(decoder(each, "result"))
     attempt(decode_call)
     attempt(decode_prompt)
+
+
+@pytest.mark.parametrize(
+    "kind", [decode_call, decode_prompt, decoder(ListPage, "tools/list result")]
+)
+def test_what_does_not_fit_into_memory_says_so(kind: Any, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    for name in ("_decode_call_fast", "_decode_prompt_fast"):
+        monkeypatch.setattr(decoding, name, full)
+    monkeypatch.setattr(decoding.msgspec.json, "decode", full)
+    with pytest.raises(OutOfMemory, match=r"/(call|get|list) result does not fit into memory"):
+        kind(raw({}))

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interlock.envelope import Cut
 from interlock.errors import MessageTooLarge
-from interlock.transports.lines import LineSplitter
+from interlock.transports.lines import LineSplitter, separately
 
 PIECES = st.lists(
     st.sampled_from([b"\n", b"\r", b"\r\n", b"a", b"a\nb", b"\xff"]) | st.binary(max_size=6)
@@ -66,3 +67,35 @@ def test_a_line_in_tiny_pieces_takes_no_more_memory_than_three_times_its_limit()
 def test_the_limit_is_in_the_message():
     with pytest.raises(MessageTooLarge, match=r"message of over 2\.0 MiB; the limit is 1 MiB"):
         LineSplitter(2**20).feed(b"x" * 2**21)
+
+
+class Full(bytearray):
+    """What there is no memory to make longer."""
+
+    def __iadd__(self, data: object) -> Full:
+        raise MemoryError
+
+
+def test_a_line_that_there_is_no_memory_for_is_cut_and_the_next_one_is_whole():
+    splitter = LineSplitter(10_000)
+    splitter._begun = Full(b'{"id":1' + b"x" * 2_000)
+
+    assert splitter.feed(b"more") == []
+    assert splitter.feed(b"and more") == []
+    cut, *others = splitter.feed(b"the end\nnext\n\r\nlast")
+    assert cut == (b'{"id":1' + b"x" * 2_000)[:1_000]
+    assert isinstance(cut, Cut)
+    assert others == [b"next"]
+    assert splitter.feed(b" one\n") == [b"last one"]
+
+
+def test_where_there_is_no_memory_for_what_comes_it_cannot_be_framed():
+    splitter = LineSplitter(10_000)
+    splitter._begun = Full()
+
+    with pytest.raises(MemoryError):
+        splitter.feed(b"x")
+
+
+def test_lines_can_be_written_without_a_copy():
+    assert b"".join(separately([b"a", b"bc"])) == b"a\nbc\n"

@@ -237,3 +237,41 @@ async def test_output_to_a_file_is_written(tmp_path: Path, ends: Ends):
         os.close(target)
 
     assert file.stat().st_size == 1_000_001
+
+
+class Uncopied(list[bytes]):
+    """Frames that there is no memory to join."""
+
+    tries = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.tries += 1
+        if self.tries == 1:
+            raise MemoryError
+        return super().__iter__()
+
+
+async def test_what_cannot_be_copied_is_written_in_pieces_and_in_order(ends: Ends):
+    await ends.transport.open(Receiver())
+    ends.transport.send([b"first"])
+    ends.transport.send(Uncopied([b"one", b"two"]))
+    ends.transport.send([b"last"])
+    await ends.transport.close()
+
+    assert os.read(ends.read, 100) == b"first\none\ntwo\nlast\n"
+
+
+async def test_what_there_is_no_memory_to_read_ends_the_connection(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+):
+    receiver = Receiver()
+    await ends.transport.open(receiver)
+
+    def feed(data: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(ends.transport._lines, "feed", feed)
+    os.write(ends.write, b"x\n")
+    error = await receiver.end()
+    assert str(error) == "there is no memory for what the client sends"
+    assert isinstance(error, ConnectionClosed)

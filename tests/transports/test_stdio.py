@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -248,4 +249,41 @@ async def test_only_the_end_of_stderr_is_kept_and_bytes_that_are_no_text_are_mar
     assert transport.stderr.endswith("eee\ufffd end")
     kept = len(transport.stderr.replace("\ufffd", "?"))
     assert transport.stderr_dropped == 1_000_005 - kept
+    await transport.close()
+
+
+class Uncopied(list[bytes]):
+    """Frames that there is no memory to join."""
+
+    tries = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.tries += 1
+        if self.tries == 1:
+            raise MemoryError
+        return super().__iter__()
+
+
+async def test_what_cannot_be_copied_is_written_in_pieces_and_in_order():
+    transport, ear = shell("cat"), Ear()
+    await transport.open(ear)
+    for frames in ([b"first"], Uncopied([b"one", b"two"]), [b"last"]):
+        transport.send(frames)
+
+    assert await ear.first(4) == [b"first", b"one", b"two", b"last"]
+    await transport.close()
+
+
+@pytest.mark.parametrize("script", ["echo x; exec cat", "echo x"], ids=["running", "gone"])
+async def test_what_there_is_no_memory_to_read_ends_the_connection(
+    script: str, monkeypatch: pytest.MonkeyPatch
+):
+    transport, ear = shell(script), Ear()
+
+    def feed(data: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(transport._lines, "feed", feed)
+    await transport.open(ear)
+    assert isinstance(await ear.lost, ConnectionClosed)
     await transport.close()
