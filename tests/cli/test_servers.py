@@ -72,6 +72,13 @@ def test_add_takes_a_url_and_says_how_to_try_it(interlock, home):
     assert entries == {"my web": {"type": "http", "url": "https://host.example/mcp"}}
 
 
+def test_add_takes_a_url_with_its_scheme_in_any_case(interlock, home):
+    assert interlock("servers", "add", "web", "HTTPS://host.example/Mcp").code == 0
+
+    web = config.load(own_file(home)).servers["web"]
+    assert web.url == "https://host.example/Mcp"
+
+
 def test_add_writes_headers_transport_and_way_in(interlock, home, monkeypatch):
     monkeypatch.setenv("SET", SECRET)
     headers = ["--header", "X-Key:${KEY}", "--header", "X-Other: a: ${SET}"]

@@ -88,7 +88,7 @@ def add(
     from interlock.config import OAuthClient, StdioServer, add_server, metadata_problem
 
     server: ServerConfig
-    if command.startswith(("http://", "https://")):
+    if re.match("https?://", command, re.IGNORECASE):
         if args or env or cwd:
             raise click.UsageError("a server with a URL has no arguments, --env or --cwd")
         if client_secret and not client_id:
@@ -103,7 +103,9 @@ def add(
             client_secret=client_secret or "",
             callback_port=callback_port or 0,
         )
-        server = _with_url(name, command, _headers(header), auth or "auto", kind or "http", client)
+        scheme, _, rest = command.partition(":")
+        url = f"{scheme.lower()}:{rest}"
+        server = _with_url(name, url, _headers(header), auth or "auto", kind or "http", client)
     else:
         of_url = (header, auth, kind, client_id, client_secret, client_metadata_url, callback_port)
         if any(of_url):
