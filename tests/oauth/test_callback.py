@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import threading
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -260,6 +261,12 @@ async def test_only_so_many_connections_are_taken_at_once(nothing_is_left: list[
             await writer.wait_closed()
 
 
+async def test_any_number_of_connections_is_taken_one_after_another(nothing_is_left: list[Any]):
+    async with callback_server() as callback:
+        for _ in range(callback_module.MAX_CONNECTIONS + 1):
+            assert await send(callback, head(callback, "GET / HTTP/1.1"))
+
+
 async def test_nobody_is_waited_for_longer_than_five_minutes(
     nothing_is_left: list[Any], monkeypatch: pytest.MonkeyPatch
 ):
@@ -315,6 +322,17 @@ async def test_a_browser_is_given_the_address_as_one_argument(opened: list[Any])
     assert await open_browser("https://as.example/authorize?a=b&c=$(d)")
 
     assert opened == [("https://as.example/authorize?a=b&c=$(d)",)]
+
+
+async def test_a_browser_that_takes_its_time_holds_nobody_up(monkeypatch: pytest.MonkeyPatch):
+    goes_on = threading.Event()
+    monkeypatch.setattr(webbrowser, "open", lambda _: goes_on.wait(5))
+
+    opening = asyncio.create_task(open_browser("https://as.example/authorize"))
+    await asyncio.sleep(0)
+    goes_on.set()
+
+    assert await opening
 
 
 @pytest.mark.parametrize(
