@@ -176,6 +176,18 @@ def test_a_malformed_response_fails_its_request_and_no_other(members: Json):
     assert give(peer, message(id=second, result={})) == [Answer(second, Raw(b"{}"))]
 
 
+def test_a_response_may_have_both_members_if_one_of_them_is_null():
+    peer = Protocol()
+    good, bad, null = (peer.request("x", now=0.0) for _ in range(3))
+    no = {"code": 1, "message": "no"}
+
+    assert give(peer, message(id=good, result={}, error=None)) == [Answer(good, Raw(b"{}"))]
+    (failure,) = give(peer, message(id=bad, result=None, error=no))
+    assert isinstance(failure, Failure)
+    assert isinstance(failure.error, RemoteError)
+    assert give(peer, message(id=null, result=None, error=None)) == [Answer(null, Raw(b"null"))]
+
+
 def test_a_response_that_cannot_be_read_fails_its_request_if_its_id_can_be():
     peer = Protocol()
     first, second = peer.request("x", now=0.0), peer.request("x", now=0.0)
@@ -634,6 +646,22 @@ def test_what_comes_on_one_request_answers_no_other():
     assert peer.pending == 2
     assert peer.dropped == {"answer to another request": 4}
     assert peer.receive(encode(foreign[0]), now=0.0, request=other) == [Answer(other, Raw(b"{}"))]
+
+
+@pytest.mark.parametrize("id", [{}, {"id": None}], ids=["no id", "null"])
+def test_an_error_that_names_no_request_is_about_the_one_on_which_it_comes(id: Json):
+    peer = Protocol(batches=True)
+    mine, _other = (peer.request("x", now=0.0) for _ in range(2))
+    answer = {"jsonrpc": "2.0", **id}
+    error = {"code": -32700, "message": "what?"}
+
+    assert peer.receive(encode({**answer, "result": {}}), now=0.0, request=mine) == []
+    assert peer.receive(encode({**answer, "error": error}), now=0.0) == []  # on no request
+    (failure,) = peer.receive(encode({**answer, "error": error}), now=0.0, request=mine)
+
+    assert isinstance(failure, Failure)
+    assert (failure.id, str(failure.error)) == (mine, "what? (-32700)")
+    assert peer.pending == 1
 
 
 @pytest.mark.parametrize(

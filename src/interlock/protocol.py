@@ -44,6 +44,7 @@ GARBAGE_WINDOW = 60.0  # seconds
 MAX_PROGRESS = 1_000
 
 _EMPTY = Raw(b"{}")
+_NULL = Raw(b"null")  # some write both members, one of them null
 _NEVER = float("inf")
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _decode_progress = msgspec.json.Decoder(ProgressParams).decode
@@ -313,8 +314,11 @@ class Protocol:
             return self._receive_garbage(answered, error, now, batch)
         if message.method is UNSET:
             if request is not None and message.id != request:
-                self.dropped["answer to another request"] += 1
-                return []
+                is_nameless = message.id is None or message.id is UNSET
+                if not is_nameless or message.error is UNSET:
+                    self.dropped["answer to another request"] += 1
+                    return []
+                message.id = request  # who could not read a request cannot name it
             return self._receive_response(message)
         id, method = message.id, message.method
         params = _EMPTY if message.params is UNSET else message.params
@@ -357,9 +361,9 @@ class Protocol:
             self.dropped["answer to nothing"] += 1
             return []
         result, error = message.result, message.error
-        if result is not UNSET and error is UNSET:
+        if result is not UNSET and (error is UNSET or error == _NULL):
             return [Answer(id, result)]
-        if error is UNSET or result is not UNSET:
+        if error is UNSET or (result is not UNSET and result != _NULL):
             self.dropped["malformed response"] += 1
             return [Failure(id, RemoteProtocolError("response needs either result or error"))]
         try:

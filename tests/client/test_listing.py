@@ -14,6 +14,7 @@ from msgspec import Raw
 from interlock.client import listing
 from interlock.client.listing import Listing, collect
 from interlock.errors import RemoteError, RemoteProtocolError
+from interlock.types import Prompt, ToolAnnotations
 
 from ..scripted_server import tool
 
@@ -90,6 +91,60 @@ def test_a_malformed_item_costs_itself_only():
     assert len(listed.skipped) == len(bad)
     assert listed.skipped[0].startswith("tool 'no schema' is malformed: ")
     assert listed.skipped[1].startswith("tool number 3 is malformed: ")
+
+
+HINTS = ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+SCHEMA = {"type": "object", "properties": {"a": {"default": None, "enum": [None, 1]}}}
+
+
+def test_null_is_as_good_as_nothing_but_for_schemas():
+    """Many servers write null for a description that is missing."""
+    listed = tools(
+        {
+            "tools": [
+                {
+                    "name": "a",
+                    "inputSchema": SCHEMA,
+                    "annotations": dict.fromkeys(HINTS),
+                    **dict.fromkeys(("description", "title", "icons", "outputSchema", "_meta")),
+                }
+            ]
+        }
+    )
+
+    assert listed.skipped == []
+    assert listed[0].description == ""
+    assert listed[0].annotations == ToolAnnotations()
+    assert listed[0].input_schema == SCHEMA
+
+
+def test_null_is_as_good_as_nothing_in_the_arguments_of_a_prompt():
+    argument = {"name": "a", "description": None, "required": None}
+    prompt = {"name": "p", "description": None, "arguments": [argument]}
+    listed: Listing[Prompt] = run(collect(listing.PROMPTS, pages({"prompts": [prompt]})))
+
+    assert listed.skipped == []
+    assert [each.required for each in listed[0].arguments or ()] == [False]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"name": None},
+        {"inputSchema": None},
+        {"name": 7, "description": None},
+        {"annotations": [None]},
+        {"annotations": None, "description": 7},
+        {"arguments": 7, "description": 7},
+        {"arguments": [7], "description": 7},
+    ],
+    ids=json.dumps,
+)
+def test_null_is_no_excuse_for_what_must_be_there(item: Json):
+    listed = tools({"tools": [tool("a") | item, tool("b")]})
+
+    assert names(listed) == ["b"]
+    assert "is malformed: " in listed.skipped[0]
 
 
 def test_the_first_of_two_items_with_one_name_counts():

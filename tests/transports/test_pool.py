@@ -249,9 +249,16 @@ async def test_the_address_of_a_name_is_remembered_for_half_a_minute(
             assert asked_for == ["a.example"] * 2
 
 
+def ended(before: list[threading.Thread]) -> None:
+    """Wait until the threads that have begun since then have ended."""
+    for each in set(threading.enumerate()) - {*before}:
+        each.join(10)
+
+
 async def test_names_that_nobody_answers_keep_no_other_name_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ):
+    before = threading.enumerate()
     real, answered = socket.getaddrinfo, threading.Event()
     everybody_waits = threading.Barrier(41, timeout=30)
 
@@ -274,15 +281,17 @@ async def test_names_that_nobody_answers_keep_no_other_name_waiting(
         each.cancel()
     await asyncio.wait(silent)
     answered.set()
+    ended(before)
 
 
 async def test_a_name_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch):
-    answered = threading.Event()
+    before, answered = threading.enumerate(), threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answered.wait())
     monkeypatch.setattr(pool, "CONNECT_TIMEOUT", 0.01)
     with pytest.raises(OSError, match="no answer about its name"):
         await pool._Names().resolve("a.silent", 80)
     answered.set()
+    ended(before)
 
 
 async def test_a_name_without_a_thread_is_an_error(monkeypatch: pytest.MonkeyPatch):

@@ -119,7 +119,7 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
         if len(listing.skipped) > MAX_SKIPPED:
             return
         try:
-            item = msgspec.json.decode(raw, type=kind.type)
+            item = _decode_item(raw, kind.type)
         except (msgspec.DecodeError, RecursionError) as error:
             name = _name_of(raw) or f"number {place + 1}"
             listing.skipped.append(f"{kind.noun} {name} is malformed: {error}")
@@ -131,6 +131,21 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
             continue
         seen.add(key)
         listing.append(item)
+
+
+def _decode_item(raw: Raw, type: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(raw, type=type)
+    except msgspec.ValidationError:
+        # Many servers write null for what is not there. Not within schemas, where it means null.
+        fields = msgspec.json.decode(raw)
+        with contextlib.suppress(msgspec.ValidationError, TypeError, AttributeError):
+            parts = [fields, fields.get("annotations") or {}, *(fields.get("arguments") or ())]
+            for part in parts:
+                for name in [name for name, value in part.items() if value is None]:
+                    del part[name]
+            return msgspec.convert(fields, type)
+        raise
 
 
 def _name_of(raw: Raw) -> str:
