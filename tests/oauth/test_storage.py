@@ -38,7 +38,6 @@ ISSUER = "https://as.example"
 TOKENS = Tokens(
     access_token="SECRET-access",
     refresh_token="SECRET-refresh",
-    token_type="bearer",
     expires_at=1_800_000_000.5,
     received_at=1_799_996_400.0,
     scope="read write",

@@ -32,11 +32,7 @@ class Ended(Struct, frozen=True):
 
 
 async def logout(
-    server_url: str,
-    store: TokenStore,
-    *,
-    client: ClientIdentity | None = None,
-    fetcher: Fetcher | None = None,
+    server_url: str, store: TokenStore, *, client: ClientIdentity | None = None
 ) -> Ended:
     """Forget the login of a server, whatever its authorization server says to that.
 
@@ -44,7 +40,6 @@ async def logout(
         server_url: The MCP endpoint, as the login was kept for it.
         store: Where it is kept.
         client: To whom it was given, if the operator has registered it.
-        fetcher: Asks the authorization server; None makes one for `server_url`.
 
     Raises:
         StoreError: The store cannot be read or written.
@@ -59,8 +54,7 @@ async def logout(
         if tokens is not None:
             try:
                 async with asyncio.timeout(PATIENCE):
-                    fetcher = fetcher or Fetcher(server_url)
-                    await _revoke(tokens, server_url, store, client, fetcher)
+                    await _revoke(tokens, server_url, store, client, Fetcher(server_url))
             except InterlockError as error:
                 problem = str(error)
             except TimeoutError:

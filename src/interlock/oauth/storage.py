@@ -52,7 +52,6 @@ class Tokens(Discreet, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         access_token: A secret.
         refresh_token: A secret; "" for none.
-        token_type: As the endpoint wrote it.
         expires_at: Wall clock, seconds; None if the endpoint did not say.
         received_at: Wall clock, seconds; 0 if unknown.
         scope: Scopes granted, separated by blanks; "" if never said.
@@ -68,7 +67,6 @@ class Tokens(Discreet, frozen=True, kw_only=True, omit_defaults=True):
     public = ("issuer", "resource", "scope", "expires_at")
 
     access_token: str
-    token_type: str = "Bearer"  # noqa: S105 - no secret
     refresh_token: str = ""
     expires_at: float | None = None
     received_at: float = 0.0
