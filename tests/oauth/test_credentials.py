@@ -49,6 +49,14 @@ def pem(key: Any, password: bytes = b"") -> str:
 EC = ec.generate_private_key(ec.SECP256R1())
 
 
+async def test_a_server_without_an_authorization_server_is_told_apart(world: World):
+    world.server.documents.clear()
+    world.server.challenge = "Bearer"
+
+    with pytest.raises(AuthError, match=r"publishes no way to log in \(.*: it answers 404\)"):
+        await world.call(credentials(world))
+
+
 async def test_a_client_with_a_secret_is_let_in_without_anybody(world: World):
     world.server.scope = "a"
 

@@ -12,7 +12,6 @@ from interlock.errors import (
     HttpError,
     InterlockError,
     MessageTooLarge,
-    RedirectRefused,
     RequestTimeout,
     Unreachable,
 )
@@ -30,6 +29,7 @@ from ..servers.authorization_server import (
     OPENID,
     RESOURCE_METADATA,
     SERVER_METADATA,
+    Handler,
     Site,
     always,
     endless,
@@ -259,6 +259,19 @@ async def test_an_authorization_server_without_metadata_is_an_error(world: World
         await find(world)
 
 
+async def test_an_authorization_server_that_redirects_has_its_metadata_elsewhere(world: World):
+    login = always(status=302, Location="https://login.example/?a=SECRET")
+    world.authorization.documents = {OPENID: world.authorization.metadata}
+    world.authorization.replies[SERVER_METADATA] = login
+
+    assert (await find(world)).server.token_endpoint
+
+    world.authorization.replies[OPENID] = login
+    text = rf"{SERVER_METADATA} redirects to https://login.example, and is not followed\)$"
+    with pytest.raises(AuthError, match=text):
+        await find(world)
+
+
 async def test_the_first_one_is_taken_when_several_are_named(world: World):
     world.server.metadata["authorization_servers"] += ["https://other.example"]
 
@@ -342,11 +355,10 @@ async def test_an_issuer_with_a_user_a_query_or_a_fragment_is_none(world: World,
         (always("{"), HttpError, "it is not JSON"),
         (always('{"a":' * 100_000), HttpError, "cannot be used"),
         (always(status=500), AuthError, "answers 500"),
-        (always(status=302, Location="https://evil.example/?a=SECRET"), RedirectRefused, "evil"),
         (endless, MessageTooLarge, "over 1 MiB"),
         (mute, RequestTimeout, "has not answered within"),
     ],
-    ids=["empty object", "cut", "deep", "500", "redirect", "endless", "mute"],
+    ids=["empty object", "cut", "deep", "500", "endless", "mute"],
 )
 async def test_an_authorization_server_that_misbehaves_is_an_error_with_its_name(
     world: World,
@@ -424,14 +436,22 @@ async def test_a_server_without_metadata_is_taken_for_its_own_authorization_serv
         SERVER_METADATA,
     ]
     assert found.resource == ""
+    assert not found.is_guessed
     assert found.server.authorization_endpoint == f"{world.server.origin}/oauth/authorize"
 
 
-async def test_without_any_metadata_the_endpoints_are_the_usual_ones(world: World):
+@pytest.mark.parametrize(
+    "reply",
+    [always(status=404), always(status=301, Location="/login"), html],
+    ids=["404", "redirect", "a page for people"],
+)
+async def test_without_any_metadata_the_endpoints_are_the_usual_ones(world: World, reply: Handler):
     world.server.documents.clear()
+    world.server.replies[SERVER_METADATA] = reply
 
     found = await find(world)
 
+    assert found.is_guessed
     assert found.issuer == world.server.origin
     assert found.server.authorization_endpoint == f"{world.server.origin}/authorize"
     assert found.server.token_endpoint == f"{world.server.origin}/token"

@@ -37,6 +37,7 @@ from ..servers.authorization_server import (
     OPENID,
     SERVER_METADATA,
     AuthorizationServer,
+    Handler,
     always,
     html,
     refused,
@@ -156,6 +157,45 @@ async def test_a_server_of_2025_03_26_is_its_own_authorization_server(world: Wor
 
     assert await world.call(world.oauth())
     assert "resource" not in world.authorization.sent("/token")[0]
+
+
+@pytest.mark.parametrize(
+    ("reply", "cause"),
+    [
+        (always(status=404), "was refused: it answers 404"),
+        (always(status=302, Location="/login"), "/register redirects to http"),
+        (html, "/register cannot be used: it is not JSON"),
+    ],
+    ids=["404", "redirect", "a page for people"],
+)
+async def test_a_server_that_takes_keys_and_no_logins_is_told_apart(
+    world: World, reply: Handler, cause: str
+):
+    world.server.documents.clear()
+    world.server.challenge = "Bearer"
+    for path in (SERVER_METADATA, "/register"):
+        world.server.replies[path] = reply
+
+    with pytest.raises(AuthError, match=cause) as raised:
+        await world.call(world.oauth())
+
+    text = str(raised.value)
+    assert text.startswith(f"{world.server.origin} publishes no way to log in (")
+    assert text.endswith("with --auth bearer or --header 'Authorization: Bearer …'")
+    assert world.browser.shown == []
+
+
+async def test_what_such_a_server_says_itself_is_told_to_people_only(world: World):
+    world.server.documents.clear()
+    world.server.challenge = ""
+    world.server.replies["/register"] = always(
+        '{"error": "invalid_request", "error_description": "Ask Ada"}', status=400
+    )
+
+    with pytest.raises(AuthError, match=r"publishes no way to log in .*invalid_request") as raised:
+        await world.call(world.oauth())
+
+    assert raised.value.__notes__ == ["in its own words: Ask Ada"]
 
 
 # Who we are

@@ -4,8 +4,9 @@ Rules:
 
 1. Nobody is asked for anything before the metadata has been found to speak of this server.
 2. What a document says is compared and sent on as it is written: no URL is put in order.
-3. An address that is missing (4xx) is passed over. One that fails (5xx, no connection) ends the
-   discovery: a server in trouble must not bring us to another authorization server.
+3. An address that is missing (4xx, a redirect, a page for people) is passed over. One that fails
+   (5xx, no connection) ends the discovery: a server in trouble must not bring us to another
+   authorization server.
 
 RFC 9728, RFC 8414, OpenID Connect Discovery. Spec 2026-07-28: basic/authorization, "Discovery".
 """
@@ -18,7 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from interlock.errors import AuthError, RedirectRefused
+from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.documents import ResourceMetadata, ServerMetadata
 from interlock.oauth.fetcher import Fetcher, Reply, shown
 from interlock.wording import echo
@@ -40,16 +41,33 @@ class Discovery(Struct, frozen=True):
         resource: Value of `resource` in requests; "" for a server of 2025-03-26, without one.
         scopes_supported: What the protected server names; None when it does not.
         server: The authorization server. Its `issuer` is spelt as in its own document.
+        is_guessed: Nobody says that there is an authorization server. The endpoints are those that
+            servers of 2025-03-26 have without saying so.
     """
 
     resource: str
     scopes_supported: tuple[str, ...] | None
     server: ServerMetadata
+    is_guessed: bool = False
 
     @property
     def issuer(self) -> str:
         """Who gives the tokens."""
         return self.server.issuer
+
+    def explained(self, error: AuthError | HttpError) -> AuthError | HttpError:
+        """Give the error of an endpoint; of one that was guessed, with what can be done instead."""
+        if not self.is_guessed:
+            return error
+        explained = AuthError(
+            f"{shown(self.issuer)} publishes no way to log in ({error}): if it takes a token or a "
+            "key instead, give that in a header, as interlock servers add does with --auth bearer "
+            "or --header 'Authorization: Bearer …'",
+            error.status,
+        )
+        for note in getattr(error, "__notes__", ()):
+            explained.add_note(note)
+        return explained
 
 
 async def discover(
@@ -69,7 +87,11 @@ async def discover(
     """
     metadata = await resource_metadata(fetcher, server_url, advertised)
     if metadata is None:
-        return Discovery("", None, await _server_without_metadata(fetcher, server_url))
+        home = origin(server_url)  # of 2025-03-26: its own authorization server
+        own = await _document(fetcher, home + _SERVER)
+        if isinstance(own, Reply):
+            return Discovery("", None, _checked(own, home))
+        return Discovery("", None, _usual(home), is_guessed=True)
     issuers = metadata.authorization_servers or []
     if not issuers:
         raise AuthError(f"{origin(server_url)} needs tokens, but names no authorization server")
@@ -101,12 +123,9 @@ async def resource_metadata(
             )
         return _about(reply, server_url)
     for url in _resource_urls(server_url):
-        try:
-            reply = await fetcher.get(url, _JSON)
-        except RedirectRefused:
-            continue  # to a page for people: sites without such metadata do that with any address
-        if _found(reply):
-            return _about(reply, server_url)
+        found = await _document(fetcher, url)
+        if isinstance(found, Reply):
+            return _about(found, server_url)
     return None
 
 
@@ -156,19 +175,14 @@ async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
         )
     tried = []
     for url in _server_urls(issuer):
-        reply = await fetcher.get(url, _JSON)
-        if _found(reply):
-            return _checked(reply, issuer)
-        tried.append(f"{shown(url)}: {reply.status if reply.status != 200 else 'no JSON'}")
+        found = await _document(fetcher, url)
+        if isinstance(found, Reply):
+            return _checked(found, issuer)
+        tried.append(found)
     raise AuthError(f"{shown(issuer)} has no metadata of an authorization server ({tried[0]})")
 
 
-async def _server_without_metadata(fetcher: Fetcher, server_url: str) -> ServerMetadata:
-    """Take a server of 2025-03-26 for its own authorization server."""
-    home = origin(server_url)
-    reply = await fetcher.get(home + _SERVER, _JSON)
-    if _found(reply):
-        return _checked(reply, home)
+def _usual(home: str) -> ServerMetadata:
     return ServerMetadata(
         issuer=home,
         authorization_endpoint=f"{home}/authorize",
@@ -210,11 +224,20 @@ def _server_urls(issuer: str) -> Iterator[str]:
 # Replies and addresses
 
 
-def _found(reply: Reply) -> bool:
-    """Whether a reply has a document. Many sites answer any address with a page of theirs."""
+async def _document(fetcher: Fetcher, url: str) -> Reply | str:
+    """Fetch a document, or say why there is none.
+
+    Many sites answer any address with a page of theirs, or send whoever comes to one.
+    """
+    try:
+        reply = await fetcher.get(url, _JSON)
+    except RedirectRefused as error:
+        return str(error)
     if reply.status == 429 or reply.status >= 500:
-        raise AuthError(f"{shown(reply.url)} answers {reply.status}", reply.status)
-    return reply.status == 200 and reply.body.lstrip()[:1] == b"{"
+        raise AuthError(f"{shown(url)} answers {reply.status}", reply.status)
+    if reply.status != 200:
+        return f"{shown(url)}: {reply.status}"
+    return reply if reply.body.lstrip()[:1] == b"{" else f"{shown(url)}: no JSON"
 
 
 def origin(url: str) -> str:

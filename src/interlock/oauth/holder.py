@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from interlock.errors import (
     AuthError,
     ConfigError,
+    HttpError,
     InterlockError,
     StoreCorrupt,
     StoreError,
@@ -175,7 +176,10 @@ class TokenHolder(ABC):
         lacks: str = "",
     ) -> Refusal | None:
         """Get tokens and keep them. Its caller holds the store's lock."""
-        tokens = await request_tokens(self._fetcher, found, client, grant, scope)
+        try:
+            tokens = await request_tokens(self._fetcher, found, client, grant, scope)
+        except (AuthError, HttpError) as error:
+            raise found.explained(error) from None
         if isinstance(tokens, Refusal):
             return tokens
         await self._keep(replace(tokens, lacks=lacks))

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from interlock.errors import (
     AuthError,
     ConfigError,
+    HttpError,
     InterlockError,
     LoginExpired,
     LoginRequired,
@@ -224,18 +225,21 @@ class OAuth(TokenHolder):
     async def _identify(
         self, found: Discovery, redirect_uri: str, scopes: tuple[str, ...]
     ) -> ClientIdentity:
-        async with self._store.lock(self._place):
-            return await identify(
-                found,
-                server_url=self._server_url,
-                client=self._client,
-                client_metadata_url=self._client_metadata_url,
-                client_name=self._client_name,
-                redirect_uri=redirect_uri,
-                scopes=scopes,
-                store=self._store,
-                fetcher=self._fetcher,
-            )
+        try:
+            async with self._store.lock(self._place):
+                return await identify(
+                    found,
+                    server_url=self._server_url,
+                    client=self._client,
+                    client_metadata_url=self._client_metadata_url,
+                    client_name=self._client_name,
+                    redirect_uri=redirect_uri,
+                    scopes=scopes,
+                    store=self._store,
+                    fetcher=self._fetcher,
+                )
+        except (AuthError, HttpError) as error:
+            raise found.explained(error) from None
 
     async def _exchange(
         self, found: Discovery, client: ClientIdentity, code: str, pending: Pending
