@@ -505,6 +505,14 @@ async def test_else_those_that_the_server_supports(world: World):
     assert world.authorization.sent("/authorize")[0]["scope"] == "a b c"
 
 
+async def test_what_the_operator_wants_is_asked_for_instead(world: World):
+    world.server.metadata["scopes_supported"] = ["a", "b", "c"]
+
+    await world.call(world.oauth(scopes=("b",)))
+
+    assert world.authorization.sent("/authorize")[0]["scope"] == "b"
+
+
 async def test_else_none(world: World):
     await world.call(world.oauth())
 

@@ -539,6 +539,11 @@ async def test_the_store_is_locked_whenever_it_is_written(world: World):
     await world.call(auth)
     assert store.locked == [True] * 3
 
+    world.authorization.callback["error"] = "access_denied"
+    with pytest.raises(AuthError):
+        await auth.login()
+    assert store.locked == [True] * 4  # the registration is used no more
+
 
 async def test_the_store_is_not_locked_while_a_person_is_asked(world: World):
     async def ask(request: AuthorizationRequest) -> dict[str, str]:
