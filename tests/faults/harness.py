@@ -35,6 +35,7 @@ from .matrix import Case
 ATTEMPTS = 5
 MAX_IDLE = 0.01  # of one processor
 _LOOK = 0.05  # seconds in which to see whether anything happens
+_GOODBYE = 0.5  # seconds for a thread that has been told to end; others may have the processor
 _REST = 30.0  # seconds, which fly, in which to see whether anything comes again and again
 _PATIENCE = 30.0  # seconds until nothing may happen
 _NO_KEYRING = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
@@ -97,6 +98,9 @@ def run_once(case: Case) -> Measured:
     assert CANARY not in said.text, f"{case.name}: a secret is in the log"
     assert marked(own_mark(), exactly=False) == [], f"{case.name}: processes are left"
     assert guardian._process is None, f"{case.name}: the guardian is left"
+    for thread in threading.enumerate():
+        if _name(thread) not in before["threads"]:
+            thread.join(_GOODBYE)
     left_over = {kind: now - before[kind] for kind, now in _belongings().items()}
     assert not any(left_over.values()), f"{case.name}: this is left: {left_over}"
     return measured
@@ -148,10 +152,14 @@ def _belongings() -> dict[str, set[str]]:
     """Give what a process has that can leak."""
     threads = Path("/proc/self/task").iterdir()  # each has the children that it has started
     return {
-        "threads": {f"{thread.name} {thread.ident}" for thread in threading.enumerate()},
+        "threads": set(map(_name, threading.enumerate())),
         "descriptors": set(map(_descriptor, os.listdir("/proc/self/fd"))),  # noqa: PTH208
         "children": {id for each in threads for id in (each / "children").read_text().split()},
     }
+
+
+def _name(thread: threading.Thread) -> str:
+    return f"{thread.name} {thread.ident}"
 
 
 def _descriptor(number: str) -> str:

@@ -183,6 +183,8 @@ async def report_of_client(ground: Ground) -> dict[str, Any]:
 async def has_too_little(ground: Ground) -> None:
     client = await client_of_little(ground)
     async with client:
+        ground.stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "Sending a large body", ResourceWarning)
         await client.call_tool("shrink")
         for tool, arguments in (
             ("make", {"size": TOO_MUCH}),
