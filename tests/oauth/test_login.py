@@ -181,7 +181,7 @@ async def test_a_server_that_takes_keys_and_no_logins_is_told_apart(
 
     text = str(raised.value)
     assert text.startswith(f"{world.server.origin} publishes no way to log in (")
-    assert text.endswith("with --auth bearer or --header 'Authorization: Bearer …'")
+    assert text.endswith("servers add --auth bearer or --header 'Authorization: Bearer …'")
     assert world.browser.shown == []
 
 
@@ -509,8 +509,9 @@ async def test_what_the_operator_wants_is_asked_for_instead(world: World):
     world.server.metadata["scopes_supported"] = ["a", "b", "c"]
 
     await world.call(world.oauth(scopes=("b",)))
+    await world.oauth(scopes=("c",)).login()
 
-    assert world.authorization.sent("/authorize")[0]["scope"] == "b"
+    assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["b", "c"]
 
 
 async def test_else_none(world: World):
@@ -648,24 +649,47 @@ async def test_scopes_that_are_lacking_are_noted_once_and_if_it_is_possible(
     assert store.writes == 1
 
 
-async def test_scopes_that_are_lacking_are_noted_of_the_tokens_that_are_there_by_then(
+class Contended(MemoryTokenStore):
+    """Tells when somebody waits for a lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = asyncio.Event()
+
+    def _try_lock(self, key: str) -> Callable[[], object] | None:
+        release = super()._try_lock(key)
+        if release is None:
+            self.wanted.set()
+        return release
+
+
+async def test_scopes_that_are_lacking_are_not_noted_of_a_login_that_has_ended_by_then(
     world: World,
 ):
-    class Contended(MemoryTokenStore):
-        def _try_lock(self, key: str) -> Callable[[], object] | None:
-            release = super()._try_lock(key)
-            if release is None:
-                wanted.set()
-            return release
-
-    wanted = asyncio.Event()
-    world.store = Contended()
+    world.store = store = Contended()
     await world.call(world.oauth())
     world.server.needs = ("b",)
 
-    async with world.store.lock(world.server.url):
+    async with store.lock(world.server.url):
         calling = asyncio.create_task(world.call(world.oauth(ask=None)))
-        await wanted.wait()
+        await store.wanted.wait()
+        await store.delete(world.server.url)
+    with pytest.raises(InsufficientScope):
+        await calling
+
+    assert await store.load_tokens(world.server.url) is None
+
+
+async def test_scopes_that_are_lacking_are_noted_of_the_tokens_that_are_there_by_then(
+    world: World,
+):
+    world.store = store = Contended()
+    await world.call(world.oauth())
+    world.server.needs = ("b",)
+
+    async with store.lock(world.server.url):
+        calling = asyncio.create_task(world.call(world.oauth(ask=None)))
+        await store.wanted.wait()
         tokens = await world.store.load_tokens(world.server.url)
         assert tokens is not None
         await world.store.save_tokens(world.server.url, replace(tokens, access_token="newer"))
