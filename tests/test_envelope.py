@@ -437,3 +437,10 @@ def test_frames_are_compact_and_leave_out_what_is_empty():
 )
 def test_meta_is_put_into_the_params(params: bytes, meta: bytes, whole: dict[str, Any]):
     assert json.loads(envelope.with_meta(params, meta)) == whole
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"a": ["b", None, 1.5]}, "x" * 100_000], ids=["{}", "{…}", "x…"]
+)
+def test_what_may_be_large_is_encoded_as_all_else(value: object):
+    assert envelope.encode_large(value) == envelope.encode(value)

@@ -398,6 +398,7 @@ class Client:
             RemoteError: The server refused the call, such as for an unknown tool.
             RequestTimeout: No answer in time.
             ConnectionClosed: The server went away. The call may have had its effect.
+            OutOfMemory: There is no memory for the answer. The call has had its effect.
             RemoteProtocolError: The answer breaks the protocol or the tool's output schema.
         """
         given: Any = UNSET if arguments is None else arguments
