@@ -359,6 +359,12 @@ async def test_a_server_that_registers_nobody_says_what_to_do(world: World):
         await world.call(world.oauth())
 
 
+async def test_a_person_is_shown_the_name_that_the_client_was_given(world: World):
+    await world.call(world.oauth(client_name="My app"))
+
+    assert world.authorization.sent("/register")[0]["client_name"] == "My app"
+
+
 async def test_a_redirect_to_the_web_makes_a_web_application(world: World):
     await world.call(world.oauth(redirect_uri="https://app.example/callback"))
 
