@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from interlock.errors import (
     LoginRequired,
     MessageTooLarge,
     RemoteError,
+    RequestTimeout,
     RevisionError,
     StreamEnded,
 )
@@ -31,6 +34,10 @@ def error(code: int, data: Any = None, status: int = 400) -> dict[str, Any]:
     return {"code": status, "body": json.dumps(said), "type": "application/json"}
 
 
+LATER = {"headers": {"Retry-After": "600"}}
+AT_ONCE = {"headers": {"Retry-After": "0"}}
+
+
 def supports(*revisions: str) -> dict[str, Any]:
     return error(-32022, {"supported": list(revisions)})
 
@@ -38,11 +45,12 @@ def supports(*revisions: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "told",
     [
-        *({"code": code} for code in (400, 404, 405, 406, 415, 422)),
+        *({"code": code} for code in (400, 404, 405, 406, 415, 422, 501)),
         {"code": 200, "body": "<p>", "type": "text/html"},
         {"code": 200, "body": '{"jsonrpc":"2.0","id":1,"result":{}}', "type": "application/json"},
         *(error(code) for code in (-32000, -32001, -32600, -32601, -32602)),
         error(-32601, status=200),
+        error(-32601, status=500),
         supports(LEGACY),
         {"code": 400, "body": '{"id":null,"error":{"code":-32600,"message":"m"}}'},
     ],
@@ -60,7 +68,9 @@ async def test_what_is_not_modern_is_legacy(told: dict[str, Any]):
     ("told", "kind"),
     [
         *(({"code": code}, AuthError) for code in (401, 403)),
-        *(({"code": code}, HttpError) for code in (301, 429, 500, 502, 503)),
+        *(({"code": code}, HttpError) for code in (301, 500)),
+        *(({"code": code, **LATER}, HttpError) for code in (429, 502, 503)),
+        (error(-32603, status=500), HttpError),
         *((error(code), RemoteError) for code in (-32020, -32021)),
         (supports("2031-01-01"), RevisionError),
     ],
@@ -75,6 +85,20 @@ async def test_what_says_nothing_of_an_era_is_told(
             await Client.http(server.url).open()
         tries = server.times("initialize")
     assert tries == (kind is AuthError)  # the last resort of who has no authorization
+
+
+@pytest.mark.parametrize("code", [429, 502, 503, 504])
+async def test_a_server_that_is_busy_at_the_start_is_asked_again_when_it_says(code: int):
+    async with EvilHttp(MODERN) as server:
+        server.tell("server/discover", "status", times=2, code=code, **AT_ONCE)
+        async with Client.http(server.url) as client:
+            assert client.revision == MODERN
+        assert server.times("server/discover") == 3
+
+        server.tell("server/discover", "status", code=code, **LATER)  # than we would wait
+        with pytest.raises(HttpError, match=f"answered {code} .*asked again in 600 s"):
+            await Client.http(server.url).open()
+        assert server.times("server/discover") == 4
 
 
 async def test_an_answer_that_is_cut_says_nothing_of_an_era():
@@ -181,6 +205,58 @@ async def test_whom_nobody_can_help_is_told_why_when_the_last_resort_fails_and_a
         async with client:  # who can be helped now needs no last resort
             assert client.revision == MODERN
         assert (auth.asked, server.times("initialize")) == (2, 1)
+
+
+async def test_the_time_that_a_keyring_takes_is_not_the_servers():
+    loop = asyncio.get_running_loop()
+
+    class Slow(Helpful):
+        async def fresh(self) -> str:
+            now = loop.time()
+            if not self.asked:
+                self.asked += 1
+                setattr(loop, "time", lambda: time.monotonic() + 60)  # noqa: B010 - mypy
+                assert loop.time() >= now + 60
+                await asyncio.sleep(0)
+            return ""
+
+    try:
+        async with EvilHttp(MODERN) as server:
+            async with Client.http(server.url, auth=Slow(), connect_timeout=20.0) as client:
+                assert client.revision == MODERN
+    finally:
+        del loop.time  # type: ignore[method-assign]
+
+
+async def test_a_url_that_was_of_the_oldest_kind_is_found_to_be_another_one_now():
+    pool = HttpPool()
+    async with EvilHttp(LEGACY) as server:
+        pool.eras[server.url] = "sse"
+        server.tell("GET", "status", times=1, code=200, type="text/event-stream")  # and its end
+        async with Client.http(server.url, pool=pool) as client:
+            assert client.revision == LEGACY
+
+        pool.eras[server.url] = "sse"  # its stream stays open, and nothing comes
+        with pytest.raises(RequestTimeout):
+            await Client.http(server.url, pool=pool, connect_timeout=0.2).open()
+        async with Client.http(server.url, pool=pool) as client:
+            assert client.revision == LEGACY
+    await pool.close()
+
+
+async def test_a_session_of_a_server_that_has_become_modern_is_met_anew():
+    async with EvilHttp(LEGACY) as server, Client.http(server.url) as client:
+        wrong = error(-32602)
+        server.tell("tools/call", "status", times=1, **wrong)
+        with pytest.raises(RemoteError, match="-32602"):  # as a ping is answered
+            await client.call_tool("echo")
+        assert client.revision == LEGACY
+
+        server.revision = MODERN
+        for method in ("tools/call", "ping"):
+            server.tell(method, "status", times=1, **wrong)
+        assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
+        assert client.revision == MODERN
 
 
 async def test_what_was_found_out_is_used_until_it_is_wrong():

@@ -47,7 +47,8 @@ class World:
         self.done: list[Any] = []
         self.takes = 0.0
         self.refusal: AuthError | None = None
-        self.recovery = Recovery(self, self.renew, self.relist)
+        self.strange = False
+        self.recovery = Recovery(self, self.renew, self.relist, self.is_strange)
 
     token = ""
 
@@ -61,6 +62,10 @@ class World:
 
     async def renew(self, connection: object) -> None:
         self._do(connection)
+
+    async def is_strange(self, connection: object) -> bool:
+        self._do(f"ping {connection}")
+        return self.strange
 
     async def relist(self) -> None:
         self._do("relist")
@@ -117,9 +122,8 @@ async def test_who_is_not_let_in_gets_a_better_token_three_times(world: World, e
 
 
 async def test_without_authorization_who_is_not_let_in_is_told_so(world: World):
-    attempt = Recovery(None, world.renew, world.relist).attempt(
-        CALL, idempotent=True, sent=0, deadline=DEADLINE
-    )
+    nobody = Recovery(None, world.renew, world.relist, world.is_strange)
+    attempt = nobody.attempt(CALL, idempotent=True, sent=0, deadline=DEADLINE)
     assert await is_raised(attempt, AuthRequired("?", 401, ""))
 
 
@@ -158,16 +162,30 @@ async def test_a_server_that_knows_nothing_of_us_is_met_anew_once(
 @pytest.mark.parametrize(
     "error",
     [
-        *(RemoteError(code, "", None, status) for code, status in ((-32600, 200), (-32602, 400))),
+        RemoteError(-32600, "", None, 200),
+        RemoteError(-32602, "", None, 200),
         RemoteError(-32601, "", None, 404),
     ],
-    ids=["200", "-32602", "404"],
+    ids=["-32600", "-32602", "404"],
 )
 async def test_an_answer_of_a_server_that_knows_us_is_the_answer(
     world: World, error: InterlockError
 ):
     assert await is_raised(world.attempt("tools/list"), error)
     assert world.done == []
+
+
+@pytest.mark.parametrize("strange", [True, False])
+async def test_a_server_that_may_know_nothing_of_us_is_met_anew_if_it_refuses_a_ping_too(
+    world: World, strange: bool
+):
+    world.strange = strange
+    error = RemoteError(-32602, "_meta is missing", None, 400)
+    attempt = world.attempt()
+
+    assert await is_raised(attempt, error) is not strange
+    assert world.done == ["ping old", *["old"] * strange]
+    assert await is_raised(attempt, error)
 
 
 async def test_nothing_is_sent_again_when_its_time_has_passed_meanwhile(world: World):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw, Struct
 
+from interlock import revisions
 from interlock.client.asks import Asks
 from interlock.client.handshake import Agreement, Handshake
 from interlock.client.recovery import Attempt, Recovery
@@ -28,6 +29,7 @@ from interlock.errors import (
     RemoteError,
     RequestTimeout,
     RevisionError,
+    StreamEnded,
 )
 from interlock.protocol import Notification, Protocol, Request
 from interlock.transports import Transport
@@ -35,6 +37,8 @@ from interlock.types import Implementation
 
 if TYPE_CHECKING:
     from interlock.client.http import HttpTarget
+
+PING_TIMEOUT = 5.0  # seconds
 
 _E = TypeVar("_E", bound=InterlockError)
 
@@ -88,7 +92,9 @@ class Channel:
         self._closed = False
         self._recovery: Recovery | None = None
         if http is not None:
-            self._recovery = Recovery(http.authorization, self.renew, events.stale_tools)
+            self._recovery = Recovery(
+                http.authorization, self.renew, events.stale_tools, self._is_strange
+            )
         self._renewing: asyncio.Task[None] | None = None
         self._retired: dict[Connection, asyncio.Task[None]] = {}
 
@@ -124,29 +130,36 @@ class Channel:
         if self._recovery is None or self.http is None:
             self._agreed, self.agreement = await self._agree()
             return
-        attempt = self._recovery.attempt(
-            "server/discover",
-            idempotent=True,
-            sent=0,
-            deadline=inf,  # each agreement has its own
+        # A login may take as long as it takes: each agreement has a deadline of its own.
+        login, repeat = (
+            self._recovery.attempt("server/discover", idempotent=True, sent=0, deadline=deadline)
+            for deadline in (inf, monotonic() + self._timeout)
         )
         self.http.is_refused = False
         refusal: AuthError | None = None
         while True:
             try:
+                if self.http.authorization is not None and not self.http.authorization.token:
+                    await self.http.authorization.fresh()  # may take long, by nobody's fault here
                 self._agreed, self.agreement = await self._agree()
             except AuthError as error:
                 if refusal is not None:
                     raise refusal from None  # the last resort was none
                 try:
-                    await attempt.recover(error, None)
+                    await login.recover(error, None)
                 except AuthError as reason:
                     if self.http.has_last_resort:
                         raise  # it has been tried
                     refusal, self.http.is_refused = reason, True
-            except (HttpError, RemoteError, RevisionError):
-                if not self.http.unlearn():  # it may not speak any more what it spoke once
+            except RequestTimeout:
+                self.http.unlearn()  # for the next time
+                raise
+            except (HttpError, RemoteError, RevisionError, StreamEnded) as error:
+                if self.http.unlearn():  # it may not speak any more what it spoke once
+                    continue
+                if not isinstance(error, HttpError):
                     raise
+                await repeat.recover(error, None)
             else:
                 return
 
@@ -242,6 +255,20 @@ class Channel:
                 # What is under way on it may still end well.
                 self._retired[old] = retiring = asyncio.create_task(old.retire())
                 retiring.add_done_callback(lambda _: self._retired.pop(old))
+
+    async def _is_strange(self, lost: object) -> bool:
+        """Whether the server of a legacy session does not know any more what that is."""
+        if revisions.is_modern(self.agreement.revision) or self._agreed is not lost:
+            return False
+        try:
+            await self.connection.request(
+                "ping", b"{}", timeout=PING_TIMEOUT, hard_timeout=PING_TIMEOUT
+            )
+        except RemoteError:
+            return True
+        except InterlockError:
+            pass  # this says nothing of its era
+        return False
 
     # Requests
 

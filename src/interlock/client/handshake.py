@@ -2,15 +2,17 @@
 
 The modern way is asked first. Any sign of life other than a modern one means a legacy server.
 A program may end itself over the question, or be silent; over HTTP, silence and errors of the
-network, of the server (5xx) or about who asks (401, 403) say nothing about its era. A legacy
-server that refuses the handshake over HTTP may speak HTTP+SSE. Spec 2026-07-28:
-basic/versioning.
+network, of the server (5xx but 501) or about who asks (401, 403) say nothing about its era. A
+legacy server that refuses the handshake over HTTP may speak HTTP+SSE.
+
+Spec 2026-07-28: basic/versioning.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Protocol
 
 import msgspec
@@ -145,7 +147,8 @@ class Handshake:
             except RemoteError as error:
                 mutual = _mutual_modern(error)
             except HttpError as error:
-                if error.status >= 500 or error.status == 429 or 300 <= error.status < 400:
+                is_outage = error.status >= 500 and error.status != HTTPStatus.NOT_IMPLEMENTED
+                if is_outage or error.status == 429 or 300 <= error.status < 400:
                     raise
             except RemoteProtocolError as error:
                 if isinstance(error, MessageTooLarge):

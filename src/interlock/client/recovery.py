@@ -5,6 +5,7 @@ what happened                    what is done                                   
 ===============================  =============================================  =============
 401, 403                         the authorization gets a better token          3
 the session or era is forgotten  a new handshake                                1
+it may be, by the error          the same, if a ping is refused, too            1
 a header does not fit a tool     its definition is listed again                 1
 429                              wait as told, ask again                        2
 503, 502, 504, a cut answer      the same, if the request may be sent twice     2
@@ -70,6 +71,7 @@ class Recovery:
         authorization: Where tokens come from, if there is any.
         renew: Makes a new connection, unless somebody has just done so.
         relist: Lists the tools anew.
+        is_strange: Tells whether the server knows nothing of the session of a connection.
 
     Attributes:
         sent: Count each request here.
@@ -80,10 +82,12 @@ class Recovery:
         authorization: Authorization | None,
         renew: Callable[[object], Awaitable[None]],
         relist: Callable[[], Awaitable[None]],
+        is_strange: Callable[[object], Awaitable[bool]],
     ) -> None:
         self.authorization = authorization
         self._renew = renew
         self._relist = relist
+        self._is_strange = is_strange
         self.sent = 0  # requests since the budget was last looked at
         self._budget = BUDGET
 
@@ -101,6 +105,10 @@ class Recovery:
     async def renew(self, connection: object) -> None:
         """Replace a connection that the server does not know any more."""
         await self._renew(connection)
+
+    async def is_strange(self, connection: object) -> bool:
+        """Find out whether the server knows nothing of a connection's session."""
+        return await self._is_strange(connection)
 
     async def relist(self) -> None:
         """Learn the tools anew."""
@@ -146,10 +154,11 @@ class Attempt:
         if isinstance(error, AuthError):
             await self._authorize(error)
         elif isinstance(error, SessionExpired) or _is_foreign(error):
-            if self._renewed:
+            await self._renew(error, connection)
+        elif isinstance(error, RemoteError) and _may_be_foreign(error):
+            if not await self._recovery.is_strange(connection):
                 raise error
-            self._renewed = True
-            await self._recovery.renew(connection)
+            await self._renew(error, connection)
         elif isinstance(error, RemoteError) and error.code == revisions.HEADER_MISMATCH:
             if self._relisted or self._method != "tools/call":
                 raise error
@@ -157,6 +166,12 @@ class Attempt:
             await self._recovery.relist()
         else:
             await self._wait(error)
+
+    async def _renew(self, error: InterlockError, connection: object) -> None:
+        if self._renewed:
+            raise error
+        self._renewed = True
+        await self._recovery.renew(connection)
 
     async def _authorize(self, error: AuthError) -> None:
         authorization = self._recovery.authorization
@@ -190,3 +205,8 @@ class Attempt:
 
 def _is_foreign(error: InterlockError) -> bool:
     return isinstance(error, RemoteError) and error.status == 400 and error.code in _FOREIGN
+
+
+def _may_be_foreign(error: RemoteError) -> bool:
+    # A modern server misses `_meta`; a legacy one may mean the arguments.
+    return error.status == 400 and error.code == revisions.INVALID_PARAMS

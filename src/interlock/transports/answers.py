@@ -26,6 +26,7 @@ from interlock.errors import (
     RemoteError,
 )
 from interlock.oauth.challenges import bearer_challenge
+from interlock.revisions import METHOD_NOT_FOUND
 from interlock.types import ErrorObject
 from interlock.wording import clip
 
@@ -53,7 +54,8 @@ def refusal(
     """
     status = response.status
     told = _error_in(body)
-    if told is not None and status not in (401, 403, 429) and status < 500:
+    is_outage = status >= 500 and (told is None or told.code != METHOD_NOT_FOUND)
+    if told is not None and status not in (401, 403, 429) and not is_outage:
         return RemoteError(told.code, told.message, told.data, status)
     reason = told.message if told is not None else _reason_in(body, response)
     reason = clip(_hidden(reason, secrets))
