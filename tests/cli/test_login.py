@@ -19,10 +19,11 @@ import pytest
 from interlock.oauth import UserTokenStore
 from interlock.oauth.storage import Tokens
 
-from ..authorization import NATIVE_CLIENT, Protected
+from ..authorization import NATIVE_CLIENT, SERVERS, Protected
+from ..served import serving
 from ..servers.ports import reserved
 
-BROWSER = Path(__file__).parents[1] / "servers" / "browser.py"
+BROWSER = SERVERS / "browser.py"
 
 
 class Guarded:
@@ -298,8 +299,29 @@ def test_a_server_that_lets_everybody_in_needs_no_login(
         assert ran.code == 1
         assert ran.err.startswith("error: ")
     else:
-        assert (ran.code, ran.err) == (0, "server 'open' lets everybody in: no login is needed\n")
+        lead = "server 'open' lets everybody in, and publishes no way to log in: a token"
+        assert (ran.code, ran.err.startswith(lead)) == (0, True)
+        assert ran.err.endswith("--auth bearer or --header 'Authorization: Bearer …'\n")
         assert ran.out.startswith("open  ok")
+
+
+def test_a_server_that_asks_at_the_first_call_only_is_logged_in_to(
+    interlock: Callable[..., Any],
+    servers: Callable[..., Path],
+    protected: Guarded,
+    browser: None,
+    tmp_path: Path,
+):
+    command = [sys.executable, str(SERVERS / "protected.py"), protected.issuer, "tools/call"]
+    with serving(command, tmp_path / "log") as url:
+        protected.wish(reset=True, resource=url)
+        servers(notes={"url": url})
+        assert interlock("servers", "check", "notes").code == 0
+        hint = "needs a login: interlock servers login notes\n"
+        assert interlock("call", "notes:who").err.endswith(hint)
+
+        assert "logged in to 'notes'" in interlock("servers", "login", "notes").err
+        assert interlock("call", "notes:who").out == "ada: notes:read notes:write\n"
 
 
 @pytest.mark.parametrize("word", ["login", "logout"])

@@ -112,6 +112,17 @@ async def test_a_client_that_can_ask_nobody_says_that_a_login_is_needed(world: W
     assert not isinstance(raised.value, LoginExpired)
 
 
+@pytest.mark.parametrize("challenge", ["", "Bearer", 'Basic realm="x"'])
+async def test_a_server_that_does_not_say_where_to_log_in_may_take_a_key(
+    world: World, challenge: str
+):
+    world.server.challenge = challenge
+
+    text = "needs a login, or a key in its configuration: interlock servers login$"
+    with pytest.raises(LoginRequired, match=text):
+        await world.call(world.oauth(ask=None))
+
+
 async def test_a_client_that_can_ask_nobody_goes_nowhere_that_a_server_names(world: World):
     world.server.challenge = f'Bearer resource_metadata="{world.authorization.origin}/probe"'
 

@@ -1,6 +1,7 @@
-"""A server of ours that lets in who has a token of an authorization server: protected.py ISSUER
+"""A server of ours that lets in who has a token of an authorization server.
 
-The first line of stdout is its URL; it ends when its stdin does.
+protected.py ISSUER [METHOD]: only METHOD needs a token, if one is named. The first line of stdout
+is its URL; it ends when its stdin does.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import socket
 import sys
 from threading import Thread
+from typing import Any
 
 import uvicorn
 
@@ -64,6 +66,17 @@ async def sign_out(context: Context) -> str:
     return "good bye"
 
 
+def asking_for(method: str) -> Any:
+    """Let everybody in for all other methods."""
+    guarded, to_all = server.asgi(auth=auth), server.asgi()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked = dict(scope.get("headers", ())).get(b"mcp-method", method.encode())
+        await (guarded if asked == method.encode() else to_all)(scope, receive, send)
+
+    return app
+
+
 def end_with_stdin(running: uvicorn.Server) -> None:
     """Let the server end when there is nobody any more who wants it."""
     sys.stdin.read()
@@ -71,9 +84,8 @@ def end_with_stdin(running: uvicorn.Server) -> None:
 
 
 if __name__ == "__main__":
-    config = uvicorn.Config(
-        server.asgi(auth=auth), log_level="warning", timeout_graceful_shutdown=1
-    )
+    app = asking_for(sys.argv[2]) if sys.argv[2:] else server.asgi(auth=auth)
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
     running = uvicorn.Server(config)
     Thread(target=end_with_stdin, args=[running], daemon=True).start()
     print(url, flush=True)

@@ -99,10 +99,14 @@ async def _login(
     server = _filled_in(written)
     with working(f"asking {name}"):
         challenge = await _challenge(server)
-    if challenge is None and server.auth != "oauth":
-        say(f"server {name!r} lets everybody in: no login is needed")
+        if challenge is None and (server.auth == "oauth" or await _publishes_login(server)):
+            challenge = ""  # it will ask who we are when that matters
+    if challenge is None:
+        from interlock.oauth.discovery import OTHER_WAY
+
+        say(f"server {name!r} lets everybody in, and publishes no way to log in: {OTHER_WAY}")
     else:
-        await _log_in(name, server, challenge or "", scopes, opens_browser=opens_browser)
+        await _log_in(name, server, challenge, scopes, opens_browser=opens_browser)
         say(f"logged in to {name!r}")
     found = await statuses({name: written})
     emit_table(status_rows(found))
@@ -158,6 +162,14 @@ async def _challenge(server: HttpServer) -> str | None:
     except AuthError as error:
         return error.challenge
     return None
+
+
+async def _publishes_login(server: HttpServer) -> bool:
+    from interlock.oauth import Fetcher
+    from interlock.oauth.discovery import discover
+
+    found = await discover(Fetcher(server.url), server.url)
+    return not found.is_guessed
 
 
 async def _with_earlier(scopes: tuple[str, ...], store: TokenStore, url: str) -> tuple[str, ...]:

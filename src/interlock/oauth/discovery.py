@@ -24,6 +24,11 @@ from interlock.oauth.documents import ResourceMetadata, ServerMetadata
 from interlock.oauth.fetcher import Fetcher, Reply, shown
 from interlock.wording import echo
 
+OTHER_WAY = (
+    "a token or a key goes into a header, as with interlock servers add --auth bearer or --header "
+    "'Authorization: Bearer …'"
+)
+
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
 _OPENID = "/.well-known/openid-configuration"
@@ -60,10 +65,7 @@ class Discovery(Struct, frozen=True):
         if not self.is_guessed:
             return error
         explained = AuthError(
-            f"{shown(self.issuer)} publishes no way to log in ({error}): if it takes a token or a "
-            "key instead, give that in a header, as interlock servers add does with --auth bearer "
-            "or --header 'Authorization: Bearer …'",
-            error.status,
+            f"{shown(self.issuer)} publishes no way to log in ({error}): {OTHER_WAY}", error.status
         )
         for note in getattr(error, "__notes__", ()):
             explained.add_note(note)

@@ -107,7 +107,8 @@ class OAuth(TokenHolder):
             await self._remember(challenge.scopes)
             raise error
         if self._ask is None and not (self._tokens and self._tokens.refresh_token):
-            raise self._nobody_to_ask()  # before anything is looked for that would be of no use
+            # Before anything is looked for that would be of no use.
+            raise self._nobody_to_ask(says_where=bool(challenge.resource_metadata))
         found = await self._discover(challenge)
         if error.status == 403:
             await self._login(found, self._more_scopes(error, found))
@@ -216,10 +217,11 @@ class OAuth(TokenHolder):
             raise
         self._attempts.add(found.issuer, scopes, now=monotonic())
 
-    def _nobody_to_ask(self) -> LoginRequired:
+    def _nobody_to_ask(self, *, says_where: bool = False) -> LoginRequired:
         server = origin(self._server_url)
         if self._tokens is None:
-            return LoginRequired(f"{server} needs a login: interlock servers login")
+            what = "a login" if says_where else "a login, or a key in its configuration"
+            return LoginRequired(f"{server} needs {what}: interlock servers login")
         return LoginExpired(f"the login at {server} has expired: interlock servers login")
 
     async def _identify(
