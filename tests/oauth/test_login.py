@@ -416,12 +416,17 @@ async def test_a_registration_for_another_redirect_is_not(world: World):
     assert len(world.authorization.sent("/register")) == 2
 
 
-async def test_a_registration_that_has_ended_is_made_anew(world: World):
-    world.authorization.answers["/register"] = {"client_secret_expires_at": 1}
+@pytest.mark.parametrize(
+    ("ends", "registrations"), [(1, 2), ("1", 2), (0, 1), ("0", 1), (-1, 1), ("never", 1)]
+)
+async def test_a_registration_that_has_ended_is_made_anew(
+    world: World, ends: object, registrations: int
+):
+    world.authorization.answers["/register"] = {"client_secret_expires_at": ends}
     await world.oauth().login()
     await world.oauth().login()
 
-    assert len(world.authorization.sent("/register")) == 2
+    assert len(world.authorization.sent("/register")) == registrations
 
 
 async def test_a_registration_that_the_server_has_forgotten_is_made_anew(world: World):
@@ -1046,6 +1051,12 @@ async def test_a_code_of_a_silent_authorization_server_is_not_taken_to_another(w
 # Tokens
 
 
+async def test_a_token_without_a_type_is_a_bearer_token(world: World):
+    world.authorization.answers["/token"] = {"token_type": None}
+
+    assert await world.call(world.oauth())
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -1054,7 +1065,7 @@ async def test_a_code_of_a_silent_authorization_server_is_not_taken_to_another(w
         {"access_token": ""},
         {"access_token": "a b"},
         {"access_token": "a\r\nX-Evil: yes"},
-        {"token_type": None},
+        {"token_type": ""},
         {"token_type": "DPoP"},
         {"token_type": ["Bearer"]},
         {"expires_in": {"seconds": 1}},

@@ -84,8 +84,13 @@ class RegistrationAnswer(Discreet, frozen=True):
 
     client_id: str
     client_secret: str | None = None
-    client_secret_expires_at: float | None = None  # seconds since 1970; 0 and None: never
+    client_secret_expires_at: float | str | None = None  # seconds since 1970; 0 and None: never
     token_endpoint_auth_method: str | None = None
+
+    @property
+    def secret_expires_at(self) -> float:
+        """When the secret ends, in seconds since 1970; 0 for never, or when nobody knows."""
+        return _seconds(self.client_secret_expires_at) or 0
 
 
 class TokenAnswer(Discreet, frozen=True):
@@ -94,19 +99,15 @@ class TokenAnswer(Discreet, frozen=True):
     public = ("expires_in", "scope")
 
     access_token: str
-    token_type: str
-    expires_in: float | str | None = None  # seconds; some write the number as a string
+    token_type: str | None = None  # some leave it out
+    expires_in: float | str | None = None  # seconds
     refresh_token: str | None = None
     scope: str | None = None
 
     @property
     def lifetime(self) -> float | None:
         """Seconds that the access token is good for; None when nobody knows."""
-        try:
-            seconds = float(self.expires_in or 0)
-        except ValueError:
-            return None
-        return seconds if 0 < seconds < float("inf") else None
+        return _seconds(self.expires_in)
 
 
 class ErrorAnswer(Discreet, frozen=True):
@@ -114,6 +115,15 @@ class ErrorAnswer(Discreet, frozen=True):
 
     error: str
     error_description: str | None = None
+
+
+def _seconds(written: float | str | None) -> float | None:
+    """Read a number that some write as a string; None for one that says nothing."""
+    try:
+        seconds = float(written or 0)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < float("inf") else None
 
 
 def check_token(token: str, what: str) -> str:

@@ -244,7 +244,7 @@ async def _register(
         issuer=issuer,
         client_id=answer.client_id,
         client_secret=secret,
-        client_secret_expires_at=answer.client_secret_expires_at or 0,
+        client_secret_expires_at=answer.secret_expires_at,
         token_endpoint_auth_method=method,
         redirect_uris=(redirect_uri,),
         scope=" ".join(scopes),

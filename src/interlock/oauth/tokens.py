@@ -69,7 +69,7 @@ async def request_tokens(
             raise why.error(what, reply.status)
         return Refusal(error.error, why.error(what, 403))
     answer = reply.json(TokenAnswer)
-    if answer.token_type.lower() != "bearer":
+    if answer.token_type is not None and answer.token_type.lower() != "bearer":
         raise AuthError(f"{issuer} gave a token that is no bearer token")
     now, lifetime = time(), answer.lifetime
     # An empty or missing one leaves the old one in force.
