@@ -40,7 +40,9 @@ from ..servers.authorization_server import (
     SERVER_METADATA,
     AuthorizationServer,
     Browser,
+    Handler,
     always,
+    html,
     mute,
 )
 from .conftest import REDIRECT, World
@@ -209,6 +211,34 @@ async def test_a_refresh_token_that_is_refused_leads_to_a_new_login(world: World
 
     assert await world.call(world.oauth(ask=Refusing()))
     assert grants(world) == ["authorization_code", "refresh_token", "authorization_code"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        always("no", status=400),
+        always(status=404),
+        always(status=302, Location="/login"),
+        html,
+        always("{}"),
+    ],
+    ids=["400", "404", "redirect", "a page for people", "no token"],
+)
+async def test_a_refresh_that_gets_no_answer_of_use_leads_to_a_new_login(
+    world: World, reply: Handler
+):
+    class Mending(Browser):
+        async def __call__(self, request: AuthorizationRequest) -> dict[str, str]:
+            del world.authorization.replies["/token"]
+            return await super().__call__(request)
+
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.replies["/token"] = reply
+
+    with pytest.raises(LoginExpired, match=r"has expired: interlock servers login$"):
+        await world.call(world.oauth(ask=None))
+    assert await world.call(world.oauth(ask=Mending()))
 
 
 async def test_a_refusal_that_may_pass_does_not_cost_the_refresh_token(world: World):

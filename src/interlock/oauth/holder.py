@@ -27,7 +27,6 @@ from msgspec.structs import replace
 from interlock.errors import (
     AuthError,
     ConfigError,
-    HttpError,
     InterlockError,
     StoreCorrupt,
     StoreError,
@@ -176,12 +175,9 @@ class TokenHolder(ABC):
         lacks: str = "",
     ) -> Refusal | None:
         """Get tokens and keep them. Its caller holds the store's lock."""
-        try:
-            tokens = await request_tokens(self._fetcher, found, client, grant, scope)
-        except (AuthError, HttpError) as error:
-            raise found.explained(error) from None
+        tokens = await request_tokens(self._fetcher, found, client, grant, scope)
         if isinstance(tokens, Refusal):
-            return tokens
+            return Refusal(tokens.code, found.explained(tokens.error))
         await self._keep(replace(tokens, lacks=lacks))
         return None
 

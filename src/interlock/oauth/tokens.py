@@ -10,7 +10,7 @@ from time import time
 
 from msgspec import Struct
 
-from interlock.errors import AuthError
+from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import TokenAnswer, check_token, error_of, refusal
 from interlock.oauth.fetcher import Fetcher, shown
@@ -22,15 +22,15 @@ _SECRET = ("code", "code_verifier", "refresh_token", "client_assertion")
 
 
 class Refusal(Struct, frozen=True):
-    """The authorization server will not give a token for this, now or later.
+    """The authorization server gives no token for this, and is not in trouble.
 
     Attributes:
-        code: Such as "invalid_grant".
-        error: Names the issuer and the code.
+        code: Such as "invalid_grant"; "" for an answer without one, such as a page for people.
+        error: Names the issuer, or the endpoint, and why.
     """
 
     code: str
-    error: AuthError
+    error: AuthError | HttpError
 
 
 async def request_tokens(
@@ -50,7 +50,7 @@ async def request_tokens(
         scope: What was asked for: it was granted, if the answer does not say otherwise.
 
     Raises:
-        InterlockError: There was no answer, or one that is neither tokens nor a refusal.
+        InterlockError: There was no answer, one of a server in trouble, or a token of no use.
     """
     issuer, endpoint = shown(found.issuer), found.server.token_endpoint
     if not endpoint:
@@ -59,16 +59,24 @@ async def request_tokens(
     if found.resource:
         form["resource"] = found.resource
     method = prove(client, found, form, headers)
-    reply = await fetcher.post(endpoint, form=form, headers=headers)
+    try:
+        reply = await fetcher.post(endpoint, form=form, headers=headers)
+    except RedirectRefused as refused:
+        return Refusal("", refused)
     error = error_of(reply)  # some refuse with 200
     if error is not None or reply.status != 200:
         proof = headers.get("Authorization", "").removeprefix("Basic ")
         secrets = (proof, *client.secrets, *(form[name] for name in _SECRET if name in form))
         what, why = f"{issuer} gave no token", refusal(reply, secrets)
-        if error is None or reply.status not in (200, 400, 401, 403):
+        if reply.status == 429 or reply.status >= 500:
             raise why.error(what, reply.status)
+        if error is None:
+            return Refusal("", why.error(what, reply.status))
         return Refusal(error.error, why.error(what, 403))
-    answer = reply.json(TokenAnswer)
+    try:
+        answer = reply.json(TokenAnswer)
+    except HttpError as unusable:
+        return Refusal("", unusable)
     if answer.token_type is not None and answer.token_type.lower() != "bearer":
         raise AuthError(f"{issuer} gave a token that is no bearer token")
     now, lifetime = time(), answer.lifetime
