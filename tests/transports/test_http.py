@@ -68,6 +68,8 @@ def headers(server: EvilHttp, method: str) -> list[dict[str, str]]:
 
 
 CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%b"}}'
+INITIALIZE = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}'
+INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 
 @asynccontextmanager
@@ -188,13 +190,31 @@ async def test_requests_do_not_wait_for_ever_for_the_standing_stream(
         await client.list_tools()
 
 
-@pytest.mark.parametrize("code", [200, *http._NO_STREAM])
-async def test_a_server_without_standing_stream_is_not_asked_again(server: EvilHttp, code: int):
-    server.tell("GET", "status", code=code, body="<html>", type="text/html")
-    async with Client.http(server.url) as client:
-        await client.list_tools()
-        await client.list_tools()
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"code": 200, "body": "<html>", "type": "text/html"},
+        {"code": 200, "body": "{}", "type": "application/json"},
+        *({"code": code} for code in (400, 403, 404, 405, 406, 501)),
+    ],
+    ids=["html", "json", "400", "403", "404", "405", "406", "501"],
+)
+async def test_a_server_without_standing_stream_is_asked_for_it_once(
+    server: EvilHttp,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    told: dict[str, Any],
+):
+    monkeypatch.setattr(http, "RETRY", 0.0)
+    server.tell("GET", "status", **told)
+    ear = Ear(1)
+    async with transport_to(server, ear) as transport, asyncio.timeout(20):
+        for frame in (INITIALIZE, INITIALIZED):
+            transport.send([frame])
+            await asyncio.wait(list(transport._posts.values()))  # all that is told ends by itself
         assert server.times("GET") == 1
+    assert (len(ear.frames), ear.failures, ear.losses) == (1, [], [])
+    assert caplog.records == []
 
 
 async def test_a_standing_stream_that_ends_goes_on_after_its_last_event(
@@ -435,6 +455,24 @@ async def test_a_call_whose_rest_is_refused_is_not_sent_again(
             await client.call_tool("prime")
         assert server.times("tools/call") == 1
         assert server.times("initialize") == 1
+
+
+@pytest.mark.parametrize("type", ["text/html", "application/json", "text/plain"])
+async def test_the_rest_of_an_answer_comes_as_a_stream_or_not_at_all(
+    server: EvilHttp, teach: Teach, type: str
+):
+    async def tell_otherwise(server: EvilHttp, asked: Asked) -> None:
+        call = next(each for each in server.asked if each.method == "tools/call")
+        await asked.reply(200, answer(call), type)
+
+    teach("prime", prime)
+    teach("otherwise", tell_otherwise)
+    at_resumption(server, "otherwise")
+    async with Client.http(server.url) as client:
+        with pytest.raises(StreamEnded, match="the rest of an answer is lost"):
+            await client.call_tool("prime")
+        assert server.times("GET") == 2  # the first is for the standing stream
+        assert server.times("tools/call") == 1
 
 
 async def test_a_call_whose_server_is_gone_is_not_sent_again(server: EvilHttp, teach: Teach):
