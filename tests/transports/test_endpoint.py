@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
+import aiohttp
 import pytest
 
 from interlock.errors import (
@@ -21,6 +22,7 @@ from interlock.errors import (
     InsufficientScope,
     InterlockError,
     MessageTooLarge,
+    OutOfMemory,
     RedirectRefused,
     RemoteError,
     StreamEnded,
@@ -546,7 +548,10 @@ async def test_a_packed_stream_that_was_cut_is_noticed(server: EvilHttp, pool: H
             await anext(events)
 
 
-async def test_a_flood_of_lines_lets_others_have_their_turn(server: EvilHttp, pool: HttpPool):
+@pytest.mark.parametrize("packed", [True, False])
+async def test_a_flood_of_lines_lets_others_have_their_turn(
+    server: EvilHttp, pool: HttpPool, packed: bool
+):
     loop, turns = asyncio.get_running_loop(), 0
 
     def count() -> None:
@@ -554,11 +559,34 @@ async def test_a_flood_of_lines_lets_others_have_their_turn(server: EvilHttp, po
         turns += 1
         timer = loop.call_soon(count)
 
-    flood = gzip.compress(b"data: a\n\n" + b"\n" * (20 * PIECE) + b"data: b\n\n")
-    async with streaming(server, pool, [flood], "gzip") as events:
+    flood = b"data: a\n\n" + b"\n" * (20 * PIECE) + b"data: b\n\n"
+    body, encoding = (gzip.compress(flood), "gzip") if packed else (flood, "")
+    async with streaming(server, pool, [body], encoding) as events:
         assert (await anext(events)).data == b"a"
         timer = loop.call_soon(count)
         assert (await anext(events)).data == b"b"
         timer.cancel()
         await events.aclose()
     assert turns >= 19
+
+
+async def test_want_of_memory_is_told_wherever_it_was_noticed(pool: HttpPool):
+    endpoint = to("http://127.0.0.1:1/mcp", pool)
+    ours, theirs = MemoryError(), aiohttp.ClientPayloadError("not completed. MemoryError()")
+    caused = aiohttp.ClientOSError("gone")
+    caused.__cause__ = MemoryError()
+
+    for error in (ours, theirs, caused):
+        assert isinstance(endpoint.failure(error), OutOfMemory)
+    assert not isinstance(endpoint.failure(aiohttp.ClientPayloadError("cut")), OutOfMemory)
+
+
+async def test_an_error_that_aiohttp_keeps_does_not_keep_what_was_read(pool: HttpPool):
+    endpoint = to("http://127.0.0.1:1/mcp", pool)
+    try:
+        raise aiohttp.ClientPayloadError("cut")
+    except aiohttp.ClientError as reason:
+        error = reason
+    endpoint.failure(error)
+
+    assert error.__traceback__ is None

@@ -31,7 +31,7 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
-from interlock.inflate import PIECE, Inflater
+from interlock.inflate import SLICE, Inflater
 from interlock.sse import ServerSentEvent, SseParser
 from interlock.transports import Authorization
 from interlock.transports.answers import refusal, token_of
@@ -193,6 +193,8 @@ class Endpoint:
 
     def failure(self, error: BaseException) -> InterlockError:
         """Say what one of `FAILURES` means: whether the request was sent at all."""
+        # aiohttp keeps the error, which would keep what was read so far.
+        error.__traceback__ = None
         if _is_of_memory(error):
             return OutOfMemory(f"{self.shown}: there is no memory for a message to or from it")
         if isinstance(error, aiohttp.ClientProxyConnectionError):
@@ -262,7 +264,7 @@ class Endpoint:
             for piece in inflater.feed(chunk):
                 for event in parser.feed(piece):
                     yield event
-                if len(piece) == PIECE:  # a flood of tiny lines must not hold up everybody
+                if len(piece) >= SLICE:  # a flood of tiny lines must not hold up everybody
                     await asyncio.sleep(0)
         inflater.finish()
 
@@ -365,7 +367,8 @@ def _cause(error: aiohttp.ClientConnectorError) -> str:
 def _is_of_memory(error: BaseException | None) -> bool:
     """Whether it failed for want of memory: here, or where a connection's bytes come in."""
     while error is not None:
-        if isinstance(error, MemoryError):
+        # What ends a connection, aiohttp tells only in the text of what it makes of it.
+        if isinstance(error, MemoryError) or str(error).endswith("MemoryError()"):
             return True
         error = error.__cause__ or error.__context__
     return False
