@@ -14,7 +14,7 @@ from interlock.errors import MessageTooLarge, RemoteProtocolError, StreamEnded
 from interlock.wording import clip
 
 PIECE = 64 * 1024  # bytes that come out at once, at most
-_SLICE = 16 * 1024  # bytes that go in at once: zlib copies what it leaves of them each time
+SLICE = 16 * 1024  # bytes that go in at once: zlib copies what it leaves of them each time
 
 _KNOWN = {
     "": "identity",
@@ -58,8 +58,8 @@ class Inflater:
             MessageTooLarge: The limit is passed.
             RemoteProtocolError: It is not what the encoding says.
         """
-        for start in range(0, len(chunk), _SLICE):
-            part = chunk[start : start + _SLICE]
+        for start in range(0, len(chunk), SLICE):
+            part = chunk[start : start + SLICE]
             for piece in (part,) if self._encoding == "identity" else self._unpack(part):
                 self._size += len(piece)
                 if self._max_bytes is not None and self._size > self._max_bytes:

@@ -268,6 +268,102 @@ async def test_a_standing_stream_that_says_nothing_is_asked_for_only_so_often(
     assert pauses == [1, 2, 1, 2, 4, 8]
 
 
+class Pauses:
+    """What the standing stream waits between its requests; none of it is really waited."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds: list[float] = []
+        self._paused, self._sleep = asyncio.Event(), asyncio.sleep
+        monkeypatch.setattr(http.asyncio, "sleep", self._note)
+
+    async def _note(self, seconds: float) -> None:
+        if seconds:
+            self.seconds.append(seconds)
+            self._paused.set()
+        await self._sleep(0)
+
+    async def first(self, times: int) -> list[float]:
+        """Wait for so many."""
+        async with asyncio.timeout(20):
+            while len(self.seconds) < times:
+                self._paused.clear()
+                await self._paused.wait()
+        return self.seconds[:times]
+
+
+async def brief(server: EvilHttp, asked: Asked, text: str) -> None:
+    """Answer with this much of a stream, and end it."""
+    await asked.stream()
+    await asked.link.chunk(text.encode())
+    asked.link.cut()
+
+
+EVENT = 'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "pauses"),
+    [
+        (f"retry: 1\n{EVENT}", [0.1, 0.1, 0.1]),
+        (f"retry: 250\n{EVENT}", [0.25, 0.25, 0.25]),
+        ("retry: 1\n\n: nothing\n\n", [1, 2, 4]),
+        ("retry: 3000\n\n", [3, 3, 4]),
+    ],
+    ids=["at once", "soon", "nothing at once", "nothing soon"],
+)
+async def test_a_standing_stream_that_ends_at_once_is_no_storm_of_requests(
+    server: EvilHttp,
+    teach: Teach,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    pauses: list[float],
+):
+    teach("brief", brief)
+    server.tell("GET", "brief", text=text)
+    waited = Pauses(monkeypatch)
+    async with Client.http(server.url):
+        assert await waited.first(3) == pauses
+
+
+async def test_a_standing_stream_that_lasts_well_is_always_asked_for_again(
+    server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
+):
+    """A proxy may cut each one after a minute of silence."""
+    monkeypatch.setattr(http, "MAX_LISTENS", 2)
+    monkeypatch.setattr(http, "WELL", -1.0)
+    teach("brief", brief)
+    server.tell("GET", "brief", text=": still here\n\n")
+    waited = Pauses(monkeypatch)
+    async with Client.http(server.url):
+        assert await waited.first(5) == [1] * 5
+
+
+async def test_an_event_that_is_too_large_does_not_end_the_standing_stream(
+    server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
+):
+    teach("brief", brief)
+    huge = f"id: 1\ndata: 1\n\nid: 2\ndata: {'x' * 100_000}\n\n"
+    server.tell("GET", "brief", times=1, text=huge)
+    waited, changed = Pauses(monkeypatch), asyncio.Event()
+    server.tell("GET", "brief", text=EVENT)
+    async with Client.http(
+        server.url, max_frame_bytes=50_000, on_list_changed=lambda _: changed.set()
+    ):
+        await waited.first(1)
+        async with asyncio.timeout(20):
+            await changed.wait()
+    assert "last-event-id" not in headers(server, "GET")[1]  # it would come again
+
+
+async def test_a_standing_stream_is_asked_for_when_a_busy_server_says(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    server.tell("GET", "status", code=503, headers={"Retry-After": "60"})
+    waited = Pauses(monkeypatch)
+    async with Client.http(server.url):
+        assert await waited.first(2) == [60, 60]
+
+
 async def test_a_standing_stream_takes_no_connection_from_requests(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):

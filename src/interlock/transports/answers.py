@@ -64,7 +64,7 @@ def refusal(
     if status in (401, 403):
         return _not_let_in(shown, response, because)
     words = f"{shown} answered {status} {phrase}".rstrip() + because
-    after = _retry_after(response.headers.get("Retry-After", ""))
+    after = retry_after(response)
     if after is not None:
         words += f"; it may be asked again in {after:g} s"
     return HttpError(words, status, after)
@@ -78,6 +78,20 @@ def token_of(response: aiohttp.ClientResponse) -> str:
 def media_type(response: aiohttp.ClientResponse) -> str:
     """Give the type of a body, without its parameters, in lower case."""
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def retry_after(response: aiohttp.ClientResponse) -> float | None:
+    """Read after how many seconds the server wants to be asked again; None if it does not say."""
+    value = response.headers.get("Retry-After", "").strip()
+    if value.isdecimal() and value.isascii():
+        seconds = float(value)
+    else:
+        try:
+            seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+        # TypeError: a date without its zone. OverflowError: a zone far out in space.
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
 def _not_let_in(shown: str, response: aiohttp.ClientResponse, because: str) -> AuthError:
@@ -130,17 +144,3 @@ def _phrase(status: int) -> str:
         return HTTPStatus(status).phrase
     except ValueError:
         return ""
-
-
-def _retry_after(value: str) -> float | None:
-    """Read a number of seconds or a date."""
-    value = value.strip()
-    if value.isdecimal() and value.isascii():
-        seconds = float(value)
-    else:
-        try:
-            seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
-        # TypeError: a date without its zone. OverflowError: a zone far out in space.
-        except (ValueError, TypeError, OverflowError):
-            return None
-    return min(max(seconds, 0.0), MAX_RETRY_AFTER)

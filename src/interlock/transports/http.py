@@ -27,6 +27,7 @@ from interlock.errors import (
     ConnectionClosed,
     HttpError,
     InterlockError,
+    MessageTooLarge,
     OutOfMemory,
     RemoteError,
     RemoteProtocolError,
@@ -37,7 +38,7 @@ from interlock.errors import (
 from interlock.headers import NAMES, ToolHeaders, encode_value
 from interlock.sse import SseParser
 from interlock.transports import Receiver
-from interlock.transports.answers import media_type, token_of
+from interlock.transports.answers import media_type, retry_after, token_of
 from interlock.transports.endpoint import (
     EVENTS,
     FAILURES,
@@ -52,9 +53,11 @@ LAST_EVENTS_TIMEOUT = 1.0  # seconds for a stream to end after its answer
 DELETE_TIMEOUT = 2.0
 
 # Streams that end are asked for again after what the server says, else after these pauses, and
-# at most so often without any event in between.
+# at most so often without any event in between, unless they have lasted well.
 RETRY = 1.0
+SHORTEST_RETRY = 0.1
 LONGEST_RETRY = 30.0
+WELL = 60.0
 MAX_RESUMPTIONS = 5
 MAX_LISTENS = 120  # an hour
 _NO_STREAM = (400, 403, 404, 405, 406, 501)  # statuses by which a server says that it has none
@@ -97,6 +100,11 @@ class _InitializeAnswer(Struct):
 
 _decode_message = msgspec.json.Decoder(_Message).decode
 _decode_initialized = msgspec.json.Decoder(_InitializeAnswer).decode
+
+
+def _pause(parser: SseParser, otherwise: float) -> float:
+    """Give the seconds until a stream is asked for again: what it said, if it said anything."""
+    return otherwise if parser.retry is None else max(parser.retry, SHORTEST_RETRY)
 
 
 class HttpTransport:
@@ -304,7 +312,7 @@ class HttpTransport:
         why: InterlockError = StreamEnded(f"{self._endpoint.shown} sends it in too many parts")
         pause, attempts = RETRY, 0
         while attempts < MAX_RESUMPTIONS and parser.last_id:
-            await asyncio.sleep(parser.retry or pause)
+            await asyncio.sleep(_pause(parser, pause))
             attempts, seen = attempts + 1, parser.last_id
             try:
                 await self._read_on(id, parser)
@@ -351,7 +359,7 @@ class HttpTransport:
         parser = SseParser(self._endpoint.max_bytes)
         pause, attempts = RETRY, 0
         while attempts < MAX_LISTENS:
-            attempts, seen = attempts + 1, 0
+            attempts, seen, began, busy = attempts + 1, 0, self._loop.time(), 0.0
             refused: str | None = None
             try:
                 async with self._endpoint.request("GET", self._stream_headers(parser)) as response:
@@ -361,18 +369,24 @@ class HttpTransport:
                         return
                     if response.status == 401:
                         refused = token_of(response)
-                    if response.status == 200:
+                    if response.status != 200:
+                        busy = retry_after(response) or 0.0
+                    else:
                         async for event in self._endpoint.events(response, parser.resumed()):
                             seen += 1
                             if event.data and event.name == "message":
                                 self._receiver.frames_received([event.data])
             except (StreamEnded, Unreachable) as error:
                 _log.debug("%s: standing stream: %s", self._endpoint.shown, error)
+            except MessageTooLarge as error:
+                _log.warning("%s: standing stream: %s", self._endpoint.shown, error)
+                parser = SseParser(self._endpoint.max_bytes)  # that event is not asked for again
             if refused is not None and not await self._gets_another_token(refused):
                 return
-            if seen:
+            if seen or self._loop.time() - began > WELL:
                 attempts, pause = 0, RETRY
-            await asyncio.sleep(parser.retry or pause)
+            wait = _pause(parser, pause)
+            await asyncio.sleep(max(wait if seen else max(wait, pause), busy))
             pause = min(2 * pause, LONGEST_RETRY)
 
     async def _gets_another_token(self, refused: str) -> bool:
