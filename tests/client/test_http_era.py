@@ -221,9 +221,11 @@ async def test_the_time_that_a_keyring_takes_is_not_the_servers():
             return ""
 
     try:
-        async with EvilHttp(MODERN) as server:
-            async with Client.http(server.url, auth=Slow(), connect_timeout=20.0) as client:
-                assert client.revision == MODERN
+        async with (
+            EvilHttp(MODERN) as server,
+            Client.http(server.url, auth=Slow(), connect_timeout=20.0) as client,
+        ):
+            assert client.revision == MODERN
     finally:
         del loop.time  # type: ignore[method-assign]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -385,6 +385,26 @@ async def test_a_status_is_told_though_its_body_never_ends(
     endpoint = to(server.url, pool)
     async with endpoint.request("POST", {}, BODY) as response:
         assert str(await endpoint.refusal(response)).endswith("answered 500 Internal Server Error")
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_too_long"),
+    [
+        ({"X-A": "a" * 60_000}, False),
+        ({f"X-{n}": "a" for n in range(200)}, False),
+        ({"X-A": "a" * 70_000}, True),
+        ({f"X-{n}": "a" for n in range(300)}, True),
+    ],
+    ids=["long", "many", "too long", "too many"],
+)
+async def test_headers_are_taken_up_to_a_limit(
+    server: EvilHttp, pool: HttpPool, headers: dict[str, str], is_too_long: bool
+):
+    server.tell("GET", "status", code=200, headers=headers)
+    with pytest.raises(StreamEnded) if is_too_long else nullcontext() as caught:
+        async with to(server.url, pool).request("GET", {}) as response:
+            assert headers.items() <= dict(response.headers).items()
+    assert caught is None or str(caught.value).endswith("/mcp: its headers are too long")
 
 
 async def test_a_status_is_told_though_its_body_is_cut(

@@ -53,6 +53,8 @@ MAX_UNTAKEN = 1_000  # answers
 # memory for.
 FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError, MemoryError)
 
+_TOO_LONG = ("Got more than", "Too many headers")  # in what aiohttp says of headers
+
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # These say what a message is; a user's own would contradict the message.
@@ -380,7 +382,8 @@ def _cut(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientPayloadError):
         return "cut its answer off"
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.http.HttpProcessingError):
-        return "its answer is not HTTP"
+        is_too_long = any(words in str(error) for words in _TOO_LONG)
+        return "its headers are too long" if is_too_long else "its answer is not HTTP"
     if isinstance(error, OSError) and error.strerror:
         return f"the connection broke: {error.strerror}"
     return f"the connection broke: {type(error).__name__}"

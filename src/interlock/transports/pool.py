@@ -29,6 +29,8 @@ MAX_CONNECTIONS = 100
 # its way costs the request, so ours ends before.
 KEEP_ALIVE = 4.0  # seconds
 CONNECT_TIMEOUT = 10.0  # seconds, for name, network and TLS together
+MAX_HEADER_BYTES = 64 * 1024  # of one header of an answer
+MAX_HEADERS = 256  # of an answer
 NAMES_TTL = 30  # seconds that an address is remembered
 MAX_REMEMBERED = 1_000  # URLs of which the pool knows something
 
@@ -145,6 +147,9 @@ def _open(limit_per_host: int) -> aiohttp.ClientSession:
         timeout=_NO_DEADLINE,  # each request has its own, in `Protocol`
         auto_decompress=False,  # `Inflater` counts while it unpacks
         read_bufsize=2**18,
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+        max_headers=MAX_HEADERS,
     )
 
 
