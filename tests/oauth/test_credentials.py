@@ -57,6 +57,14 @@ async def test_a_server_without_an_authorization_server_is_told_apart(world: Wor
         await world.call(credentials(world))
 
 
+async def test_an_endpoint_that_is_no_url_is_named(world: World):
+    world.authorization.metadata["token_endpoint"] = "/token"
+
+    text = rf"^the token_endpoint of {world.authorization.origin} cannot be used: '/token' is"
+    with pytest.raises(AuthError, match=text):
+        await world.call(credentials(world))
+
+
 async def test_a_client_with_a_secret_is_let_in_without_anybody(world: World):
     world.server.scope = "a"
 

@@ -65,6 +65,42 @@ async def test_an_address_that_the_server_names_and_that_is_missing_is_an_error(
     assert world.server.paths == ["/custom"]
 
 
+@pytest.mark.parametrize(
+    "advertised",
+    [
+        f"{RESOURCE_METADATA}/mcp",
+        "'https://mcp.example/metadata'",
+        "https://",
+        "urn:metadata",
+        "https://user@mcp.example/metadata",
+    ],
+)
+async def test_where_an_address_that_the_server_names_is_no_url_the_usual_ones_are_asked(
+    world: World, advertised: str
+):
+    found = await find(world, advertised)
+
+    assert world.server.paths == [world.server.metadata_path]
+    assert found.resource == world.server.url
+
+
+async def test_where_those_have_nothing_either_the_address_is_the_error(world: World):
+    world.server.documents.clear()
+
+    text = rf"the resource_metadata that {world.server.origin} names cannot be used: '/metadata' is"
+    with pytest.raises(AuthError, match=text) as raised:
+        await find(world, "/metadata?secret=SECRET")
+
+    assert "SECRET" not in str(raised.value)
+
+
+async def test_an_address_that_the_server_names_and_that_is_not_asked_is_an_error(world: World):
+    with pytest.raises(AuthError, match=r"10\.0\.0\.1/metadata is refused: it is in a private"):
+        await find(world, "https://10.0.0.1/metadata")
+
+    assert world.server.requests == []
+
+
 async def test_without_an_address_the_one_with_the_path_comes_first(world: World):
     await find(world)
 

@@ -459,6 +459,22 @@ async def test_the_next_address_is_tried_when_one_does_not_answer(start: Start):
     assert reply.status == 200
 
 
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("/token?code=SECRET", "'/token'"),
+        ("'https://as.example/#SECRET'", '"\'https://as.example/"'),
+        ("https://[as/token?code=SECRET", "'https://[as/token'"),
+        ("", "''"),
+        ("https://user:SECRET@[as/token", "a URL that cannot be read"),
+        ("/a\r\nb\u202e", r"'/a\r\nb\u202e'"),
+        ("/" + 1000 * "a", f"'/{79 * 'a'}…'"),
+    ],
+)
+def test_what_cannot_be_read_is_shown_without_what_may_be_a_secret(url: str, text: str):
+    assert fetcher.shown(url) == text
+
+
 async def test_names_are_looked_up_in_the_system(server: Server):
     fetch = Fetcher("http://localhost/mcp")
 

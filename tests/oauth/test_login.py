@@ -209,6 +209,20 @@ async def test_what_such_a_server_says_itself_is_told_to_people_only(world: Worl
     assert raised.value.__notes__ == ["in its own words: Ask Ada"]
 
 
+@pytest.mark.parametrize(
+    "name", ["authorization_endpoint", "token_endpoint", "registration_endpoint"]
+)
+async def test_an_endpoint_that_is_no_url_is_named_before_anybody_is_asked(world: World, name: str):
+    world.authorization.metadata[name] = "/here?secret=SECRET"
+
+    text = rf"^the {name} of {world.authorization.origin} .*'/here'"
+    with pytest.raises(AuthError, match=text) as raised:
+        await world.call(world.oauth())
+
+    assert "SECRET" not in str(raised.value)
+    assert world.browser.shown == []
+
+
 # Who we are
 
 

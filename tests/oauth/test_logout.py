@@ -115,6 +115,16 @@ async def test_a_server_that_revokes_nothing_is_named(world: Any):
     assert await forgotten(world)
 
 
+async def test_an_endpoint_that_is_no_url_is_named(world: Any):
+    server = await logged_in(world)
+    server.metadata["revocation_endpoint"] = "/revoke"
+
+    ended = await logout(world.server.url, world.store)
+    what = f"the revocation_endpoint of {server.issuer} cannot be used: '/revoke' is refused"
+    assert ended.problem.startswith(what)
+    assert await forgotten(world)
+
+
 async def test_a_revocation_that_is_refused_is_told_without_secrets(world: Any):
     server = await logged_in(world)
     tokens = await world.store.load_tokens(world.server.url)

@@ -23,7 +23,7 @@ from interlock.oauth import addresses
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.discreet import Discreet
 from interlock.oauth.documents import reason
-from interlock.oauth.fetcher import shown
+from interlock.oauth.fetcher import check_url, shown
 
 _PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # of RFC 3986; no "#", no "'"
 
@@ -133,7 +133,8 @@ def begin(
         raise AuthError(f"{issuer} does not say that it supports PKCE with S256, which is needed")
     if not server.authorization_endpoint or not server.token_endpoint:
         raise AuthError(f"{issuer} names no endpoint for authorization, or none for tokens")
-    check_browsable(server.authorization_endpoint)
+    check_url(server.token_endpoint, f"the token_endpoint of {issuer}")  # before anybody is asked
+    check_browsable(server.authorization_endpoint, f"the authorization_endpoint of {issuer}")
     nearness = _nearness(server.authorization_endpoint)
     if nearness not in ("public", _nearness(found.issuer)):
         where = "this machine" if nearness == "loopback" else "a private network"
@@ -177,7 +178,7 @@ def _with_query(endpoint: str, query: Mapping[str, str]) -> str:
     return urlunsplit(parts._replace(query=urlencode([*theirs, *query.items()])))
 
 
-def check_browsable(url: str) -> str:
+def check_browsable(url: str, what: str = "the address of the login") -> str:
     """Give a URL back if a browser may be sent there: https, or http on loopback.
 
     Raises:
@@ -191,11 +192,11 @@ def check_browsable(url: str) -> str:
     except ValueError:
         host = None
     if not host or not _PLAIN.fullmatch(url) or "@" in parts.netloc:
-        raise AuthError(f"the address of the login is no URL for a browser: {shown(url)}")
+        raise AuthError(f"{what} is no URL for a browser: {shown(url)}")
     if not (
         url.startswith("https://") or (url.startswith("http://") and addresses.is_loopback(host))
     ):
-        raise AuthError(f"the address of the login is neither https nor here: {shown(url)}")
+        raise AuthError(f"{what} is neither https nor here: {shown(url)}")
     return url
 
 

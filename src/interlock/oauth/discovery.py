@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.documents import ResourceMetadata, ServerMetadata
-from interlock.oauth.fetcher import Fetcher, Reply, shown
+from interlock.oauth.fetcher import Fetcher, Reply, check_url, shown
 from interlock.wording import echo
 
 OTHER_WAY = (
@@ -114,16 +114,28 @@ async def resource_metadata(
 ) -> ResourceMetadata | None:
     """Fetch what the protected server says of itself; None when it says nothing.
 
+    When it names an address that is no URL, the usual ones are asked.
+
     Raises:
         InterlockError: As in `discover`.
     """
-    if advertised:
-        reply = await fetcher.get(advertised, _JSON)
-        if reply.status != 200:
-            raise AuthError(
-                f"{origin(server_url)} refers to {shown(advertised)}, which answers {reply.status}"
-            )
-        return _about(reply, server_url)
+    if not advertised:
+        return await _usual_metadata(fetcher, server_url)
+    try:
+        check_url(advertised, f"the resource_metadata that {origin(server_url)} names")
+    except AuthError:
+        if found := await _usual_metadata(fetcher, server_url):
+            return found
+        raise
+    reply = await fetcher.get(advertised, _JSON)
+    if reply.status != 200:
+        raise AuthError(
+            f"{origin(server_url)} refers to {shown(advertised)}, which answers {reply.status}"
+        )
+    return _about(reply, server_url)
+
+
+async def _usual_metadata(fetcher: Fetcher, server_url: str) -> ResourceMetadata | None:
     for url in _resource_urls(server_url):
         found = await _document(fetcher, url)
         if isinstance(found, Reply):

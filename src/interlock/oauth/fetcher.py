@@ -48,7 +48,7 @@ from interlock.oauth import addresses
 from interlock.oauth.discreet import Discreet
 from interlock.oauth.threads import in_thread
 from interlock.types import JsonObject
-from interlock.wording import clip
+from interlock.wording import clip, echo
 
 TIMEOUT = 10.0  # seconds for one request: name, connection, TLS, answer
 MAX_BODY_BYTES = 1_048_576  # unpacked
@@ -340,8 +340,24 @@ def shown(url: str) -> str:
     """Write a URL for people: without user, query and fragment, and not too long."""
     try:
         return clip(str(_read(url).with_user(None).with_query(None).with_fragment(None)))
-    except ValueError:
-        return "a URL that cannot be read"
+    except ValueError:  # where a user ends, readers may differ
+        return "a URL that cannot be read" if "@" in url else echo(re.split("[?#]", url)[0])
+
+
+def check_url(url: str, what: str) -> None:
+    """Make certain that a URL can be asked, as far as that can be told from how it is written.
+
+    Args:
+        url: As somebody wrote it.
+        what: What it is, and whose.
+
+    Raises:
+        AuthError: It cannot; names `what`.
+    """
+    try:
+        _parsed(url)
+    except AuthError as error:
+        raise AuthError(f"{what} cannot be used: {error}") from None
 
 
 def _parsed(url: str) -> URL:

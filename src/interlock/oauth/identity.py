@@ -24,7 +24,7 @@ from interlock.oauth.addresses import is_loopback
 from interlock.oauth.discovery import Discovery, same_issuer
 from interlock.oauth.discreet import Discreet
 from interlock.oauth.documents import RegistrationAnswer, refusal
-from interlock.oauth.fetcher import Fetcher, shown
+from interlock.oauth.fetcher import Fetcher, check_url, shown
 from interlock.oauth.storage import Registration, Tokens, TokenStore
 from interlock.wording import echo
 
@@ -218,6 +218,7 @@ async def _register(
             f"{shown(issuer)} takes registered clients only: register one there for "
             f"{redirect_uri}, and give its id and secret"
         )
+    check_url(endpoint, f"the registration_endpoint of {shown(issuer)}")
     local = is_loopback(urlsplit(redirect_uri).hostname or "")
     asked: dict[str, object] = {
         "client_name": client_name,

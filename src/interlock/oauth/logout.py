@@ -12,7 +12,7 @@ from msgspec import Struct
 from interlock.errors import InterlockError, StoreCorrupt, StoreTooNew
 from interlock.oauth.discovery import Discovery, server_metadata
 from interlock.oauth.documents import refusal
-from interlock.oauth.fetcher import Fetcher, shown
+from interlock.oauth.fetcher import Fetcher, check_url, shown
 from interlock.oauth.identity import ClientIdentity, identity_of, prove
 from interlock.oauth.storage import Tokens, TokenStore
 
@@ -74,6 +74,7 @@ async def _revoke(
     server = await server_metadata(fetcher, tokens.issuer)
     if not server.revocation_endpoint:
         raise InterlockError(f"{issuer} revokes no tokens")
+    check_url(server.revocation_endpoint, f"the revocation_endpoint of {issuer}")
     found = Discovery(tokens.resource, None, server)
     client = await identity_of(
         tokens,

@@ -13,7 +13,7 @@ from msgspec import Struct
 from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import TokenAnswer, check_token, error_of, refusal
-from interlock.oauth.fetcher import Fetcher, shown
+from interlock.oauth.fetcher import Fetcher, check_url, shown
 from interlock.oauth.identity import ClientIdentity, prove
 from interlock.oauth.storage import Tokens
 
@@ -55,6 +55,7 @@ async def request_tokens(
     issuer, endpoint = shown(found.issuer), found.server.token_endpoint
     if not endpoint:
         raise AuthError(f"{issuer} names no endpoint for tokens")
+    check_url(endpoint, f"the token_endpoint of {issuer}")
     form, headers = dict(grant), {"Accept": "application/json"}
     if found.resource:
         form["resource"] = found.resource
