@@ -490,6 +490,20 @@ async def test_a_change_while_the_list_is_on_its_way_is_not_lost():
         assert [each.tool.name for each in member.entries] == ["new"]
 
 
+async def test_a_server_whose_tools_change_all_the_time_is_asked_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(member_module, "REFRESH_GAP", 3600.0)
+    server = served()
+    async with started(server) as member:
+        member._refreshed_at = -7200.0
+        for _ in range(10):
+            server.notify("notifications/tools/list_changed")
+            await settle()
+        assert len(server.sent("tools/list")) == 2  # the first one, and one for the first change
+        assert await call(member) == "done"
+
+
 async def test_other_lists_do_not_matter():
     server = served()
     async with started(server):

@@ -54,6 +54,7 @@ MAX_DESCRIPTION = 8 * 1024  # characters
 DEFAULT_CONCURRENCY = 16  # calls at once of a server in this program
 LIST_TTL = 300.0  # seconds, when the server does not say
 MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
+REFRESH_GAP = 1.0  # seconds between two lists of a server that says that it changes
 REFRESH_PAUSE = 30.0  # seconds after a list that could not be renewed
 MAX_HANGS = 3  # calls in a row without a good answer; then the server is started anew
 
@@ -145,6 +146,7 @@ class Member:
         self._closed = False
         self._starting: asyncio.Task[Client] | None = None
         self._refreshing: asyncio.Task[None] | None = None
+        self._refreshed_at = -REFRESH_GAP  # the last time that it said that its tools changed
         self._closing: set[asyncio.Task[None]] = set()
         self._calls: dict[Client, int] = {}  # that are under way
         self._settings = server if isinstance(server, StdioServer | HttpServer) else None
@@ -331,8 +333,15 @@ class Member:
             self._listed_until = 0.0
             self._changes += 1
             if self._refreshing is None:
-                self._refreshing = asyncio.create_task(self.refresh())
+                self._refreshing = asyncio.create_task(self._refresh_soon())
                 self._refreshing.add_done_callback(self._refreshed)
+
+    async def _refresh_soon(self) -> None:
+        wait = self._refreshed_at + REFRESH_GAP - monotonic()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        self._refreshed_at = monotonic()
+        await self.refresh()
 
     def _refreshed(self, _: asyncio.Task[None]) -> None:
         self._refreshing = None

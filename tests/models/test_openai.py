@@ -545,6 +545,17 @@ async def test_the_key_in_the_environment_is_not_sent_when_none_shall_be(
     assert KEY not in str(server.asked[0].headers)
 
 
+async def test_a_server_on_this_machine_is_asked_without_a_proxy(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    server.script = [wire.says("Yes.")]
+    model = OpenAIModel("m", api_key="", base_url=f"{server.root}/v1")
+
+    assert (await complete(model, ASK)).message.content == "Yes."
+    await model.close()
+
+
 async def test_without_the_vendors_package_the_extra_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -44,6 +45,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 DEEPSEEK_URL = "https://api.deepseek.com"
 _KEYS = {"openai": "OPENAI_API_KEY", "deepseek": "DEEPSEEK_API_KEY", "ollama": "OLLAMA_API_KEY"}
 _STOP_REASONS = {"length": "length", "content_filter": "refusal"}
+_HERE = ("localhost", "127.0.0.1", "::1")  # where no proxy of the environment leads
 _FAILED = {"error", "insufficient_system_resource"}  # finish reasons of an answer that broke off
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek and llama.cpp; Ollama and vLLM
 _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request beyond
@@ -136,8 +138,12 @@ class OpenAIModel:
             import openai
         except ImportError as error:
             raise MissingExtra("OpenAI and compatible models", "openai") from error
-        # The package insists on a key; a server that wants none ignores it.
-        client = openai.AsyncOpenAI(api_key=key or "none", base_url=address)
+        is_here = urlsplit(address).hostname in _HERE
+        client = openai.AsyncOpenAI(
+            api_key=key or "none",  # the package insists on one; who wants none ignores it
+            base_url=address,
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if is_here else None,
+        )
         endpoint = Endpoint(
             name=self.name,
             model=self._model,
