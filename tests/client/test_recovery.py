@@ -121,6 +121,16 @@ async def test_who_is_not_let_in_gets_a_better_token_three_times(world: World, e
     assert world.done == [error] * MAX_AUTHORIZATIONS
 
 
+async def test_who_is_not_let_in_with_new_tokens_is_told_what_is_wrong(world: World):
+    error = AuthRequired("h wants to know who asks (401): bad audience", 401, "")
+    attempt = world.attempt()
+    while not await is_raised(attempt, error):
+        assert str(error) == "h wants to know who asks (401): bad audience"
+
+    text = "; it refuses the tokens of its own authorization server, 3 so far"
+    assert str(error) == f"h wants to know who asks (401): bad audience{text}"
+
+
 async def test_without_authorization_who_is_not_let_in_is_told_so(world: World):
     nobody = Recovery(None, world.renew, world.relist, world.is_strange)
     attempt = nobody.attempt(CALL, idempotent=True, sent=0, deadline=DEADLINE)

@@ -25,6 +25,7 @@ from time import monotonic
 from interlock import revisions
 from interlock.errors import (
     AuthError,
+    AuthRequired,
     HttpError,
     InterlockError,
     RemoteError,
@@ -175,7 +176,12 @@ class Attempt:
 
     async def _authorize(self, error: AuthError) -> None:
         authorization = self._recovery.authorization
-        if authorization is None or self._authorizations == MAX_AUTHORIZATIONS:
+        if authorization is None:
+            raise error
+        if self._authorizations == MAX_AUTHORIZATIONS:
+            if isinstance(error, AuthRequired):  # by itself it would look like the first one
+                tokens = f"the tokens of its own authorization server, {MAX_AUTHORIZATIONS} so far"
+                error.args = (f"{error}; it refuses {tokens}",)
             raise error
         self._authorizations += 1
         began = monotonic()
