@@ -285,6 +285,18 @@ def test_a_login_that_cannot_be_kept_is_an_error(
     assert "cannot be written: Permission denied" in ran.err
 
 
+def test_a_server_that_refuses_what_its_authorization_server_gives_is_no_reason_to_log_in_again(
+    interlock: Callable[..., Any], protected: Guarded, notes: str, browser: None
+):
+    protected.wish(expired=1_000)
+    ran = interlock("servers", "login", "notes")
+
+    assert ran.code == 1
+    lines = ran.err.splitlines()
+    assert "logged in to 'notes'" in lines
+    assert lines[-1] == "error: server 'notes' refuses the tokens of its own authorization server"
+
+
 @pytest.mark.parametrize("settings", [{}, {"auth": "oauth"}], ids=["auto", "oauth"])
 def test_a_server_that_lets_everybody_in_needs_no_login(
     interlock: Callable[..., Any],

@@ -53,7 +53,7 @@ def test_a_server_that_refuses_every_token_asks_for_three_logins_and_no_more():
         attempts.add(AS, {"a"}, now=float(login))
 
     obstacle = attempts.obstacle(AS, {"a"}, step_up=False, now=3.0)
-    assert obstacle == "the tokens of the last 3 logins were refused"
+    assert obstacle == "it refuses the tokens of its own authorization server, after 3 logins"
 
 
 def test_logins_for_other_scopes_are_not_counted():

@@ -849,7 +849,8 @@ async def test_a_server_that_refuses_every_token_asks_for_three_logins(world: Wo
     auth = world.oauth()
 
     for _ in range(3):
-        with pytest.raises(AuthError):
+        text = rf"no login at {world.server.origin}: it refuses the tokens of its own"
+        with pytest.raises(LoginRequired, match=text):
             await world.call(auth)
 
     assert len(world.browser.shown) == 3

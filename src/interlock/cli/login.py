@@ -110,6 +110,8 @@ async def _login(
         say(f"logged in to {name!r}")
     found = await statuses({name: written})
     emit_table(status_rows(found))
+    if challenge is not None and found[0].state == "expired":  # before it has begun
+        raise AuthError(f"server {name!r} refuses the tokens of its own authorization server")
     warn_of_broken(found)
     return int(any(map(is_broken, found)))
 

@@ -48,7 +48,8 @@ class Attempts:
         if step_up and any(wanted <= each.scopes for each in made):
             return "they were asked for, and are not enough"
         if sum(each.scopes == wanted for each in made) >= MAX_LOGINS:
-            return f"the tokens of the last {MAX_LOGINS} logins were refused"
+            tokens = f"the tokens of its own authorization server, after {MAX_LOGINS} logins"
+            return f"it refuses {tokens}"
         return None
 
     def _recent(self, now: float) -> list[_Attempt]:
