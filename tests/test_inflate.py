@@ -74,6 +74,7 @@ def test_encodings_are_known_in_any_case(encoding: str):
     pack = PACKERS[encoding.strip().lower() or "identity"]
 
     assert unpacked(encoding, pack(b"data")) == b"data"
+    assert unpacked("none", b"data") == b"data"
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "identity, gzip", "x-deflate"])

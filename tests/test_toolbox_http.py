@@ -264,7 +264,7 @@ async def hush(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 BAD: dict[str, tuple[Handler, str, str]] = {
     "broken": (always("{}", 500), "failed", "answered 500 Internal Server Error"),
     "busy": (always("{}", 503), "failed", "answered 503 Service Unavailable"),
-    "page": (html, "failed", "text/html instead of JSON"),
+    "page": (html, "failed", "text/html, not JSON"),
     "empty": (always(""), "failed", "answered 200, but it sent nothing"),
     "nowhere": (
         always("no", 404, "text/plain"),

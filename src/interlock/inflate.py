@@ -19,6 +19,7 @@ SLICE = 16 * 1024  # bytes that go in at once: zlib copies what it leaves of the
 _KNOWN = {
     "": "identity",
     "identity": "identity",
+    "none": "identity",  # no word of HTTP, but of some servers
     "gzip": "gzip",
     "x-gzip": "gzip",
     "deflate": "deflate",

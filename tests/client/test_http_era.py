@@ -17,6 +17,7 @@ from interlock.errors import (
     LoginRequired,
     MessageTooLarge,
     RemoteError,
+    RemoteProtocolError,
     RequestTimeout,
     RevisionError,
     StreamEnded,
@@ -99,6 +100,17 @@ async def test_a_server_that_is_busy_at_the_start_is_asked_again_when_it_says(co
         with pytest.raises(HttpError, match=f"answered {code} .*asked again in 600 s"):
             await Client.http(server.url).open()
         assert server.times("server/discover") == 4
+
+
+async def test_a_modern_server_that_introduces_itself_badly_is_told_why():
+    async with EvilHttp(MODERN) as server:
+        said = {"jsonrpc": "2.0", "id": 1, "result": {"supportedVersions": "2026-07-28"}}
+        server.tell(
+            "server/discover", "status", code=200, body=json.dumps(said), type="application/json"
+        )
+        server.tell("initialize", "status", **error(-32601, status=404))
+        with pytest.raises(RemoteProtocolError, match="malformed server/discover result: "):
+            await Client.http(server.url, transport="streamable").open()
 
 
 async def test_an_answer_that_is_cut_says_nothing_of_an_era():

@@ -609,7 +609,9 @@ async def test_who_stops_waiting_stops_going_on(server: EvilHttp, teach: Teach):
     [
         ({"code": 202}, "answered 202, but it sent nothing"),
         ({"code": 200, "type": "application/json"}, "answered 200, but it sent nothing"),
-        ({"code": 200, "body": "<p>", "type": "text/html"}, "it sent text/html instead of JSON"),
+        ({"code": 200, "body": "<p>", "type": "text/html"}, "it sent text/html, not JSON"),
+        ({"code": 200, "body": "{}", "type": ""}, "it sent no Content-Type, not JSON"),
+        ({"code": 200, "type": ""}, "it sent nothing, not JSON"),
         (
             {
                 "code": 200,
@@ -619,7 +621,7 @@ async def test_who_stops_waiting_stops_going_on(server: EvilHttp, teach: Teach):
             "its JSON is no answer to the request",
         ),
     ],
-    ids=["202", "empty", "html", "other"],
+    ids=["202", "empty", "html", "untyped", "nothing", "other"],
 )
 async def test_an_answer_that_is_none_is_told_at_once(
     modern: EvilHttp, told: dict[str, Any], why: str
@@ -632,7 +634,7 @@ async def test_an_answer_that_is_none_is_told_at_once(
 
 async def test_a_type_that_is_none_is_told_shortened(modern: EvilHttp):
     async with Client.http(modern.url) as client:
-        with pytest.raises(HttpError, match=r"it sent x{80} instead of JSON"):
+        with pytest.raises(HttpError, match=r"it sent x{80}, not JSON"):
             await client.call_tool("status", {"code": 200, "type": "x" * 1000})
 
 

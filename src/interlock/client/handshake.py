@@ -140,7 +140,7 @@ class Handshake:
         return await self._agree_on(mutual)
 
     async def _find_era_over_http(self, http: HttpFacts) -> Agreement:
-        mutual = None
+        mutual, malformed = None, None
         if http.era != "legacy":
             try:
                 return await self._discover(revisions.NEWEST)
@@ -153,6 +153,7 @@ class Handshake:
             except RemoteProtocolError as error:
                 if isinstance(error, MessageTooLarge):
                     raise
+                malformed = error
             except AuthError as error:
                 if not http.has_last_resort:
                     raise
@@ -160,7 +161,12 @@ class Handshake:
                 with contextlib.suppress(InterlockError):
                     return await self._agree_on_legacy()
                 raise error
-        return await self._agree_on(mutual)
+        try:
+            return await self._agree_on(mutual)
+        except RemoteError as error:
+            if malformed is None or error.code != revisions.METHOD_NOT_FOUND:
+                raise
+        raise malformed  # it knows no handshake: so that answer was meant to be a modern one
 
     async def _agree_on(self, mutual: str | None) -> Agreement:
         if mutual is not None:

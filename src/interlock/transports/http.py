@@ -213,9 +213,9 @@ class HttpTransport:
                 parser = SseParser(endpoint.max_bytes)
                 error = await self._read_stream(message, response, parser)
             else:
-                error = self._unless_answered(
-                    message.id, response, f"it sent {kind[:80] or 'nothing'} instead of JSON"
-                )
+                empty = "nothing" if response.content_length == 0 else "no Content-Type"
+                sent = kind[:80] or empty
+                error = self._unless_answered(message.id, response, f"it sent {sent}, not JSON")
         finally:
             response.release()  # closes it, unless it was read to its end
         if error is None or isinstance(error, OutOfMemory):  # what was lost would not come again
