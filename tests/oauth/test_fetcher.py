@@ -467,8 +467,9 @@ async def test_the_next_address_is_tried_when_one_does_not_answer(start: Start):
         ("https://[as/token?code=SECRET", "'https://[as/token'"),
         ("", "''"),
         ("https://user:SECRET@[as/token", "a URL that cannot be read"),
-        ("/a\r\nb\u202e", r"'/a\r\nb\u202e'"),
+        ("/a\r\nb\u202e", "'/a b\ufffd'"),
         ("/" + 1000 * "a", f"'/{79 * 'a'}…'"),
+        (1000 * "\U000e0001", repr(80 * "\ufffd" + "…")),
     ],
 )
 def test_what_cannot_be_read_is_shown_without_what_may_be_a_secret(url: str, text: str):

@@ -48,7 +48,7 @@ from interlock.oauth import addresses
 from interlock.oauth.discreet import Discreet
 from interlock.oauth.threads import in_thread
 from interlock.types import JsonObject
-from interlock.wording import clip, echo
+from interlock.wording import clip
 
 TIMEOUT = 10.0  # seconds for one request: name, connection, TLS, answer
 MAX_BODY_BYTES = 1_048_576  # unpacked
@@ -341,7 +341,7 @@ def shown(url: str) -> str:
     try:
         return clip(str(_read(url).with_user(None).with_query(None).with_fragment(None)))
     except ValueError:  # where a user ends, readers may differ
-        return "a URL that cannot be read" if "@" in url else echo(re.split("[?#]", url)[0])
+        return "a URL that cannot be read" if "@" in url else repr(clip(re.split("[?#]", url)[0]))
 
 
 def check_url(url: str, what: str) -> None:
