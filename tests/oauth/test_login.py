@@ -170,6 +170,17 @@ async def test_a_server_of_2025_03_26_is_its_own_authorization_server(world: Wor
     assert "resource" not in world.authorization.sent("/token")[0]
 
 
+async def test_such_a_server_that_refuses_a_code_is_an_authorization_server(world: World):
+    world.server.documents.clear()
+    world.server.challenge = "Bearer"
+    for path in ("/register", "/authorize"):
+        world.server.replies[path] = world.authorization._handle  # type: ignore[assignment]
+    world.server.replies["/token"] = always('{"error": "invalid_grant"}', status=400)
+
+    with pytest.raises(AuthError, match=rf"^{world.server.origin} gave no token: invalid_grant$"):
+        await world.call(world.oauth())
+
+
 @pytest.mark.parametrize(
     ("reply", "cause"),
     [

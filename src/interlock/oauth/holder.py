@@ -177,7 +177,8 @@ class TokenHolder(ABC):
         """Get tokens and keep them. Its caller holds the store's lock."""
         tokens = await request_tokens(self._fetcher, found, client, grant, scope)
         if isinstance(tokens, Refusal):
-            return Refusal(tokens.code, found.explained(tokens.error))
+            # Who refuses by a code is an authorization server, whether it was guessed or not.
+            return tokens if tokens.code else Refusal("", found.explained(tokens.error))
         await self._keep(replace(tokens, lacks=lacks))
         return None
 
