@@ -534,7 +534,7 @@ async def has_an_endless_body(ground: Ground) -> None:
     client = await ground.open()
     with ground.little_memory(48), ground.promise(MessageTooLarge):
         await client.call_tool("endless", {"what": "body"})
-    with ground.little_memory(48), ground.promise(StreamEnded, "not HTTP"):
+    with ground.little_memory(48), ground.promise(StreamEnded, "its headers are too long"):
         await client.call_tool("endless", {"what": "header"})
     await good(client)
 
