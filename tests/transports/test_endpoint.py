@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -172,9 +173,9 @@ async def test_a_redirect_that_leads_to_nothing_is_not_kept(server: EvilHttp, po
 @pytest.mark.parametrize(
     ("code", "location", "why"),
     [
-        (307, "http://127.0.0.1:1/mcp", "to http://127.0.0.1:1, where credentials do not go"),
+        (307, "http://127.0.0.1:1/mcp", "to http://127.0.0.1:1/mcp, where credentials do not go"),
         (307, "https://$HOST/mcp", "where credentials do not go"),
-        (307, "//b.example/mcp", "to http://b.example:80, where"),
+        (307, "//b.example/mcp?a=b", "to http://b.example/mcp, where .*: use that URL if it is"),
         (307, f"http://user:{SECRET}@$HOST/mcp", "to a URL with a user in it"),
         (307, "http://[::1/", "to what is no URL"),
         (307, "http://$HOST:99999/", "to what is no URL"),
@@ -182,7 +183,9 @@ async def test_a_redirect_that_leads_to_nothing_is_not_kept(server: EvilHttp, po
         (301, "/x", "with 301, which does not keep the request"),
         (302, "/x", "with 302"),
         (303, "/x", "with 303"),
-        (304, "", "with 304"),
+        (304, "/x", "with 304"),
+        (304, "", "answered 304 without saying where to"),
+        (307, "", "answered 307 without saying where to"),
     ],
 )
 async def test_any_other_redirect_is_refused(
@@ -385,6 +388,20 @@ async def test_a_status_is_told_though_its_body_never_ends(
     endpoint = to(server.url, pool)
     async with endpoint.request("POST", {}, BODY) as response:
         assert str(await endpoint.refusal(response)).endswith("answered 500 Internal Server Error")
+
+
+async def test_a_redirect_out_of_tls_is_not_advised(pool: HttpPool):
+    endpoint = to("https://a.example/mcp", pool)
+    response = SimpleNamespace(status=307, headers={"Location": "http://a.example/mcp/"})
+    with pytest.raises(RedirectRefused, match=r"http://a.example/mcp/, .* go, without TLS$"):
+        endpoint._target(response)  # type: ignore[arg-type]  # all that is looked at
+
+
+async def test_a_host_that_is_none_is_told(pool: HttpPool):
+    endpoint = to("http://127.1/mcp", pool)
+    with pytest.raises(Unreachable, match="its host is no name or address"):
+        async with endpoint.request("GET", {}):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,12 @@ async def transport_to(server: EvilHttp, ear: Ear) -> AsyncIterator[HttpTranspor
         await connections.close()
 
 
+async def tell(transport: HttpTransport, frame: bytes) -> None:
+    """Send a message, and wait until nothing is done for it any more."""
+    transport.send([frame])
+    await asyncio.wait(list(transport._posts.values()))
+
+
 # Headers
 
 
@@ -160,6 +166,31 @@ async def test_a_session_id_that_cannot_be_sent_back_is_the_servers_fault(
         await Client.http(server.url).open()
 
 
+async def test_a_session_that_was_refused_has_not_begun(server: EvilHttp, teach: Teach):
+    async def refuse(server: EvilHttp, asked: Asked) -> None:
+        error = {"code": -32000, "message": "full"}
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.message["id"], "error": error})
+        await asked.reply(200, body.encode(), headers={"Mcp-Session-Id": "stray"})
+
+    teach("refuse", refuse)
+    server.tell("initialize", "refuse")
+    async with transport_to(server, Ear(1)) as transport:
+        await tell(transport, INITIALIZE)
+    assert [asked.method for asked in server.asked] == ["initialize"]  # nothing is to be deleted
+
+
+async def test_a_modern_message_belongs_to_no_session(server: EvilHttp):
+    meta = f'{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"{MODERN}"}}}}'
+    listing = f'{{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{meta}}}'
+    async with transport_to(server, Ear(1, 2)) as transport:
+        await tell(transport, INITIALIZE)
+        await tell(transport, listing.encode())
+    (sent,) = headers(server, "tools/list")
+    assert sent["mcp-protocol-version"] == MODERN
+    assert SESSION not in sent
+    assert SESSION in headers(server, "DELETE")[0]
+
+
 # The standing stream
 
 
@@ -195,9 +226,9 @@ async def test_requests_do_not_wait_for_ever_for_the_standing_stream(
     [
         {"code": 200, "body": "<html>", "type": "text/html"},
         {"code": 200, "body": "{}", "type": "application/json"},
-        *({"code": code} for code in (400, 403, 404, 405, 406, 501)),
+        *({"code": code} for code in (204, 400, 403, 404, 405, 406, 501)),
     ],
-    ids=["html", "json", "400", "403", "404", "405", "406", "501"],
+    ids=["html", "json", "204", "400", "403", "404", "405", "406", "501"],
 )
 async def test_a_server_without_standing_stream_is_asked_for_it_once(
     server: EvilHttp,
@@ -209,9 +240,8 @@ async def test_a_server_without_standing_stream_is_asked_for_it_once(
     server.tell("GET", "status", **told)
     ear = Ear(1)
     async with transport_to(server, ear) as transport, asyncio.timeout(20):
-        for frame in (INITIALIZE, INITIALIZED):
-            transport.send([frame])
-            await asyncio.wait(list(transport._posts.values()))  # all that is told ends by itself
+        await tell(transport, INITIALIZE)
+        await tell(transport, INITIALIZED)
         assert server.times("GET") == 1
     assert (len(ear.frames), ear.failures, ear.losses) == (1, [], [])
     assert caplog.records == []
@@ -362,6 +392,25 @@ async def test_a_standing_stream_is_asked_for_when_a_busy_server_says(
     waited = Pauses(monkeypatch)
     async with Client.http(server.url):
         assert await waited.first(2) == [60, 60]
+
+
+async def test_a_standing_stream_that_is_never_there_is_given_up_after_an_hour(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(http.asyncio, "sleep", note)
+    server.tell("GET", "status", code=503)
+    async with transport_to(server, Ear(1)) as transport, asyncio.timeout(30):
+        await tell(transport, INITIALIZE)
+        await tell(transport, INITIALIZED)
+    assert max(pauses) == 30
+    assert 3000 < sum(pauses) < 3600  # without the time that the server takes
 
 
 async def test_a_standing_stream_takes_no_connection_from_requests(

@@ -208,14 +208,19 @@ class Endpoint:
         if isinstance(error, aiohttp.ClientHttpProxyError):
             hint = "; check user and password in HTTPS_PROXY" if error.status == 407 else ""
             return Unreachable(f"the proxy refused {self.shown}: {error.status}{hint}")
+        if isinstance(error, aiohttp.InvalidURL):
+            return Unreachable(f"{self.shown} cannot be reached: its host is no name or address")
         if "closing transport" in str(error.__cause__):  # found before the first byte was written
             return Unreachable(f"{self.shown} closed the connection before the request was sent")
         return StreamEnded(f"{self.shown}: {_cut(error)}")
 
     def _target(self, response: aiohttp.ClientResponse) -> str:
         status = response.status
+        location = response.headers.get("Location", "")
+        if not location:
+            raise RedirectRefused(f"{self.shown} answered {status} without saying where to", status)
         try:
-            target = urljoin(self.url, response.headers.get("Location", ""))
+            target = urljoin(self.url, location)
             is_elsewhere = origin(target) != origin(self.url)
             has_user = "@" in urlsplit(target).netloc
         except ValueError:
@@ -223,9 +228,10 @@ class Endpoint:
         if has_user:  # which would take the place of our credentials
             raise RedirectRefused(f"{self.shown} redirects to a URL with a user in it", status)
         if is_elsewhere:
+            is_safe = target.startswith("https:") or self.url.startswith("http:")
             raise RedirectRefused(
-                f"{self.shown} redirects to {origin(target)}, where credentials do not go: "
-                "use that URL if it is meant",
+                f"{self.shown} redirects to {_shown(target)}, where credentials do not go"
+                + (": use that URL if it is meant" if is_safe else ", without TLS"),
                 status,
             )
         if status not in _FOLLOWED:

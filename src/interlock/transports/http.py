@@ -60,7 +60,7 @@ LONGEST_RETRY = 30.0
 WELL = 60.0
 MAX_RESUMPTIONS = 5
 MAX_LISTENS = 120  # an hour
-_NO_STREAM = (400, 403, 404, 405, 406, 501)  # statuses by which a server says that it has none
+_NO_STREAM = (204, 400, 403, 404, 405, 406, 501)  # statuses by which a server says that it has none
 
 _SESSION = re.compile(r"[\x21-\x7e]*")
 _BOTH = "application/json, text/event-stream"
