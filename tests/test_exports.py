@@ -19,7 +19,7 @@ PACKAGE = Path(interlock.__file__).parent
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
     errors messages types revisions names wording
-    envelope schema signature headers sse inflate eager files
+    envelope schema signature headers sse inflate eager files threads
     oauth
     protocol transports connection
     client

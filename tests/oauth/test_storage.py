@@ -841,7 +841,7 @@ async def test_a_keyring_that_waits_for_a_person_does_not_stop_others_and_is_giv
         await UserTokenStore(folder).load_tokens(SERVER)
 
     assert asked.wait(10)  # it may begin after it was given up
-    left = [each for each in threading.enumerate() if each.name == "interlock-oauth"]
+    left = [each for each in threading.enumerate() if each.name == "interlock-blocking"]
     unlocked.set()
     for each in left:
         each.join()

@@ -46,7 +46,7 @@ from interlock.errors import (
 from interlock.inflate import Inflater
 from interlock.oauth import addresses
 from interlock.oauth.discreet import Discreet
-from interlock.oauth.threads import in_thread
+from interlock.threads import in_thread
 from interlock.types import JsonObject
 from interlock.wording import clip
 

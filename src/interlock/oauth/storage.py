@@ -33,7 +33,7 @@ from platformdirs import user_data_path
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked, StoreTooNew
 from interlock.oauth import files, keyrings
 from interlock.oauth.discreet import Discreet
-from interlock.oauth.threads import in_thread
+from interlock.threads import in_thread
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend

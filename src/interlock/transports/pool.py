@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from interlock.errors import ConfigError
-from interlock.oauth.threads import in_thread
+from interlock.threads import in_thread
 
 Era = Literal["", "modern", "legacy", "sse"]
 _T = TypeVar("_T")

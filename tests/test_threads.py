@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from interlock.oauth.threads import in_thread
+from interlock.threads import in_thread
 
 
 @pytest.mark.usefixtures("nothing_is_left")
@@ -40,7 +40,7 @@ def test_a_program_can_end_while_a_thread_hangs():
     asyncio.run(give_up())
 
     assert hanging.wait(10)  # it may begin after it was given up
-    (thread,) = [each for each in threading.enumerate() if each.name == "interlock-oauth"]
+    (thread,) = [each for each in threading.enumerate() if each.name == "interlock-blocking"]
     assert thread.daemon
     go_on.set()
     thread.join()

@@ -36,7 +36,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
             loop.call_soon_threadsafe(settle, result, error)
 
-    thread = Thread(target=run, name="interlock-oauth", daemon=True)
+    thread = Thread(target=run, name="interlock-blocking", daemon=True)
     thread.start()
     try:
         return await future
