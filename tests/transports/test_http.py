@@ -602,13 +602,22 @@ async def test_a_call_whose_rest_is_refused_is_not_sent_again(
         assert server.times("initialize") == 1
 
 
-@pytest.mark.parametrize("type", ["text/html", "application/json", "text/plain"])
+@pytest.mark.parametrize(
+    ("code", "type"),
+    [
+        (200, "text/html"),
+        (200, "application/json"),
+        (202, "text/event-stream"),
+        (404, "text/event-stream"),
+    ],
+    ids=["html", "json", "202", "404"],
+)
 async def test_the_rest_of_an_answer_comes_as_a_stream_or_not_at_all(
-    server: EvilHttp, teach: Teach, type: str
+    server: EvilHttp, teach: Teach, code: int, type: str
 ):
     async def tell_otherwise(server: EvilHttp, asked: Asked) -> None:
         call = next(each for each in server.asked if each.method == "tools/call")
-        await asked.reply(200, answer(call), type)
+        await asked.reply(code, answer(call), type)
 
     teach("prime", prime)
     teach("otherwise", tell_otherwise)
