@@ -30,12 +30,14 @@ PEERS = ROOT / "benchmarks" / "peers"
 LANGCHAIN = ROOT / "build" / "langchain" / "bin" / "python"  # it needs another version of `mcp`
 SLOW = 3.0  # seconds; who takes longer for a sample is asked once only
 PATIENCE = 10.0  # seconds for a program to end
+STARTS = 3  # of everybody, for figures of a few percent
 
 US, BARE = "interlock", "bare"
 PLAIN = "plain"  # a server for clients over HTTP
 NAMES = {"mcp": "mcp", "fastmcp": "FastMCP", "langchain": "LangChain"}
 
 Sample = Callable[[], float]
+Taken = dict[str, list[float]]  # what samples came to, by contestant
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Effort:
     seconds: float = 0.2
 
 
-def contest(samples: Mapping[str, Sample], rounds: int) -> dict[str, list[float]]:
+def contest(samples: Mapping[str, Sample], rounds: int) -> Taken:
     """Take a sample of each for nothing, then one of each in every round."""
     first, slow = {}, set()
     for name, sample in samples.items():
@@ -54,13 +56,26 @@ def contest(samples: Mapping[str, Sample], rounds: int) -> dict[str, list[float]
         first[name] = sample()
         if perf_counter() - started > SLOW:
             slow.add(name)
-    taken: dict[str, list[float]] = {name: [] for name in samples}
+    taken: Taken = {name: [] for name in samples}
     names = list(samples)
     for _ in range(rounds):
         for name in names:
             taken[name].append(first[name] if name in slow else _again(name, samples[name]))
         names.append(names.pop(0))  # nobody always comes after the same one
     return taken
+
+
+def started_anew(start: Callable[[], dict[int, Taken]]) -> dict[int, Taken]:
+    """Put together what several starts of everybody have taken, by the same keys.
+
+    Where things happen to lie in memory makes a process up to 15 % slower for all its life.
+    """
+    together = start()
+    for _ in range(STARTS - 1):
+        for key, taken in start().items():
+            for name, samples in taken.items():
+                together[key][name] += samples
+    return together
 
 
 def _over(one: float, other: float) -> float:
@@ -94,7 +109,7 @@ class Row:
 
     what: str
     unit: str
-    taken: dict[str, list[float]]
+    taken: Taken
     goals: dict[str, float] = field(default_factory=dict)
 
     @property
