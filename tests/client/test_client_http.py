@@ -253,18 +253,24 @@ async def test_who_is_forgotten_after_the_server_was_met_anew_meets_it_no_more(
     assert server.times("initialize") == 2
 
 
+async def given_up(client: Client, server: EvilHttp) -> asyncio.Task[None]:
+    """Give up a call while the server is met anew for it, which goes on."""
+    call = asyncio.create_task(client.call_tool("echo", {"text": "?"}))
+    await server.heard("initialize", 2)
+    renewing = client._channel._renewing
+    assert renewing is not None
+    call.cancel()
+    await asyncio.wait({call})
+    return renewing
+
+
 async def test_who_gives_up_does_not_keep_others_from_meeting_the_server_anew(
     server: EvilHttp, gate: Gate
 ):
     async with Client.http(server.url, timeout=20) as client:
         server.forget_sessions()
         server.tell("initialize", "gate", times=1)
-        call = asyncio.create_task(client.call_tool("echo", {"text": "?"}))
-        await server.heard("initialize", 2)
-        renewing = client._channel._renewing
-        assert renewing is not None
-        call.cancel()
-        await asyncio.wait({call})
+        renewing = await given_up(client, server)
         gate.opens.set()
         await renewing
         assert (await client.call_tool("echo", {"text": "well"})).text == "well"
@@ -277,15 +283,10 @@ async def test_a_server_that_cannot_be_met_anew_is_not_reported_when_nobody_wait
     async with Client.http(server.url, timeout=20) as client:
         server.forget_sessions()
         server.tell("initialize", "gate", code=500)
-        call = asyncio.create_task(client.call_tool("echo", {"text": "?"}))
-        await server.heard("initialize", 2)
-        renewing = client._channel._renewing
-        assert renewing is not None
-        call.cancel()
-        await asyncio.wait({call})
+        renewing = await given_up(client, server)
         gate.opens.set()
         await asyncio.wait({renewing})
-        del renewing, call
+        del renewing
         gc.collect()  # a task that fails unseen is told of when it goes
 
 

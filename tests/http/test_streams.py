@@ -475,6 +475,22 @@ async def test_a_slow_reader_is_cut_off_and_finds_the_latest_messages(server, ht
     assert (await again.event())[0] == "0-4991"
 
 
+async def test_what_a_reader_has_had_is_not_counted_as_dropped(monkeypatch):
+    monkeypatch.setattr(streams, "MAX_QUEUED", 1000)
+    budget = streams.Budget(1, Counter())
+    stream = streams.Stream(1, budget)
+    sent: asyncio.Queue = asyncio.Queue()
+    outlet = streams.Outlet(sent.put, (), keep_alive=10.0, dropped=budget.dropped)
+    stream.attach(outlet, 0)
+    for _ in range(50):
+        stream.put(b"x" * 400)
+        outlet._queue.clear()  # sent
+        outlet._size = 0
+
+    assert len(stream.frames) == 2
+    assert budget.dropped == {}
+
+
 def test_which_messages_are_answers_is_forgotten_with_them(monkeypatch):
     """R-118."""
     monkeypatch.setattr(streams, "MAX_QUEUED", 100)

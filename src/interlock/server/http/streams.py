@@ -255,8 +255,8 @@ class Stream:
         while len(self.frames) > 1 and (
             self._size > MAX_QUEUED or self._budget.bytes > self._budget.max_bytes
         ):
-            self._drop_oldest()
-            self._budget.dropped["message for a client that is away"] += 1
+            if self._drop_oldest() > self.seen:  # else a reader has had it
+                self._budget.dropped["message for a client that is away"] += 1
         if self._outlet is not None:
             self.seen = self.last
             self._outlet.put(event(frame, self._id(self.last)))
@@ -324,9 +324,11 @@ class Stream:
     def _id(self, number: int) -> str:
         return f"{self.number}-{number}" if self._numbered else ""
 
-    def _drop_oldest(self) -> None:
+    def _drop_oldest(self) -> int:
+        """Keep the oldest message no longer; gives its number."""
         number, frame = self.frames.popleft()
         self._answers.discard(number)
         size = len(frame)
         self._size -= size
         self._budget.bytes -= size
+        return number
