@@ -15,10 +15,9 @@ from hypothesis import HealthCheck, settings
 
 from interlock.client import Client
 from interlock.transports import process
-from interlock.transports.guardian import guardian, own_mark
 from interlock.transports.process import marked
-
-from .authorization import Protected, protected
+from interlock.transports.reaper import guardian, own_mark
+from tests.support.authorization import Protected, protected
 
 # The same examples every time, however long they take: a test that fails now and then is no proof
 # of anything. To look for new ones: pytest --hypothesis-profile=default

@@ -35,8 +35,7 @@ from interlock.types import (
     TextContent,
     UnknownContent,
 )
-
-from .scripted_server import LEGACY, Json, ScriptedServer, text, tool
+from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -524,7 +523,7 @@ async def test_a_list_of_tools_that_is_no_longer_fresh_is_renewed_for_the_next_q
     monkeypatch,
 ):
     now = 1_000.0
-    monkeypatch.setattr("interlock.member.monotonic", lambda: now)
+    monkeypatch.setattr("interlock.toolbox.upstream.monotonic", lambda: now)
     offered = ["a"]
     server = ScriptedServer(answers={"tools/list": lambda _: {"tools": [*map(tool, offered)]}})
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .conformance import run_suite
-from .conformance.run_suite import Ran, judge, why_failed
+from tests.conformance import run_suite
+from tests.conformance.run_suite import Ran, judge, why_failed
 
 LEG = "client 2026-07-28"
 

@@ -14,7 +14,8 @@ from msgspec import Raw
 from interlock import connection
 from interlock.connection import Connection
 from interlock.errors import ConnectionClosed, InterlockError, RemoteError, RequestTimeout
-from interlock.protocol import MAX_GARBAGE, Notification, Progress, Protocol, Request
+from interlock.protocol import Notification, Progress, Protocol, Request
+from interlock.protocol.core import MAX_GARBAGE
 from interlock.transports.memory import MemoryTransport
 
 NO_LIMIT: dict[str, Any] = {"timeout": None, "hard_timeout": None}

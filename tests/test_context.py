@@ -20,7 +20,6 @@ from interlock.context import (
     roots_list,
     sampling,
 )
-from interlock.envelope import encode
 from interlock.errors import (
     InputRequired,
     InterlockError,
@@ -30,6 +29,7 @@ from interlock.errors import (
     to_wire,
 )
 from interlock.protocol import Request
+from interlock.protocol.envelope import encode
 from interlock.revisions import ALL, LEGACY
 from interlock.server import sealing
 from interlock.types import (

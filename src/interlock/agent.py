@@ -19,7 +19,6 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from interlock.envelope import encode
 from interlock.errors import InterlockError, ModelInterrupted, StepLimit
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, interrupted
 from interlock.models import (
@@ -31,6 +30,7 @@ from interlock.models import (
     Usage,
     choose,
 )
+from interlock.protocol.envelope import encode
 from interlock.toolbox import Toolbox
 from interlock.types import (
     AudioContent,

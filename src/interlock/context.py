@@ -15,9 +15,10 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock import forms, revisions, schema
-from interlock.envelope import encode
+from interlock import revisions, schema
 from interlock.errors import InputRequired, InvalidArguments, MalformedAnswer, MissingCapability
+from interlock.protocol.envelope import encode
+from interlock.schema import elicitation
 from interlock.types import (
     ClientCapabilities,
     CreateMessageParams,
@@ -326,7 +327,7 @@ class Context(Struct, eq=False, kw_only=True):
     async def _ask_legacy(self, question: Question) -> Any:
         params = question.params
         if isinstance(params, ElicitParams):
-            params = forms.for_legacy(params, self.revision)
+            params = elicitation.for_legacy(params, self.revision)
         raw = await self.link.ask(question.method, encode(params), timeout=ASK_TIMEOUT)
         try:
             answer = msgspec.json.decode(raw, type=question.answer)

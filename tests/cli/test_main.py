@@ -92,7 +92,7 @@ def test_an_error_in_words_of_others_cannot_write_to_the_screen(
     def fail(_: object) -> None:
         raise InterlockError("said\n\x1b[2J")
 
-    monkeypatch.setattr("interlock.cli.sources.load", fail)
+    monkeypatch.setattr("interlock.cli.config_option.load", fail)
 
     assert interlock("tools").err == "error: said \\x1b[2J\n"
 
@@ -101,7 +101,7 @@ def test_a_bug_has_a_traceback(interlock, monkeypatch: pytest.MonkeyPatch):
     def fail(_: object) -> None:
         raise KeyError("bug")
 
-    monkeypatch.setattr("interlock.cli.sources.load", fail)
+    monkeypatch.setattr("interlock.cli.config_option.load", fail)
     monkeypatch.setattr(sys, "argv", ["interlock", "tools"])
 
     with pytest.raises(KeyError):

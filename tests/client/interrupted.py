@@ -7,9 +7,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from interlock.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout
-
-from ..scripted_server import text
-from .world import World, notification
+from tests.client.world import World, notification
+from tests.support.scripted_server import text
 
 TURN = 0.1  # seconds of a turn of the loop, where turns are counted
 

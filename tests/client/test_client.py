@@ -13,7 +13,8 @@ import pytest
 from msgspec import Raw
 
 from interlock import client as client_module
-from interlock.client import MAX_ROUNDS, Client, cache
+from interlock.client import Client, cache
+from interlock.client.client import MAX_ROUNDS
 from interlock.errors import (
     CapabilityError,
     ConnectionClosed,
@@ -32,8 +33,7 @@ from interlock.types import (
     TextContent,
     UnknownContent,
 )
-
-from ..scripted_server import (
+from tests.support.scripted_server import (
     LEGACY,
     MODERN,
     SUBSCRIPTION_KEY,
@@ -470,7 +470,7 @@ async def test_the_hard_limit_holds_unless_a_call_asks_for_more(
 
 
 async def test_a_list_of_slow_pages_ends_in_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("interlock.client.LIST_TIMEOUT", 0.1)
+    monkeypatch.setattr("interlock.client.client.LIST_TIMEOUT", 0.1)
 
     async def page(params: Json) -> Json:
         await asyncio.sleep(0.03)

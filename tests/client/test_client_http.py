@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from interlock.client import Client, recovery
+from interlock.client import Client, retries
 from interlock.errors import (
     AuthError,
     ConnectionClosed,
@@ -24,10 +24,9 @@ from interlock.errors import (
     StreamEnded,
 )
 from interlock.transports.http import HttpTransport
-from interlock.transports.pool import HttpPool
-
-from ..servers import evil_http
-from ..servers.evil_http import LEGACY, MODERN, Asked, EvilHttp
+from interlock.transports.http_pool import HttpPool
+from tests.servers import evil_http
+from tests.servers.evil_http import LEGACY, MODERN, Asked, EvilHttp
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -133,7 +132,7 @@ async def test_what_is_wrong_with_an_answer_is_told_with_the_name_of_the_server(
     modern: EvilHttp, name: str, monkeypatch: pytest.MonkeyPatch
 ):
     if name == "late":
-        monkeypatch.setattr("interlock.client.LIST_TIMEOUT", 0.1)
+        monkeypatch.setattr("interlock.client.client.LIST_TIMEOUT", 0.1)
     modern.tell("tools/list", *(["mute"] if name == "late" else ["result"]))
     kind = RequestTimeout if name == "late" else RemoteProtocolError
     said = {"type": {"resultType": "odd"}, "call": {"resultType": "complete", "content": 7}}
@@ -166,7 +165,7 @@ async def test_every_request_earns_what_asking_again_costs(
 ):
     """R-45."""
     for name, value in (("FIRST_PAUSE", 0.0), ("BUDGET", 1.0), ("EARNED", 1.0)):
-        monkeypatch.setattr(recovery, name, value)
+        monkeypatch.setattr(retries, name, value)
     async with Client.http(modern.url, timeout=20) as client:
         for _ in range(3):
             modern.tell("tools/call", "status", times=1, code=429)
@@ -177,7 +176,7 @@ async def test_the_hard_limit_is_one_for_all_times_that_a_call_is_sent(
     modern: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     """R-02."""
-    monkeypatch.setattr(recovery, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.1)
     modern.tell("tools/call", "status", times=1, code=429)
     async with Client.http(modern.url, timeout=20, hard_timeout=100) as client:
         calling = asyncio.create_task(client.call_tool("mute"))

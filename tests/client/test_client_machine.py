@@ -28,9 +28,7 @@ from interlock.types import (
     ElicitResult,
     PromptReference,
 )
-
-from ..scripted_server import LEGACY, MODERN, text
-from .interrupted import (
+from tests.client.interrupted import (
     CANCELLATIONS,
     FAULTS,
     Action,
@@ -39,8 +37,9 @@ from .interrupted import (
     assert_allowed,
     every_wait,
 )
-from .wire import Json, Wire
-from .world import QUESTIONS, Peer, World, listening, notification
+from tests.client.world import QUESTIONS, Peer, World, listening, notification
+from tests.support.scripted_server import LEGACY, MODERN, text
+from tests.support.wire import Json, Wire
 
 # One method at a time
 

@@ -22,9 +22,8 @@ from interlock.errors import (
     RevisionError,
     StreamEnded,
 )
-from interlock.transports.pool import HttpPool
-
-from ..servers.evil_http import LEGACY, MIB, MODERN, OLDEST, EvilHttp
+from interlock.transports.http_pool import HttpPool
+from tests.servers.evil_http import LEGACY, MIB, MODERN, OLDEST, EvilHttp
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 

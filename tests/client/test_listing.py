@@ -15,8 +15,7 @@ from interlock.client import listing
 from interlock.client.listing import Listing, collect
 from interlock.errors import RemoteError, RemoteProtocolError
 from interlock.types import Prompt, ToolAnnotations
-
-from ..scripted_server import tool
+from tests.support.scripted_server import tool
 
 Json = dict[str, Any]
 

@@ -12,8 +12,7 @@ from interlock.client import Client, subscriptions
 from interlock.client.subscriptions import Subscriptions
 from interlock.errors import ConnectionClosed, RemoteError, RequestTimeout
 from interlock.types import SubscriptionFilter
-
-from ..scripted_server import MODERN, SUBSCRIPTION_KEY, Json, ScriptedServer
+from tests.support.scripted_server import MODERN, SUBSCRIPTION_KEY, Json, ScriptedServer
 
 LISTEN = "subscriptions/listen"
 WANTED = SubscriptionFilter(tools_list_changed=True)

@@ -17,9 +17,8 @@ from interlock.types import (
     ElicitResult,
     TextContent,
 )
-
-from ..scripted_server import MODERN, SUBSCRIPTION_KEY, text, tool
-from .wire import Clock, Json, Wire
+from tests.support.scripted_server import MODERN, SUBSCRIPTION_KEY, text, tool
+from tests.support.wire import Clock, Json, Wire
 
 CLOCKS = [
     "interlock.connection",

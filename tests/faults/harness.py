@@ -25,12 +25,11 @@ from unittest import mock
 from msgspec import Struct
 
 from interlock.transports import process
-from interlock.transports.guardian import guardian, own_mark
 from interlock.transports.process import marked
-
-from .clock import ClockLoop
-from .ground import CANARY, Ground, living
-from .matrix import Case
+from interlock.transports.reaper import guardian, own_mark
+from tests.faults.clock import ClockLoop
+from tests.faults.ground import CANARY, Ground, living
+from tests.faults.matrix import Case
 
 ATTEMPTS = 5
 MAX_IDLE = 0.01  # of one processor

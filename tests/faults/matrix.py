@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from .ground import Ground
+    from tests.faults.ground import Ground
 
 STDIO, MEMORY = "stdio", "in-process"
 JSON, SSE, SESSION, OLDEST = "HTTP JSON", "HTTP SSE", "legacy session", "HTTP+SSE"

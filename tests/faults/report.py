@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from .harness import Measured, run
-from .matrix import NOT_BUILT, Case, Row, cases
+from tests.faults.harness import Measured, run
+from tests.faults.matrix import NOT_BUILT, Case, Row, cases
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"

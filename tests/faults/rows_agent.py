@@ -22,12 +22,11 @@ from interlock.models.anthropic import AnthropicModel
 from interlock.models.openai import OpenAIModel
 from interlock.models.scripted import ScriptedModel
 from interlock.toolbox import Toolbox
-
-from ..models import wire_anthropic, wire_openai
-from ..models.wire_http import Answer, WireServer, failure, page
-from ..servers.evil_memory import EvilMemory
-from .ground import CANARY, Ground
-from .matrix import row
+from tests.faults.ground import CANARY, Ground
+from tests.faults.matrix import row
+from tests.models import wire_anthropic, wire_openai
+from tests.models.wire_http import Answer, WireServer, failure, page
+from tests.servers.evil_memory import EvilMemory
 
 ANTHROPIC, OPENAI, ANY = "Anthropic", "OpenAI", "any model"
 BOTH = (ANTHROPIC, OPENAI)

@@ -32,15 +32,14 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
-from interlock.oauth.holder import TokenHolder
 from interlock.oauth.storage import Tokens as StoredTokens
 from interlock.oauth.storage import UserTokenStore
-
-from ..servers.evil_http import EvilHttp
-from ..servers.ports import free_port as free_port  # rows_postgres.py uses it, too
-from .ground import CANARY, Ground, all_of, good, until
-from .matrix import HTTP, JSON, OLDEST, SESSION, SSE, row
-from .rows_processes import no_descriptors_left
+from interlock.oauth.token_source import TokenHolder
+from tests.faults.ground import CANARY, Ground, all_of, good, until
+from tests.faults.matrix import HTTP, JSON, OLDEST, SESSION, SSE, row
+from tests.faults.rows_processes import no_descriptors_left
+from tests.servers.evil_http import EvilHttp
+from tests.servers.ports import free_port as free_port  # rows_postgres.py uses it, too
 
 POSTED = (JSON, SSE, SESSION)  # where the answer comes on the request
 

@@ -16,12 +16,11 @@ from typing import Any
 
 from interlock import Client, Context
 from interlock.errors import HttpError, InterlockError, RemoteError
-
-from ..servers.little_memory import TOO_MUCH
-from .failing_memory import FailingMemory
-from .ground import EVIL, SERVERS, Ground, all_of
-from .matrix import JSON, MEMORY, OLDEST, SESSION, SSE, STDIO, row
-from .rows_server import ITSELF, Piped, Stage
+from tests.faults.failing_memory import FailingMemory
+from tests.faults.ground import EVIL, SERVERS, Ground, all_of
+from tests.faults.matrix import JSON, MEMORY, OLDEST, SESSION, SSE, STDIO, row
+from tests.faults.rows_server import ITSELF, Piped, Stage
+from tests.servers.little_memory import TOO_MUCH
 
 CALL = {"text": "x" * 100}
 LITTLE = [sys.executable, str(SERVERS / "little_memory.py")]

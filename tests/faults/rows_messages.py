@@ -20,10 +20,9 @@ from interlock.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from interlock.protocol import MAX_PROGRESS
-
-from .ground import DEFAULTS, Ground, all_of, good, until
-from .matrix import ALL, HTTP, JSON, MEMORY, MESSAGES, OLDEST, SESSION, SSE, STDIO, row
+from interlock.protocol.core import MAX_PROGRESS
+from tests.faults.ground import DEFAULTS, Ground, all_of, good, until
+from tests.faults.matrix import ALL, HTTP, JSON, MEMORY, MESSAGES, OLDEST, SESSION, SSE, STDIO, row
 
 GOOD = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"good"}]}}'
 GARBAGE = ["hello, this is a banner", "\xff", '{"jsonrpc":"2.0","id":', "[]", "null", "\x00"]
@@ -378,4 +377,4 @@ async def races(ground: Ground) -> None:
 
 def limited_lists(seconds: float) -> AbstractContextManager[object]:
     """Let lists take at most so long in here."""
-    return mock.patch("interlock.client.LIST_TIMEOUT", seconds)
+    return mock.patch("interlock.client.client.LIST_TIMEOUT", seconds)

@@ -17,11 +17,10 @@ from interlock.messages import Message, ToolCall, ToolMessage, UserMessage, inte
 from interlock.models.scripted import ScriptedModel
 from interlock.store import Store
 from interlock.toolbox import Toolbox
-
-from ..servers.postgres import Postgres
-from .ground import CANARY, Ground, Told, all_of
-from .matrix import row
-from .rows_http import free_port, full_listener
+from tests.faults.ground import CANARY, Ground, Told, all_of
+from tests.faults.matrix import row
+from tests.faults.rows_http import free_port, full_listener
+from tests.servers.postgres import Postgres
 
 POSTGRES = "PostgreSQL"
 HELLO = UserMessage("hello")

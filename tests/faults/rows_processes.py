@@ -19,9 +19,8 @@ from unittest import mock
 from interlock.client import Client
 from interlock.errors import ConnectionClosed, MessageTooLarge, ServerExited, SpawnError
 from interlock.transports import process
-
-from .ground import EVIL, SERVERS, Ground, alive, all_of, gone_within, good
-from .matrix import STDIO, row
+from tests.faults.ground import EVIL, SERVERS, Ground, alive, all_of, gone_within, good
+from tests.faults.matrix import STDIO, row
 
 
 async def processes_of(client: Client) -> list[int]:

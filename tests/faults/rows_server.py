@@ -22,19 +22,18 @@ import jwt as pyjwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from interlock import Client, Context, Server
+from interlock.auth.jwt import JwtVerifier
 from interlock.errors import ConnectionClosed, RemoteError
-from interlock.jwt import JwtVerifier
 from interlock.server import watchdog
-from interlock.server.http import serving
-from interlock.server.peer import Peer
+from interlock.server.http import serve
+from interlock.server.server_connection import Peer
 from interlock.server.tools import WORKERS
 from interlock.transports.pipes import PipeTransport
-
-from ..servers import evil_client
-from ..servers.evil_client import BAD_MESSAGES, RESPONSE, EvilClient, Wire
-from .ground import SERVERS, Ground, all_of, until
-from .matrix import JSON, MEMORY, OLDEST, SESSION, SSE, STDIO, row
-from .rows_processes import no_descriptors_left, processes_of
+from tests.faults.ground import SERVERS, Ground, all_of, until
+from tests.faults.matrix import JSON, MEMORY, OLDEST, SESSION, SSE, STDIO, row
+from tests.faults.rows_processes import no_descriptors_left, processes_of
+from tests.servers import evil_client
+from tests.servers.evil_client import BAD_MESSAGES, RESPONSE, EvilClient, Wire
 
 ITSELF = (STDIO, MEMORY, JSON, SSE, SESSION, OLDEST)  # a client of ours reaches a server of ours
 
@@ -88,7 +87,7 @@ class Stage:
     @asynccontextmanager
     async def on_a_port(self, **options: Any) -> AsyncIterator[EvilClient]:
         """Serve over HTTP; gives a raw client of it."""
-        running = serving.HttpServer(self.server.asgi(**options), "127.0.0.1", 0)
+        running = serve.HttpServer(self.server.asgi(**options), "127.0.0.1", 0)
         task = asyncio.create_task(running.serve())
         await until(lambda: running.started or task.done())
         client = EvilClient(running.url)

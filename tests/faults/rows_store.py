@@ -18,10 +18,9 @@ from interlock.errors import StoreCorrupt, StoreError, StoreLocked
 from interlock.messages import Message, ToolMessage, UserMessage
 from interlock.models.scripted import ScriptedModel
 from interlock.store import Store
-
-from .failing_disk import FailingDisk, failing_disk
-from .ground import Ground
-from .matrix import row
+from tests.faults.failing_disk import FailingDisk, failing_disk
+from tests.faults.ground import Ground
+from tests.faults.matrix import row
 
 SQLITE = "SQLite"
 CROWD = Path(__file__).parents[1] / "store" / "crowd.py"

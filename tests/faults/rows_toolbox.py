@@ -26,11 +26,10 @@ from interlock.errors import (
 )
 from interlock.toolbox import Toolbox
 from interlock.transports import InProcessServer
-
-from ..servers.evil_http import EvilHttp
-from ..servers.evil_memory import EvilMemory
-from .ground import CANARY, EVIL, Ground, alive, all_of, until
-from .matrix import ALL, HTTP, JSON, MEMORY, OLDEST, SESSION, STDIO, row
+from tests.faults.ground import CANARY, EVIL, Ground, alive, all_of, until
+from tests.faults.matrix import ALL, HTTP, JSON, MEMORY, OLDEST, SESSION, STDIO, row
+from tests.servers.evil_http import EvilHttp
+from tests.servers.evil_memory import EvilMemory
 
 Json = dict[str, Any]
 ANYTHING = {"type": "object"}

@@ -12,10 +12,9 @@ import pytest
 
 from interlock.client import Client
 from interlock.errors import InterlockError
-
-from ..servers.chaos import ChaosProxy, Weather, script
-from ..servers.evil_http import LEGACY, MODERN, EvilHttp
-from ..servers.evil_memory import EvilMemory
+from tests.servers.chaos import ChaosProxy, Weather, script
+from tests.servers.evil_http import LEGACY, MODERN, EvilHttp
+from tests.servers.evil_memory import EvilMemory
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 

@@ -16,11 +16,10 @@ import pytest
 
 from interlock.client import Client
 from interlock.errors import RequestTimeout
-
-from ..servers.evil_memory import EvilMemory
-from . import harness
-from .ground import CANARY, Ground
-from .matrix import MEMORY, Case, Row, Scenario
+from tests.faults import harness
+from tests.faults.ground import CANARY, Ground
+from tests.faults.matrix import MEMORY, Case, Row, Scenario
+from tests.servers.evil_memory import EvilMemory
 
 Undo = list[Callable[[], object]]
 

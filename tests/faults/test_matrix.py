@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .harness import run
-from .matrix import FAULTS, NOT_BUILT, Case, cases
+from tests.faults.harness import run
+from tests.faults.matrix import FAULTS, NOT_BUILT, Case, cases
 
 CASES = cases()
 

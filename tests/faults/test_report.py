@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .matrix import cases
-from .report import BEGIN, END, PAGE, by_row, chosen_by, columns, not_built
+from tests.faults.matrix import cases
+from tests.faults.report import BEGIN, END, PAGE, by_row, chosen_by, columns, not_built
 
 
 def test_the_page_has_each_row_with_its_transports_and_no_other():

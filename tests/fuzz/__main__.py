@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import keeping
-from .table import CORPUS, FOUND, load, names
+from tests.fuzz import keeping
+from tests.fuzz.table import CORPUS, FOUND, load, names
 
 MAX_BYTES = 4096  # of an input, unless a target says otherwise
 MAX_MEMORY = 256  # MiB

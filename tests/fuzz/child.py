@@ -11,7 +11,7 @@ import sys
 
 import atheris
 
-from .watch import LIMIT, Watch
+from tests.fuzz.watch import LIMIT, Watch
 
 
 def main() -> None:

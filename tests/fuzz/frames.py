@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .choices import Choices
+from tests.fuzz.choices import Choices
 
 METHODS = [
     *("ping", "tools/call", "initialize", "tools/list", "notifications/progress", "rpc.x", "ü"),

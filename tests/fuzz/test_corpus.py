@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from interlock import envelope
 from interlock.errors import ParseError
-
-from . import keeping, watch
-from .table import CORPUS, load, names
-from .watch import TooSlow, Watch
+from interlock.protocol import envelope
+from tests.fuzz import keeping, watch
+from tests.fuzz.table import CORPUS, load, names
+from tests.fuzz.watch import TooSlow, Watch
 
 
 @pytest.mark.parametrize("name", names())

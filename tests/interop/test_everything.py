@@ -33,9 +33,8 @@ from interlock.types import (
     ResourceTemplateReference,
     TextContent,
 )
-
-from ..served import serving
-from .heard import Heard
+from tests.interop.heard import Heard
+from tests.support.served import serving
 
 SERVER = "build/interop/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 PEERS = Path(__file__).with_name("peers")

@@ -15,7 +15,7 @@ from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 
-from ..authorization import CALLBACK, Protected
+from tests.support.authorization import CALLBACK, Protected
 
 
 class Mcp2Storage:

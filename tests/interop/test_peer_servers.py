@@ -30,9 +30,8 @@ from interlock.types import (
     ResourceTemplateReference,
     TextContent,
 )
-
-from ..served import serving
-from .heard import LIMIT, Heard
+from tests.interop.heard import LIMIT, Heard
+from tests.support.served import serving
 
 PEERS = Path(__file__).with_name("peers")
 LEGACY, MODERN = "2025-11-25", "2026-07-28"

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from interlock import Client
-
-from ..served import serving
-from ..servers.ports import reserved
+from tests.servers.ports import reserved
+from tests.support.served import serving
 
 PEERS = Path(__file__).with_name("peers")
 EVERYTHING = "build/interop/node_modules/@modelcontextprotocol/server-everything/dist/index.js"

@@ -16,9 +16,8 @@ from interlock.models import choose as choose_module
 from interlock.models import complete
 from interlock.models.choose import choose
 from interlock.models.openai import OpenAIModel
-
-from ..servers.ports import free_port
-from . import wire_openai as wire
+from tests.models import wire_openai as wire
+from tests.servers.ports import free_port
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEEPSEEK_API_KEY")
 Lists = Callable[..., Awaitable[str]]

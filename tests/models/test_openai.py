@@ -26,10 +26,9 @@ from interlock.messages import (
 )
 from interlock.models import ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage, complete
 from interlock.models.openai import OpenAIModel, ollama_url
-
-from ..servers.ports import free_port
-from . import wire_openai as wire
-from .wire_http import Answer, WireServer, page
+from tests.models import wire_openai as wire
+from tests.models.wire_http import Answer, WireServer, page
+from tests.servers.ports import free_port
 
 KEY = "sk-proj-canary-7f3b9d2e5a8c"
 TIME = ToolDefinition("time__now", "The time.", b'{"type":"object","properties":{"zone":{}}}')

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from .wire_http import Answer, WireServer, failure
+from tests.models.wire_http import Answer, WireServer, failure
 
 FIELDS = {"model", "max_tokens", "messages", "system", "tools", "stream"}
 

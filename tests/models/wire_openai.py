@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .wire_http import Answer, WireServer, failure
+from tests.models.wire_http import Answer, WireServer, failure
 
 FIELDS = {"model", "messages", "tools", "stream", "stream_options", "reasoning_effort"}
 

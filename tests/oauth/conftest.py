@@ -11,8 +11,7 @@ import pytest
 from interlock.errors import AuthError, AuthRequired, InsufficientScope
 from interlock.oauth import MemoryTokenStore, OAuth, TokenStore
 from interlock.oauth.challenges import bearer_challenge
-
-from ..servers.authorization_server import AuthorizationServer, Browser, ProtectedServer
+from tests.servers.authorization_server import AuthorizationServer, Browser, ProtectedServer
 
 REDIRECT = "http://127.0.0.1:1/callback"
 

@@ -24,8 +24,8 @@ from interlock.oauth.discovery import (
     same_issuer,
     server_metadata,
 )
-
-from ..servers.authorization_server import (
+from tests.oauth.conftest import World
+from tests.servers.authorization_server import (
     OPENID,
     RESOURCE_METADATA,
     SERVER_METADATA,
@@ -36,7 +36,6 @@ from ..servers.authorization_server import (
     html,
     mute,
 )
-from .conftest import World
 
 Build = Callable[..., Awaitable[World]]
 

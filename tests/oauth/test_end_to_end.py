@@ -26,8 +26,7 @@ from interlock.oauth import (
     TokenStore,
 )
 from interlock.oauth.callback import callback_server
-
-from ..authorization import CALLBACK, MACHINE, NATIVE_CLIENT, Protected
+from tests.support.authorization import CALLBACK, MACHINE, NATIVE_CLIENT, Protected
 
 BROWSER = Path(__file__).parents[1] / "servers" / "browser.py"
 

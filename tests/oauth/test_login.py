@@ -32,8 +32,8 @@ from interlock.oauth import callback as callback_module
 from interlock.oauth import storage as storage_module
 from interlock.oauth.callback import callback_server
 from interlock.oauth.logout import logout
-
-from ..servers.authorization_server import (
+from tests.oauth.conftest import REDIRECT, World
+from tests.servers.authorization_server import (
     OPENID,
     SERVER_METADATA,
     AuthorizationServer,
@@ -42,7 +42,6 @@ from ..servers.authorization_server import (
     html,
     refused,
 )
-from .conftest import REDIRECT, World
 
 Build = Callable[..., Awaitable[World]]
 

@@ -12,8 +12,7 @@ from interlock.errors import AuthRequired, LoginRequired, StoreError
 from interlock.oauth import ClientIdentity, UserTokenStore
 from interlock.oauth import logout as logout_module
 from interlock.oauth.logout import Ended, logout
-
-from ..servers.authorization_server import SERVER_METADATA, always, html, refused
+from tests.servers.authorization_server import SERVER_METADATA, always, html, refused
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from interlock.errors import InterlockError
 from interlock.oauth import AuthorizationRequest, ClientCredentials, ClientIdentity
 from interlock.oauth.authorization import Pending
-from interlock.oauth.credentials import place_of
+from interlock.oauth.client_credentials import place_of
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import (
     ErrorAnswer,
@@ -31,9 +31,8 @@ from interlock.oauth.documents import (
 from interlock.oauth.fetcher import Fetcher, Reply
 from interlock.oauth.storage import Registration, Tokens
 from interlock.oauth.tokens import Refusal, request_tokens
-
-from ..servers.authorization_server import Handler
-from .conftest import World
+from tests.oauth.conftest import World
+from tests.servers.authorization_server import Handler
 
 MEMBERS = {
     "access_token",

@@ -24,7 +24,7 @@ from keyring.backends import chainer, fail, null
 from keyring.errors import KeyringLocked
 
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked, StoreTooNew
-from interlock.oauth import files, storage
+from interlock.oauth import private_files, storage
 from interlock.oauth.storage import (
     MemoryTokenStore,
     Registration,
@@ -369,7 +369,7 @@ BROKEN = {
     "token without token": b'{"version":1,"server_url":"x","tokens":{"a":{"scope":"SECRET"}}}',
     "deep": b'{"version":1,"a":' + 100_000 * b"[",
     "trailing": b'{"version":1,"server_url":"x"}x',
-    "too large": b" " * (files.MAX_FILE_BYTES + 1),
+    "too large": b" " * (private_files.MAX_FILE_BYTES + 1),
 }
 
 
@@ -1029,11 +1029,11 @@ async def test_a_lock_that_cannot_be_had_is_not_kept(
 
 
 def test_a_lock_that_was_given_back_is_free_though_a_copy_is_open_elsewhere(folder: Path):
-    held = files.lock(folder / "a.lock")
+    held = private_files.lock(folder / "a.lock")
     copy = os.dup(held)  # as a forked process has it
-    files.unlock(held)
+    private_files.unlock(held)
 
-    files.unlock(files.lock(folder / "a.lock"))
+    private_files.unlock(private_files.lock(folder / "a.lock"))
     os.close(copy)
 
 

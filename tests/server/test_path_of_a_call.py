@@ -10,7 +10,7 @@ from types import FrameType
 
 import interlock
 from interlock import Server
-from interlock.server.peer import Peer
+from interlock.server.server_connection import Peer
 from interlock.transports.pipes import PipeTransport
 
 OURS = str(Path(interlock.__file__).parent)

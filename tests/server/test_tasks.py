@@ -15,11 +15,10 @@ from msgspec import Raw
 
 from interlock import revisions
 from interlock.client import Client
-from interlock.client.asks import Asks
+from interlock.client.features import Asks
 from interlock.client.handshake import meta
 from interlock.connection import Connection
 from interlock.context import Context, Principal, elicitation
-from interlock.envelope import encode
 from interlock.errors import (
     InterlockError,
     LocalProtocolError,
@@ -29,6 +28,7 @@ from interlock.errors import (
     to_wire,
 )
 from interlock.protocol import Notification, Protocol, Request
+from interlock.protocol.envelope import encode
 from interlock.server import Server, tasks
 from interlock.server.task_store import MemoryTasks, Task
 from interlock.types import ClientCapabilities, ElicitResult, Implementation

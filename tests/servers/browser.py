@@ -15,7 +15,7 @@ import aiohttp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.authorization import Browser
+from tests.support.authorization import Browser
 
 
 async def browse(url: str) -> None:

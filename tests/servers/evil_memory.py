@@ -13,9 +13,8 @@ from typing import Any
 
 from interlock.errors import InterlockError
 from interlock.transports.memory import MemoryTransport
-
-from . import evil_http
-from .evil_http import MODERN, Asked, Json, honest, result
+from tests.servers import evil_http
+from tests.servers.evil_http import MODERN, Asked, Json, honest, result
 
 
 async def leave(server: EvilMemory, asked: _MemoryAsked) -> None:

@@ -15,8 +15,8 @@ import uvicorn
 
 from interlock import Context, Server
 from interlock.auth import BearerAuth
+from interlock.auth.jwt import JwtVerifier
 from interlock.context import Principal
-from interlock.jwt import JwtVerifier
 
 ISSUER = sys.argv[1]
 listening = socket.create_server(("127.0.0.1", 0))

@@ -17,12 +17,11 @@ import sys
 from collections import Counter
 from time import monotonic, strftime
 
-from interlock.transports.guardian import own_mark
 from interlock.transports.process import marked
-
-from . import gauges
-from .faults import break_things
-from .ground import Ground, belongings
+from interlock.transports.reaper import own_mark
+from tests.soak import gauges
+from tests.soak.faults import break_things
+from tests.soak.ground import Ground, belongings
 
 BAD = ("HUNG", "WRONG ANSWER", "UNEXPECTED")
 RESTS = 10  # in a run

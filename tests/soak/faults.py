@@ -11,8 +11,7 @@ from time import monotonic
 from typing import Any
 
 from interlock.errors import InterlockError
-
-from .ground import Ground
+from tests.soak.ground import Ground
 
 LONGEST_STOP = 8.0  # seconds; longer than a call may take
 

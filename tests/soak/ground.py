@@ -22,9 +22,8 @@ import msgspec
 from interlock import Client, Toolbox
 from interlock.config import HttpServer, StdioServer
 from interlock.errors import InterlockError
-
-from .gauges import children
-from .server import server
+from tests.soak.gauges import children
+from tests.soak.server import server
 
 ROOT = Path(__file__).parents[2]
 SERVERS = ROOT / "tests" / "servers"

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from .__main__ import RESTS
-from .gauges import Gauge
+from tests.soak.__main__ import RESTS
+from tests.soak.gauges import Gauge
 
 CALLS = 50_000  # a minute
 NOISE = 1.5  # what is open at one rest and not at another, or MB that come and go

@@ -15,8 +15,7 @@ from sqlalchemy import inspect
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from interlock.store import Store
-
-from ..servers.postgres import Postgres
+from tests.servers.postgres import Postgres
 
 _numbers = count()
 

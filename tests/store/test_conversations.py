@@ -17,7 +17,7 @@ from interlock.messages import (
     UserMessage,
 )
 from interlock.store import Store
-from interlock.store.turns import interrupted
+from interlock.store.repair import interrupted
 
 CALL = ToolCall("1", "clock__now", {"zone": "Asia/Tokyo"})
 PAIR = (AssistantMessage("", (CALL,)), ToolMessage("1", "12:00", "clock__now"))

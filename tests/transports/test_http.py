@@ -20,14 +20,13 @@ from interlock.errors import (
     RequestTimeout,
     StreamEnded,
 )
-from interlock.headers import ToolHeaders
-from interlock.transports import endpoint, http, pool
+from interlock.protocol.headers import ToolHeaders
+from interlock.transports import http, http_endpoint, http_pool
 from interlock.transports.http import HttpTransport
 from interlock.types import ElicitResult
-
-from ..servers import evil_http
-from ..servers.evil_http import LEGACY, MODERN, Asked, EvilHttp, text_result
-from .ear import Ear
+from tests.servers import evil_http
+from tests.servers.evil_http import LEGACY, MODERN, Asked, EvilHttp, text_result
+from tests.transports.ear import Ear
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -75,8 +74,8 @@ INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 @asynccontextmanager
 async def transport_to(server: EvilHttp, ear: Ear) -> AsyncIterator[HttpTransport]:
     """Open a transport of its own, which is closed in the end."""
-    connections = pool.HttpPool()
-    to = endpoint.Endpoint(server.url, connections, None, None, 1000)
+    connections = http_pool.HttpPool()
+    to = http_endpoint.Endpoint(server.url, connections, None, None, 1000)
     transport = HttpTransport(to, ToolHeaders())
     await transport.open(ear)
     try:
@@ -416,7 +415,7 @@ async def test_a_standing_stream_that_is_never_there_is_given_up_after_an_hour(
 async def test_a_standing_stream_takes_no_connection_from_requests(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(http_pool, "MAX_CONNECTIONS", 1)
     async with Client.http(server.url, timeout=20) as client:
         await server.heard("GET")
         await client.list_tools()
@@ -425,7 +424,7 @@ async def test_a_standing_stream_takes_no_connection_from_requests(
 async def test_listening_takes_no_connection_from_requests(
     modern: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(http_pool, "MAX_CONNECTIONS", 1)
     modern.tell("subscriptions/listen", "mute")
     ear = Ear(1, 2)
     listen = b'{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen"}'
@@ -767,7 +766,7 @@ async def test_a_server_that_takes_no_answers_is_left(
         await asked.send("stream", *pings)
         await asked.gone.wait()
 
-    monkeypatch.setattr(endpoint, "MAX_UNTAKEN", 3)
+    monkeypatch.setattr(http_endpoint, "MAX_UNTAKEN", 3)
     teach("ask", ask)
     server.tell("answer", "mute")
     async with Client.http(server.url) as client:
@@ -784,7 +783,7 @@ async def test_what_a_server_does_not_take_in_time_is_given_up(
     arm, give_up = loop.call_later, []
 
     def note(delay: float, act: Callable[..., object], *arguments: object) -> asyncio.TimerHandle:
-        if delay == endpoint.TAKE_TIMEOUT:
+        if delay == http_endpoint.TAKE_TIMEOUT:
             give_up.append(act)
         return arm(delay, act, *arguments)
 
@@ -826,7 +825,7 @@ async def test_an_answer_of_ours_does_not_wait_for_calls_to_end(
     async def accept(*_: Any) -> ElicitResult:
         return ElicitResult(action="accept", content={})
 
-    monkeypatch.setattr(pool, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(http_pool, "MAX_CONNECTIONS", 1)
     teach("ask", ask)
     teach("take", take)
     server.tell("answer", "take")
@@ -906,7 +905,7 @@ async def test_a_call_does_not_fail_for_what_a_new_session_cannot_be_told(
 
 async def test_what_a_revision_was_found_by_is_not_what_was_asked_for(modern: EvilHttp):
     """R-23."""
-    shared = pool.HttpPool()
+    shared = http_pool.HttpPool()
     with pytest.raises((HttpError, RemoteError)):
         await Client.http(modern.url, revision="legacy", pool=shared).open()
     assert shared.eras == {}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ..servers.certificate_authority import CertificateAuthority
-from ..servers.connect_proxy import ConnectProxy
-from ..servers.evil_http import EvilHttp
+from tests.servers.certificate_authority import CertificateAuthority
+from tests.servers.connect_proxy import ConnectProxy
+from tests.servers.evil_http import EvilHttp
 
 HOST = "mcp.example"
 USER, PASSWORD = "me", "s3cret-of-the-proxy"

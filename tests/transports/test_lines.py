@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.envelope import Cut
 from interlock.errors import MessageTooLarge
+from interlock.protocol.envelope import Cut
 from interlock.transports.lines import LineSplitter, separately
 
 PIECES = st.lists(

@@ -13,8 +13,8 @@ import pytest
 
 from interlock.errors import SpawnError
 from interlock.transports import process
-from interlock.transports.guardian import guardian, own_mark
 from interlock.transports.process import Process, marked
+from interlock.transports.reaper import guardian, own_mark
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 

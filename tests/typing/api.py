@@ -20,11 +20,11 @@ from interlock import (
 from interlock.agent import AgentEvent, Done, ToolFinished, ToolStarted
 from interlock.client.listing import Listing
 from interlock.errors import RemoteError, RequestTimeout, ServerUnavailable
-from interlock.member import Entry, ServerStatus
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ReasoningDelta, TextDelta
 from interlock.models.scripted import ScriptedModel
 from interlock.protocol import Progress
+from interlock.toolbox import Entry, ServerStatus
 from interlock.types import (
     CallToolResult,
     Completion,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from interlock.cli import sources
-from interlock.cli.running import run
+from interlock.cli import config_option
+from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, working
 from interlock.errors import InvalidArguments, RequestTimeout
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 @click.argument("address", metavar="SERVER:TOOL")
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("--arguments", metavar="JSON", help="All arguments at once, as a JSON object.")
-@sources.config_option
+@config_option.config_option
 @click.option(
     "--timeout",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
     help="How long to wait without progress; else the server's own limit.",
 )
-@sources.json_option
+@config_option.json_option
 def call(
     address: str,
     pairs: tuple[str, ...],
@@ -57,7 +57,7 @@ def call(
     rest = _object(arguments)
     if twice := sorted(given.keys() & rest.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
-    key, found = sources.find(sources.load(config), server)
+    key, found = config_option.find(config_option.load(config), server)
     return run(_call({key: found}, address, given, rest, timeout, as_json))
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interlock.cli import sources
-from interlock.cli.running import run
+from interlock.cli import config_option
+from interlock.cli.signals import run
 from interlock.cli.terminal import is_terminal, say
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     help="anthropic:…, openai:…, deepseek:…, ollama:… or local; else INTERLOCK_MODEL, "
     "else the first that is there.",
 )
-@sources.config_option
+@config_option.config_option
 @click.option(
     "--conversation", metavar="ID", help="Continue this one; the beginning of its id will do."
 )
@@ -53,7 +53,7 @@ def chat(
         prompt = _piped()
     if prompt is not None and not prompt.strip():
         raise click.UsageError("nothing to answer: give a PROMPT, or pipe text in")
-    servers = None if no_tools else sources.load(config).servers
+    servers = None if no_tools else config_option.load(config).servers
     if prompt is None:
         from interlock.cli.repl import converse
 
@@ -78,9 +78,9 @@ async def _answer(
     model: str | None,
     conversation: str | None,
 ) -> None:
-    from interlock.cli.chatting import open_chat
-    from interlock.cli.screen import Screen
-    from interlock.cli.states import warn_of_broken
+    from interlock.chat import open_chat
+    from interlock.cli.output import Screen
+    from interlock.cli.server_status import warn_of_broken
 
     screen = Screen()
     with screen.turn():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from interlock.cli import sources
-from interlock.cli.running import run
+from interlock.cli import config_option
+from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, safe_line, say
 from interlock.messages import AssistantMessage, Message, ToolMessage
 
@@ -37,7 +37,7 @@ def conversations() -> None:
 
 @conversations.command("list")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="At most.")
-@sources.json_option
+@config_option.json_option
 def list_(limit: int, as_json: bool) -> None:
     """List conversations, the last used first.
 

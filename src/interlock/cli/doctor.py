@@ -13,14 +13,14 @@ import click
 from msgspec import Struct
 
 from interlock import __version__
-from interlock.cli import sources
-from interlock.cli.running import run
-from interlock.cli.states import is_broken, problem_of, status_rows, statuses
+from interlock.cli import config_option
+from interlock.cli.server_status import is_broken, problem_of, status_rows, statuses
+from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, warn
 from interlock.errors import InterlockError, MissingExtra
 
 if TYPE_CHECKING:
-    from interlock.member import ServerStatus
+    from interlock.toolbox import ServerStatus
 
 _PACKAGES = (
     "msgspec",
@@ -59,8 +59,8 @@ class Report(Struct):
 
 
 @click.command()
-@sources.config_option
-@sources.json_option
+@config_option.config_option
+@config_option.json_option
 def doctor(config: Path | None, as_json: bool) -> int:
     """Check versions, configuration, servers, logins, processes, keys, model and database.
 
@@ -111,10 +111,10 @@ async def _look(report: Report, path: Path | None) -> list[ServerStatus]:
 
 
 async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
-    from interlock.cli.logins import logins
+    from interlock.cli.login_status import logins
 
     try:
-        config = sources.load(path)
+        config = config_option.load(path)
         report.config = str(config.path or "")
         report.logins = {**await logins(config.servers)}
         found = await statuses(config.servers)
@@ -140,14 +140,14 @@ async def _model(report: Report) -> None:
 
 async def _database(report: Report) -> None:
     from interlock import store
-    from interlock.store import places
+    from interlock.store import location
 
     try:
-        found = places.find(None)
+        found = location.find(None)
         if isinstance(found, Path) and not found.exists():
             report.database = f"{found} (made by the first conversation)"
             return
-        report.database = str(found) if isinstance(found, Path) else places.public_name(found)
+        report.database = str(found) if isinstance(found, Path) else location.public_name(found)
         async with store.Store.open():
             pass
     except MissingExtra as error:
@@ -180,8 +180,8 @@ def _keys() -> dict[str, bool]:
 
 def children() -> list[Child]:
     """List the servers of every interlock that we may look at. Needs /proc."""
-    from interlock.transports.guardian import MARK_VARIABLE
     from interlock.transports.process import marked
+    from interlock.transports.reaper import MARK_VARIABLE
 
     found = (_child(id, MARK_VARIABLE) for id in marked(f"{MARK_VARIABLE}=", exactly=False))
     return [child for child in found if child is not None and child.id != os.getpid()]

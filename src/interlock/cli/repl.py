@@ -14,10 +14,10 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from interlock import __version__
-from interlock.cli.chatting import Chat, open_chat
-from interlock.cli.running import on_interrupt
-from interlock.cli.screen import Screen
-from interlock.cli.states import warn_of_broken
+from interlock.chat import Chat, open_chat
+from interlock.cli.output import Screen
+from interlock.cli.server_status import warn_of_broken
+from interlock.cli.signals import on_interrupt
 from interlock.cli.terminal import complain, safe_line, say, warn
 from interlock.cli.tools import rows
 from interlock.config import ServerConfig

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interlock.cli import sources
-from interlock.cli.adding import add
-from interlock.cli.login import forget, login, logout
-from interlock.cli.running import run
-from interlock.cli.states import (
+from interlock.cli import config_option
+from interlock.cli.server_status import (
     is_broken,
     status_rows,
     statuses,
@@ -23,11 +20,14 @@ from interlock.cli.states import (
     tell_missing,
     warn_of_broken,
 )
+from interlock.cli.servers_add import add
+from interlock.cli.servers_login import forget, login, logout
+from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, is_terminal, safe_line, say
 from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from interlock.cli.logins import Login
+    from interlock.cli.login_status import Login
     from interlock.config import ServerConfig
 
 
@@ -52,8 +52,8 @@ servers.add_command(logout)
 
 
 @servers.command("list")
-@sources.config_option
-@sources.json_option
+@config_option.config_option
+@config_option.json_option
 def list_(config: Path | None, as_json: bool) -> None:
     """List the servers without starting them. Values of variables and headers are not shown.
 
@@ -61,7 +61,7 @@ def list_(config: Path | None, as_json: bool) -> None:
     Example:
       interlock servers list
     """
-    found = sources.load(config).servers
+    found = config_option.load(config).servers
     kept = _logins(found)
     if as_json:
         emit_json({"servers": [_shown(name, found[name], kept.get(name)) for name in found]})
@@ -83,7 +83,7 @@ def list_(config: Path | None, as_json: bool) -> None:
 
 @servers.command()
 @click.argument("name")
-@sources.config_option
+@config_option.config_option
 def remove(name: str, config: Path | None) -> None:
     """Remove a server from the file, and forget its login; comments and all else stay.
 
@@ -93,7 +93,7 @@ def remove(name: str, config: Path | None) -> None:
     """
     from interlock.config import load, remove_server
 
-    path = sources.own_file(config)
+    path = config_option.own_file(config)
     before = load(path if path.exists() else None).servers
     remove_server(path, name)
     say(f"removed {name!r} from {path}")
@@ -102,8 +102,8 @@ def remove(name: str, config: Path | None) -> None:
 
 @servers.command()
 @click.argument("name", required=False)
-@sources.config_option
-@sources.json_option
+@config_option.config_option
+@config_option.json_option
 def check(name: str | None, config: Path | None, as_json: bool) -> int:
     """Start the servers, or one of them, and tell how they are.
 
@@ -114,10 +114,10 @@ def check(name: str | None, config: Path | None, as_json: bool) -> int:
       interlock servers check
       interlock servers check time --json
     """
-    loaded = sources.load(config)
+    loaded = config_option.load(config)
     chosen = loaded.servers
     if name is not None:
-        chosen = dict([sources.find(loaded, name)])
+        chosen = dict([config_option.find(loaded, name)])
     found = run(statuses(chosen))
     if as_json:
         emit_json({"servers": found})
@@ -169,7 +169,7 @@ def trust(yes: bool) -> None:
 
 def _forget_login(name: str, gone: ServerConfig, others: Iterable[ServerConfig]) -> None:
     """Forget the login of a server that is not there any more, unless it is another one's, too."""
-    from interlock.cli.logins import having_login
+    from interlock.cli.login_status import having_login
 
     server = having_login(gone)
     if server is None or _logins({name: gone})[name] == "none":
@@ -191,7 +191,7 @@ def _logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
 
     if not any(isinstance(server, HttpServer) for server in servers.values()):
         return {}
-    from interlock.cli.logins import logins
+    from interlock.cli.login_status import logins
 
     return run(logins(servers))
 

@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from interlock.cli import sources
-from interlock.cli.running import run
-from interlock.cli.states import tell_missing, warn_of_broken
+from interlock.cli import config_option
+from interlock.cli.server_status import tell_missing, warn_of_broken
+from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, say, working
 
 if TYPE_CHECKING:
-    from interlock.member import Entry, ServerStatus
-    from interlock.toolbox import Toolbox
+    from interlock.toolbox import Entry, ServerStatus, Toolbox
     from interlock.types import Tool
 
 
 @click.command()
 @click.argument("name", metavar="[SERVER[:TOOL]]", required=False)
-@sources.config_option
-@sources.json_option
+@config_option.config_option
+@config_option.json_option
 def tools(name: str | None, config: Path | None, as_json: bool) -> int:
     """List every tool by its address, with its server's state; or describe one.
 
@@ -40,11 +39,11 @@ def tools(name: str | None, config: Path | None, as_json: bool) -> int:
       interlock tools time:get_current_time
       interlock tools --json | jq -r '.tools[].address'
     """
-    found = sources.load(config)
+    found = config_option.load(config)
     if name is None:
         return run(_tools(found.servers, as_json))
     server, _, tool = name.partition(":")
-    key, settings = sources.find(found, server)
+    key, settings = config_option.find(found, server)
     if not tool:
         return run(_tools({key: settings}, as_json))
     return run(_tool({key: settings}, name, as_json))

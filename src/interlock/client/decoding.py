@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from interlock.envelope import encode
 from interlock.errors import OutOfMemory, RemoteProtocolError
+from interlock.protocol.envelope import encode
 from interlock.types import (
     CallToolResult,
     Content,

@@ -19,10 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from interlock import revisions
-from interlock.client.asks import Asks
 from interlock.client.decoding import decode
+from interlock.client.features import Asks
 from interlock.connection import Connection
-from interlock.envelope import encode
 from interlock.errors import (
     AuthError,
     ConnectionClosed,
@@ -34,6 +33,7 @@ from interlock.errors import (
     RequestTimeout,
     RevisionError,
 )
+from interlock.protocol.envelope import encode
 from interlock.types import (
     DiscoverResult,
     Implementation,

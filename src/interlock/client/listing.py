@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.client.decoding import decode
-from interlock.envelope import encode
 from interlock.errors import RemoteProtocolError
+from interlock.protocol.envelope import encode
 from interlock.types import ListPage, ListParams, Prompt, Resource, ResourceTemplate, Tool
 
 MAX_PAGES = 100

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 
 from interlock.connection import Connection
-from interlock.envelope import encode
 from interlock.errors import (
     AuthError,
     InterlockError,
@@ -20,6 +19,7 @@ from interlock.errors import (
     RequestTimeout,
     StreamEnded,
 )
+from interlock.protocol.envelope import encode
 from interlock.types import ListenParams, RequestId, SubscriptionFilter
 
 MAX_SUBSCRIPTIONS = 1_000

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from interlock.config.jsonc import Document, JsoncError, Place, write_place
 from interlock.errors import ConfigError
-from interlock.wording import kind
+from interlock.quoting import kind
 
 MAX_SECONDS = 86_400
 MAX_WARNINGS = 20

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from interlock import config
-from interlock.config import Config, files
+from interlock.config import shared_file
+from interlock.config.servers import Config
 from interlock.errors import ConfigError
 
 PROJECT_FILE = ".mcp.json"
@@ -33,7 +34,7 @@ def fingerprint(path: Path) -> str:
     Raises:
         ConfigError: It cannot be read.
     """
-    return _hash(files.read(path))
+    return _hash(shared_file.read(path))
 
 
 def is_trusted(path: Path) -> bool:
@@ -54,7 +55,7 @@ def grant(path: Path, seen: str) -> None:
     Raises:
         ConfigError: The file is wrong, has changed since it was shown, or trust cannot be noted.
     """
-    content = files.read(path)
+    content = shared_file.read(path)
     if _hash(content) != seen:
         raise ConfigError(f"{path} has changed since it was shown: look at it again")
     config.loads(content, path)
@@ -63,7 +64,7 @@ def grant(path: Path, seen: str) -> None:
         grants = _grants() | {str(path.resolve()): seen}
         return msgspec.json.format(msgspec.json.encode(grants), indent=2)
 
-    files.edit(_store(), noted)
+    shared_file.edit(_store(), noted)
 
 
 def load(path: Path) -> Config:
@@ -72,7 +73,7 @@ def load(path: Path) -> Config:
     Raises:
         ConfigError: It is not trusted, or something in it is wrong.
     """
-    content = files.read(path)
+    content = shared_file.read(path)
     if _granted(path) != _hash(content):
         raise ConfigError(f"{path} is not trusted: interlock servers trust")
     return config.loads(content, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.oauth.authorization import AuthorizationRequest
-from interlock.oauth.credentials import ClientCredentials
+from interlock.oauth.client_credentials import ClientCredentials
 from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.identity import ClientIdentity
 from interlock.oauth.login import OAuth

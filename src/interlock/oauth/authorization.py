@@ -21,9 +21,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from interlock.errors import AuthError
 from interlock.oauth import addresses
 from interlock.oauth.discovery import Discovery
-from interlock.oauth.discreet import Discreet
 from interlock.oauth.documents import reason
 from interlock.oauth.fetcher import check_url, shown
+from interlock.redaction import Discreet
 
 _PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # of RFC 3986; no "#", no "'"
 

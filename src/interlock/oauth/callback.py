@@ -20,9 +20,9 @@ from functools import partial
 from hashlib import sha256
 from urllib.parse import parse_qsl, urlsplit
 
+from interlock.aio import in_thread
 from interlock.errors import AuthError, ConfigError
 from interlock.oauth.authorization import AuthorizationRequest, check_browsable, is_same
-from interlock.threads import in_thread
 
 PATH = "/callback"
 PORT = 21_897  # if it is free: a registration is for one address, and serves again at that one

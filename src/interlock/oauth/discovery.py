@@ -22,7 +22,7 @@ from msgspec import Struct
 from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.documents import ResourceMetadata, ServerMetadata
 from interlock.oauth.fetcher import Fetcher, Reply, check_url, shown
-from interlock.wording import echo
+from interlock.quoting import echo
 
 OTHER_WAY = (
     "a token or a key goes into a header, as with interlock servers add --auth bearer or --header "

@@ -16,8 +16,8 @@ from urllib.parse import unquote_plus
 from msgspec import Struct
 
 from interlock.errors import AuthError, HttpError
-from interlock.oauth.discreet import Discreet
 from interlock.oauth.fetcher import Reply
+from interlock.redaction import Discreet
 
 MAX_TOKEN = 16_384  # characters
 MAX_DESCRIPTION = 200

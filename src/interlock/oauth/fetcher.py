@@ -31,7 +31,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from interlock.envelope import check_bounds
+from interlock.aio import in_thread
 from interlock.errors import (
     AuthError,
     HttpError,
@@ -43,12 +43,12 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
-from interlock.inflate import Inflater
 from interlock.oauth import addresses
-from interlock.oauth.discreet import Discreet
-from interlock.threads import in_thread
+from interlock.protocol.content_encoding import Inflater
+from interlock.protocol.envelope import check_bounds
+from interlock.quoting import clip
+from interlock.redaction import Discreet
 from interlock.types import JsonObject
-from interlock.wording import clip
 
 TIMEOUT = 10.0  # seconds for one request: name, connection, TLS, answer
 MAX_BODY_BYTES = 1_048_576  # unpacked

@@ -22,11 +22,11 @@ from msgspec.structs import replace
 from interlock.errors import AuthError, ConfigError, StoreCorrupt, StoreError, StoreTooNew
 from interlock.oauth.addresses import is_loopback
 from interlock.oauth.discovery import Discovery, same_issuer
-from interlock.oauth.discreet import Discreet
 from interlock.oauth.documents import RegistrationAnswer, refusal
 from interlock.oauth.fetcher import Fetcher, check_url, shown
 from interlock.oauth.storage import Registration, Tokens, TokenStore
-from interlock.wording import echo
+from interlock.quoting import echo
+from interlock.redaction import Discreet
 
 METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
 

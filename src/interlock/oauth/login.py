@@ -20,15 +20,15 @@ from interlock.errors import (
     StoreError,
 )
 from interlock.oauth.addresses import is_loopback
-from interlock.oauth.attempts import Attempts
 from interlock.oauth.authorization import AuthorizationRequest, Pending, begin
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
 from interlock.oauth.discovery import Discovery, origin
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.holder import TokenHolder, remembered, unbroken
 from interlock.oauth.identity import ClientIdentity, identify, identity_of, retire
+from interlock.oauth.login_throttle import Attempts
 from interlock.oauth.scopes import remember, scopes_to_ask
 from interlock.oauth.storage import Tokens, TokenStore
+from interlock.oauth.token_source import TokenHolder, remembered, unbroken
 
 REFRESH_PATIENCE = 60.0  # seconds in which a refresh is not tried again that has not helped
 

@@ -30,10 +30,10 @@ import msgspec
 from msgspec import Struct
 from platformdirs import user_data_path
 
+from interlock.aio import in_thread
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked, StoreTooNew
-from interlock.oauth import files, keyrings
-from interlock.oauth.discreet import Discreet
-from interlock.threads import in_thread
+from interlock.oauth import keyrings, private_files
+from interlock.redaction import Discreet
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -438,7 +438,7 @@ class UserTokenStore(TokenStore):
     async def _read(self, key: str) -> bytes | None:
         if (keyring := await self._found_keyring()) is not None:
             return await _ask(partial(keyrings.read, keyring, key))
-        return await in_thread(partial(files.read, self._path(key)))
+        return await in_thread(partial(private_files.read, self._path(key)))
 
     async def _write(self, key: str, content: bytes | None) -> None:
         if (keyring := await self._found_keyring()) is not None:
@@ -451,7 +451,7 @@ class UserTokenStore(TokenStore):
         if release is None:
             return None
         try:
-            descriptor = files.lock(self.folder / f"{key}.lock")
+            descriptor = private_files.lock(self.folder / f"{key}.lock")
         except BlockingIOError:
             release()
             return None
@@ -463,7 +463,7 @@ class UserTokenStore(TokenStore):
             raise
 
         def release_both() -> None:
-            files.unlock(descriptor)
+            private_files.unlock(descriptor)
             release()
 
         return release_both
@@ -480,7 +480,7 @@ def _write_file(path: Path, content: bytes | None) -> None:
         if content is None:
             path.unlink(missing_ok=True)
         else:
-            files.replace(path, content)
+            private_files.replace(path, content)
     except OSError as error:
         raise StoreError(
             f"{path} cannot be written: {error.strerror}; the login lasts until this program ends"

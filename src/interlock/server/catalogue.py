@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from interlock.errors import LocalProtocolError, UnknownTool
 from interlock.revisions import TASKS_EXTENSION
-from interlock.server.listeners import Listeners
 from interlock.server.resources import ServedCompletion, ServedPrompt, ServedResource
+from interlock.server.subscribers import Listeners
 from interlock.server.tools import ServedTool
 from interlock.types import ServerCapabilities
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
-from interlock.envelope import encode, encode_into, encode_large, with_meta
+from interlock.protocol.envelope import encode, encode_into, encode_large, with_meta
 from interlock.revisions import (
     IMPLEMENTATION_DETAILS,
     LEGACY,

@@ -12,7 +12,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from interlock import revisions
 from interlock.context import LEVELS, Context
-from interlock.envelope import encode
 from interlock.errors import (
     InputRequired,
     InvalidArguments,
@@ -22,13 +21,14 @@ from interlock.errors import (
     UnknownTool,
 )
 from interlock.protocol import Request
-from interlock.server import listeners
+from interlock.protocol.envelope import encode
+from interlock.server import subscribers
 from interlock.server.catalogue import Catalogue
 from interlock.server.encoders import Encoder, implementation_for
-from interlock.server.listeners import Listeners
+from interlock.server.mrtr import AskingParams, Round, canonical
 from interlock.server.resources import ServedResource
-from interlock.server.rounds import AskingParams, Round, canonical
 from interlock.server.sealing import Seal
+from interlock.server.subscribers import Listeners
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import Tasks
 from interlock.types import (
@@ -318,8 +318,8 @@ class Methods:
         uri = _uri(request)
         if context.session is not None:
             uris = context.session.subscriptions
-            if len(uris) >= listeners.MAX_URIS:
-                raise InvalidArguments(f"over {listeners.MAX_URIS} subscriptions")
+            if len(uris) >= subscribers.MAX_URIS:
+                raise InvalidArguments(f"over {subscribers.MAX_URIS} subscriptions")
             self._find_resource(uri, context)
             uris.add(uri)
         return b"{}"
@@ -340,7 +340,7 @@ class Methods:
             resource_subscriptions=wanted.resource_subscriptions if has.resources else [],
             task_ids=await self.tasks.listenable(wanted.task_ids, context),
         )
-        listener = listeners.for_stream(request.id, honoured, context.link.notify)
+        listener = subscribers.for_stream(request.id, honoured, context.link.notify)
         self._listeners.add(listener)
         try:
             acknowledged = {

@@ -10,12 +10,12 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 
 from interlock.context import Context
-from interlock.envelope import encode
 from interlock.errors import InvalidArguments, SignatureError
-from interlock.server.templates import Template
+from interlock.protocol.envelope import encode
+from interlock.schema.signature import Signature, describe, is_async, problem, summary
 from interlock.server.tools import Workers
+from interlock.server.uri_templates import Template
 from interlock.server.values import prompt_result, resource_result
-from interlock.signature import Signature, describe, is_async, problem, summary
 from interlock.types import (
     Annotations,
     GetPromptResult,

@@ -31,7 +31,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from interlock.context import Context, Question
-from interlock.envelope import encode
 from interlock.errors import (
     InterlockError,
     InvalidArguments,
@@ -42,9 +41,10 @@ from interlock.errors import (
     to_wire,
 )
 from interlock.protocol import Request
+from interlock.protocol.envelope import encode
 from interlock.revisions import METHOD_NOT_FOUND, TASKS_EXTENSION
 from interlock.server.encoders import Encoder
-from interlock.server.listeners import Listeners
+from interlock.server.subscribers import Listeners
 from interlock.server.task_store import MemoryTasks, Status, Task, TaskStore
 from interlock.server.tools import ServedTool
 from interlock.types import Wire

@@ -18,7 +18,6 @@ from msgspec.structs import asdict
 
 from interlock import schema
 from interlock.context import Context
-from interlock.envelope import encode
 from interlock.errors import (
     AuthError,
     InputRequired,
@@ -30,9 +29,10 @@ from interlock.errors import (
     SignatureError,
     ToolError,
 )
+from interlock.protocol.envelope import encode
+from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.server.encoders import wraps_for_legacy
 from interlock.server.values import tool_result
-from interlock.signature import describe, find_context, is_async, problem, summary
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
 WORKERS = 16  # plain functions that run at once

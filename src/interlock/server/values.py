@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from interlock.errors import LocalProtocolError
-from interlock.signature import pydantic_encode
+from interlock.schema.signature import pydantic_encode
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -23,7 +23,7 @@ from interlock.types import (
 )
 
 _CONTENT = get_args(Content)
-# Not `encode`: see `interlock.envelope`.
+# Not `encode`: see `interlock.protocol.envelope`.
 _encode_into = msgspec.json.Encoder(enc_hook=pydantic_encode).encode_into
 
 

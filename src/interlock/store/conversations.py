@@ -17,9 +17,9 @@ from interlock.errors import UnknownConversation
 from interlock.messages import Message, interrupted
 from interlock.store import tables
 from interlock.store.database import Database, open_database
+from interlock.store.repair import closed, open_calls
 from interlock.store.rows import message as message_of
 from interlock.store.rows import readable, row
-from interlock.store.turns import closed, open_calls
 
 # No letters that look alike, and none that a shell or a URL reads in its own way.
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"

@@ -32,8 +32,14 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from interlock.errors import MissingExtra, StoreError
-from interlock.store import places
-from interlock.store.faults import DATABASE_ERRORS, damage, is_failed_sync, store_error, unsynced
+from interlock.store import location
+from interlock.store.error_mapping import (
+    DATABASE_ERRORS,
+    damage,
+    is_failed_sync,
+    store_error,
+    unsynced,
+)
 from interlock.store.upgrade import is_current, upgrade
 
 # Seconds to wait for another process; for PostgreSQL also to connect, or for a connection that
@@ -154,7 +160,7 @@ async def open_database(place: str | Path | None) -> Database:
         StoreError: It cannot be opened; the subclass and the text say why.
         MissingExtra: PostgreSQL without its driver.
     """
-    found = places.find(place)
+    found = location.find(place)
     if isinstance(found, Path):
         return await _open_sqlite(found)
     return await _open_postgres(found)
@@ -164,8 +170,8 @@ async def open_database(place: str | Path | None) -> Database:
 
 
 async def _open_sqlite(path: Path) -> Database:
-    file = places.without_links(path)
-    writable = places.prepare_file(path) and file not in _unsynced
+    file = location.without_links(path)
+    writable = location.prepare_file(path) and file not in _unsynced
     database = Database(_sqlite_engine(file, writable), str(path), file)
     try:
         await database.read(lambda connection: _check(connection, database.place))
@@ -251,7 +257,7 @@ def _log_left(file: Path) -> Iterator[None]:
 
 
 async def _open_postgres(url: str) -> Database:
-    database = Database(_postgres_engine(url), places.public_name(url))
+    database = Database(_postgres_engine(url), location.public_name(url))
     place = database.place
 
     async def upgrade_alone(connection: AsyncConnection) -> None:
@@ -273,7 +279,7 @@ def _postgres_engine(url: str) -> AsyncEngine:
     except ModuleNotFoundError as error:
         raise MissingExtra("a PostgreSQL database", "postgres") from error
 
-    name = places.public_name(url)
+    name = location.public_name(url)
 
     async def connect(*_: object, **__: object) -> Any:
         try:

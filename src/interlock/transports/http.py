@@ -35,17 +35,11 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
-from interlock.headers import NAMES, ToolHeaders, encode_value
-from interlock.sse import SseParser
+from interlock.protocol.event_stream import SseParser
+from interlock.protocol.headers import NAMES, ToolHeaders, encode_value
 from interlock.transports import Receiver
-from interlock.transports.answers import media_type, retry_after, token_of
-from interlock.transports.endpoint import (
-    EVENTS,
-    FAILURES,
-    JSON,
-    Endpoint,
-    Untaken,
-)
+from interlock.transports.http_endpoint import EVENTS, FAILURES, JSON, Endpoint, Untaken
+from interlock.transports.http_errors import media_type, retry_after, token_of
 from interlock.types import RequestId
 
 LISTEN_TIMEOUT = 2.0  # seconds that requests wait until the standing stream is there

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from interlock.envelope import Cut
 from interlock.errors import MessageTooLarge
+from interlock.protocol.envelope import Cut
 
 _KEPT = 1_000  # bytes of a line that there is no memory for: enough to know what it was
 

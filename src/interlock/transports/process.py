@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from interlock.errors import SpawnError
-from interlock.transports.guardian import guardian, own_mark
+from interlock.transports.reaper import guardian, own_mark
 
 # Seconds for each step of `end`.
 EOF_PATIENCE = 2.0

@@ -20,9 +20,9 @@ from interlock.errors import (
     ServerExited,
 )
 from interlock.transports import MAX_FRAME_BYTES, Receiver
-from interlock.transports.last_words import last_words, words_of
 from interlock.transports.lines import LineSplitter, separately
 from interlock.transports.process import Process
+from interlock.transports.stderr import last_words, words_of
 from interlock.types import RequestId
 
 # What a server gets of our environment; everything else must be configured.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from interlock.oauth.challenges import MAX_CHALLENGE, bearer_challenge, challenges, split_scopes
-
-from ..choices import Choices
+from tests.fuzz.choices import Choices
 
 TOKENS = [
     *(b"Bearer ", b"Basic YWI=", b"realm=", b'"', b"\\", b", ", b"scope=", b"error=", b"=", b"=="),

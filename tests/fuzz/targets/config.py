@@ -11,9 +11,8 @@ from interlock import config
 from interlock.config import HttpServer, StdioServer, ToolFilter
 from interlock.config.jsonc import Document, JsoncError, write_place
 from interlock.errors import ConfigError
-
-from ..choices import Choices
-from ..watch import check_text
+from tests.fuzz.choices import Choices
+from tests.fuzz.watch import check_text
 
 TOKENS = [
     *(b'"mcpServers":{', b'"servers":{', b'"command":"x"', b'"args":[', b'"env":{', b'"url":'),

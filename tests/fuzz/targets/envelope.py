@@ -7,12 +7,11 @@ from typing import Any
 
 from msgspec import UNSET
 
-from interlock import envelope
 from interlock.errors import ParseError
-
-from ..choices import Choices
-from ..frames import frame_of
-from ..watch import check_text
+from interlock.protocol import envelope
+from tests.fuzz.choices import Choices
+from tests.fuzz.frames import frame_of
+from tests.fuzz.watch import check_text
 
 TOKENS = [
     *(b'"jsonrpc":"2.0"', b'"id":', b'"method":', b'"params":', b'"result":', b'"error":'),

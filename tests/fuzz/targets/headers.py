@@ -10,11 +10,10 @@ import msgspec
 from msgspec import Raw
 
 from interlock.errors import SchemaError
-from interlock.headers import ToolHeaders, annotated, decode_value, encode_value
-from interlock.server.http.headers import ExpectedHeaders, check_params
+from interlock.protocol.headers import ToolHeaders, annotated, decode_value, encode_value
+from interlock.server.http.header_checks import ExpectedHeaders, check_params
 from interlock.types import Tool
-
-from ..choices import Choices
+from tests.fuzz.choices import Choices
 
 TOKENS = [b"=?base64?", b"?=", b"YWI=", b"x-mcp-header", b"properties", b"\r\n", b"\t", b"\x00"]
 _SAFE = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")

@@ -16,11 +16,10 @@ from multidict import CIMultiDict
 
 from interlock.client import Client
 from interlock.errors import InterlockError
-
-from ...client.wire import Clock
-from ...client.world import CLOCKS, Peer, elicit, sample
-from ..choices import Choices
-from ..watch import check_text
+from tests.client.world import CLOCKS, Peer, elicit, sample
+from tests.fuzz.choices import Choices
+from tests.fuzz.watch import check_text
+from tests.support.wire import Clock
 
 ORIGIN = "https://mcp.example"
 SECRET = "a-key-that-goes-to-one-server-only"

@@ -15,10 +15,9 @@ from msgspec import Meta
 from interlock import Context, Server
 from interlock.auth import static_tokens
 from interlock.context import Principal
-from interlock.server.http.endpoint import Endpoint
-
-from ...client.wire import Clock
-from ..choices import Choices
+from interlock.server.http.app import Endpoint
+from tests.fuzz.choices import Choices
+from tests.support.wire import Clock
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"

@@ -6,9 +6,8 @@ import gzip
 import zlib
 
 from interlock.errors import MessageTooLarge, RemoteProtocolError, StreamEnded
-from interlock.inflate import PIECE, Inflater
-
-from ..choices import Choices
+from interlock.protocol.content_encoding import PIECE, Inflater
+from tests.fuzz.choices import Choices
 
 TOKENS = [b"\x1f\x8b\x08\x00", b"\x78\x9c", b"\x78\xda", b"\x00\x00\xff\xff", b"\x03\x00", b"\x01"]
 ENCODINGS = ["gzip", "deflate", "", "identity", " GZip ", "x-gzip", "br", "gzip, gzip"]

@@ -11,11 +11,10 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from interlock.auth.jwt import JwtVerifier, KeySet
 from interlock.errors import ConfigError
-from interlock.jwt import JwtVerifier, KeySet
-
-from ..choices import Choices
-from ..watch import check_text
+from tests.fuzz.choices import Choices
+from tests.fuzz.watch import check_text
 
 TOKENS = [
     *(

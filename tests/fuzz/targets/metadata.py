@@ -14,9 +14,8 @@ from interlock.oauth import addresses, documents
 from interlock.oauth.authorization import Pending, begin, check_browsable
 from interlock.oauth.discovery import covers, discover, origin, same_issuer
 from interlock.oauth.fetcher import Reply, _parsed, shown
-
-from ..choices import Choices
-from ..watch import check_text
+from tests.fuzz.choices import Choices
+from tests.fuzz.watch import check_text
 
 URLS = [
     *(

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from interlock.errors import InterlockError, MessageTooLarge
 from interlock.protocol import Answer, Failure, Protocol, Request
 from interlock.transports.lines import LineSplitter
-
-from ..choices import Choices
-from ..frames import frame_of
+from tests.fuzz.choices import Choices
+from tests.fuzz.frames import frame_of
 
 TOKENS = [
     *(b'{"jsonrpc":"2.0",', b'"id":1,', b'"id":2}', b'"result":{}', b'"error":{"code":1,', b"\n"),

@@ -9,8 +9,8 @@ from msgspec import Raw
 
 from interlock.client import listing
 from interlock.client.decoding import decode, decode_call, decode_prompt
-from interlock.envelope import encode
 from interlock.errors import RemoteProtocolError
+from interlock.protocol.envelope import encode
 from interlock.types import (
     CompleteResult,
     CreateMessageParams,
@@ -20,9 +20,8 @@ from interlock.types import (
     LogMessage,
     ReadResourceResult,
 )
-
-from ..choices import Choices
-from ..watch import check_text
+from tests.fuzz.choices import Choices
+from tests.fuzz.watch import check_text
 
 TOKENS = [
     *(b'"content":[', b'"type":"text"', b'"text":"x"', b'"type":"image"', b'"data":"YQ=="'),

@@ -9,9 +9,8 @@ import jsonschema_rs  # noqa: F401 - loading it takes time that no input shall b
 
 from interlock import schema
 from interlock.errors import SchemaError
-
-from ..choices import Choices
-from ..watch import check_text
+from tests.fuzz.choices import Choices
+from tests.fuzz.watch import check_text
 
 LIMIT = 0.3  # seconds, as each document is looked at three times, some 25 ms each at worst
 KEYWORDS = [

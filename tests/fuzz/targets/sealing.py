@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from interlock.errors import InvalidArguments
 from interlock.server.sealing import Seal
-
-from ..choices import Choices
+from tests.fuzz.choices import Choices
 
 TOKENS = [b"-", b"_", b"=", b"A", b"\xff"]
 _SEAL = Seal(bytes(32))

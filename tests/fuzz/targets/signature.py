@@ -16,10 +16,9 @@ from msgspec import Meta, Raw
 from interlock import schema
 from interlock.context import Context
 from interlock.errors import SignatureError
-from interlock.signature import describe, problem, summary
-
-from ..choices import Choices
-from ..watch import check_text
+from interlock.schema.signature import describe, problem, summary
+from tests.fuzz.choices import Choices
+from tests.fuzz.watch import check_text
 
 LIMIT = 0.2  # seconds; who writes the functions of a server is no stranger to it
 TOKENS = [b"Args:\n    a: x\n", b":param a: x\n", b"Parameters\n----------\na : int\n    x\n"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from interlock.errors import MessageTooLarge
-from interlock.sse import MAX_RETRY, SseParser
-
-from ..choices import Choices
+from interlock.protocol.event_stream import MAX_RETRY, SseParser
+from tests.fuzz.choices import Choices
 
 TOKENS = [
     *(b"data:", b"data: ", b"event: message\n", b"id: ", b"id\n", b"retry: 10\n", b": x\n"),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from interlock.errors import SignatureError
-from interlock.server.templates import Template
-
-from ..choices import Choices
+from interlock.server.uri_templates import Template
+from tests.fuzz.choices import Choices
 
 TOKENS = [b"{a}", b"{+b}", b"{", b"}", b"://", b"%2F", b"%", b"/", b"{a}/{b}", b"%00"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import ip_address
 
-from interlock.server.http.exchange import Exchange
-from interlock.server.http.replies import Header, Refusal
+from interlock.server.http.request import Exchange
+from interlock.server.http.responses import Header, Refusal
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ALLOWED_HEADERS = (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw
 
-from interlock import envelope, revisions
-from interlock.envelope import Envelope
-from interlock.protocol import Request
-from interlock.server import Server
-from interlock.server.http.exchange import Exchange
+from interlock import revisions
+from interlock.protocol import Request, envelope
+from interlock.protocol.envelope import Envelope
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.replies import Header, Refusal, reply, reply_empty
+from interlock.server.http.request import Exchange
+from interlock.server.http.responses import Header, Refusal, reply, reply_empty
 from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
 from interlock.server.http.streams import Budget, Outlet, Stream, run_until_gone
+from interlock.server.server import Server
 
 _SESSION = b"mcp-session-id"
 _EMPTY = Raw(b"{}")

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Raw
 
-from interlock import envelope, revisions
+from interlock import revisions
 from interlock.context import Context
-from interlock.envelope import Envelope, encode
 from interlock.errors import (
     AuthError,
     CapabilityError,
@@ -24,20 +23,16 @@ from interlock.errors import (
     RemoteError,
     to_wire,
 )
-from interlock.protocol import Request
-from interlock.server import Server, eras
-from interlock.server.http import headers
-from interlock.server.http.exchange import Exchange
+from interlock.protocol import Request, envelope
+from interlock.protocol.envelope import Envelope, encode
+from interlock.server import request_context
+from interlock.server.http import header_checks
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.replies import (
-    ClientGone,
-    Header,
-    Refusal,
-    reply,
-    reply_empty,
-)
+from interlock.server.http.request import Exchange
+from interlock.server.http.responses import ClientGone, Header, Refusal, reply, reply_empty
 from interlock.server.http.streams import Budget, Outlet, event, gone
-from interlock.server.listeners import end_of_stream
+from interlock.server.server import Server
+from interlock.server.subscribers import end_of_stream
 from interlock.types import JsonObject, RequestId
 
 _STATUS = {
@@ -54,24 +49,24 @@ _REMOVED = frozenset(
     if not revisions.has_method(revisions.CLIENT_METHODS, name, revisions.NEWEST)
 )
 _EMPTY = Raw(b"{}")
-_NOTHING = eras.Stated("", {})
+_NOTHING = request_context.Stated("", {})
 _log = logging.getLogger("interlock.server.http")
 
 
 _decode_object = msgspec.json.Decoder(JsonObject).decode
 
 
-def stated_by(params: headers.Params) -> eras.Stated | None:
+def stated_by(params: header_checks.Params) -> request_context.Stated | None:
     """Read what a message states about itself; None when a modern one lacks something."""
     if params.meta is UNSET:
         return _NOTHING
     try:
-        return eras.stated_in(bytes(params.meta))
+        return request_context.stated_in(bytes(params.meta))
     except InterlockError:
         return None
 
 
-def is_modern(stated: eras.Stated | None, exchange: Exchange) -> bool:
+def is_modern(stated: request_context.Stated | None, exchange: Exchange) -> bool:
     """Tell the era of a message: by its body, and only then by its header."""
     if stated is None or stated.revision:
         return True
@@ -79,7 +74,7 @@ def is_modern(stated: eras.Stated | None, exchange: Exchange) -> bool:
     return version is not None and version not in revisions.LEGACY
 
 
-def _meta_of(params: headers.Params) -> JsonObject:
+def _meta_of(params: header_checks.Params) -> JsonObject:
     if params.meta is UNSET:
         return {}
     try:
@@ -105,14 +100,14 @@ class Modern:
         self.keep_alive = options.keep_alive
         self._offers_listen = options.listen
         self._listening: set[ModernCall] = set()
-        self._tool_headers = headers.ExpectedHeaders()
+        self._tool_headers = header_checks.ExpectedHeaders()
 
     async def serve(
         self,
         exchange: Exchange,
         message: Envelope,
-        params: headers.Params,
-        stated: eras.Stated | None,
+        params: header_checks.Params,
+        stated: request_context.Stated | None,
     ) -> None:
         """Answer one message.
 
@@ -155,13 +150,17 @@ class Modern:
         await call.finish(status, envelope.error(request.id, code, text, data), headers)
 
     def _context(
-        self, request: Request, params: headers.Params, stated: eras.Stated | None, call: ModernCall
+        self,
+        request: Request,
+        params: header_checks.Params,
+        stated: request_context.Stated | None,
+        call: ModernCall,
     ) -> Context:
         """Check in the order that the specification's tests fix, and make the context."""
         exchange = call.exchange
         if stated is None or not stated.revision:
             raise _fault(exchange, request, params)
-        headers.check(exchange, request.method, params, stated.revision)
+        header_checks.check(exchange, request.method, params, stated.revision)
         if request.method in _REMOVED:
             unknown = f"unknown method {request.method!r}"
             raise Refusal(404, unknown, revisions.METHOD_NOT_FOUND)
@@ -169,7 +168,7 @@ class Modern:
             schema = self._server.input_schema(params.name)
             expected = self._tool_headers.of(params.name, schema) if schema else None
             if expected:
-                headers.check_params(exchange, expected, params.arguments)
+                header_checks.check_params(exchange, expected, params.arguments)
         return Context(
             revision=stated.revision,
             request_id=request.id,
@@ -351,13 +350,13 @@ class ModernCall:
         self._end()
 
 
-def _fault(exchange: Exchange, request: Request, params: headers.Params) -> InterlockError:
+def _fault(exchange: Exchange, request: Request, params: header_checks.Params) -> InterlockError:
     """Find which of several faults the client is told."""
     meta = _meta_of(params)
     try:
-        eras.check_modern(meta)
-        headers.check(exchange, request.method, params, meta[revisions.VERSION_KEY])
-        eras.read_modern(meta)
+        request_context.check_modern(meta)
+        header_checks.check(exchange, request.method, params, meta[revisions.VERSION_KEY])
+        request_context.read_modern(meta)
     except Refusal as refusal:
         return refusal
     except InterlockError as error:
@@ -366,7 +365,7 @@ def _fault(exchange: Exchange, request: Request, params: headers.Params) -> Inte
     raise AssertionError("there is a fault, or we would not look for one")
 
 
-def _check_notification(exchange: Exchange, params: headers.Params) -> None:
+def _check_notification(exchange: Exchange, params: header_checks.Params) -> None:
     meta = _meta_of(params)
     version = meta.get(revisions.VERSION_KEY, exchange.header(b"mcp-protocol-version"))
     if version not in revisions.MODERN:

@@ -18,9 +18,8 @@ from time import monotonic
 import msgspec
 from msgspec import UNSET, Raw
 
-from interlock import envelope, revisions
+from interlock import revisions
 from interlock.context import Context, Principal, Session
-from interlock.envelope import Envelope, encode
 from interlock.errors import (
     CapabilityError,
     ConnectionClosed,
@@ -30,13 +29,15 @@ from interlock.errors import (
     RequestTimeout,
     to_wire,
 )
-from interlock.protocol import Request
+from interlock.protocol import Request, envelope
+from interlock.protocol.envelope import Envelope, encode
 from interlock.revisions import INTERNAL_ERROR
-from interlock.server import Server, eras
+from interlock.server import request_context
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.replies import LATER, Refusal
+from interlock.server.http.responses import LATER, Refusal
 from interlock.server.http.streams import Budget, Stream, too_large_to_send
-from interlock.server.listeners import for_session
+from interlock.server.server import Server
+from interlock.server.subscribers import for_session
 from interlock.types import CancelledParams, ErrorObject, RequestId
 
 MAX_RUNNING = 200  # requests of one session at once
@@ -138,8 +139,10 @@ class LegacySession:
         """Answer a request; an error is an answer as well."""
         context: Context | None = None
         try:
-            meta = eras.meta_of(request)
-            context = eras.legacy_context(request, meta, link, self.session, self.principal)
+            meta = request_context.meta_of(request)
+            context = request_context.legacy_context(
+                request, meta, link, self.session, self.principal
+            )
             return envelope.result(request.id, await self._server.answer(request, context))
         except asyncio.CancelledError:
             raise

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from interlock.errors import OutOfMemory
 from interlock.revisions import INTERNAL_ERROR
-from interlock.server.http.replies import LATER, Header, Message, Receive, Refusal, Send
+from interlock.server.http.responses import LATER, Header, Message, Receive, Refusal, Send
 
 SEND_DEADLINE = 30.0  # seconds that a client may take to make room for more
 MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read

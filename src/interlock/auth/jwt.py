@@ -1,0 +1,329 @@
+"""JSON Web Tokens as bearer tokens: a verifier for `BearerAuth`.
+
+Rules:
+
+1. Nothing in a token chooses how it is verified: algorithms, issuer and keys are configured.
+   Its header only picks one of those keys, by a name that is looked up and used for no more.
+2. Keys are public ones for signatures. A token with no algorithm, or a shared secret, is none.
+3. Somebody else's tokens cannot make us ask the issuer more than once in `FETCH_EVERY` seconds.
+
+RFC 7519 (JWT), RFC 7517 (JWKS), RFC 8725 (what has gone wrong with them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from interlock.auth.bearer import MAX_TOKEN_BYTES, check_url
+from interlock.context import Principal
+from interlock.errors import AuthUnavailable, ConfigError, MissingExtra
+from interlock.types import JsonObject
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
+
+MAX_KEYS = 100
+MAX_JWKS_BYTES = 262_144
+MIN_RSA_BITS = 2_048
+FETCH_TIMEOUT = 10.0  # seconds, for the whole of it
+FETCH_EVERY = 30.0  # seconds between two, whoever wants one
+KEYS_FRESH = 300.0  # seconds until keys are fetched again; the old ones serve meanwhile
+KEYS_USABLE = 900.0  # seconds until the old ones are of no use: how long a removed key may live
+
+# What may be configured, with the type and curve of its keys. No HS*: those keys are secrets,
+# and whoever takes a public key for one accepts everybody's tokens.
+_ALGORITHMS = {
+    "RS256": ("RSA", None),
+    "RS384": ("RSA", None),
+    "RS512": ("RSA", None),
+    "PS256": ("RSA", None),
+    "PS384": ("RSA", None),
+    "PS512": ("RSA", None),
+    "ES256": ("EC", "P-256"),
+    "ES384": ("EC", "P-384"),
+    "ES512": ("EC", "P-521"),
+    "EdDSA": ("OKP", "Ed25519"),
+}
+# What a token may say it is; issuers sign other kinds, such as proofs and log-outs, as well.
+_TYPES = frozenset({"jwt", "application/jwt", "at+jwt", "application/at+jwt"})
+_REQUIRED = ("exp", "iss", "aud", "sub")
+_log = logging.getLogger("interlock.server")
+
+
+class JwtVerifier:
+    """Verifies access tokens of one issuer; give it to `BearerAuth(verify=...)`.
+
+    The principal's id is `ISSUER#SUBJECT`, its scopes are those of `scope` (or, without that,
+    `scp`), its claims are all of the token's.
+
+    Args:
+        issuer: Exactly what `iss` must be.
+        audience: What `aud` must name, usually the endpoint's URL; one of them if several.
+        jwks: The issuer's public keys, as a JWKS object; or
+        jwks_url: where to fetch them: https, or http on loopback. Redirects are not followed.
+        algorithms: Those that the issuer signs with.
+        leeway: Seconds by which the issuer's clock and ours may differ.
+        required_claims: What a token must have besides `exp`, `iss`, `aud` and `sub`.
+
+    Raises:
+        ConfigError: Names what is wrong.
+        MissingExtra: `interlock[serve]` is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        audience: str | Sequence[str],
+        jwks: Mapping[str, Any] | None = None,
+        jwks_url: str | None = None,
+        algorithms: Sequence[str] = ("RS256", "ES256"),
+        leeway: float = 60.0,
+        required_claims: Sequence[str] = (),
+    ) -> None:
+        check_url(issuer, "issuer")
+        self._issuer = issuer
+        self._audience = [audience] if isinstance(audience, str) else list(audience)
+        if not self._audience or not all(self._audience):
+            raise ConfigError("the audience is empty, so tokens for others would be accepted")
+        unknown = [each for each in algorithms if each not in _ALGORITHMS]
+        if unknown or not algorithms:
+            known = ", ".join(_ALGORITHMS)
+            raise ConfigError(f"algorithms {list(algorithms)} must be some of {known}")
+        if (jwks is None) == (jwks_url is None):
+            raise ConfigError("either jwks or jwks_url is needed, not both")
+        self._algorithms = frozenset(algorithms)
+        self._leeway = leeway
+        self._required = [*_REQUIRED, *required_claims]
+        self._jwt = _library()
+        self._keys = KeySet(self._algorithms, jwks_url)
+        if jwks is not None:
+            self._keys.replace(msgspec.json.encode(jwks))
+
+    async def __call__(self, token: str) -> Principal | None:
+        """Verify a token; None when it is not a good one.
+
+        Raises:
+            AuthUnavailable: The issuer's keys cannot be had.
+        """
+        header = _header_of(token)
+        if header is None or header.alg not in self._algorithms:
+            return None
+        key = await self._keys.find(header.kid, header.alg)
+        claims = None if key is None else self._claims(token, key, header.alg)
+        if claims is None or not claims["sub"]:
+            return None
+        principal = f"{self._issuer}#{claims['sub']}"  # an issuer has no "#", so this is unique
+        return Principal(principal, _scopes(claims), claims)
+
+    def _claims(self, token: str, key: PyJWK, algorithm: str) -> JsonObject | None:
+        try:
+            return self._jwt.decode(  # type: ignore[no-any-return]  # the library is imported late
+                token,
+                key,
+                algorithms=[algorithm],
+                issuer=self._issuer,
+                audience=self._audience,
+                leeway=self._leeway,
+                options={"require": self._required},
+            )
+        except (self._jwt.PyJWTError, ValueError, RecursionError) as error:
+            _log.debug("a token was refused: %s", type(error).__name__)
+            return None
+
+
+class KeySet:
+    """The public keys of an issuer, by key id and algorithm.
+
+    Args:
+        algorithms: Those that keys are wanted for.
+        url: Where keys come from; None when they are given by `replace`.
+    """
+
+    def __init__(self, algorithms: frozenset[str], url: str | None) -> None:
+        if url is not None:
+            check_url(url, "jwks_url", query=True)
+        self._algorithms = algorithms
+        self._url = url
+        self._keys: dict[tuple[str | None, str], PyJWK] = {}
+        self._fetched_at = float("-inf")
+        self._tried_at = float("-inf")
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
+        """Find a key; without `kid`, the only one there is for the algorithm.
+
+        Raises:
+            AuthUnavailable: Keys cannot be fetched, and those we have are too old.
+        """
+        wanted = (kid, algorithm)
+        if self._is_due(wanted):
+            self._tried_at = monotonic()
+            self._fetching = asyncio.create_task(self._fetch())
+        usable = wanted in self._keys and self._age() <= KEYS_USABLE
+        if self._fetching is not None and not usable:
+            # A client that goes away must not spoil the attempt for the others.
+            await asyncio.shield(self._fetching)
+        if self._age() > KEYS_USABLE:
+            raise AuthUnavailable("the issuer's keys cannot be fetched")
+        return self._keys.get(wanted)
+
+    def replace(self, document: bytes) -> None:
+        """Take a JWKS document instead of what there was.
+
+        Raises:
+            ConfigError: It is not one, is too large, or has no key that can be used.
+        """
+        try:
+            listed = msgspec.json.decode(document, type=_Jwks).keys
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ConfigError(f"the keys are not a JWKS document: {error}") from None
+        if len(listed) > MAX_KEYS:
+            raise ConfigError(f"the JWKS document has {len(listed)} keys; {MAX_KEYS} allowed")
+        keys = self._usable(listed)
+        if not keys:
+            wanted = ", ".join(sorted(self._algorithms))
+            raise ConfigError(f"the JWKS document has no usable key for {wanted}")
+        self._keys = keys
+        self._fetched_at = monotonic()
+
+    def _usable(self, listed: list[JsonObject]) -> dict[tuple[str | None, str], PyJWK]:
+        keys: dict[tuple[str | None, str], PyJWK] = {}
+        for algorithm in self._algorithms:
+            found = [
+                (each.get("kid"), key)
+                for each in listed
+                if (key := _public_key(each, algorithm)) is not None
+            ]
+            for kid, key in found:
+                if isinstance(kid, str):
+                    keys[kid, algorithm] = key
+            if len(found) == 1:
+                keys[None, algorithm] = found[0][1]
+        return keys
+
+    # Fetching
+
+    def _age(self) -> float:
+        return 0.0 if self._url is None else monotonic() - self._fetched_at
+
+    def _is_due(self, wanted: tuple[str | None, str]) -> bool:
+        if self._url is None or monotonic() - self._tried_at < FETCH_EVERY:
+            return False
+        return wanted not in self._keys or self._age() > KEYS_FRESH
+
+    async def _fetch(self) -> None:
+        import aiohttp
+
+        try:
+            self.replace(await self._document())
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # a time-out is an OSError
+            _log.warning("keys of %s: %s: %s", self._url, type(error).__name__, error)
+        finally:
+            self._fetching = None
+
+    async def _document(self) -> bytes:
+        import aiohttp
+
+        assert self._url is not None  # noqa: S101 - `_is_due`
+        timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT)
+        # No proxy, cookie or credential of the environment, and nothing to unpack.
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        async with (
+            aiohttp.ClientSession(
+                timeout=timeout, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
+            ) as session,
+            session.get(self._url, allow_redirects=False, auto_decompress=False) as response,
+        ):
+            if response.status != 200:
+                raise ConfigError(f"the answer has status {response.status}, not 200")
+            document = bytearray()
+            async for piece in response.content.iter_any():
+                document += piece
+                if len(document) > MAX_JWKS_BYTES:
+                    raise ConfigError(f"the answer is over {MAX_JWKS_BYTES} bytes")
+            return bytes(document)
+
+
+class _Header(Struct):
+    """All that is read of a token's header before it is verified."""
+
+    alg: str
+    kid: str | None = None
+    typ: str = "jwt"
+    crit: Any = None
+
+
+class _Jwks(Struct):
+    keys: list[JsonObject]
+
+
+def _library() -> Any:
+    try:
+        import jwt
+        from jwt.algorithms import has_crypto
+    except ImportError:
+        raise MissingExtra("verifying JSON Web Tokens", "serve") from None
+    if not has_crypto:
+        raise MissingExtra("verifying JSON Web Tokens", "serve")
+    return jwt
+
+
+def _header_of(token: str) -> _Header | None:
+    if len(token) > MAX_TOKEN_BYTES or token.count(".") != 2:
+        return None
+    import base64
+
+    encoded = token.partition(".")[0]
+    try:
+        raw = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+        header = msgspec.json.decode(raw, type=_Header)
+    except (ValueError, RecursionError):
+        return None
+    if header.crit is not None or header.typ.lower() not in _TYPES:  # `crit`: we must know them
+        return None
+    return header
+
+
+def _public_key(jwk: JsonObject, algorithm: str) -> PyJWK | None:
+    """Make a key for one algorithm; None when it is not for it, or not to be trusted."""
+    from jwt import PyJWK, PyJWTError
+
+    kty, curve = _ALGORITHMS[algorithm]
+    if jwk.get("kty") != kty or (curve and jwk.get("crv") != curve) or "d" in jwk:
+        return None
+    operations = jwk.get("key_ops", ["verify"])
+    if not isinstance(operations, list) or "verify" not in operations:
+        return None
+    if jwk.get("use", "sig") != "sig" or jwk.get("alg", algorithm) != algorithm:
+        return None
+    try:
+        key = PyJWK(jwk, algorithm)
+        bits = getattr(key.key, "key_size", MIN_RSA_BITS)
+    except (PyJWTError, ValueError, TypeError) as error:
+        _log.warning("a key of the JWKS document cannot be used: %s", type(error).__name__)
+        return None
+    if kty == "RSA" and bits < MIN_RSA_BITS:
+        _log.warning("an RSA key of %d bits is not used; at least %d", bits, MIN_RSA_BITS)
+        return None
+    return key
+
+
+def _scopes(claims: JsonObject) -> frozenset[str]:
+    """Read `scope`, or `scp` when there is no `scope`: a list, or text with blanks between."""
+    told = claims["scope"] if "scope" in claims else claims.get("scp")
+    if isinstance(told, str):
+        return frozenset(told.split())
+    if isinstance(told, list):
+        return frozenset(each for each in told if isinstance(each, str))
+    return frozenset()
+
+
+__all__ = ["JwtVerifier"]

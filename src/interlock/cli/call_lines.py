@@ -1,0 +1,29 @@
+"""A tool call in words, for whoever watches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interlock.cli.terminal import safe, safe_line
+from interlock.protocol.envelope import encode
+
+LONGEST_ARGUMENTS = 200  # characters
+LONGEST_EXCERPT = 6  # lines
+
+
+def call_line(address: str, arguments: dict[str, Any]) -> str:
+    """Write a call on one line, shortened."""
+    listed = ", ".join(f"{name}={encode(value).decode()}" for name, value in arguments.items())
+    return f"{safe_line(address)}({safe_line(listed, LONGEST_ARGUMENTS)})"
+
+
+def excerpt(text: str, width: int) -> list[str]:
+    """Return the first lines of a result, each at most `width` characters long."""
+    lines = [
+        safe(line) for line in text[: 100 * LONGEST_EXCERPT * width].splitlines() if line.strip()
+    ]
+    shown = [line[: width - 1] + "…" if len(line) > width else line for line in lines]
+    more = len(lines) - LONGEST_EXCERPT
+    if more > 0:
+        return [*shown[:LONGEST_EXCERPT], f"… {more} more lines"]
+    return shown

@@ -1,0 +1,183 @@
+"""`interlock servers add`: a program or a URL becomes an entry of the file."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from interlock.cli import config_option
+from interlock.cli.terminal import say
+
+if TYPE_CHECKING:
+    from interlock.config import Auth, HttpServer, OAuthClient, ServerConfig
+
+_TRY = "try it with: interlock servers check"
+_LOG_IN = "log in with: interlock servers login"
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("name")
+@click.argument("command", metavar="COMMAND|URL")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option("--env", metavar="NAME=VALUE", multiple=True, help="A variable for it; repeatable.")
+@click.option("--cwd", metavar="FOLDER", help="Its working folder.")
+@click.option(
+    "--header",
+    metavar="'NAME: VALUE'",
+    multiple=True,
+    help="A header for each request to a URL; repeatable.",
+)
+@click.option(
+    "--auth",
+    type=click.Choice(["auto", "oauth", "bearer", "none"]),
+    help="How a URL lets you in: oauth is a login, bearer a token; auto, the default, asks it.",
+)
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["http", "sse"]),
+    help="The transport of a URL; sse is that of 2024-11-05, which http finds out, too.",
+)
+@click.option("--client-id", metavar="ID", help="Of a client that you have registered for logins.")
+@click.option("--client-secret", metavar="SECRET", help="Its secret; better '${A_VARIABLE}'.")
+@click.option(
+    "--client-metadata-url",
+    metavar="URL",
+    help="Instead of an ID: where a document of yours says who the client is.",
+)
+@click.option(
+    "--callback-port",
+    metavar="PORT",
+    type=click.IntRange(1, 65_535),
+    help="Where its logins end: http://127.0.0.1:PORT/callback.",
+)
+@config_option.config_option
+def add(
+    name: str,
+    command: str,
+    args: tuple[str, ...],
+    env: tuple[str, ...],
+    cwd: str | None,
+    header: tuple[str, ...],
+    auth: Auth | None,
+    kind: Literal["http", "sse"] | None,
+    client_id: str | None,
+    client_secret: str | None,
+    client_metadata_url: str | None,
+    callback_port: int | None,
+    config: Path | None,
+) -> None:
+    """Add a server to the file, which is made if there is none: a program, or a URL.
+
+    Put -- before COMMAND if it has options of its own that this command has, too. Better than a
+    secret in the file is the name of a variable that has it: 'TOKEN=${MY_TOKEN}'. --auth bearer
+    without a header Authorization writes one with the name of a variable, which you are told.
+
+    \b
+    Example:
+      interlock servers add time mcp-server-time --local-timezone UTC
+      interlock servers add issues npx -y some-server --env 'TOKEN=${ISSUES_TOKEN}'
+      interlock servers add notes https://notes.example/mcp
+      interlock servers add maps https://maps.example/mcp --header 'X-API-Key: ${MAPS_KEY}'
+    """
+    from interlock.config import OAuthClient, StdioServer, add_server, metadata_problem
+
+    server: ServerConfig
+    if re.match("https?://", command, re.IGNORECASE):
+        if args or env or cwd:
+            raise click.UsageError("a server with a URL has no arguments, --env or --cwd")
+        if client_secret and not client_id:
+            raise click.UsageError("--client-secret needs --client-id")
+        if client_metadata_url and client_id:
+            raise click.UsageError("--client-metadata-url and --client-id: give one of them")
+        if client_metadata_url and (problem := metadata_problem(client_metadata_url)):
+            raise click.UsageError(f"--client-metadata-url {problem}")
+        client = OAuthClient(
+            client_id=client_id or "",
+            client_metadata_url=client_metadata_url or "",
+            client_secret=client_secret or "",
+            callback_port=callback_port or 0,
+        )
+        scheme, _, rest = command.partition(":")
+        url = f"{scheme.lower()}:{rest}"
+        server = _with_url(name, url, _headers(header), auth or "auto", kind or "http", client)
+    else:
+        of_url = (header, auth, kind, client_id, client_secret, client_metadata_url, callback_port)
+        if any(of_url):
+            raise click.UsageError(
+                "--header, --auth, --type and what is for logins go with a URL; if they are the "
+                "program's own, put -- before COMMAND"
+            )
+        server = StdioServer(command=command, args=args, env=_variables(env), cwd=cwd)
+    path = config_option.own_file(config)
+    add_server(path, name, server)
+    in_file = f" --config {shlex.quote(str(config))}" if config else ""
+    say(f"added {name!r} to {path}; {_next_step(name, server)}{in_file}")
+
+
+def _with_url(
+    name: str,
+    url: str,
+    headers: dict[str, str],
+    auth: Auth,
+    kind: Literal["http", "sse"],
+    client: OAuthClient,
+) -> HttpServer:
+    from interlock.client import Client
+    from interlock.config import HttpServer
+
+    has_token = any(each.lower() == "authorization" for each in headers)
+    if has_token and auth in ("oauth", "none"):
+        raise click.UsageError(f"--auth {auth} and a header Authorization: give one of them")
+    if auth == "bearer" and not has_token:
+        headers = {"Authorization": f"Bearer ${{{_token_variable(name)}}}", **headers}
+    if "${" not in url:
+        Client.http(url, headers=headers)  # refuses what cannot be used
+    return HttpServer(url=url, headers=headers, type=kind, auth=auth, oauth=client)
+
+
+def _variables(pairs: tuple[str, ...]) -> dict[str, str]:
+    # The text may be a secret without its name, so it is not shown.
+    return _pairs(
+        pairs, "=", "--env takes NAME=VALUE; if it is the program's own, put -- before COMMAND"
+    )
+
+
+def _headers(pairs: tuple[str, ...]) -> dict[str, str]:
+    headers = _pairs(pairs, ":", "--header takes 'NAME: VALUE'")
+    return {name.strip(): value.strip() for name, value in headers.items()}
+
+
+def _pairs(pairs: tuple[str, ...], sign: str, usage: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, between, value = pair.partition(sign)
+        if not (name and between):
+            raise click.UsageError(usage)
+        found[name] = value
+    return found
+
+
+def _token_variable(name: str) -> str:
+    """Return the variable that has the token of a server: notes -> NOTES_TOKEN."""
+    variable = re.sub(r"[^A-Z0-9]", "_", name.upper()) + "_TOKEN"
+    return f"_{variable}" if variable[0].isdecimal() else variable
+
+
+def _next_step(name: str, server: ServerConfig) -> str:
+    """Say how to go on, and which variables must be set first."""
+    from interlock.config import HttpServer, variables
+
+    if isinstance(server, HttpServer):
+        texts = [server.url, *server.headers.values(), server.oauth.client_secret]
+    else:
+        texts = [server.command, *server.args, *server.env.values()]
+    unset = [each for each in variables.names(" ".join(texts)) if each not in os.environ]
+    first = f"set {' and '.join(unset)}, then " if unset else ""
+    logs_in = isinstance(server, HttpServer) and server.auth == "oauth"
+    return f"{first}{_LOG_IN if logs_in else _TRY} {shlex.quote(name)}"

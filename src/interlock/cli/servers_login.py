@@ -1,0 +1,216 @@
+"""`interlock servers login` and `logout`: a person says who they are, in a browser."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from interlock.cli import config_option
+from interlock.cli.server_status import is_broken, status_rows, statuses, warn_of_broken
+from interlock.cli.signals import run
+from interlock.cli.terminal import emit_table, say, warn, working
+from interlock.errors import AuthError, ConfigError, RemoteError, StoreError
+
+if TYPE_CHECKING:
+    from interlock.config import HttpServer
+    from interlock.oauth import TokenStore
+
+
+@click.command()
+@click.argument("name")
+@click.option("--no-browser", is_flag=True, help="Only show the address to open.")
+@click.option(
+    "--scope",
+    metavar="SCOPE",
+    multiple=True,
+    help="Ask for more than the server wants; repeatable.",
+)
+@config_option.config_option
+def login(name: str, no_browser: bool, scope: tuple[str, ...], config: Path | None) -> int:
+    """Log in to a server with a URL, by way of your browser.
+
+    The login is kept for all programs of interlock, in your keyring or in files that only you can
+    read, and renewed as long as the server allows. With --no-browser, the address that is shown
+    can be opened on another machine; then paste the address where it ends up.
+
+    \b
+    Example:
+      interlock servers login notes
+      interlock servers login notes --no-browser
+      interlock servers login notes --scope notes:write
+    """
+    _check_scopes(scope)
+    server = _with_url(name, config)
+    if server.auth == "none":
+        raise ConfigError(f'server {name!r} is not logged in to: it has "auth": "none"')
+    if not server.uses_login:
+        raise ConfigError(
+            f"server {name!r} is not logged in to: its configuration has a header Authorization"
+        )
+    return run(_login(name, server, scope, opens_browser=not no_browser))
+
+
+@click.command()
+@click.argument("name")
+@config_option.config_option
+def logout(name: str, config: Path | None) -> None:
+    """Forget the login to a server, and revoke it if the server's authorization server can.
+
+    \b
+    Example:
+      interlock servers logout notes
+    """
+    run(forget(name, _filled_in(_with_url(name, config))))
+
+
+def _with_url(name: str, config: Path | None) -> HttpServer:
+    from interlock.config import HttpServer
+
+    _, server = config_option.find(config_option.load(config), name)
+    if not isinstance(server, HttpServer):
+        raise ConfigError(f"server {name!r} is a program: only servers with a URL have logins")
+    return server
+
+
+def _filled_in(server: HttpServer) -> HttpServer:
+    from interlock.config import resolve
+
+    return resolve(server, os.environ)
+
+
+def _check_scopes(scopes: tuple[str, ...]) -> None:
+    from interlock.oauth.challenges import split_scopes
+
+    for scope in scopes:
+        if split_scopes(scope) != (scope,):
+            raise click.UsageError(f"--scope {scope!r} is no scope: give one at a time")
+
+
+# Logging in
+
+
+async def _login(
+    name: str, written: HttpServer, scopes: tuple[str, ...], *, opens_browser: bool
+) -> int:
+    server = _filled_in(written)
+    with working(f"asking {name}"):
+        challenge = await _challenge(server)
+        if challenge is None and (server.auth == "oauth" or await _publishes_login(server)):
+            challenge = ""  # it will ask who we are when that matters
+    if challenge is None:
+        from interlock.oauth.discovery import OTHER_WAY
+
+        say(f"server {name!r} lets everybody in, and publishes no way to log in: {OTHER_WAY}")
+    else:
+        await _log_in(name, server, challenge, scopes, opens_browser=opens_browser)
+        say(f"logged in to {name!r}")
+    found = await statuses({name: written})
+    emit_table(status_rows(found))
+    if challenge is not None and found[0].state == "expired":  # before it has begun
+        raise AuthError(f"server {name!r} refuses the tokens of its own authorization server")
+    warn_of_broken(found)
+    return int(any(map(is_broken, found)))
+
+
+async def _log_in(
+    name: str,
+    server: HttpServer,
+    challenge: str,
+    scopes: tuple[str, ...],
+    *,
+    opens_browser: bool,
+) -> None:
+    from interlock.cli.login_prompt import Person
+    from interlock.oauth import OAuth, UserTokenStore
+    from interlock.oauth.callback import callback_server
+    from interlock.toolbox.connect import client_identity
+
+    store = UserTokenStore()
+    client = client_identity(server)
+    metadata = server.oauth.client_metadata_url
+    async with callback_server(server.oauth.callback_port) as callback:
+        oauth = OAuth(
+            server.url,
+            # One that a person has made known is known by one address.
+            redirect_uri=callback.redirect_uri if client or metadata else callback.redirect_uri_of,
+            ask=Person(name, callback, opens_browser=opens_browser).ask,
+            client=client,
+            client_metadata_url=metadata,
+            scopes=await _with_earlier(scopes, store, server.url) or server.oauth.scopes,
+            store=store,
+        )
+        await oauth.login(challenge)
+    await _check_kept(store, server.url)
+
+
+async def _challenge(server: HttpServer) -> str | None:
+    """Ask the server without saying who asks; return its challenge, or None if it answers."""
+    from interlock.client import Client
+
+    client = Client.http(
+        server.url,
+        headers=server.headers,
+        transport="sse" if server.type == "sse" else "auto",
+        connect_timeout=server.connect_timeout,
+    )
+    try:
+        async with client:
+            with suppress(RemoteError):  # it has no tools
+                await client.list_tools()
+    except AuthError as error:
+        return error.challenge
+    return None
+
+
+async def _publishes_login(server: HttpServer) -> bool:
+    from interlock.oauth import Fetcher
+    from interlock.oauth.discovery import discover
+
+    found = await discover(Fetcher(server.url), server.url)
+    return not found.is_guessed
+
+
+async def _with_earlier(scopes: tuple[str, ...], store: TokenStore, url: str) -> tuple[str, ...]:
+    """Add what the login has that is there already: more is wanted, not something else."""
+    if not scopes:
+        return ()
+    with suppress(StoreError):
+        earlier = await store.load_tokens(url)
+        if earlier is not None:
+            return tuple(dict.fromkeys([*earlier.scope.split(), *scopes]))
+    return scopes
+
+
+async def _check_kept(store: TokenStore, url: str) -> None:
+    """Write the login once more: OAuth itself goes on with one that could not be written.
+
+    Raises:
+        StoreError: It can not.
+    """
+    async with store.lock(url):
+        tokens = await store.load_tokens(url)
+        if tokens is not None:
+            await store.save_tokens(url, tokens)
+
+
+# Logging out
+
+
+async def forget(name: str, server: HttpServer) -> None:
+    """End the login that is kept for a server, and say so. Its variables are filled in."""
+    from interlock.oauth import UserTokenStore
+    from interlock.oauth.logout import logout
+    from interlock.toolbox.connect import client_identity
+
+    ended = await logout(server.url, UserTokenStore(), client=client_identity(server))
+    if not ended.was_kept:
+        say(f"no login is kept for {name!r}")
+    elif ended.problem:
+        say(f"logged out of {name!r}: its login is forgotten")
+        warn(f"its tokens are good until they end: {ended.problem}")
+    else:
+        say(f"logged out of {name!r}: its login is forgotten and revoked")

@@ -1,0 +1,744 @@
+"""One server: calls in, answers out, whatever revision it speaks.
+
+The path of a call::
+
+    call_tool -> Connection.request -> Protocol.request -> Transport.send
+    frames_received -> Protocol.receive -> future -> call_tool -> CallToolResult
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
+
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from interlock import revisions, schema
+from interlock.client import listing
+from interlock.client.cache import MAX_RESOURCE, Cache
+from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
+from interlock.client.features import Asks, Elicit, Sample
+from interlock.client.handshake import meta
+from interlock.client.listing import Kind, Listing
+from interlock.client.reconnecting import Channel, Events, own_info
+from interlock.client.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
+from interlock.connection import Connection, ProgressHandler
+from interlock.errors import (
+    ConnectionClosed,
+    InterlockError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimeout,
+    SchemaError,
+    to_wire,
+)
+from interlock.protocol import Notification, Request
+from interlock.protocol.envelope import encode, encode_large
+from interlock.transports import MAX_FRAME_BYTES, Authorization, InProcessServer, Transport
+from interlock.transports.stdio import StdioTransport
+from interlock.types import (
+    CallToolParams,
+    CallToolResult,
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    GetPromptParams,
+    GetPromptResult,
+    Implementation,
+    JsonObject,
+    LogLevel,
+    LogMessage,
+    Prompt,
+    PromptReference,
+    ReadResourceParams,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    ResourceTemplateReference,
+    ResourceUpdatedParams,
+    Result,
+    ServerCapabilities,
+    SubscriptionFilter,
+    Tool,
+)
+
+if TYPE_CHECKING:
+    from interlock.client.http_target import HttpTarget
+    from interlock.transports.http_pool import HttpPool
+
+# Defaults, in seconds.
+CALL_TIMEOUT = 120.0  # without progress
+HARD_TIMEOUT = 600.0  # in all
+LIST_TIMEOUT = 30.0  # with all its pages
+CONNECT_TIMEOUT = 10.0
+START_TIMEOUT = 30.0  # instead, for a program: it may have to be fetched, or wait for a processor
+
+MAX_ROUNDS = 10  # of "input_required"
+
+_T = TypeVar("_T")
+_R = TypeVar("_R", bound=Result)
+_E = TypeVar("_E", bound=InterlockError)
+_log = logging.getLogger("interlock.client")
+
+# Which lists a notification makes old.
+_CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "notifications/tools/list_changed": ("tools", ("tools/list",)),
+    "notifications/prompts/list_changed": ("prompts", ("prompts/list",)),
+    "notifications/resources/list_changed": (
+        "resources",
+        ("resources/list", "resources/templates/list", "resources/read"),
+    ),
+}
+
+
+class ClientOptions(TypedDict, total=False):
+    """What every way of making a `Client` accepts. Times are in seconds."""
+
+    revision: str  # "auto", "legacy", or one of `revisions.ALL`
+    timeout: float  # a request without progress
+    hard_timeout: float  # a request in all
+    connect_timeout: float
+    roots: Sequence[str]  # file:// URIs or paths that the server may know of
+    sampling: Sample | None
+    elicitation: Elicit | None
+    extensions: Mapping[str, JsonObject]  # that the program speaks by `request`, with settings
+    on_log: Callable[[LogMessage], None] | None
+    on_list_changed: Callable[[str], None] | None  # "tools", "resources" or "prompts"
+    on_resource_updated: Callable[[str], None] | None  # the URI
+    on_loss: Callable[[InterlockError], None] | None  # the connection ended by itself
+
+
+class Client:
+    """A connection to one MCP server. Use it as an async context manager, or `open` and `close`.
+
+    Any task may call any method at any time; cancelling a call tells the server to stop.
+
+    Args:
+        connect: Makes a fresh transport. Called again when an old server ends itself over
+            the question for its era.
+        http: What is known of a server at a URL; see `Client.http`.
+        options: See `ClientOptions`. Sampling and elicitation are refused without a handler.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Transport],
+        *,
+        http: HttpTarget | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        wanted = options.get("revision", "auto")
+        if wanted not in ("auto", "legacy", *revisions.ALL):
+            known = ", ".join(revisions.ALL)
+            raise LocalProtocolError(f"revision {wanted!r} is not auto, legacy or of {known}")
+        self._timeout = options.get("timeout", CALL_TIMEOUT)
+        self._hard_timeout = options.get("hard_timeout", max(HARD_TIMEOUT, self._timeout))
+        self._asks = Asks(
+            options.get("roots"),
+            options.get("sampling"),
+            options.get("elicitation"),
+            options.get("extensions"),
+        )
+        self._on_log = options.get("on_log")
+        self._on_list_changed = options.get("on_list_changed")
+        self._on_resource_updated = options.get("on_resource_updated")
+        self._on_loss = options.get("on_loss")
+        events = Events(self._answer, self._notice, self._lose, self._restore, self._relist)
+        self._channel = Channel(
+            connect,
+            wanted,
+            self._asks,
+            options.get("connect_timeout", CONNECT_TIMEOUT),
+            events,
+            http,
+        )
+        self._subscriptions: Subscriptions | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._cache = Cache()
+        self._output_schemas: dict[str, JsonObject] = {}
+        self._output_validators: dict[str, schema.Validator | None] = {}
+        self._log_level: LogLevel | None = None
+        self._legacy_subscriptions: set[str] = set()
+
+    @classmethod
+    def stdio(
+        cls,
+        command: str,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        **options: Unpack[ClientOptions],
+    ) -> Client:
+        """A server program, started when the client is opened.
+
+        Args:
+            command: Program; a bare name is looked up in PATH.
+            args: Its arguments. There is no shell.
+            env: Variables for it. Of ours it gets only `stdio.INHERITED`.
+            cwd: Its working folder.
+            max_frame_bytes: Longest message accepted from it.
+            options: See `ClientOptions`.
+        """
+
+        options.setdefault("connect_timeout", START_TIMEOUT)
+
+        def connect() -> Transport:
+            return StdioTransport(
+                [command, *args], env=env, cwd=cwd, max_frame_bytes=max_frame_bytes
+            )
+
+        return cls(connect, **options)
+
+    @classmethod
+    def http(
+        cls,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: Authorization | None = None,
+        transport: Literal["auto", "streamable", "sse"] = "auto",
+        pool: HttpPool | None = None,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        **options: Unpack[ClientOptions],
+    ) -> Client:
+        """A server at a URL, of any revision.
+
+        Proxies and certificates are those of the environment, see `HttpPool`.
+
+        Args:
+            url: http or https.
+            headers: For every request, such as an API key. They go to this URL's origin only.
+            auth: Where the bearer token comes from, such as `interlock.oauth.OAuth`.
+            transport: "sse" for HTTP+SSE of 2024-11-05; "auto" tries that when the newer
+                one is refused.
+            pool: Connections to share with other clients; closed by whoever made it.
+            max_frame_bytes: Longest message accepted, unpacked.
+            options: See `ClientOptions`.
+
+        Raises:
+            ConfigError: A URL or header that cannot be used.
+        """
+        from interlock.client.http_target import HttpTarget  # loads aiohttp
+
+        http = HttpTarget(url, headers, auth, transport, pool, max_frame_bytes)
+        return cls(http.connect, http=http, **options)
+
+    @classmethod
+    def memory(cls, server: InProcessServer, **options: Unpack[ClientOptions]) -> Client:
+        """A server in this program: no process, no network. `options`: see `ClientOptions`."""
+        return cls(server.connect, **options)
+
+    # Opening and closing
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Reach the server and find out what it speaks.
+
+        Raises:
+            SpawnError: Its program cannot be started.
+            ServerExited: It ended before it answered.
+            Unreachable: There is no connection to its URL.
+            AuthError: It does not let us in; `LoginRequired` when a person could help.
+            HttpError: There is something else at its URL.
+            RequestTimeout: No answer within `connect_timeout`.
+            RevisionError: It speaks no revision that we speak.
+        """
+        self._cache = Cache()
+        self._legacy_subscriptions.clear()
+        self._log_level = None
+        await self._channel.open()
+        self._subscriptions = Subscriptions(lambda: self._channel.connection, self._forget_lists)
+        if self._on_list_changed is not None and revisions.is_modern(self.revision):
+            self._listening = asyncio.create_task(self._listen_for_changes(self._subscriptions))
+
+    async def close(self) -> None:
+        """Let the server go. Open calls fail with `ConnectionClosed`. Closing twice is fine."""
+        if self._listening is not None:
+            self._listening.cancel()
+        if self._subscriptions is not None:
+            self._subscriptions.close_all()
+        await self._channel.close()
+        if self._listening is not None:
+            await asyncio.wait({self._listening})
+        if self._subscriptions is not None:
+            await self._subscriptions.wait_closed()
+
+    def check_open(self) -> None:
+        """Raise what ended the connection, if it has ended.
+
+        Raises:
+            ConnectionClosed: Or whatever else the reason was.
+        """
+        self._channel.check_open()
+
+    def abort(self, reason: str) -> None:
+        """End the connection now; open calls fail, and `on_loss` is told. `close` still waits."""
+        self._connection.abort(ConnectionClosed(reason))
+
+    async def _restore(self) -> None:
+        """Tell a server again what it was told before it forgot."""
+        self._forget_lists()
+        if self._subscriptions is not None:
+            self._subscriptions.move()
+        if revisions.is_modern(self.revision):
+            self._state_log_level()
+            return
+        told = [("resources/subscribe", {"uri": uri}) for uri in self._legacy_subscriptions]
+        if self._log_level is not None:
+            told.insert(0, ("logging/setLevel", {"level": self._log_level}))
+        for method, params in told:
+            try:
+                # Not by the channel, which would renew the connection first: that is us.
+                await self._connection.request(
+                    method, encode(params), timeout=LIST_TIMEOUT, hard_timeout=LIST_TIMEOUT
+                )
+            except InterlockError as error:  # the requests that wait for us are about other things
+                name = self.server_info.name or "server"
+                _log.warning("%s: %s is not told again: %s", name, method, error)
+
+    def _forget_lists(self) -> None:
+        """Begin anew with the lists: nobody knows which changes were missed."""
+        self._cache = Cache()
+        if self._on_list_changed is None:
+            return
+        for kind, _ in _CHANGES.values():
+            try:
+                self._on_list_changed(kind)
+            except Exception:
+                _log.exception("on_list_changed(%r) failed", kind)
+
+    async def _relist(self) -> None:
+        """Learn anew which arguments of the tools headers repeat."""
+        self._cache.forget("tools/list")
+        await self.list_tools()
+
+    # The server
+
+    @property
+    def revision(self) -> str:
+        """The protocol revision spoken with it; "" before it is open."""
+        return self._channel.agreement.revision
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many of its messages were of no use, by reason, such as "garbage"."""
+        return dict(self._channel.dropped)
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What it says it offers."""
+        return self._channel.agreement.capabilities
+
+    @property
+    def server_info(self) -> Implementation:
+        """Its name and version, for display only."""
+        return self._channel.agreement.server_info
+
+    @property
+    def instructions(self) -> str | None:
+        """What it would like a model to know."""
+        return self._channel.agreement.instructions
+
+    # Tools
+
+    async def list_tools(self) -> Listing[Tool]:
+        """Ask for all tools, or take them from the cache for as long as the server allows.
+
+        Returns:
+            The tools in the server's order. Malformed and duplicate ones are left out, one
+            by one, and named in `Listing.skipped`.
+        """
+        http = self._channel.http
+        check = http.check_tools if http and revisions.is_modern(self.revision) else None
+        tools = await self._list(listing.TOOLS, check)
+        self._output_schemas = {
+            tool.name: tool.output_schema for tool in tools if tool.output_schema is not None
+        }
+        self._output_validators.clear()
+        return tools
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | Raw | None = None,
+        *,
+        timeout: float | None = None,
+        progress: ProgressHandler | None = None,
+        meta: Mapping[str, Any] | None = None,
+        idempotent: bool = False,
+    ) -> CallToolResult:
+        """Call a tool.
+
+        Args:
+            name: As in `list_tools`.
+            arguments: JSON values by parameter name, or an encoded object.
+            timeout: Seconds without progress; the client's default when None.
+            progress: Called with each `Progress` (`progress`, `total`, `message`).
+            meta: Further members of `_meta`, such as `traceparent`.
+            idempotent: Calling it twice does what calling it once does, so the call may be
+                sent again when its answer is lost on the way. Only over HTTP.
+
+        Returns:
+            What the tool said; `is_error` when it failed. It is held against the tool's output
+            schema if `list_tools` has brought one.
+
+        Raises:
+            RemoteError: The server refused the call, such as for an unknown tool.
+            RequestTimeout: No answer in time.
+            ConnectionClosed: The server went away. The call may have had its effect.
+            OutOfMemory: There is no memory for the answer. The call has had its effect.
+            RemoteProtocolError: The answer breaks the protocol or the tool's output schema.
+        """
+        given: Any = UNSET if arguments is None else arguments
+        params = CallToolParams(name=name, arguments=given)
+        members = encode(meta)[1:-1] if meta else b""
+        result, _ = await self._ask(
+            "tools/call",
+            params,
+            decode_call,
+            timeout=timeout,
+            progress=progress,
+            members=members,
+            idempotent=idempotent,
+        )
+        if name in self._output_schemas and not result.is_error:
+            self._check_output(name, result)
+        return result
+
+    def _check_output(self, name: str, result: CallToolResult) -> None:
+        if name not in self._output_validators:
+            self._output_validators[name] = _output_validator(name, self._output_schemas[name])
+        validator = self._output_validators[name]
+        if validator is None:
+            return
+        if result.structured_content is UNSET:
+            raise RemoteProtocolError(f"tool {name!r} has an outputSchema but gave no structure")
+        errors = validator.errors(result.structured_content)
+        if errors:
+            raise RemoteProtocolError(
+                f"result of tool {name!r} does not fit its outputSchema: {'; '.join(errors)}"
+            )
+
+    # Resources, prompts, completion
+
+    async def list_resources(self) -> Listing[Resource]:
+        """Ask for all resources; as `list_tools`."""
+        return await self._list(listing.RESOURCES)
+
+    async def list_resource_templates(self) -> Listing[ResourceTemplate]:
+        """Ask for all resource templates; as `list_tools`."""
+        return await self._list(listing.TEMPLATES)
+
+    async def read_resource(self, uri: str, *, timeout: float | None = None) -> ReadResourceResult:
+        """Read a resource, from the cache if the server allowed that.
+
+        Raises:
+            RemoteError: Code -32602 (or -32002 from older servers) when there is none.
+        """
+        kept = self._cache.get("resources/read", uri)
+        if isinstance(kept, ReadResourceResult):
+            return kept
+        asked = self._cache.changes
+        result, was_asked = await self._ask(
+            "resources/read",
+            ReadResourceParams(uri=uri),
+            decoder(ReadResourceResult, "resources/read result"),
+            timeout=timeout,
+        )
+        # What answers gave is for this reader only.
+        if result.contents and not was_asked and _size(result) <= MAX_RESOURCE:
+            self._cache.keep(result, result.ttl_ms / 1000, "resources/read", uri, asked=asked)
+        return result
+
+    async def subscribe(self, uri: str) -> None:
+        """Be told by `on_resource_updated` when the resource changes; returns when it holds."""
+        if self._subscriptions is not None and revisions.is_modern(self.revision):
+            wanted = SubscriptionFilter(resource_subscriptions=[uri])
+            await self._subscriptions.open(f"resource {uri}", wanted, timeout=LIST_TIMEOUT)
+        else:
+            if len(self._legacy_subscriptions | {uri}) > MAX_SUBSCRIPTIONS:
+                raise LocalProtocolError(f"over {MAX_SUBSCRIPTIONS} subscriptions; end some first")
+            await self._request("resources/subscribe", encode({"uri": uri}))
+            self._legacy_subscriptions.add(uri)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Undo `subscribe`."""
+        if self._subscriptions is not None and revisions.is_modern(self.revision):
+            self._subscriptions.close(f"resource {uri}")
+        else:
+            self._legacy_subscriptions.discard(uri)
+            await self._request("resources/unsubscribe", encode({"uri": uri}))
+
+    async def list_prompts(self) -> Listing[Prompt]:
+        """Ask for all prompts; as `list_tools`."""
+        return await self._list(listing.PROMPTS)
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> GetPromptResult:
+        """Get the messages of a prompt. Its arguments are strings.
+
+        Raises:
+            RemoteError: Code -32602 for an unknown prompt or a missing argument.
+        """
+        given = UNSET if arguments is None else dict(arguments)
+        params = GetPromptParams(name=name, arguments=given)
+        result, _ = await self._ask("prompts/get", params, decode_prompt, timeout=timeout)
+        return result
+
+    async def complete(
+        self,
+        ref: PromptReference | ResourceTemplateReference,
+        argument: str,
+        value: str,
+        *,
+        context: Mapping[str, str] | None = None,
+    ) -> Completion:
+        """Ask how the value of an argument may go on.
+
+        Args:
+            ref: Whose argument it is.
+            argument: Its name.
+            value: What has been typed.
+            context: Values of the arguments before it; revisions before 2025-06-18 do not
+                have this, so it is left out there.
+        """
+        has_context = revisions.at_least(self.revision, revisions.COMPLETION_CONTEXT)
+        params = CompleteParams(
+            ref=ref,
+            argument=CompletionArgument(name=argument, value=value),
+            context=CompletionContext(arguments=dict(context))
+            if context and has_context
+            else UNSET,
+        )
+        raw = await self._request("completion/complete", encode(params))
+        return decode(CompleteResult, raw, "completion/complete result").completion
+
+    # Small things
+
+    async def ping(self, *, timeout: float | None = None) -> None:
+        """See whether the server answers. Modern servers are asked `server/discover`."""
+        method = "server/discover" if revisions.is_modern(self.revision) else "ping"
+        await self._request(method, b"{}", timeout=timeout)
+
+    async def set_log_level(self, level: LogLevel) -> None:
+        """Ask for log messages of this level and above; they come to `on_log`.
+
+        A modern server is told with each request, an older one once.
+        """
+        self._log_level = level
+        if revisions.is_modern(self.revision):
+            self._state_log_level()
+        else:
+            await self._request("logging/setLevel", encode({"level": level}))
+
+    def _state_log_level(self) -> None:
+        told = meta(self.revision, self._asks, own_info(), self._log_level or "")
+        self._connection.protocol.meta = told
+
+    def set_roots(self, roots: Sequence[str]) -> None:
+        """Replace the roots; an older server that has asked for them is told to ask again."""
+        self._asks.set_roots(roots)
+        if not revisions.is_modern(self.revision):
+            self._connection.notify("notifications/roots/list_changed")
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> Raw:
+        """Send any request, such as one of an extension, and return its result encoded."""
+        others = dict(params or {})
+        members = encode(others.pop("_meta", {}))[1:-1]
+        return await self._request(method, encode_large(others), timeout=timeout, members=members)
+
+    # Requests
+
+    @property
+    def _connection(self) -> Connection:
+        return self._channel.connection
+
+    async def _request(
+        self, method: str, params: bytes, *, timeout: float | None = None, members: bytes = b""
+    ) -> Raw:
+        self._check_method(method)
+        idle, hard = self._limits(timeout)
+        return await self._channel.request(method, params, idle, hard, meta=members)
+
+    def _limits(self, timeout: float | None) -> tuple[float, float]:
+        """Give the idle and the hard limit of a request; one of its own may raise the hard one."""
+        if timeout is None:
+            return self._timeout, self._hard_timeout
+        return timeout, max(timeout, self._hard_timeout)
+
+    def _check_method(self, method: str) -> None:
+        known = method in revisions.CLIENT_METHODS
+        if known and not revisions.has_method(revisions.CLIENT_METHODS, method, self.revision):
+            raise LocalProtocolError(f"revision {self.revision} has no {method!r}")
+
+    async def _ask(
+        self,
+        method: str,
+        params: CallToolParams | ReadResourceParams | GetPromptParams,
+        decode: Callable[[Raw], _R],
+        *,
+        timeout: float | None = None,
+        progress: ProgressHandler | None = None,
+        members: bytes = b"",
+        idempotent: bool = False,
+    ) -> tuple[_R, bool]:
+        """Send a request that may come back with questions; answer them and send it again.
+
+        Returns:
+            The result, and whether there were questions.
+        """
+        idle, hard = self._limits(timeout)
+        for asked in range(MAX_ROUNDS + 1):
+            raw = await self._channel.request(
+                method,
+                encode_large(params),
+                idle,
+                hard,
+                progress=progress,
+                meta=members,
+                idempotent=idempotent,
+            )
+            try:
+                result = decode(raw)
+            except RemoteProtocolError as error:
+                raise self._channel.named(error) from None
+            if result.result_type == "complete":
+                return result, asked > 0
+            if result.result_type != "input_required":
+                unknown = f"{method} was answered with unknown resultType {result.result_type!r}"
+                raise self._channel.named(RemoteProtocolError(unknown))
+            responses = await self._asks.answer_all(result, self.revision)
+            params = replace(
+                params,
+                input_responses=responses or UNSET,
+                request_state=UNSET if result.request_state is None else result.request_state,
+            )
+        endless = f"{method} still asks for input after {MAX_ROUNDS} rounds"
+        raise self._channel.named(RemoteProtocolError(endless))
+
+    async def _list(
+        self, kind: Kind[_T], check: Callable[[Listing[_T]], None] | None = None
+    ) -> Listing[_T]:
+        kept = self._cache.get(kind.method)
+        if isinstance(kept, Listing):
+            return kept
+
+        async def ask(params: bytes) -> Raw:
+            return await self._request(kind.method, params, timeout=LIST_TIMEOUT)
+
+        asked = self._cache.changes
+        try:
+            async with asyncio.timeout(LIST_TIMEOUT):  # all pages together
+                items = await listing.collect(kind, ask)
+        except RemoteProtocolError as error:
+            raise self._channel.named(error) from None
+        except TimeoutError as error:
+            if isinstance(error, InterlockError):
+                raise
+            late = RequestTimeout(f"no end of {kind.method} within {LIST_TIMEOUT:g} s")
+            raise self._channel.named(late) from None
+        if check is not None:
+            check(items)
+        for reason in filter(None, (*items.skipped, items.truncated)):
+            _log.warning("%s: %s", self.server_info.name or "server", reason)
+        self._cache.keep(items, items.ttl, kind.method, asked=asked)
+        return items
+
+    # What the server says by itself
+
+    def _notice(self, notification: Notification) -> None:
+        try:
+            self._take(notification.method, notification.params)
+        except RemoteProtocolError as error:
+            self._channel.dropped["malformed notification"] += 1
+            _log.warning("%s: %s", self.server_info.name or "server", error)
+
+    def _take(self, method: str, params: Raw) -> None:
+        if method in _CHANGES:
+            kind, methods = _CHANGES[method]
+            for each in methods:
+                self._cache.forget(each)
+            if self._on_list_changed is not None:
+                self._on_list_changed(kind)
+        elif method == "notifications/resources/updated":
+            uri = decode(ResourceUpdatedParams, params, method).uri
+            self._cache.forget("resources/read", uri)
+            if self._on_resource_updated is not None:
+                self._on_resource_updated(uri)
+        elif method == "notifications/message":
+            if self._on_log is not None:
+                self._on_log(decode(LogMessage, params, method))
+        elif method == "notifications/subscriptions/acknowledged":
+            id = (decode(Result, params, method).meta or {}).get(revisions.SUBSCRIPTION_KEY)
+            if self._subscriptions is not None and isinstance(id, int | str):
+                self._subscriptions.acknowledge(id)
+
+    async def _answer(self, connection: Connection, request: Request) -> None:
+        """Answer a request of an older server: ping, roots, sampling, elicitation."""
+        if revisions.is_modern(self.revision):
+            connection.protocol.ignore(request.id)  # such a client never writes a response
+            return
+        try:
+            if request.method == "ping":
+                answer = b"{}"
+            else:
+                answer = await self._asks.answer(request.method, request.params, self.revision)
+        except Exception as error:
+            if not isinstance(error, InterlockError):
+                _log.exception("answering %s failed", request.method)
+            connection.protocol.reply_error(request.id, *to_wire(error))
+        else:
+            connection.protocol.reply(request.id, answer)
+        connection.flush()
+
+    def _lose(self, error: InterlockError) -> None:
+        if self._on_loss is not None:
+            self._on_loss(error)
+
+    async def _listen_for_changes(self, subscriptions: Subscriptions) -> None:
+        """Ask to be told of changed lists. In the background, as nothing depends on it."""
+        wanted = SubscriptionFilter(
+            tools_list_changed=_tells_changes(self.capabilities.tools),
+            prompts_list_changed=_tells_changes(self.capabilities.prompts),
+            resources_list_changed=_tells_changes(self.capabilities.resources),
+        )
+        if wanted != SubscriptionFilter():
+            try:
+                await subscriptions.open("lists", wanted, timeout=LIST_TIMEOUT)
+            except InterlockError as error:
+                _log.info("%s: no news of changes: %s", self.server_info.name or "server", error)
+
+
+def _size(result: ReadResourceResult) -> int:
+    return sum(len(each.text or each.blob or "") for each in result.contents)
+
+
+def _tells_changes(capability: JsonObject | None) -> bool:
+    return bool(capability and capability.get("listChanged"))
+
+
+def _output_validator(name: str, output_schema: JsonObject) -> schema.Validator | None:
+    try:
+        return schema.compile(encode(output_schema))
+    except SchemaError as error:
+        _log.warning("outputSchema of tool %r is not usable: %s", name, error)
+        return None

@@ -1,0 +1,179 @@
+"""What a server may ask of a client, and the limits to it.
+
+The same questions come as requests from older servers and inside "input_required" results
+from modern ones. Nothing is answered without a handler, and nobody is asked without end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from interlock import revisions, schema
+from interlock.errors import (
+    CapabilityError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from interlock.protocol.envelope import encode
+from interlock.types import (
+    ClientCapabilities,
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    InputRequest,
+    JsonObject,
+    ListRootsResult,
+    Result,
+    Root,
+)
+
+Sample = Callable[[CreateMessageParams], Awaitable[CreateMessageResult]]
+Elicit = Callable[[ElicitParams], Awaitable[ElicitResult]]
+
+# A server that asks more often than this is refused until it has been quiet for a while.
+MAX_ASKS = 30
+ASKS_WINDOW = 60.0  # seconds
+
+
+class Asks:
+    """The client's handlers for a server's questions.
+
+    Args:
+        roots: file:// URIs or paths; None when the server shall not know of any.
+        sample: Asks the client's model.
+        elicit: Asks the person.
+        extensions: What else to declare to modern servers: settings by the extension's name.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[str] | None,
+        sample: Sample | None,
+        elicit: Elicit | None,
+        extensions: Mapping[str, JsonObject] | None = None,
+    ) -> None:
+        self._roots = None if roots is None else [_root(each) for each in roots]
+        self._sample = sample
+        self._elicit = elicit
+        self._extensions = dict(extensions or {})
+        self._recent: deque[float] = deque()
+
+    def set_roots(self, roots: Sequence[str]) -> None:
+        """Replace the roots."""
+        if self._roots is None:
+            raise LocalProtocolError("the client was made without roots, so servers do not ask")
+        self._roots = [_root(each) for each in roots]
+
+    def capabilities(self, revision: str) -> ClientCapabilities:
+        """What to declare: exactly what can be answered, in the words of `revision`."""
+        modern = revisions.is_modern(revision)
+        forms: dict[str, Any] = {}
+        if revisions.at_least(revision, revisions.URL_ELICITATION):
+            forms = {"form": {}, "url": {}}
+        can_elicit = self._elicit and revisions.at_least(revision, revisions.ELICITATION)
+        return ClientCapabilities(
+            roots=None if self._roots is None else {} if modern else {"listChanged": True},
+            sampling={} if self._sample else None,
+            elicitation=forms if can_elicit else None,
+            extensions=self._extensions if modern and self._extensions else None,
+        )
+
+    async def answer_all(self, result: Result, revision: str) -> dict[str, Any]:
+        """Answer every question of an "input_required" result, at the same time.
+
+        Raises:
+            RemoteProtocolError: The result asks nothing and carries no state.
+            CapabilityError: A question cannot be answered.
+        """
+        questions = result.input_requests or {}
+        if not questions and result.request_state is None:
+            raise RemoteProtocolError("input_required without inputRequests and requestState")
+
+        async def answer(question: InputRequest) -> Raw:
+            return Raw(await self.answer(question.method, question.params, revision))
+
+        tasks = [asyncio.ensure_future(answer(each)) for each in questions.values()]
+        try:
+            answers = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return dict(zip(questions, answers, strict=True))
+
+    async def answer(self, method: str, params: Raw, revision: str) -> bytes:
+        """Answer one question; the result comes back encoded.
+
+        Raises:
+            CapabilityError: There is no handler for it, or the revision has no such question.
+            RemoteProtocolError: The question is malformed.
+        """
+        if not revisions.has_method(revisions.SERVER_METHODS, method, revision):
+            raise CapabilityError(f"unknown method {method!r}")
+        self._count()
+        if method == "roots/list" and self._roots is not None:
+            return encode(ListRootsResult(roots=self._roots))
+        if method == "sampling/createMessage" and self._sample is not None:
+            return encode(await self._sample(_decode(CreateMessageParams, params, method)))
+        if method == "elicitation/create" and self._elicit is not None:
+            question = _decode(ElicitParams, params, method)
+            form = _form(question)  # one that cannot be checked is shown to nobody
+            return encode(_fill(question, form, await self._elicit(question)))
+        raise CapabilityError(f"this client does not answer {method!r}")
+
+    def _count(self) -> None:
+        now = monotonic()
+        while self._recent and self._recent[0] <= now - ASKS_WINDOW:
+            self._recent.popleft()
+        if len(self._recent) >= MAX_ASKS:
+            raise RemoteProtocolError(
+                f"the server asked over {MAX_ASKS} times within {ASKS_WINDOW:g} s"
+            )
+        self._recent.append(now)
+
+
+def _form(question: ElicitParams) -> schema.Validator | None:
+    if question.mode != "form" or question.requested_schema is None:
+        return None
+    return schema.compile(encode(question.requested_schema))
+
+
+def _fill(
+    question: ElicitParams, form: schema.Validator | None, answer: ElicitResult
+) -> ElicitResult:
+    """Put the form's defaults in for what the person left out, and check the whole."""
+    if answer.action != "accept" or form is None:
+        return answer
+    properties = (question.requested_schema or {}).get("properties")
+    content = dict(answer.content or {})
+    for name, property in properties.items() if isinstance(properties, Mapping) else ():
+        if name not in content and isinstance(property, Mapping) and "default" in property:
+            content[name] = property["default"]
+    errors = form.errors(content)
+    if errors:
+        raise LocalProtocolError(f"the answer does not fit the form: {'; '.join(errors)}")
+    return ElicitResult(action="accept", content=content)
+
+
+def _root(text: str) -> Root:
+    if text.startswith("file://"):
+        return Root(uri=text)
+    if "://" in text:
+        raise LocalProtocolError(f"root {text!r} is neither a path nor a file:// URI")
+    path = Path(text).resolve()
+    return Root(uri=path.as_uri(), name=path.name or None)
+
+
+def _decode(type: type[Any], params: Raw, method: str) -> Any:
+    try:
+        return msgspec.json.decode(params, type=type)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"malformed {method}: {error}") from None

@@ -1,0 +1,352 @@
+"""The way to one server: a connection that has agreed with it, made anew when it is forgotten.
+
+Everything that a client sends passes through here. Over HTTP, what fails is sent again where
+that helps and does no harm: see `recovery`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from copy import copy
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Raw, Struct
+
+from interlock import revisions
+from interlock.client.features import Asks
+from interlock.client.handshake import Agreement, Handshake
+from interlock.client.retries import Attempt, Recovery
+from interlock.connection import Connection, ProgressHandler
+from interlock.errors import (
+    AuthError,
+    ConnectionClosed,
+    HttpError,
+    InterlockError,
+    RemoteError,
+    RequestTimeout,
+    RevisionError,
+    StreamEnded,
+)
+from interlock.protocol import Notification, Protocol, Request
+from interlock.transports import Transport
+from interlock.types import Implementation
+
+if TYPE_CHECKING:
+    from interlock.client.http_target import HttpTarget
+
+PING_TIMEOUT = 5.0  # seconds
+
+_E = TypeVar("_E", bound=InterlockError)
+
+
+class Events(Struct, frozen=True):
+    """What a channel tells its client."""
+
+    request: Callable[[Connection, Request], Coroutine[Any, Any, None]]  # of an older server
+    notification: Callable[[Notification], None]
+    loss: Callable[[InterlockError], None]  # the connection ended by itself
+    renewal: Callable[[], Awaitable[None]]  # the server knows nothing of what it was told
+    stale_tools: Callable[[], Awaitable[None]]  # their headers do not fit any more
+
+
+class Channel:
+    """One server's connection.
+
+    Args:
+        connect: Makes a fresh transport.
+        wanted: "auto", "legacy" or a revision.
+        asks: What the client can answer.
+        timeout: Seconds until the server must have agreed.
+        events: Who is told.
+        http: What is known of a server at a URL; None for one that is not.
+
+    Attributes:
+        agreement: What was agreed on.
+        dropped: How many messages were dropped on all its connections, by reason.
+        http: As given.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Transport],
+        wanted: str,
+        asks: Asks,
+        timeout: float,
+        events: Events,
+        http: HttpTarget | None,
+    ) -> None:
+        self.agreement = Agreement()
+        self.dropped: Counter[str] = Counter()
+        self.http = http
+        self._connect = connect
+        self._wanted = wanted
+        self._asks = asks
+        self._timeout = timeout
+        self._events = events
+        self._agreed: Connection | None = None
+        self._opening: Connection | None = None  # not agreed yet
+        self._closed = False
+        self._recovery: Recovery | None = None
+        if http is not None:
+            self._recovery = Recovery(
+                http.authorization, self.renew, events.stale_tools, self._is_strange
+            )
+        self._renewing: asyncio.Task[None] | None = None
+        self._retired: dict[Connection, asyncio.Task[None]] = {}
+
+    @property
+    def connection(self) -> Connection:
+        """The connection as it is now.
+
+        Raises:
+            ConnectionClosed: It was never opened.
+        """
+        if self._agreed is None:
+            raise ConnectionClosed("the client is not open: use it in 'async with'")
+        return self._agreed
+
+    # Opening
+
+    async def open(self) -> None:
+        """Reach the server and agree with it. Errors as `Client.open`."""
+        if self._agreed is not None:  # from before, and nobody has closed it
+            await self._agreed.close()
+        self._closed = False
+        self.agreement = Agreement()  # what an earlier connection found may not hold any more
+        try:
+            await self._reach()
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, InterlockError):
+                self.named(error)
+            raise
+
+    async def _reach(self) -> None:
+        """Agree with the server, as often as it takes to be let in."""
+        if self._recovery is None or self.http is None:
+            self._agreed, self.agreement = await self._agree()
+            return
+        # A login may take as long as it takes: each agreement has a deadline of its own.
+        login, repeat = (
+            self._recovery.attempt("server/discover", idempotent=True, sent=0, deadline=deadline)
+            for deadline in (inf, monotonic() + self._timeout)
+        )
+        self.http.is_refused = False
+        refusal: AuthError | None = None
+        while True:
+            try:
+                if self.http.authorization is not None and not self.http.authorization.token:
+                    await self.http.authorization.fresh()  # may take long, by nobody's fault here
+                self._agreed, self.agreement = await self._agree()
+            except AuthError as error:
+                if refusal is not None:
+                    raise refusal from None  # the last resort was none
+                try:
+                    await login.recover(error, None)
+                except AuthError as reason:
+                    if self.http.has_last_resort:
+                        raise  # it has been tried
+                    refusal, self.http.is_refused = reason, True
+            except RequestTimeout:
+                self.http.unlearn()  # for the next time
+                raise
+            except (HttpError, RemoteError, RevisionError, StreamEnded) as error:
+                if self.http.unlearn():  # it may not speak any more what it spoke once
+                    continue
+                if not isinstance(error, HttpError):
+                    raise
+                await repeat.recover(error, None)
+            else:
+                return
+
+    async def _agree(self) -> tuple[Connection, Agreement]:
+        handshake = Handshake(
+            self._wanted, self._asks, own_info(), self._timeout, self._open_connection, self.http
+        )
+        try:
+            async with asyncio.timeout(self._timeout):
+                connection, agreement = await handshake.agree()
+        except TimeoutError as error:
+            waited = f"no answer from the server within {self._timeout:g} s"
+            why = str(error) if isinstance(error, InterlockError) else waited
+            opening, self._opening = self._opening, None
+            if opening is not None:
+                await opening.close()
+            words = opening.transport.last_words() if opening is not None else ""
+            raise RequestTimeout(f"{why}; it last said: {words}" if words else why) from None
+        self._opening = None
+        if self.http is not None and self._wanted == "auto":
+            self.http.learn(connection.transport, agreement.revision)
+        return connection, agreement
+
+    async def _open_connection(self, oldest: bool) -> Connection:
+        if self._opening is not None:
+            await self._opening.close()
+        if self._closed:  # while it was being opened, by another task
+            raise ConnectionClosed("the client was closed")
+        connect = self.http.connect_oldest if self.http and oldest else self._connect
+        self._opening = connection = Connection(
+            Protocol(dropped=self.dropped),
+            connect(),
+            on_request=lambda request: self._events.request(connection, request),
+            on_notification=self._events.notification,
+            on_loss=lambda error: self._lose(connection, error),
+        )
+        await connection.open()
+        return connection
+
+    def _lose(self, connection: Connection, error: InterlockError) -> None:
+        # Before it has agreed, `open` raises what there is to tell.
+        if connection is self._agreed:
+            self._events.loss(error)
+
+    # Closing
+
+    async def close(self) -> None:
+        """Let the server go. Open requests fail. Closing twice is fine."""
+        self._closed = True
+        renewing = self._renewing
+        if renewing is not None:
+            renewing.cancel()
+        for connection in (self._opening, self._agreed):
+            if connection is not None:
+                await connection.close()
+        if renewing is not None and renewing is not asyncio.current_task():
+            await asyncio.wait({renewing})
+        for connection in list(self._retired):
+            await connection.close()
+        await asyncio.gather(*self._retired.values(), return_exceptions=True)
+        if self.http is not None:
+            await self.http.close()
+
+    def check_open(self) -> None:
+        """Raise what ended the connection, if it has ended."""
+        error = self.connection.protocol.closed
+        if error is not None:
+            raise copy(error)
+
+    # Renewing
+
+    async def renew(self, lost: object) -> None:
+        """Replace the connection `lost`, which the server does not know any more; once for all."""
+        if self._renewing is None:
+            if self._agreed is not lost:
+                return  # somebody has done it
+            self._renewing = asyncio.create_task(self._reconnect())
+            self._renewing.add_done_callback(_take_note)
+        renewing = self._renewing
+        await asyncio.wait({renewing})  # who stops waiting does not stop it
+        if renewing.cancelled():
+            raise ConnectionClosed("the client was closed")
+        renewing.result()
+
+    async def _reconnect(self) -> None:
+        old = self._agreed
+        try:
+            await self._reach()
+            await self._events.renewal()
+        finally:
+            self._renewing = None
+            if old is not None and old is not self._agreed:
+                # What is under way on it may still end well.
+                self._retired[old] = retiring = asyncio.create_task(old.retire())
+                retiring.add_done_callback(lambda _: self._retired.pop(old))
+
+    async def _is_strange(self, lost: object) -> bool:
+        """Whether the server of a legacy session does not know any more what that is."""
+        if revisions.is_modern(self.agreement.revision) or self._agreed is not lost:
+            return False
+        try:
+            await self.connection.request(
+                "ping", b"{}", timeout=PING_TIMEOUT, hard_timeout=PING_TIMEOUT
+            )
+        except RemoteError:
+            return True
+        except InterlockError:
+            pass  # this says nothing of its era
+        return False
+
+    # Requests
+
+    def request(
+        self,
+        method: str,
+        params: bytes,
+        timeout: float,
+        hard_timeout: float,
+        *,
+        progress: ProgressHandler | None = None,
+        meta: bytes = b"",
+        idempotent: bool = False,
+    ) -> Coroutine[Any, Any, Raw]:
+        """Send a request and wait for its result, over HTTP as often as it takes.
+
+        Arguments and errors as for `Connection.request`; `idempotent` as for `Client.call_tool`.
+        """
+        if self._recovery is None:
+            return self.connection.request(
+                method,
+                params,
+                timeout=timeout,
+                hard_timeout=hard_timeout,
+                progress=progress,
+                meta=meta,
+            )
+        return self._persist(
+            self._recovery, method, params, timeout, hard_timeout, progress, meta, idempotent
+        )
+
+    async def _persist(
+        self,
+        recovery: Recovery,
+        method: str,
+        params: bytes,
+        timeout: float,
+        hard_timeout: float,
+        progress: ProgressHandler | None,
+        meta: bytes,
+        idempotent: bool,
+    ) -> Raw:
+        recovery.sent += 1
+        sent = monotonic()
+        deadline = sent + hard_timeout
+        attempt: Attempt | None = None
+        while True:
+            connection = self.connection
+            try:
+                return await connection.request(
+                    method,
+                    params,
+                    timeout=timeout,
+                    hard_timeout=hard_timeout,
+                    progress=progress,
+                    meta=meta,
+                )
+            except InterlockError as error:
+                if attempt is None:
+                    attempt = recovery.attempt(
+                        method, idempotent=idempotent, sent=sent, deadline=deadline
+                    )
+                await attempt.recover(self.named(error), connection)
+                hard_timeout = attempt.deadline - monotonic()
+
+    def named(self, error: _E) -> _E:
+        """Let an error over HTTP say which server it is about."""
+        return error if self.http is None else self.http.named(error)
+
+
+def _take_note(renewing: asyncio.Task[None]) -> None:
+    """See how it went, should everybody who waited have been cancelled."""
+    if not renewing.cancelled():
+        renewing.exception()
+
+
+def own_info() -> Implementation:
+    """Say who this client is."""
+    from interlock import __version__  # the package's first lines import nothing
+
+    return Implementation(name="interlock", version=__version__)

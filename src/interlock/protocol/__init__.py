@@ -1,0 +1,27 @@
+"""One MCP connection without its network: JSON-RPC, HTTP headers and events, all without IO."""
+
+from __future__ import annotations
+
+from interlock.protocol.core import (
+    Answer,
+    Cancellation,
+    Event,
+    Failure,
+    Notification,
+    Overrun,
+    Progress,
+    Protocol,
+    Request,
+)
+
+__all__ = [
+    "Answer",
+    "Cancellation",
+    "Event",
+    "Failure",
+    "Notification",
+    "Overrun",
+    "Progress",
+    "Protocol",
+    "Request",
+]

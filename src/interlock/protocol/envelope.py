@@ -1,0 +1,305 @@
+"""The JSON-RPC envelope: strict decoding from bytes, and encoding by splicing.
+
+Rules:
+
+1. `params` and `result` stay encoded; only the handler that knows the type decodes them.
+2. What is not strict JSON-RPC is refused: bad UTF-8, NaN, a byte order mark, lone surrogates,
+   `params` and the like in other case, an envelope key given twice, a fractional id.
+3. A message is at most 64 levels deep, has at most 100,000 values, and no integer in it has
+   more than 20 digits. The cost of finding out is linear in its size, whatever is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from interlock.errors import ParseError
+from interlock.quoting import clip
+from interlock.revisions import INVALID_REQUEST
+from interlock.types import RequestId
+
+MAX_DEPTH = 64
+MAX_NODES = 100_000
+MAX_DIGITS = 20
+MAX_BATCH = 100
+# Bytes of a frame that is looked at as a whole; of a larger one, as little as possible.
+_LARGE = 2_048  # has no room for MAX_NODES
+
+# `encode` is for what is small: where it runs out of memory, the process ends (msgspec 0.22).
+# Whatever users or peers give goes through `encode_into`, which raises MemoryError.
+encode = msgspec.json.Encoder().encode
+encode_into = msgspec.json.Encoder().encode_into
+
+
+class Envelope(Struct, gc=False):
+    """One JSON-RPC message with its contents still encoded."""
+
+    jsonrpc: str = ""
+    id: RequestId | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class Cut(bytes):
+    """The beginning of a frame that there was no memory for."""
+
+
+_KEYS = frozenset(Envelope.__struct_fields__)
+_decode_envelope = msgspec.json.Decoder(Envelope).decode
+_decode_batch = msgspec.json.Decoder(list[Raw]).decode
+
+# Decoding
+
+
+def decode(frame: bytes) -> Envelope:
+    """Decode one message.
+
+    Raises:
+        ParseError: With the JSON-RPC code that the frame deserves.
+    """
+    # One function, because every message passes through it: calls would cost more than checks.
+    if not frame.isascii():
+        _check_utf8(frame)
+    # Brackets and commas inside strings count here too: a frame that passes is within
+    # bounds for certain, one that does not is looked at more closely.
+    if len(frame) > _LARGE:
+        if not _is_within_bounds(frame):
+            _check_closely(frame)
+    else:
+        opens = frame.count(b"{") + frame.count(b"[")
+        if opens > MAX_DEPTH or _LONG_RUN in frame.translate(_DIGITS_TO_ZERO):
+            _check_closely(frame)
+    try:
+        envelope = _decode_envelope(frame)
+    except msgspec.ValidationError as error:
+        raise ParseError(f"not a JSON-RPC message: {error}", INVALID_REQUEST) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ParseError(f"message is not JSON: {error}") from None
+    if envelope.jsonrpc != "2.0":
+        raise ParseError('"jsonrpc" is not "2.0"', INVALID_REQUEST)
+    # The length that the frame has if it is written without blanks and has no further members.
+    # One of exactly this length has no room for a second `id` or `result`, so the slow look at
+    # its keys is needed for other frames only.
+    size = 17  # {"jsonrpc":"2.0"}
+    id = envelope.id
+    if id is not UNSET:
+        size += 6 + (len(str(id)) if type(id) is int else len(encode(id)))
+    if envelope.method is not UNSET:
+        size += 12 + len(envelope.method)
+    if envelope.params is not UNSET:
+        size += 10 + memoryview(envelope.params).nbytes
+    if envelope.result is not UNSET:
+        size += 10 + memoryview(envelope.result).nbytes
+    if envelope.error is not UNSET:
+        size += 9 + memoryview(envelope.error).nbytes
+    if len(frame) != size:
+        _refuse_ambiguous_keys(frame)
+    return envelope
+
+
+def split_batch(frame: bytes) -> list[bytes]:
+    """Split a batch into its 1 to 100 messages, which are still to be decoded.
+
+    Raises:
+        ParseError: The array itself cannot be used.
+    """
+    try:
+        raws = _decode_batch(frame)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"message is not JSON: {error}") from None
+    if not 1 <= len(raws) <= MAX_BATCH:
+        raise ParseError(
+            f"batch of {len(raws)} messages; 1 to {MAX_BATCH} allowed", INVALID_REQUEST
+        )
+    return [bytes(raw) for raw in raws]
+
+
+def _refuse_ambiguous_keys(frame: bytes) -> None:
+    depth_first: list[list[str]] = []
+
+    def keep_keys(pairs: list[tuple[str, object]]) -> None:
+        depth_first.append([key for key, _ in pairs])
+
+    # Objects are reported innermost first, so the envelope is the last one.
+    json.loads(frame, object_pairs_hook=keep_keys, parse_int=len, parse_float=len)
+    keys = depth_first[-1]
+    if len(set(keys)) != len(keys):
+        twice = sorted(key for key, times in Counter(keys).items() if times > 1)
+        raise ParseError(f"member given twice: {_first_of(twice)}", INVALID_REQUEST)
+    # Some parsers take "Method" for "method", so that two programs would see two messages.
+    other_case = sorted(key for key in keys if key not in _KEYS and key.casefold() in _KEYS)
+    if other_case:
+        raise ParseError(f"member in wrong case: {_first_of(other_case)}", INVALID_REQUEST)
+
+
+def _first_of(keys: list[str]) -> str:
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(clip(key[:40]) for key in keys[:3]) + more
+
+
+def id_of(frame: bytes) -> RequestId | None:
+    """Find the id of a response that cannot be decoded, when it stands first or last."""
+    match = _LEADING_ID.match(frame) or _TRAILING_ID.search(frame[-200:])
+    if match is None or _REQUEST.match(frame):
+        return None
+    id: RequestId = json.loads(match[1])
+    return id
+
+
+def id_of_request(frame: bytes) -> RequestId | None:
+    """Find the id of a request that cannot be decoded, as `id_of` does."""
+    match = _REQUEST.match(frame)
+    if match is not None and match[1] is None:
+        match = _TRAILING_ID.search(frame[-200:])
+    if match is None:
+        return None
+    id: RequestId = json.loads(match[1])
+    return id
+
+
+_ID = rb'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:-]{1,64}")\s*'
+_LEADING_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
+_TRAILING_ID = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
+# Ids of the peer's requests are its own, and say nothing about ours.
+_REQUEST = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:' + _ID + rb',\s*)?"(?:method|params)"'
+)
+
+# Bounds of what is inside
+
+
+def check_bounds(text: bytes) -> None:
+    """Refuse JSON that is not UTF-8 or breaks rule 3; what passes may still be no JSON.
+
+    Raises:
+        ParseError: Says which bound.
+    """
+    _check_utf8(text)
+    _check_closely(text)
+
+
+_DIGITS_TO_ZERO = bytes(48 if 48 <= code <= 57 else code for code in range(256))
+_LONG_RUN = b"0" * (MAX_DIGITS + 1)
+
+
+def _check_utf8(frame: bytes) -> None:
+    try:
+        frame.decode()
+    except UnicodeDecodeError as error:
+        where = f"{error.reason} at byte {error.start}"
+        raise ParseError(f"message is not UTF-8: {where}") from None
+
+
+_LONG_INTEGER = re.compile(rb"(?<![\d.eE+])\d{%d,}(?![\d.eE])" % (MAX_DIGITS + 1))
+_NOT_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
+_CURLY_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+
+
+def _is_within_bounds(frame: bytes) -> bool:
+    """Whether a large frame is within bounds for certain."""
+    opens = 0
+    for bracket in (b"{", b"["):
+        place = frame.find(bracket)  # many times as fast as counting, where there are few
+        while place >= 0:
+            opens += 1
+            if opens > MAX_DEPTH:
+                return False
+            place = frame.find(bracket, place + 1)
+    if len(frame) > MAX_NODES and frame.count(b",") > MAX_NODES - MAX_DEPTH:
+        return False
+    # A run of more than MAX_DIGITS digits has two of every tenth byte.
+    tenth = frame[:: MAX_DIGITS // 2].translate(_DIGITS_TO_ZERO)
+    return b"00" not in tenth or _LONG_RUN not in frame.translate(_DIGITS_TO_ZERO)
+
+
+def _check_closely(frame: bytes) -> None:
+    # Without escaped quotes, every other piece between quotes is outside of strings. Each
+    # string is a value or a key, so the first count keeps the number of pieces bounded.
+    plain = frame
+    if b"\\" in frame and b'\\"' in frame:
+        plain = frame.replace(b"\\\\", b"").replace(b'\\"', b"")
+    bare = b""
+    if plain.count(b'"') <= 4 * MAX_NODES:
+        bare = b"".join(plain.split(b'"')[::2])
+    if not bare or bare.count(b"{") + bare.count(b"[") + bare.count(b",") > MAX_NODES:
+        raise ParseError(f"message has over {MAX_NODES} values", INVALID_REQUEST)
+    if _LONG_RUN in bare.translate(_DIGITS_TO_ZERO) and _LONG_INTEGER.search(bare):
+        raise ParseError(f"message has an integer of over {MAX_DIGITS} digits", INVALID_REQUEST)
+    brackets = bare.translate(_CURLY_TO_SQUARE, _NOT_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        if not brackets:
+            return
+        brackets = brackets.replace(b"[]", b"")
+    if brackets:
+        raise ParseError(f"message is over {MAX_DEPTH} levels deep, or broken", INVALID_REQUEST)
+
+
+# Encoding
+
+
+def encode_large(value: object) -> bytes:
+    """Encode what may be of any size.
+
+    Raises:
+        MemoryError: There is not enough for it.
+    """
+    encoded = bytearray()
+    encode_into(value, encoded)
+    return bytes(encoded)
+
+
+@lru_cache(256)
+def _quoted(method: str) -> bytes:
+    return encode(method)
+
+
+def with_meta(params: bytes, meta: bytes) -> bytes:
+    """Put `_meta` (the members of an object, encoded, without its braces) into `params`."""
+    if not meta:
+        return params
+    if len(params) <= 2:
+        return b'{"_meta":{%b}}' % meta
+    return b'{"_meta":{%b},%b' % (meta, params[1:])
+
+
+def request(id: RequestId, method: str, params: bytes) -> bytes:
+    """Encode a request; `params` is an encoded object, `b"{}"` is left out."""
+    if len(params) <= 2:
+        return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (_id(id), _quoted(method))
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (_id(id), _quoted(method), params)
+
+
+def notification(method: str, params: bytes) -> bytes:
+    """Encode a notification; `params` is an encoded object, `b"{}"` is left out."""
+    if len(params) <= 2:
+        return b'{"jsonrpc":"2.0","method":%b}' % _quoted(method)
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_quoted(method), params)
+
+
+def result(id: RequestId, result: bytes) -> bytes:
+    """Encode a successful response; `result` is an encoded object."""
+    written = b"%d" % id if type(id) is int else encode(id)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (written, result)
+
+
+def error(id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
+    """Encode an error response; an unknown id is left out, as the newest revisions demand."""
+    body: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        body["data"] = data
+    if id is None:
+        return b'{"jsonrpc":"2.0","error":%b}' % encode(body)
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (_id(id), encode(body))
+
+
+def _id(id: RequestId) -> bytes:
+    return b"%d" % id if type(id) is int else encode(id)

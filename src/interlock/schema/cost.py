@@ -1,0 +1,141 @@
+"""How many rules of a schema may look at one value: the work, bounded before it starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from interlock.errors import SchemaError
+from interlock.schema.inspection import MAX_JSON_DEPTH, Rule, Survey
+
+MAX_RULES_PER_VALUE = 100_000  # with all references followed
+MAX_REFERENCE_CHAIN = 100
+MAX_PATHS = 20_000
+MAX_WORK = 10_000_000  # rules times values; 5 to 12 ns each
+MAX_STEPS = 20_000  # of counting, for all depths together; about 1 µs each
+
+
+def by_depth(survey: Survey) -> list[int]:
+    """Count the rules that may look at one value, by how deep values are nested below it.
+
+    Entry d is for a value with d levels below it and the last one also for all deeper; it
+    is over `MAX_WORK` where the count of a recursive schema explodes.
+
+    Raises:
+        SchemaError: Too many, or a rule leads back to itself for the same value.
+    """
+    if survey.is_tree():
+        return [sum(rule.weight for rule in survey.rules.values()) or 1]
+    if survey.root is None:
+        return [1]
+    flats = _flatten_all(survey.root, survey.repeats)
+    level = dict.fromkeys(flats, 0)
+    belows = {id(flat.below): flat.below for flat in flats.values()}  # many have the same
+    steps = len(flats) + sum(len(each) for below in belows.values() for each in below.values())
+    counted = max(3, MAX_STEPS // steps)
+    costs: list[int] = []
+    for _ in range(MAX_JSON_DEPTH + 1):
+        inside = {key: _cost(below, level) for key, below in belows.items()}
+        deeper = {rule: flat.weight + inside[id(flat.below)] for rule, flat in flats.items()}
+        if deeper == level:
+            break
+        costs.append(deeper[survey.root])
+        if costs[-1] > MAX_WORK:
+            break
+        if len(costs) == counted:
+            costs += _at_most(costs[-1], max(deeper[rule] / level[rule] for rule in flats))
+            break
+        level = deeper
+    return costs
+
+
+def _at_most(cost: int, growth: float) -> Iterator[int]:
+    """Bound the counts for greater depths, where counting them would take too long.
+
+    A count is a sum and a maximum of those below, times constants, so from one depth to the
+    next none grows by a greater factor than the one that grew most did before.
+    """
+    for _ in range(MAX_JSON_DEPTH):
+        cost = math.ceil(cost * growth)
+        yield cost
+        if cost > MAX_WORK:
+            return
+
+
+class _Flat:
+    """What a rule asks for, once all rules for the same value are counted in."""
+
+    __slots__ = ("below", "weight")
+
+    def __init__(self, weight: int, below: dict[str | int, dict[Rule, int]]) -> None:
+        self.weight = weight
+        self.below = below
+
+
+def _flatten_all(root: Rule, repeats: int) -> dict[Rule, _Flat]:
+    """Flatten every rule that can be reached."""
+    flats: dict[Rule, _Flat | None] = {}
+    reached = {root: None}
+    queue = [root]
+    entries = 0
+    for rule in queue:  # grows
+        flat = _flatten(rule, flats, repeats, 0)
+        for members in flat.below.values():
+            entries += len(members)
+            queue += [member for member in members if member not in reached]
+            reached.update(dict.fromkeys(members))
+        if entries > MAX_PATHS:
+            raise SchemaError(f"the schema's references lead along more than {MAX_PATHS:,} paths")
+    return {rule: flat for rule, flat in flats.items() if flat is not None}
+
+
+def _flatten(rule: Rule, flats: dict[Rule, _Flat | None], repeats: int, depth: int) -> _Flat:
+    """Count in the rules for the same value, however many references away."""
+    if rule in flats:
+        flat = flats[rule]
+        if flat is None:
+            raise SchemaError(
+                "a reference leads back to its own place without going deeper into the value, "
+                "so checking would never end"
+            )
+        return flat
+    if depth > MAX_REFERENCE_CHAIN:
+        raise SchemaError(f"more than {MAX_REFERENCE_CHAIN} rules lead from one to the next")
+    flats[rule] = None  # being counted
+    inner = [_flatten(other, flats, repeats, depth + 1) for other in rule.here]
+    weight = rule.weight + repeats * sum(flat.weight for flat in inner)
+    if weight > MAX_RULES_PER_VALUE:
+        raise SchemaError(
+            f"with its references followed, the schema has more than {MAX_RULES_PER_VALUE:,} "
+            "rules for one value"
+        )
+    if len(inner) == repeats == 1 and not rule.below:
+        below = inner[0].below
+    else:
+        below = {}
+        for flat in inner:
+            for label, members in flat.below.items():
+                counted = below.setdefault(label, {})
+                for member, times in members.items():
+                    counted[member] = counted.get(member, 0) + times * repeats
+        for label, member in rule.below:
+            counted = below.setdefault(label, {})
+            counted[member] = counted.get(member, 0) + 1
+    flats[rule] = flat = _Flat(weight, below)
+    return flat
+
+
+def _cost(below: dict[str | int, dict[Rule, int]], level: dict[Rule, int]) -> int:
+    """Count the rules, along the dearest path, for what is in a value."""
+    named = indexed = every_property = every_item = 0
+    for label, members in below.items():
+        cost = sum([times * level[member] for member, times in members.items()])
+        if label == "{}":
+            every_property = cost
+        elif label == "[]":
+            every_item = cost
+        elif isinstance(label, int):
+            indexed = max(indexed, cost)
+        else:
+            named = max(named, cost)
+    return max(named + every_property, indexed + every_item)

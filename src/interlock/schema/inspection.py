@@ -1,0 +1,409 @@
+"""What is in a schema, found by a walk that stops at the limits.
+
+Nothing that a stranger wrote is looked at in more detail before it has been surveyed. A
+reference leads to a place inside the document or is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from interlock import quoting
+from interlock.errors import SchemaError
+
+MAX_SCHEMA_DEPTH = 32  # subschemas inside each other
+MAX_SUBSCHEMAS = 2_000
+MAX_JSON_DEPTH = 64  # of the schema's own JSON, and of a value to be checked
+MAX_PATTERNS = 100
+
+_DIALECTS = {
+    "json-schema.org/draft/2020-12/schema": "2020-12",
+    "json-schema.org/draft/2019-09/schema": "2019-09",
+    "json-schema.org/draft-07/schema": "draft-07",
+    "json-schema.org/draft-06/schema": "draft-06",
+    "json-schema.org/draft-04/schema": "draft-04",
+    "json-schema.org/schema": "2020-12",
+}
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+
+
+class _Resource:
+    """The document, or a part of it that has its own `$id`."""
+
+    def __init__(self, uri: str, root: Any) -> None:
+        self.uri = uri
+        self.root = root
+        self.anchors: dict[str, Rule] = {}
+
+
+class Rule:
+    """One subschema that is an object, and where it sends the engine next."""
+
+    __slots__ = ("below", "here", "resource", "schema", "weight")
+
+    def __init__(self, schema: dict[str, Any], resource: _Resource) -> None:
+        self.schema = schema
+        self.resource = resource
+        self.weight = 1 + len(schema)
+        self.here: list[Rule] = []  # rules for the same value
+        # Rules for its members: ".name" or an index for one, "{}" for every property, "[]" for
+        # every item.
+        self.below: list[tuple[str | int, Rule]] = []
+
+
+class Survey:
+    """All subschemas of a document.
+
+    Attributes:
+        root: The outermost one; None for `true` and `false`.
+        rules: All that are objects, by `id` of the object, which the document keeps.
+        patterns: All regular expressions.
+        repeats: Times a rule is looked at for each time its parent is.
+
+    Raises:
+        SchemaError: The document is over a limit, refers to the outside, or is plainly wrong.
+    """
+
+    def __init__(self, document: Any) -> None:
+        self.rules: dict[int, Rule] = {}
+        self.patterns: set[str] = set()
+        self.repeats = 1
+        self._subschemas = 0
+        self._references: list[tuple[Rule, str, bool]] = []  # from, to, dynamic
+        self._resources: dict[str, _Resource] = {}
+        self._dynamic_anchors: dict[str, list[Rule]] = {}
+        self._id_keyword = "$id"
+        self._alternatives: list[Rule] = []
+        if isinstance(document, dict) and _dialect(document) == "draft-04":
+            self._id_keyword = "id"
+        self.root = self._visit(document, None, 0)
+        # Grows while it is walked: a reference may lead to a place that is no subschema yet.
+        for rule, reference, dynamic in self._references:
+            rule.here += self._targets(rule, reference, dynamic)
+
+    def is_tree(self) -> bool:
+        """Whether each rule looks once: nothing is referred to or looked at again."""
+        return not self._references and self.repeats == 1
+
+    def nests_alternatives(self) -> bool:
+        """Whether an alternative looks further, so that telling why none fits may be long."""
+        return any(rule.here or rule.below for rule in self._alternatives)
+
+    def relax(self, unchecked: set[str]) -> None:
+        """Make patterns match everything, so that the schema accepts more and never less.
+
+        What refuses a value because something else fits has to go as well.
+        """
+        for rule in self.rules.values():
+            schema = rule.schema
+            for keyword in _REFUSE_WHAT_FITS:
+                schema.pop(keyword, None)
+            if "oneOf" in schema:
+                schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": schema.pop("oneOf")}]
+            if schema.get("pattern") in unchecked:
+                del schema["pattern"]
+            if unchecked & schema.get("patternProperties", {}).keys():
+                schema["patternProperties"] = {"": True}
+
+    # Walking
+
+    def _visit(self, schema: Any, resource: _Resource | None, depth: int) -> Rule | None:
+        """Note a subschema and all below it; None for `true` and `false`."""
+        if id(schema) in self.rules:
+            return self.rules[id(schema)]
+        self._subschemas += 1
+        if self._subschemas > MAX_SUBSCHEMAS:
+            raise SchemaError(f"the schema has more than {MAX_SUBSCHEMAS:,} subschemas")
+        if schema is True or schema is False:
+            return None
+        if not isinstance(schema, dict):
+            raise SchemaError(
+                f"a schema must be an object or a boolean, not {quoting.kind(schema)}"
+            )
+        if depth >= MAX_SCHEMA_DEPTH:
+            raise SchemaError(f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} subschemas")
+        rule = Rule(schema, self._resource_of(schema, resource))
+        self.rules[id(schema)] = rule
+        for keyword, value in schema.items():
+            read = _KEYWORDS.get(keyword)
+            if read is not None:
+                read(self, rule, keyword, value, depth + 1)
+            elif type(value) in _CONTAINERS and measure(value)[1] > MAX_JSON_DEPTH:
+                raise SchemaError(f"{keyword!r} is nested deeper than {MAX_JSON_DEPTH} levels")
+        return rule
+
+    def _resource_of(self, schema: dict[str, Any], outer: _Resource | None) -> _Resource:
+        identifier = schema.get(self._id_keyword)
+        if not isinstance(identifier, str) or identifier.startswith("#"):
+            return outer or self._add_resource("", schema)
+        uri, _ = _join(outer.uri if outer else "", identifier)
+        return self._add_resource(uri, schema)
+
+    def _add_resource(self, uri: str, schema: dict[str, Any]) -> _Resource:
+        return self._resources.setdefault(uri, _Resource(uri, schema))
+
+    def _read_one(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
+        inner = self._visit(value, rule.resource, depth)
+        if inner is not None:
+            if keyword in _EVERY_MEMBER:
+                rule.below.append((_EVERY_MEMBER[keyword], inner))
+            elif keyword != "contentSchema":
+                rule.here.append(inner)
+
+    def _read_unevaluated(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
+        # To learn what is evaluated, the engine looks at each rule below again, and again for
+        # each such keyword on the way: 2.6 times a level.
+        self.repeats = 3
+        self._read_one(rule, keyword, value, depth)
+
+    def _read_list(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
+        if not isinstance(value, list) or not value:
+            given = quoting.kind(value) if value != [] else "an empty one"
+            raise SchemaError(f"{keyword!r} must be a list of schemas, not {given}")
+        for index, item in enumerate(value):
+            inner = self._visit(item, rule.resource, depth)
+            if inner is not None:
+                if keyword in {"items", "prefixItems"}:
+                    rule.below.append((index, inner))
+                else:
+                    rule.here.append(inner)
+                if keyword in {"anyOf", "oneOf"}:
+                    self._alternatives.append(inner)
+
+    def _read_items(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
+        if isinstance(value, list):  # draft 2019-09 and before
+            if value:
+                self._read_list(rule, keyword, value, depth)
+        else:
+            self._read_one(rule, keyword, value, depth)
+
+    def _read_map(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
+        if not isinstance(value, dict):
+            raise SchemaError(
+                f"{keyword!r} must be an object of schemas, not {quoting.kind(value)}"
+            )
+        for name, item in value.items():
+            if keyword == "dependencies" and isinstance(item, list):
+                continue
+            if keyword == "patternProperties":
+                self._read_pattern(rule, keyword, name, depth)
+            inner = self._visit(item, rule.resource, depth)
+            if inner is None:
+                continue
+            if keyword == "properties":
+                rule.below.append(("." + name, inner))
+            elif keyword == "patternProperties":
+                rule.below.append(("{}", inner))
+            elif keyword not in {"$defs", "definitions"}:
+                rule.here.append(inner)
+
+    def _read_reference(self, rule: Rule, keyword: str, value: Any, _depth: int) -> None:
+        self._references.append((rule, _string(keyword, value), keyword != "$ref"))
+
+    def _read_anchor(self, rule: Rule, keyword: str, value: Any, _depth: int) -> None:
+        if keyword == "$recursiveAnchor":
+            if value is True:
+                self._dynamic_anchors.setdefault("", []).append(rule)
+            return
+        name = _string(keyword, value)
+        if keyword in {"$id", "id"}:
+            if not name.startswith("#"):
+                return
+            name = name[1:]  # how drafts 4 to 7 name an anchor
+        rule.resource.anchors[name] = rule
+        if keyword == "$dynamicAnchor":
+            self._dynamic_anchors.setdefault(name, []).append(rule)
+
+    def _read_type(self, _rule: Rule, _keyword: str, value: Any, _depth: int) -> None:
+        names = value if isinstance(value, list) else [value]
+        for name in names:
+            if not isinstance(name, str) or name not in _TYPES:
+                raise SchemaError(f"{quoting.echo(name)} is not a type of JSON Schema")
+
+    def _read_pattern(self, _rule: Rule, keyword: str, value: Any, _depth: int) -> None:
+        self.patterns.add(_string(keyword, value))
+        if len(self.patterns) > MAX_PATTERNS:
+            raise SchemaError(f"the schema has more than {MAX_PATTERNS} patterns")
+
+    def _read_multiple(self, rule: Rule, _keyword: str, value: Any, _depth: int) -> None:
+        if isinstance(value, float):  # computed in fractions, which takes up to 25 µs
+            rule.weight += 300
+
+    def _read_enum(self, rule: Rule, keyword: str, value: Any, _depth: int) -> None:
+        if not isinstance(value, list):
+            raise SchemaError(f"{keyword!r} must be a list, not {quoting.kind(value)}")
+        if measure(value)[1] > MAX_JSON_DEPTH:
+            raise SchemaError(f"{keyword!r} is nested deeper than {MAX_JSON_DEPTH} levels")
+        # The engine looks values up in a table, but an error lists them all.
+        rule.weight += len(value) // 16
+
+    # References
+
+    def _targets(self, rule: Rule, reference: str, dynamic: bool) -> list[Rule]:
+        resource, fragment = self._locate(rule.resource, reference)
+        if fragment and not fragment.startswith("/"):
+            found: Any = resource.anchors.get(fragment)
+        else:
+            found = _point(resource.root, fragment)
+            if found is True or found is False:
+                return []
+            found = self._visit(found, resource, 0) if isinstance(found, dict) else None
+        if found is None:
+            raise SchemaError(
+                f"the reference {quoting.echo(reference)} leads nowhere in the schema"
+            )
+        targets = [found]
+        if dynamic:
+            targets += [r for r in self._dynamic_anchors.get(fragment, ()) if r is not found]
+        return targets
+
+    def _locate(self, base: _Resource, reference: str) -> tuple[_Resource, str]:
+        if reference.startswith("#"):
+            return base, _unquoted(reference[1:])
+        uri, fragment = _join(base.uri, reference)
+        resource = self._resources.get(uri)
+        if resource is None:
+            raise SchemaError(
+                f"the reference {quoting.echo(reference)} leads outside of the schema, "
+                "and nothing is ever fetched: put its target into $defs"
+            )
+        return resource, fragment
+
+
+_INDEX = re.compile(r"[0-9]{1,6}")  # int() refuses what has thousands of digits
+_CONTAINERS = frozenset({dict, list})
+_EVERY_MEMBER = {
+    "additionalItems": "[]",
+    "additionalProperties": "{}",
+    "contains": "[]",
+    "items": "[]",
+    "propertyNames": "{}",
+    "unevaluatedItems": "[]",
+    "unevaluatedProperties": "{}",
+}
+_REFUSE_WHAT_FITS = (
+    "not",
+    "if",
+    "then",
+    "else",
+    "maxContains",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+_KEYWORDS: dict[str, Callable[[Survey, Rule, str, Any, int], None]] = {
+    "$anchor": Survey._read_anchor,
+    "$defs": Survey._read_map,
+    "$dynamicAnchor": Survey._read_anchor,
+    "$dynamicRef": Survey._read_reference,
+    "$id": Survey._read_anchor,
+    "$recursiveAnchor": Survey._read_anchor,
+    "$recursiveRef": Survey._read_reference,
+    "$ref": Survey._read_reference,
+    "additionalItems": Survey._read_one,
+    "additionalProperties": Survey._read_one,
+    "allOf": Survey._read_list,
+    "anyOf": Survey._read_list,
+    "contains": Survey._read_one,
+    "contentSchema": Survey._read_one,
+    "definitions": Survey._read_map,
+    "dependencies": Survey._read_map,
+    "dependentSchemas": Survey._read_map,
+    "else": Survey._read_one,
+    "enum": Survey._read_enum,
+    "id": Survey._read_anchor,
+    "if": Survey._read_one,
+    "items": Survey._read_items,
+    "multipleOf": Survey._read_multiple,
+    "not": Survey._read_one,
+    "oneOf": Survey._read_list,
+    "pattern": Survey._read_pattern,
+    "patternProperties": Survey._read_map,
+    "prefixItems": Survey._read_list,
+    "properties": Survey._read_map,
+    "propertyNames": Survey._read_one,
+    "then": Survey._read_one,
+    "type": Survey._read_type,
+    "unevaluatedItems": Survey._read_unevaluated,
+    "unevaluatedProperties": Survey._read_unevaluated,
+}
+
+
+def _dialect(document: dict[str, Any]) -> str:
+    """Name the draft a schema is written in.
+
+    Raises:
+        SchemaError: We do not know it.
+    """
+    uri = document.get("$schema", "https://json-schema.org/draft/2020-12/schema")
+    if isinstance(uri, str):
+        key = uri.removeprefix("https://").removeprefix("http://").removesuffix("#")
+        if key in _DIALECTS:
+            return _DIALECTS[key]
+    known = ", ".join(sorted(set(_DIALECTS.values())))
+    raise SchemaError(f"$schema {quoting.echo(uri)} is not supported; supported are {known}")
+
+
+def _string(keyword: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise SchemaError(f"{keyword!r} must be a string, not {quoting.kind(value)}")
+    return value
+
+
+def _join(base: str, reference: str) -> tuple[str, str]:
+    """Resolve a reference: the URI of a resource, and the fragment."""
+    from urllib.parse import urldefrag, urljoin
+
+    try:
+        uri, fragment = urldefrag(urljoin(base, reference))
+    except ValueError:
+        raise SchemaError(
+            f"{quoting.echo(reference)} cannot be resolved: it, or the $id around it, is not a URI"
+        ) from None
+    return uri, _unquoted(fragment)
+
+
+def _unquoted(fragment: str) -> str:
+    if "%" not in fragment:
+        return fragment
+    from urllib.parse import unquote
+
+    return unquote(fragment)
+
+
+def _point(document: Any, pointer: str) -> Any:
+    """Resolve a JSON pointer; None when it leads nowhere."""
+    for step in pointer.split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, list):
+            index = int(step) if _INDEX.fullmatch(step) else len(document)
+            document = document[index] if index < len(document) else None
+        elif isinstance(document, dict):
+            document = document.get(step)
+        else:
+            return None
+    return document
+
+
+def measure(value: Any) -> tuple[int, int]:
+    """Count the values in a value, and the levels below it, up to one over the limit.
+
+    Long text counts as several values, as patterns have to read it.
+    """
+    size, depth = 0, 0
+    level = [value]
+    while True:
+        size += len(level)
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                size += len(item) >> 10
+            elif isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list | tuple):
+                below += item
+        if not below or depth > MAX_JSON_DEPTH:
+            return size, depth
+        level = below
+        depth += 1

@@ -1,0 +1,219 @@
+"""JSON Schema -> validator, safe for schemas written by strangers.
+
+Rules, because both the schema and the value may be hostile:
+
+1. Nothing is ever fetched. A reference leads to a place inside the document or is refused.
+2. Patterns run in linear time. One that needs a backtracking engine (look-around,
+   back-references) or is no regular expression is not checked here; whoever runs the tool
+   still does. See `Validator.unchecked_patterns`.
+3. The work is bounded before it starts: a schema is surveyed once for how many of its rules
+   may look at one value, and a value that would multiply this into too much is refused.
+4. `format` is an annotation, as the 2020-12 draft has it by default; it is not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from interlock import quoting
+from interlock.errors import SchemaError
+from interlock.schema import cost, explain
+from interlock.schema.cost import MAX_WORK
+from interlock.schema.inspection import MAX_JSON_DEPTH, Survey, measure
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+MAX_SCHEMA_BYTES = 256 * 1024
+MAX_WORK_FOR_ALL_ERRORS = 5_000  # about 50 µs each when alternatives are nested
+MAX_WORK_FOR_FIRST_ERROR = 20_000  # where alternatives are nested; about 12 µs each
+MAX_PATTERN_BYTES = 256 * 1024  # when compiled; one takes up to 3 ms
+
+
+def check(schema: bytes) -> None:
+    """Refuse a schema that is too large, refers to the outside, or is plainly wrong.
+
+    Cheap: it does not load the validation engine, so a wrong bound such as
+    `"minimum": "x"` is found by `compile` only.
+
+    Raises:
+        SchemaError: Names what is wrong, the value and the limit.
+    """
+    cost.by_depth(Survey(_decode(schema)))
+
+
+def check_tool_input(schema: bytes) -> None:
+    """`check`, and the schema must describe an object, as a tool's `inputSchema` has to.
+
+    Raises:
+        SchemaError: See `check`.
+    """
+    document = _decode(schema)
+    if not isinstance(document, dict):
+        raise SchemaError(f"an input schema must be an object, not {quoting.kind(document)}")
+    if document.get("type") != "object":
+        given = (
+            f"not {quoting.echo(document['type'])}" if "type" in document else "which is missing"
+        )
+        raise SchemaError(f'an input schema must say "type": "object", {given}')
+    cost.by_depth(Survey(document))
+
+
+def compile(schema: bytes, *, member: str = "argument") -> Validator:
+    """Make a validator. The first call loads the engine, which takes some 40 ms.
+
+    Args:
+        schema: A JSON Schema of draft 2020-12 (default), 2019-09, 7, 6 or 4.
+        member: What messages call a property of the outermost object.
+
+    Raises:
+        SchemaError: See `check`; or the schema is not valid in its dialect.
+    """
+    document = _decode(schema)
+    survey = Survey(document)
+    costs = cost.by_depth(survey)  # before the engine sees it
+    unchecked: set[str] = set()
+    try:
+        engine = _engine(document)
+    except SchemaError:
+        unchecked = {pattern for pattern in survey.patterns if not _is_linear(pattern)}
+        if not unchecked:
+            raise
+        survey.relax(unchecked)
+        engine = _engine(document)
+    return Validator(
+        document, engine, costs, survey.nests_alternatives(), member, sorted(unchecked)
+    )
+
+
+class Validator:
+    """Tells whether values fit one schema, in bounded time. Made by `compile`.
+
+    Attributes:
+        unchecked_patterns: Patterns in the schema that are not checked, because they cannot
+            be run in linear time. When there are any, `not`, `oneOf`, `if` and
+            `unevaluated…` are not checked either: they could refuse what fits.
+    """
+
+    def __init__(
+        self,
+        document: Any,
+        engine: jsonschema_rs.Validator,
+        costs: list[int],
+        nests_alternatives: bool,
+        member: str,
+        unchecked_patterns: Iterable[str],
+    ) -> None:
+        self._document = document
+        self._engine = engine
+        self._costs = costs
+        self._nests_alternatives = nests_alternatives
+        self._member = member
+        self.unchecked_patterns = tuple(unchecked_patterns)
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether the value fits. False also for what is no JSON, or too much to check."""
+        if self._excess(*measure(value)):
+            return False
+        try:
+            return self._engine.is_valid(value)
+        except ValueError:  # not a JSON value: bytes, NaN, a lone surrogate
+            return False
+
+    def errors(self, value: Any, limit: int = 5, *, echo: bool = True) -> list[str]:
+        """Say why a value does not fit: one line a problem, at most `limit`, [] when it fits.
+
+        Each line starts with the place, such as `filter.items[2]`, unless that is the whole
+        value, and shows at most some 80 characters of what was found there; nothing of it
+        without `echo`, for values that may be secret.
+        """
+        size, depth = measure(value)
+        if excess := self._excess(size, depth):
+            return [excess]
+        try:
+            if self._engine.is_valid(value):
+                return []
+            found = self._find(value, size * self._cost(depth))
+        except ValueError as error:
+            return [f"not a JSON value: {quoting.clip(str(error))}"]
+        if not found:
+            return ["does not fit the schema, which is too complex to say where"]
+        lines = (
+            line
+            for error in found
+            for line in explain.lines(error, self._document, member=self._member, echo=echo)
+        )
+        # Two references to one rule report its problem twice.
+        return list(dict.fromkeys(lines))[:limit]
+
+    # Bounds
+
+    def _cost(self, depth: int) -> int:
+        return self._costs[min(depth, len(self._costs) - 1)]
+
+    def _excess(self, size: int, depth: int) -> str | None:
+        if depth > MAX_JSON_DEPTH:
+            return f"nested deeper than {MAX_JSON_DEPTH} levels"
+        if size * self._cost(depth) > MAX_WORK:
+            return (
+                f"too much to check: {size:,} values, nested {depth} deep, could need more than "
+                f"{MAX_WORK:,} steps with this schema"
+            )
+        return None
+
+    def _find(self, value: Any, work: int) -> list[jsonschema_rs.ValidationError]:
+        """Fetch the errors there is time for: telling one costs 1,000 times finding it."""
+        import jsonschema_rs
+
+        if work <= MAX_WORK_FOR_ALL_ERRORS:
+            return list(self._engine.iter_errors(value))
+        if work <= MAX_WORK_FOR_FIRST_ERROR or not self._nests_alternatives:
+            try:
+                self._engine.validate(value)
+            except jsonschema_rs.ValidationError as error:
+                return [error]
+        return []
+
+
+def _decode(schema: bytes) -> Any:
+    if len(schema) > MAX_SCHEMA_BYTES:
+        raise SchemaError(
+            f"the schema has {len(schema):,} bytes, over the limit of {MAX_SCHEMA_BYTES:,}"
+        )
+    try:
+        document = msgspec.json.decode(schema)
+    except RecursionError:
+        raise SchemaError(f"the schema is nested deeper than {MAX_JSON_DEPTH} levels") from None
+    except ValueError as error:
+        raise SchemaError(f"the schema is not JSON: {error}") from None
+    if not isinstance(document, dict | bool):
+        raise SchemaError(f"a schema must be an object or a boolean, not {quoting.kind(document)}")
+    return document
+
+
+def _engine(document: Any) -> jsonschema_rs.Validator:
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.validator_for(
+            document,
+            offline=True,
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES),
+            validate_formats=False,
+        )
+    except ValueError as error:
+        place = quoting.place(getattr(error, "instance_path", []))
+        reason = quoting.clip(getattr(error, "message", str(error)))
+        where = f"{place}: " if place else ""
+        raise SchemaError(f"the schema is not valid: {where}{reason}") from None
+
+
+def _is_linear(pattern: str) -> bool:
+    try:
+        _engine({"pattern": pattern})
+    except SchemaError:
+        return False
+    return True

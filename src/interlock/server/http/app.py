@@ -1,0 +1,257 @@
+"""A server as an ASGI application: both eras on one path."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+from msgspec import UNSET
+
+from interlock.errors import AuthError, ParseError
+from interlock.protocol import envelope
+from interlock.revisions import ALL, LEGACY, MODERN
+from interlock.server.http import header_checks, modern
+from interlock.server.http.guard import Guard
+from interlock.server.http.legacy import Legacy
+from interlock.server.http.legacy_sse import MESSAGES_PATH, STREAM_PATH, EventSource
+from interlock.server.http.modern import Modern
+from interlock.server.http.options import HttpOptions
+from interlock.server.http.request import Exchange, Patience
+from interlock.server.http.responses import (
+    ClientGone,
+    Receive,
+    Refusal,
+    Scope,
+    Send,
+    no_memory,
+    refuse,
+    reply,
+    reply_empty,
+)
+from interlock.server.http.sessions import Sessions
+from interlock.server.http.streams import Budget
+from interlock.server.server import Server
+
+_log = logging.getLogger("interlock.server.http")
+
+
+class Endpoint:
+    """An ASGI application. Arguments: see `Server.asgi`."""
+
+    def __init__(self, server: Server, options: HttpOptions) -> None:
+        self._server = server
+        self.path = "/" + options.path.strip("/")
+        self._guard = Guard(options.hosts, options.origins, options.cors)
+        self._auth = options.bearer
+        self._max_body_bytes = options.max_body_bytes
+        self._patience = Patience()
+        self.sessions = Sessions(options)
+        budget = Budget(options.max_streams, server.dropped)
+        self._modern = Modern(server, options, budget)
+        self._legacy = Legacy(server, options, self.sessions, budget)
+        self._sse = EventSource(server, options, self.sessions, budget) if options.sse else None
+        self._runner: asyncio.Task[None] | None = None
+        self._is_open = False
+        self._ready: asyncio.Future[None] | None = None
+        self._stop = asyncio.Event()
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """How much was dropped, by reason: see `Server`."""
+        return self._server.dropped
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether clients must show a token."""
+        return self._auth is not None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http":
+            await self._serve_other(scope, receive, send)
+            return
+        if not self._is_open:
+            await self.open()
+        exchange = Exchange(scope, receive, send)
+        self._patience.add(exchange)
+        try:
+            await self._serve(exchange)
+        except ClientGone:
+            pass
+        except (Refusal, AuthError, ParseError, MemoryError) as error:
+            await self._refuse(exchange, _refusal_of(error))
+        finally:
+            self._patience.remove(exchange)
+
+    async def _refuse(self, exchange: Exchange, refusal: Refusal) -> None:
+        # Not where it was caught: it knows that function, which would know it, and both would
+        # keep the request until somebody looks for such circles.
+        self._server.dropped[f"HTTP {refusal.status}"] += 1
+        await refuse(exchange.send, refusal, exchange.headers_of_refusal(self._max_body_bytes))
+
+    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _serve(self, exchange: Exchange) -> None:
+        self._guard.check(exchange)
+        path: str = exchange.scope["path"]
+        if path != self.path or exchange.scope.get("root_path"):
+            path = self._path_of(exchange)
+        method: str = exchange.scope["method"]
+        if path != self.path and (self._sse is None or path not in (STREAM_PATH, MESSAGES_PATH)):
+            await self._serve_elsewhere(exchange)
+            return
+        if method == "OPTIONS" and (headers := self._guard.preflight(exchange)) is not None:
+            await reply_empty(exchange.send, 204, headers)
+            return
+        if self._auth is not None:
+            exchange.principal = await self._auth.principal_of(exchange.all(b"authorization"))
+        if path != self.path:
+            await self._serve_oldest(exchange, path, method)
+        elif method == "POST":
+            await self._post(exchange)
+        elif method in ("GET", "DELETE") and self._is_legacy(exchange):
+            await (self._legacy.open if method == "GET" else self._legacy.end)(exchange)
+        else:
+            raise _not_allowed(b"POST")
+
+    async def _serve_oldest(self, exchange: Exchange, path: str, method: str) -> None:
+        assert self._sse is not None  # noqa: S101 - it was, when the path was looked at
+        if path == STREAM_PATH:
+            if method != "GET":
+                raise _not_allowed(b"GET")
+            await self._sse.open(exchange)
+        else:
+            if method != "POST":
+                raise _not_allowed(b"POST")
+            exchange.check_json()
+            body = await exchange.read_body(self._max_body_bytes)
+            await self._sse.post(exchange, body)
+
+    async def _serve_elsewhere(self, exchange: Exchange) -> None:
+        """Serve what anybody may read: where tokens for this endpoint come from."""
+        if (
+            self._auth is None
+            or exchange.scope["path"] != self._auth.metadata_path
+            or exchange.scope["method"] != "GET"
+        ):
+            raise Refusal(404, "nothing is served at this path")
+        await reply(exchange.send, 200, self._auth.metadata(), exchange.extra)
+
+    @staticmethod
+    def _path_of(exchange: Exchange) -> str:
+        """The path below the place where the application is mounted."""
+        path: str = exchange.scope["path"]
+        root: str = exchange.scope.get("root_path", "")
+        if root and path.startswith(root):
+            path = path[len(root) :]
+        return "/" + path.strip("/")
+
+    @staticmethod
+    def _is_legacy(exchange: Exchange) -> bool:
+        if b"mcp-session-id" not in exchange.headers:
+            return False
+        version = exchange.header(b"mcp-protocol-version")
+        if version is not None and version not in ALL:
+            raise Refusal(400, "the protocol revision is not supported")
+        return version not in MODERN
+
+    async def _post(self, exchange: Exchange) -> None:
+        exchange.check_json()
+        if not exchange.accepts("application/json") and not exchange.accepts("text/event-stream"):
+            raise Refusal(406, "answers are application/json or text/event-stream")
+        body = await exchange.read_body(self._max_body_bytes)
+        if body[:1] != b"{" and self._is_batch(exchange, body):
+            await self._legacy.serve_batch(exchange, body)
+            return
+        message = envelope.decode(body)
+        try:
+            params = header_checks.params_of(message)
+        except ParseError as error:
+            id = None if message.id is UNSET else message.id
+            raise Refusal(400, str(error), error.code, id=id) from None
+        stated = modern.stated_by(params)
+        if modern.is_modern(stated, exchange):
+            await self._modern.serve(exchange, message, params, stated)
+        else:
+            await self._legacy.serve(exchange, message)
+
+    @staticmethod
+    def _is_batch(exchange: Exchange, body: bytes) -> bool:
+        version = exchange.header(b"mcp-protocol-version")
+        return body.lstrip()[:1] == b"[" and (version is None or version in LEGACY)
+
+    # Running
+
+    async def open(self) -> None:
+        """Enter the server's lifespan; without a lifespan of the host, on the first request."""
+        if self._runner is None:
+            self._ready = asyncio.get_running_loop().create_future()
+            self._runner = asyncio.create_task(self._run(self._ready))
+        assert self._ready is not None  # noqa: S101 - made with the runner
+        try:
+            await asyncio.shield(self._ready)
+        except BaseException:
+            self._runner = None
+            raise
+        self._is_open = True
+
+    async def _run(self, ready: asyncio.Future[None]) -> None:
+        try:
+            async with self._server.running():
+                self._stop.clear()
+                ready.set_result(None)
+                await self._stop.wait()
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    def end_streams(self) -> None:
+        """End what would never end by itself: sessions, and streams of those who listen."""
+        self._modern.close()
+        self.sessions.close()
+
+    async def close(self) -> None:
+        """End sessions and streams, and leave the server's lifespan."""
+        self.end_streams()
+        self._is_open = False
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            self._stop.set()
+            await runner
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            starting = message["type"] == "lifespan.startup"
+            event = "startup" if starting else "shutdown"
+            try:
+                await (self.open() if starting else self.close())
+            except Exception:
+                _log.exception("%s failed", event)
+                await send({"type": f"lifespan.{event}.failed", "message": "see the log"})
+                return
+            await send({"type": f"lifespan.{event}.complete"})
+            if not starting:
+                return
+
+
+def _not_allowed(instead: bytes) -> Refusal:
+    return Refusal(405, "this method is not allowed here", headers=[(b"allow", instead)])
+
+
+def _refusal_of(error: Refusal | AuthError | ParseError | MemoryError) -> Refusal:
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, MemoryError):  # where a reply has begun, the host ends the connection
+        return no_memory()
+    if isinstance(error, ParseError):
+        return Refusal(400, str(error), error.code)
+    challenge = [(b"www-authenticate", error.challenge.encode())] if error.challenge else []
+    return Refusal(error.status, str(error), headers=challenge)

@@ -1,0 +1,83 @@
+"""Plain HTTP replies, and the reasons to refuse a request before it means anything."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from interlock.errors import InterlockError
+from interlock.protocol import envelope
+from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
+from interlock.types import RequestId
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+LATER: list[Header] = [(b"retry-after", b"60")]
+_JSON: Header = (b"content-type", b"application/json")
+
+
+class Refusal(InterlockError):
+    """A request that gets a status and a JSON-RPC error instead of an answer.
+
+    Args:
+        status: HTTP status.
+        message: One line for the client. Holds nothing of the request that could be secret.
+        code: JSON-RPC error code.
+        data: Details for the error.
+        headers: Further headers of the reply.
+        id: Of the request, if it can be read.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: int = INVALID_REQUEST,
+        *,
+        data: Any = None,
+        headers: Iterable[Header] = (),
+        id: RequestId | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.data = data
+        self.headers = list(headers)
+        self.id = id
+
+
+def no_memory() -> Refusal:
+    """Say that a message does not fit into memory now."""
+    return Refusal(503, "there is no memory for it; try later", INTERNAL_ERROR, headers=LATER)
+
+
+class ClientGone(InterlockError):
+    """The client closed the connection; there is nobody to tell."""
+
+
+async def reply(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
+    """Send a JSON body."""
+    length = (b"content-length", b"%d" % len(body))
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]}
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+async def reply_empty(send: Send, status: int, headers: Iterable[Header] = ()) -> None:
+    """Send a status without a body."""
+    length = (b"content-length", b"0")
+    every = list(headers) if status == 204 else [length, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": every})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def refuse(send: Send, refusal: Refusal, headers: Iterable[Header] = ()) -> None:
+    """Send a refusal as a JSON-RPC error."""
+    body = envelope.error(refusal.id, refusal.code, refusal.message, refusal.data)
+    await reply(send, refusal.status, body, [*refusal.headers, *headers])

@@ -1,0 +1,170 @@
+"""A server on a port of its own, by uvicorn, with bounds on what connections may take."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from contextlib import suppress
+from ipaddress import ip_address
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+from interlock.errors import ConfigError, MissingExtra
+from interlock.server.http.app import Endpoint
+
+try:
+    import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ImportError as error:
+    raise MissingExtra("serving HTTP", "serve") from error
+
+HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of its headers
+IDLE_CONNECTION = 30.0  # seconds between two requests
+DRAIN = 30.0  # seconds that open requests get when the server ends
+MAX_PER_ADDRESS = 1_000  # connections from one address
+MAX_HEAD = 64 * 1024  # bytes of a request's headers, besides the first ones that come
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
+
+
+def check_exposure(host: str, *, protected: bool) -> None:
+    """Refuse to let everybody in.
+
+    Raises:
+        ConfigError: An address that others can reach, and no token is asked for.
+    """
+    if protected or host == "localhost":
+        return
+    with suppress(ValueError):
+        if ip_address(host).is_loopback:
+            return
+    raise ConfigError(
+        f"{host} can be reached by others: give verify_token=..., or unprotected=True"
+    )
+
+
+class HttpServer(uvicorn.Server):
+    """Serves an endpoint until it is told to end.
+
+    Args:
+        endpoint: What is served.
+        host: Address to bind.
+        port: 0 takes a free one.
+        tells: Say on stderr where it is served.
+    """
+
+    def __init__(self, endpoint: Endpoint, host: str, port: int, *, tells: bool = False) -> None:
+        self._endpoint = endpoint
+        self._tells = tells
+        self._in_headers: dict[Any, float] = {}  # since when
+        super().__init__(
+            uvicorn.Config(
+                endpoint,
+                host=host,
+                port=port,
+                http=bounded_connection(MAX_PER_ADDRESS, endpoint.dropped),
+                ws="none",
+                lifespan="on",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=int(IDLE_CONNECTION),
+                timeout_graceful_shutdown=int(DRAIN),
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        """Where the endpoint is, once it is served."""
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        name = f"[{host}]" if ":" in host else host
+        return f"http://{name}:{port}{self._endpoint.path}"
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        """Bind, and say where."""
+        await super().startup(sockets)
+        if self.started and self._tells:
+            print(f"serving at {self.url}", file=sys.stderr, flush=True)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Once a second, end connections that have not sent their headers in time."""
+        if counter % 10 == 0:
+            self._end_late_connections(monotonic())
+        return await super().on_tick(counter)
+
+    def _end_late_connections(self, now: float) -> None:
+        # A look from time to time costs requests nothing, a timer for each would.
+        waiting: dict[Any, float] = {}
+        for connection in list(self.server_state.connections):
+            if _is_in_headers(connection):
+                since = waiting[connection] = self._in_headers.get(connection, now)
+                if now - since > HEADER_DEADLINE:
+                    self._endpoint.dropped["connection without headers"] += 1
+                    connection.transport.abort()
+        self._in_headers = waiting
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End in order when told by a signal; when told again, at once and leaving things as is."""
+        self.force_exit = self.should_exit
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[Any] | None = None) -> None:
+        """End the streams, which would last for ever, and then everything else."""
+        self._endpoint.end_streams()
+        await super().shutdown(sockets)
+
+
+def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[HttpToolsProtocol]:
+    """Make a class of connections with a cap for each address; what is over it is counted."""
+    addresses: Counter[str] = Counter()
+
+    class BoundedConnection(HttpToolsProtocol):
+        address = ""
+        is_in_head = False
+        head = 0  # bytes that have come of it
+
+        # The parser keeps headers without end, and many small ones as ten times their bytes.
+
+        def on_message_begin(self) -> None:
+            self.is_in_head = True
+            self.head = 0
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self.is_in_head = False
+            super().on_headers_complete()
+
+        def data_received(self, data: bytes) -> None:
+            was_in_head = self.is_in_head
+            super().data_received(data)
+            if was_in_head and self.is_in_head:
+                self.head += len(data)
+                if self.head > MAX_HEAD:
+                    dropped["HTTP 431"] += 1
+                    self.transport.write(_TOO_LONG)
+                    self.transport.close()
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
+            super().connection_made(transport)
+            self.address = self.client[0] if self.client else ""
+            addresses[self.address] += 1
+            if addresses[self.address] > max_per_address:
+                dropped["too many connections of an address"] += 1
+                transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            addresses[self.address] -= 1
+            if not addresses[self.address]:
+                del addresses[self.address]
+            super().connection_lost(exc)
+
+    return BoundedConnection
+
+
+def _is_in_headers(connection: Any) -> bool:
+    """Whether a connection has begun a request, or nothing at all, and owes us the headers."""
+    cycle = connection.cycle
+    is_between = cycle is None or cycle.response_complete
+    return is_between and connection.timeout_keep_alive_task is None

@@ -1,0 +1,322 @@
+"""Tools, resources and prompts -> answers, in every revision.
+
+The path of a call::
+
+    Request -> Server.answer -> middleware -> Methods -> ServedTool.call -> your function
+    bytes   <- Encoder.call  <- CallToolResult <--------------------------------+
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+from interlock.server.catalogue import Catalogue
+from interlock.server.lifespan import Running
+from interlock.server.methods import Handler, Methods
+from interlock.server.options import ItemKeywords, ToolKeywords
+from interlock.server.resources import (
+    ItemOptions,
+    ServedCompletion,
+    ServedPrompt,
+    ServedResource,
+)
+from interlock.server.sealing import Seal
+from interlock.server.subscribers import Listeners
+from interlock.server.task_store import TaskStore
+from interlock.server.tasks import TASK_TTL
+from interlock.server.tools import ServedTool, ToolOptions, Workers
+from interlock.server.watchdog import watched
+from interlock.transports import Transport
+from interlock.types import Icon, Implementation, JsonObject
+
+if TYPE_CHECKING:
+    from interlock.server.http.app import Endpoint
+    from interlock.server.http.options import HttpKeywords
+
+Middleware = Callable[[Handler], Handler]
+_F = TypeVar("_F", bound=Callable[..., Any])
+_log = logging.getLogger("interlock.server")
+
+
+class Server:
+    """A named, versioned set of tools, resources and prompts.
+
+    Args:
+        name: For display.
+        version: For display.
+        instructions: What a model should know before it uses the tools.
+        title, description, website_url, icons: For display, too.
+        lifespan: Entered before the first request and left after the last one, once for a
+            run of the server; for what is opened once, such as a pool of connections.
+        middleware: Functions from handler to handler; the first one is outermost.
+        sealing_key: Signs what modern clients hand back between rounds of questions. Needed
+            when several processes serve the same clients: at least 32 bytes.
+        list_ttl_ms: How long clients may keep lists.
+        task_store: Keeps the tasks of tools that are marked `task`; in memory when None.
+        task_ttl: Seconds that a task may take, and that its end is kept after that.
+
+    Attributes:
+        dropped: How much of what came or had to be sent was dropped, by reason: messages of no
+            use, refused requests ("HTTP 413"), clients that do not read.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "0",
+        instructions: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        website_url: str | None = None,
+        icons: list[Icon] | None = None,
+        lifespan: Callable[[Server], AbstractAsyncContextManager[Any]] | None = None,
+        middleware: Sequence[Middleware] = (),
+        sealing_key: bytes | None = None,
+        list_ttl_ms: int = 0,
+        task_store: TaskStore | None = None,
+        task_ttl: float = TASK_TTL,
+    ) -> None:
+        self.info = Implementation(
+            name=name,
+            version=version,
+            title=title,
+            description=description,
+            website_url=website_url,
+            icons=icons,
+        )
+        self.instructions = instructions
+        self.dropped: Counter[str] = Counter()
+        self.listeners = Listeners()
+        self._lifespan = lifespan
+        self._running = Running(self._open)
+        self._workers = Workers()
+        self._peers: set[asyncio.Task[None]] = set()
+        self._catalogue = Catalogue(self.listeners)
+        self._methods = Methods(
+            self.info,
+            instructions,
+            self._catalogue,
+            self.listeners,
+            Seal(sealing_key),
+            list_ttl_ms,
+            task_store,
+            task_ttl,
+        )
+        handler: Handler = self._methods.answer
+        for wrap in reversed(middleware):
+            handler = wrap(handler)
+        # Answers one request with an encoded result, or raises an `InterlockError`.
+        self.answer: Handler = handler
+
+    # Defining
+
+    @overload
+    def tool(self, function: _F, /) -> _F: ...
+    @overload
+    def tool(self, /, **options: Unpack[ToolKeywords]) -> Callable[[_F], _F]: ...
+    def tool(self, function: Any = None, /, **options: Unpack[ToolKeywords]) -> Any:
+        """Offer a function as a tool: `@server.tool` or `@server.tool(name=...)`.
+
+        Name, description and schemas come from the function unless given. A plain function
+        runs in a worker thread, an async one in place. The function itself is returned.
+
+        Raises:
+            SignatureError: A parameter cannot be described; the text names it.
+            LocalProtocolError: The server has a tool of this name.
+        """
+        if function is None:
+            return lambda function: (
+                self.tool(function)
+                if not options
+                else self._add_tool(function, ToolOptions(**options))
+            )
+        return self._add_tool(function, ToolOptions())
+
+    def _add_tool(self, function: _F, options: ToolOptions) -> _F:
+        self._catalogue.add_tool(ServedTool(function, options, self._workers))
+        return function
+
+    def remove_tool(self, name: str) -> None:
+        """Take a tool away; clients that listen are told.
+
+        Raises:
+            UnknownTool: There is none of this name.
+        """
+        self._catalogue.remove_tool(name)
+
+    def resource(self, uri: str, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]:
+        """Offer a function as a resource, or as a family of them: `"notes://{name}"`.
+
+        The function takes the URI's variables as strings (or what their hints say) and gives
+        text, bytes, `ResourceContents`, or any value to be written as JSON.
+        """
+
+        def add(function: _F) -> _F:
+            served = ServedResource(uri, function, ItemOptions(**options), self._workers)
+            self._catalogue.add_resource(uri, served)
+            return function
+
+        return add
+
+    def remove_resource(self, uri: str) -> None:
+        """Take a resource or template away; clients that listen are told."""
+        self._catalogue.remove_resource(uri)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell clients that have subscribed to it that a resource has changed."""
+        self.listeners.resource_updated(uri)
+
+    @overload
+    def prompt(self, function: _F, /) -> _F: ...
+    @overload
+    def prompt(self, /, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]: ...
+    def prompt(self, function: Any = None, /, **options: Unpack[ItemKeywords]) -> Any:
+        """Offer a function of strings as a prompt; it gives text, messages or content."""
+
+        def add(function: _F) -> _F:
+            served = ServedPrompt(function, ItemOptions(**options), self._workers)
+            self._catalogue.add_prompt(served)
+            return function
+
+        return add if function is None else add(function)
+
+    def remove_prompt(self, name: str) -> None:
+        """Take a prompt away; clients that listen are told."""
+        self._catalogue.remove_prompt(name)
+
+    def completion(self, ref: str, argument: str) -> Callable[[_F], _F]:
+        """Propose values for an argument of a prompt, or for a variable of a URI template.
+
+        Args:
+            ref: The prompt's name or the template.
+            argument: Its name. The function takes what was typed and, if it has a second
+                parameter, the values of the arguments before it; it gives strings.
+        """
+
+        def add(function: _F) -> _F:
+            completion = ServedCompletion(function, self._workers)
+            self._catalogue.add_completion(ref, argument, completion)
+            return function
+
+        return add
+
+    # Running
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep open what the server needs; its first user enters the lifespan, the last leaves."""
+        return self._running.used()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[None, None]:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(watched())
+            if self._lifespan is not None:
+                await stack.enter_async_context(self._lifespan(self))
+            # These end while what the lifespan has opened is still open.
+            stack.callback(self._workers.close)
+            stack.push_async_callback(self._methods.tasks.close)
+            yield
+
+    def run(self) -> None:
+        """Serve on stdin and stdout until the client closes them; `print` goes to stderr.
+
+        SIGTERM ends it when the calls that run have been answered, after 30 s at the latest; a
+        second one ends it at once.
+        """
+        from interlock.transports.pipes import take_standard_streams
+
+        self.run_on(*take_standard_streams())
+
+    def run_on(self, source: int, target: int) -> None:
+        """Serve on two descriptors: one to read from, one to write to. As `run` otherwise."""
+        from interlock.server.server_connection import Peer
+        from interlock.transports.pipes import PipeTransport
+
+        async def serve() -> None:
+            peer = Peer(self, PipeTransport(source, target))
+            serving = asyncio.ensure_future(peer.serve())
+
+            def end() -> None:
+                if not peer.leave():  # told twice, or there is nothing to wait for
+                    serving.cancel()
+
+            with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+            with suppress(asyncio.CancelledError):
+                await serving
+
+        with suppress(KeyboardInterrupt):
+            asyncio.run(serve())
+
+    def connect(self) -> Transport:
+        """Make the client's end of a connection within this program: see `Client.memory`."""
+        from interlock.server.server_connection import Peer
+        from interlock.transports.memory import MemoryTransport
+
+        ours, theirs = MemoryTransport.pair()
+        task = asyncio.get_running_loop().create_task(Peer(self, ours).serve())
+        self._peers.add(task)
+        task.add_done_callback(self._served)
+        return theirs
+
+    def _served(self, peer: asyncio.Task[None]) -> None:
+        self._peers.discard(peer)
+        error = None if peer.cancelled() else peer.exception()
+        if error is not None:
+            _log.error("server %s cannot serve", self.info.name, exc_info=error)
+
+    def asgi(self, **options: Unpack[HttpKeywords]) -> Endpoint:
+        """Make an ASGI application: both eras on one path, `/mcp` unless told otherwise.
+
+        Any ASGI server runs it; FastAPI and Starlette mount it under any prefix. The lifespan
+        is entered when the application starts, or else before the first request. See
+        `HttpOptions` for what can be told.
+        """
+        from interlock.server.http.app import Endpoint
+        from interlock.server.http.options import HttpOptions
+
+        return Endpoint(self, HttpOptions(**options))
+
+    def run_http(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        unprotected: bool = False,
+        **options: Unpack[HttpKeywords],
+    ) -> None:
+        """Serve on a port until the process is told to end.
+
+        Args:
+            host: Address to bind.
+            port: 0 takes a free one; where it is served is told on stderr.
+            unprotected: Let everybody in, at an address that others can reach.
+            options: See `asgi`.
+
+        Raises:
+            MissingExtra: uvicorn is not installed.
+            ConfigError: An address that others can reach, and no token is asked for.
+        """
+        from interlock.server.http.serve import HttpServer, check_exposure
+
+        endpoint = self.asgi(**options)
+        check_exposure(host, protected=unprotected or endpoint.is_protected)
+        with suppress(KeyboardInterrupt):
+            HttpServer(endpoint, host, port, tells=True).run()
+        self.close()
+
+    def input_schema(self, tool: str) -> JsonObject | None:
+        """Give the input schema of a tool; None when there is no such tool."""
+        served = self._catalogue.tools.get(tool)
+        return None if served is None else served.definition.input_schema
+
+    def close(self) -> None:
+        """Let the worker threads go. Calls that run in them are left to end."""
+        self._workers.close()

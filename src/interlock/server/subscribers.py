@@ -1,0 +1,115 @@
+"""Who wants to be told of changes, in either era."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from msgspec import Struct
+
+from interlock import revisions
+from interlock.errors import InterlockError
+from interlock.protocol.envelope import encode, with_meta
+from interlock.types import JsonObject, RequestId, SubscriptionFilter
+
+MAX_LISTENERS = 10_000
+MAX_URIS = 1_000  # resources that one listener may follow
+
+Notify = Callable[[str, bytes], None]
+
+
+class Listener(Struct, eq=False):
+    """One `subscriptions/listen` stream, or one legacy session."""
+
+    notify: Notify
+    filter: SubscriptionFilter
+    uris: set[str]
+    task_ids: frozenset[str] = frozenset()
+    meta: bytes = b""  # for modern streams: the id of the subscription
+
+
+class Listeners:
+    """All listeners of a server. News may come from any thread, such as a plain function's."""
+
+    def __init__(self) -> None:
+        self._open: dict[Listener, asyncio.AbstractEventLoop] = {}
+
+    def add(self, listener: Listener) -> None:
+        """Begin to tell a listener.
+
+        Raises:
+            InterlockError: There are too many.
+        """
+        if len(self._open) >= MAX_LISTENERS:
+            raise InterlockError(f"over {MAX_LISTENERS} subscriptions; try again later")
+        self._open[listener] = asyncio.get_running_loop()
+
+    def remove(self, listener: Listener) -> None:
+        """Tell it no more."""
+        self._open.pop(listener, None)
+
+    def list_changed(self, kind: str) -> None:
+        """Tell that the list of "tools", "prompts" or "resources" has changed."""
+        for listener in list(self._open):
+            if getattr(listener.filter, f"{kind}_list_changed"):
+                self._tell(listener, f"notifications/{kind}/list_changed", b"{}")
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell that a resource has changed."""
+        params = encode({"uri": uri})
+        for listener in list(self._open):
+            if uri in listener.uris:
+                self._tell(listener, "notifications/resources/updated", params)
+
+    def task_changed(self, id: str, params: bytes) -> None:
+        """Tell that a task has changed; `params` is all of it, encoded."""
+        for listener in list(self._open):
+            if id in listener.task_ids:
+                self._tell(listener, "notifications/tasks", params)
+
+    def _tell(self, listener: Listener, method: str, params: bytes) -> None:
+        loop = self._open.get(listener)
+        if loop is None:
+            return  # it has gone meanwhile
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is loop:
+            listener.notify(method, with_meta(params, listener.meta))
+        else:
+            with suppress(RuntimeError):  # its loop has been closed, and it with it
+                loop.call_soon_threadsafe(self._tell, listener, method, params)
+
+
+def for_stream(id: RequestId, wanted: SubscriptionFilter, notify: Notify) -> Listener:
+    """Make the listener of a modern stream; all that it is told carries the stream's id.
+
+    Raises:
+        InterlockError: It wants too many resources or tasks.
+    """
+    if len(wanted.resource_subscriptions) > MAX_URIS or len(wanted.task_ids) > MAX_URIS:
+        raise InterlockError(f"over {MAX_URIS} resources or tasks in one subscription")
+    meta: JsonObject = {revisions.SUBSCRIPTION_KEY: id}
+    return Listener(
+        notify,
+        wanted,
+        set(wanted.resource_subscriptions),
+        frozenset(wanted.task_ids),
+        encode(meta)[1:-1],
+    )
+
+
+def for_session(uris: set[str], notify: Notify) -> Listener:
+    """Make the listener of a legacy session: all lists, and the resources in `uris`."""
+    everything = SubscriptionFilter(
+        tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
+    )
+    return Listener(notify, everything, uris)
+
+
+def end_of_stream(id: RequestId) -> tuple[bytes, bytes]:
+    """Give what ends a modern stream: params of `notifications/cancelled`, and its result."""
+    meta: JsonObject = {revisions.SUBSCRIPTION_KEY: id}
+    return encode({"requestId": id}), encode({"resultType": "complete", "_meta": meta})

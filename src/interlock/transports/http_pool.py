@@ -1,0 +1,185 @@
+"""Connections over HTTP, kept alive and shared by all servers of a program's toolbox."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from functools import partial
+from ipaddress import ip_address
+from typing import Literal, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from interlock.aio import in_thread
+from interlock.errors import ConfigError
+
+Era = Literal["", "modern", "legacy", "sse"]
+_T = TypeVar("_T")
+
+# Requests to one host at once; who comes later waits. Streams that last are not counted: with
+# many servers on one host they would leave nothing for requests. Nor are our answers to a
+# server: the requests that take all connections may be waiting for them.
+MAX_CONNECTIONS = 100
+# Common servers close an idle connection after 5 s. One that they close while a request is on
+# its way costs the request, so ours ends before.
+KEEP_ALIVE = 4.0  # seconds
+CONNECT_TIMEOUT = 10.0  # seconds, for name, network and TLS together
+MAX_HEADER_BYTES = 64 * 1024  # of one header of an answer
+MAX_HEADERS = 256  # of an answer
+NAMES_TTL = 30  # seconds that an address is remembered
+MAX_REMEMBERED = 1_000  # URLs of which the pool knows something
+
+_AS_NUMBERS = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+_NO_DEADLINE = aiohttp.ClientTimeout(
+    total=None, connect=None, sock_connect=CONNECT_TIMEOUT, ceil_threshold=2 * CONNECT_TIMEOUT
+)
+
+
+class _Latest(dict[str, _T]):
+    """What was set last, of at most `MAX_REMEMBERED` keys."""
+
+    def __setitem__(self, key: str, value: _T) -> None:
+        self.pop(key, None)
+        super().__setitem__(key, value)
+        if len(self) > MAX_REMEMBERED:
+            del self[next(iter(self))]
+
+
+class HttpPool:
+    """What many HTTP clients share. Made anywhere; used in one event loop; closed by its maker.
+
+    Proxies come from the environment (`HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`),
+    certificates from the system, or from `SSL_CERT_FILE` and `SSL_CERT_DIR`. Cookies are not
+    kept, redirects are not followed, and a `.netrc` is not read.
+
+    Attributes:
+        eras: What each URL was found to speak: "modern", "legacy" or "sse".
+    """
+
+    def __init__(self) -> None:
+        self.eras: dict[str, Era] = _Latest()
+        self._session: aiohttp.ClientSession | None = None
+        self._streams: aiohttp.ClientSession | None = None
+        self._proxies: dict[str, str | None] = _Latest()
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The session that requests go through."""
+        if self._session is None or self._session.closed:
+            self._session = _open(MAX_CONNECTIONS)
+        return self._session
+
+    @property
+    def streams(self) -> aiohttp.ClientSession:
+        """The session for what does not wait for a connection: streams that last, and answers."""
+        if self._streams is None or self._streams.closed:
+            self._streams = _open(0)
+        return self._streams
+
+    def proxy(self, url: str) -> str | None:
+        """Give the proxy for a URL, from the environment; None to go there directly.
+
+        Raises:
+            ConfigError: A proxy of a kind that cannot be used.
+        """
+        parts = urlsplit(url)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        if origin not in self._proxies:
+            self._proxies[origin] = _proxy_for(parts.scheme, parts.hostname or "", parts.netloc)
+        return self._proxies[origin]
+
+    async def close(self) -> None:
+        """Close all connections. Closing twice is fine."""
+        sessions = self._session, self._streams
+        self._session = self._streams = None
+        for session in sessions:
+            if session is not None:
+                await session.close()
+        await asyncio.sleep(0)  # the loop closes sockets in its next turn
+
+
+class _Names(AbstractResolver):
+    """Looks names up, each in a thread of its own: some take for ever, and others need not wait."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        kind, flags = socket.SOCK_STREAM, socket.AI_ADDRCONFIG
+        look_up = partial(socket.getaddrinfo, host, port, family, kind, 0, flags)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                found = await in_thread(look_up)
+        except TimeoutError:
+            raise OSError(errno.ETIMEDOUT, "no answer about its name") from None
+        except RuntimeError as error:  # the system has no more threads
+            raise OSError(errno.EAGAIN, f"its name cannot be looked up: {error}") from None
+        return [
+            {
+                "hostname": host,
+                "host": socket.getnameinfo(address, _AS_NUMBERS)[0],  # with its zone, if it has one
+                "port": port,
+                "family": kind_of_address,
+                "proto": protocol,
+                "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            }
+            for kind_of_address, _, protocol, _, address in found
+        ]
+
+    async def close(self) -> None:
+        """Nothing is kept."""
+
+
+def _open(limit_per_host: int) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            resolver=_Names(),
+            limit=0,
+            limit_per_host=limit_per_host,
+            keepalive_timeout=KEEP_ALIVE,
+            ttl_dns_cache=NAMES_TTL,
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=_NO_DEADLINE,  # each request has its own, in `Protocol`
+        auto_decompress=False,  # `Inflater` counts while it unpacks
+        read_bufsize=2**18,
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+        max_headers=MAX_HEADERS,
+    )
+
+
+def _proxy_for(scheme: str, host: str, netloc: str) -> str | None:
+    if is_loopback(host) or proxy_bypass(netloc.rpartition("@")[2]):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if proxy is None:
+        return None
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
+    try:
+        kind = urlsplit(proxy).scheme
+        URL(proxy)
+    except ValueError:
+        raise ConfigError(
+            f"the proxy for {host} is no URL: change {scheme.upper()}_PROXY"
+        ) from None
+    if kind not in ("http", "https"):
+        raise ConfigError(
+            f"the proxy for {host} is of kind {kind!r}; http and https can be used: change "
+            f"{scheme.upper()}_PROXY, or name the host in NO_PROXY"
+        )
+    return proxy
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its name: no proxy can reach that."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,193 @@
+"""HTTP+SSE of 2024-11-05: one stream brings all that the server says, posts carry the rest.
+
+The stream is the session: when it ends, all ends.
+
+Spec 2024-11-05: basic/transports, "HTTP with SSE".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from urllib.parse import urljoin
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from interlock.errors import (
+    ConnectionClosed,
+    HttpError,
+    InterlockError,
+    RemoteProtocolError,
+    StreamEnded,
+)
+from interlock.protocol.event_stream import SseParser
+from interlock.transports import Receiver
+from interlock.transports.http_endpoint import EVENTS, JSON, Endpoint, Untaken, origin
+from interlock.transports.http_errors import media_type
+from interlock.types import RequestId
+
+_HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
+_log = logging.getLogger("interlock.client")
+
+
+class _Message(Struct):
+    id: RequestId | UnsetType = UNSET
+    method: str = ""
+
+
+_decode_message = msgspec.json.Decoder(_Message).decode
+
+
+class SseTransport:
+    """One server of the oldest kind.
+
+    Args:
+        endpoint: URL of its stream.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._messages: Endpoint  # where the server says that messages go
+        self._receiver: Receiver
+        self._stream: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._posts: dict[RequestId, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._untaken = Untaken()
+        self._initialized: asyncio.Task[None] | None = None
+        self._lost = False
+
+    async def open(self, receiver: Receiver) -> None:
+        """Open the stream and learn from it where to post.
+
+        Raises:
+            InterlockError: There is no such stream, or it leads elsewhere.
+        """
+        self._receiver = receiver
+        self._stream = asyncio.create_task(self._read())
+        try:
+            await self._ready
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _read(self) -> None:
+        error: InterlockError
+        try:
+            async with self._endpoint.request("GET", {"Accept": EVENTS}) as response:
+                if response.status != 200:
+                    raise await self._endpoint.refusal(response)
+                if media_type(response) != EVENTS:
+                    raise HttpError(f"{self._endpoint.shown} has no stream of events", 200)
+                parser = SseParser(self._endpoint.max_bytes)
+                async with aclosing(self._endpoint.events(response, parser)) as events:
+                    async for event in events:
+                        if event.name == "endpoint" and not self._ready.done():
+                            self._messages = self._messages_at(event.data, str(response.url))
+                            self._ready.set_result(None)
+                        elif event.name == "message" and event.data and self._ready.done():
+                            self._receiver.frames_received([event.data])
+            error = StreamEnded(f"{self._endpoint.shown} ended the stream, and with it the session")
+        except InterlockError as reason:
+            error = reason
+        except Exception as reason:
+            _log.exception("%s: reading its stream failed", self._endpoint.shown)
+            error = ConnectionClosed(f"{self._endpoint.shown}: {type(reason).__name__}")
+        if not self._ready.done():
+            self._ready.set_exception(error)
+        else:
+            self.abort(error)
+
+    def _messages_at(self, data: bytes, stream: str) -> Endpoint:
+        shown = self._endpoint.shown
+        try:
+            target = urljoin(stream, data.decode(errors="replace").strip())
+            elsewhere = origin(target) if origin(target) != origin(self._endpoint.url) else ""
+            messages = self._endpoint.sibling(target)
+        except ValueError:  # a ConfigError, too
+            raise RemoteProtocolError(f"{shown} wants messages at what is no URL") from None
+        if elsewhere:
+            raise RemoteProtocolError(
+                f"{shown} wants messages at {elsewhere}, where credentials do not go"
+            )
+        return messages
+
+    # Sending
+
+    def send(self, frames: list[bytes]) -> None:
+        """Post each frame; what answers it comes on the stream."""
+        if self._lost:
+            return
+        for frame in frames:
+            message = _Message() if frame[:1] == b"[" else _decode_message(frame)
+            if not message.method and self._untaken.is_full:
+                error = self._untaken.overflow(self._endpoint.shown)
+                asyncio.get_running_loop().call_soon(self.abort, error)
+                return
+            task = asyncio.create_task(self._post(message, frame, self._initialized))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            if message.method == "notifications/initialized":
+                self._initialized = task  # nothing may overtake it
+            elif message.method and message.id is not UNSET:
+                self._posts[message.id] = task
+                continue
+            self._untaken.add(task, is_answer=not message.method)
+
+    def forget(self, id: RequestId) -> None:
+        """Stop sending the request, if it is still being sent."""
+        task = self._posts.pop(id, None)
+        if task is not None:
+            task.cancel()
+
+    async def _post(
+        self, message: _Message, frame: bytes, before: asyncio.Task[None] | None
+    ) -> None:
+        error: InterlockError | None = None
+        try:
+            if before is not None and not before.done():
+                await asyncio.wait({before})
+            async with self._messages.request("POST", _HEADERS, frame) as response:
+                if not 200 <= response.status < 300:
+                    error = await self._messages.refusal(response)
+        except InterlockError as reason:
+            error = reason
+        except Exception as reason:
+            _log.exception("%s: sending %s failed", self._endpoint.shown, message.method)
+            error = ConnectionClosed(f"{self._endpoint.shown}: {type(reason).__name__}")
+        if message.method and message.id is not UNSET:
+            self._posts.pop(message.id, None)
+            if error is not None:
+                self._receiver.request_failed(message.id, error)
+
+    # Ending
+
+    def last_words(self) -> str:
+        """Nothing: there is only the protocol."""
+        return ""
+
+    def abort(self, error: InterlockError) -> None:
+        """Close the stream."""
+        if not self._lost:
+            self._stop()
+            self._receiver.connection_lost(error)
+
+    async def close(self) -> None:
+        """Close the stream, which ends the session."""
+        self._stop()
+        me = asyncio.current_task()  # the stream's own when it ends while it is being opened
+        tasks = {*self._tasks, *([self._stream] if self._stream else ())} - {me}
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._ready.done() and not self._ready.cancelled():
+            self._ready.exception()  # now it counts as seen
+
+    def _stop(self) -> None:
+        self._lost = True
+        if not self._ready.done():  # whoever opens it need not wait for what does not come
+            self._ready.set_exception(ConnectionClosed("the connection was closed"))
+        for task in (*self._tasks, *([self._stream] if self._stream else ())):
+            if task is not asyncio.current_task():  # the stream ends itself
+                task.cancel()

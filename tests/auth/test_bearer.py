@@ -1,0 +1,276 @@
+"""Bearer tokens: who is let in, what the others are told, and what nobody is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from interlock import auth
+from interlock.auth import BearerAuth, static_tokens
+from interlock.auth.bearer import MAX_TOKEN_BYTES
+from interlock.context import Principal
+from interlock.errors import (
+    AuthError,
+    AuthRequired,
+    AuthUnavailable,
+    ConfigError,
+    InsufficientScope,
+)
+
+TOKEN = "canary-4f1c9a7e2b8d6053"
+OTHER = "another-4f1c9a7e2b8d6053"
+ADA = Principal("ada", frozenset({"notes:read"}))
+RESOURCE = "https://api.example/mcp"
+
+
+def guard(**options: object) -> BearerAuth:
+    options = {"verify": static_tokens({TOKEN: ADA}), "resource": RESOURCE, **options}
+    return BearerAuth(**options)
+
+
+def bearer(token: str) -> list[bytes]:
+    return [b"Bearer " + token.encode()]
+
+
+async def refusal(guard: BearerAuth, values: list[bytes]) -> AuthError:
+    with pytest.raises(AuthError) as refused:
+        await guard.principal_of(values)
+    error = refused.value
+    while error is not None:  # nothing that could be logged has the token in it
+        assert TOKEN not in f"{error!s} {error!r} {vars(error)}"
+        error = error.__context__
+    return refused.value
+
+
+# Letting in
+
+
+@pytest.mark.parametrize(
+    "value",
+    [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"BEARER   {TOKEN}", f" Bearer {TOKEN} "],
+)
+async def test_a_good_token_gives_its_principal(value):
+    assert await guard().principal_of([value.encode()]) == ADA
+
+
+async def test_each_static_token_has_its_own_principal():
+    bob = Principal("bob")
+    verify = static_tokens({TOKEN: ADA, OTHER: bob})
+
+    assert await verify(OTHER) is bob
+    assert await verify(TOKEN) is ADA
+    assert await verify(TOKEN[:-1]) is None
+    assert await verify("\udc80") is None
+
+
+# Refusing
+
+
+async def test_without_a_token_the_client_learns_where_to_get_one():
+    error = await refusal(guard(required_scopes=["notes:read", "notes:write"]), [])
+
+    assert (type(error), error.status) == (AuthRequired, 401)
+    assert error.challenge == (
+        "Bearer "
+        'resource_metadata="https://api.example/.well-known/oauth-protected-resource/mcp", '
+        'scope="notes:read notes:write"'
+    )
+
+
+async def test_a_token_that_nobody_knows_is_refused_and_never_anonymous():
+    error = await refusal(guard(verify=static_tokens({})), bearer(TOKEN))
+
+    assert (type(error), error.status) == (AuthRequired, 401)
+    assert 'error="invalid_token"' in error.challenge
+    assert "resource_metadata=" in error.challenge
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b""],
+        [b"Bearer"],
+        [b"Bearer "],
+        [b"Bearer a b"],
+        [b"Bearer a,b"],
+        [b"Bearer =a"],
+        [b"Bearer \xff"],
+        [b"Bearer a\r\nX: y"],
+        [b"Bea\x00rer a"],
+        [b"Bearer\t" + TOKEN.encode()],
+        [b"Bearer " + b"a" * 16_385],
+        [f"Bearer {TOKEN}".encode()] * 2,
+        [f"Bearer {TOKEN}".encode(), b"Basic eDp5"],
+    ],
+    ids=repr,
+)
+async def test_a_malformed_header_is_a_bad_request(values):
+    error = await refusal(guard(), values)
+
+    assert (type(error), error.status) == (AuthRequired, 400)
+    assert 'error="invalid_request"' in error.challenge
+
+
+async def test_another_scheme_is_asked_for_a_bearer_token():
+    error = await refusal(guard(), [b"Basic eDp5"])
+
+    assert error.status == 401
+    assert error.challenge.startswith("Bearer resource_metadata=")
+
+
+async def test_a_token_without_the_scopes_is_told_all_that_are_needed():
+    error = await refusal(guard(required_scopes=["notes:read", "notes:write"]), bearer(TOKEN))
+
+    assert isinstance(error, InsufficientScope)
+    assert error.status == 403
+    assert error.scopes == ("notes:read", "notes:write")
+    assert error.challenge.startswith('Bearer error="insufficient_scope", resource_metadata="')
+    assert error.challenge.endswith('scope="notes:read notes:write"')
+
+
+def test_a_step_up_names_the_scopes_of_the_endpoint_too():
+    guarded = guard(required_scopes=["notes:read"])
+
+    guarded.require(ADA, ["notes:read"])
+    with pytest.raises(InsufficientScope) as refused:
+        guarded.require(ADA, ["notes:delete"])
+
+    assert refused.value.scopes == ("notes:read", "notes:delete")
+
+
+# A verifier that fails
+
+
+@pytest.mark.parametrize("returned", [True, {"id": "root"}, "root", 0])
+async def test_a_verifier_that_gives_no_principal_lets_nobody_in(returned, caplog):
+    async def verify(token):
+        return returned
+
+    error = await refusal(guard(verify=verify), bearer(TOKEN))
+
+    assert (type(error), error.status, error.challenge) == (AuthUnavailable, 503, "")
+    assert type(returned).__name__ in caplog.text
+
+
+async def test_what_a_verifier_raises_is_told_to_nobody(caplog):
+    async def verify(token):
+        raise ValueError(f"cannot parse {token}")
+
+    with caplog.at_level(logging.DEBUG):
+        error = await refusal(guard(verify=verify), bearer(TOKEN))
+
+    assert (type(error), error.status) == (AuthUnavailable, 503)
+    assert "ValueError at" in caplog.text
+    assert "test_auth.py" in caplog.text
+    assert TOKEN not in caplog.text
+
+
+async def test_a_verifier_that_hangs_is_given_up(monkeypatch):
+    monkeypatch.setattr(auth, "VERIFY_TIMEOUT", 0)
+
+    async def verify(token):
+        await asyncio.get_running_loop().create_future()
+
+    assert (await refusal(guard(verify=verify), bearer(TOKEN))).status == 503
+
+
+async def test_no_token_is_written_anywhere(caplog):
+    guarded = guard()
+    with caplog.at_level(logging.DEBUG):
+        await guarded.principal_of(bearer(TOKEN))
+        await refusal(guarded, bearer(TOKEN) * 2)
+
+    assert TOKEN not in f"{guarded!r} {guarded.verify!r} {vars(guarded.verify)} {caplog.text}"
+    cells = [cell.cell_contents for cell in guarded.verify.__closure__]
+    assert TOKEN not in repr(cells)
+
+
+# Metadata
+
+
+@pytest.mark.parametrize(
+    ("resource", "path"),
+    [
+        ("https://api.example/mcp", "/.well-known/oauth-protected-resource/mcp"),
+        ("https://api.example/a/b/", "/.well-known/oauth-protected-resource/a/b/"),
+        ("https://api.example", "/.well-known/oauth-protected-resource"),
+        ("https://api.example/", "/.well-known/oauth-protected-resource"),
+        ("http://127.0.0.1:8000/mcp", "/.well-known/oauth-protected-resource/mcp"),
+        ("http://[::1]:8000", "/.well-known/oauth-protected-resource"),
+    ],
+)
+def test_metadata_lies_where_clients_look_and_names_the_resource_as_configured(resource, path):
+    guarded = guard(resource=resource, authorization_servers=["https://issuer.example"])
+
+    assert guarded.metadata_path == path
+    assert guarded.metadata_url.endswith(path)
+    assert json.loads(guarded.metadata()) == {
+        "resource": resource,
+        "authorization_servers": ["https://issuer.example"],
+        "bearer_methods_supported": ["header"],
+    }
+
+
+def test_metadata_tells_the_scopes():
+    guarded = guard(scopes_supported=["notes:read", "notes:write"])
+
+    assert json.loads(guarded.metadata())["scopes_supported"] == ["notes:read", "notes:write"]
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "/mcp",
+        "api.example/mcp",
+        "ftp://api.example/mcp",
+        "http://api.example/mcp",
+        "http://localhost.evil.example/mcp",
+        "https://user@api.example/mcp",
+        "https://api.example/mcp#part",
+        "https://api.example/mcp?tenant=1",
+        'https://api.example/"mcp',
+        "https://api.example/mcp\r\nX: y",
+        "https://api.example/m cp",
+        "https://api.example:port/mcp",
+        "https://[::1/mcp",
+    ],
+)
+def test_a_url_that_is_not_safe_to_publish_is_refused(url):
+    with pytest.raises(ConfigError, match="resource"):
+        guard(resource=url)
+    with pytest.raises(ConfigError, match="authorization server"):
+        guard(authorization_servers=[url])
+
+
+@pytest.mark.parametrize("scope", ["", "two words", 'quo"te', "back\\slash", "offline_access"])
+def test_a_scope_that_no_challenge_can_carry_is_refused(scope):
+    with pytest.raises(ConfigError):
+        guard(required_scopes=[scope])
+    with pytest.raises(ConfigError):
+        guard(scopes_supported=[scope])
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "short",
+        "a" * 15,
+        "a" * (MAX_TOKEN_BYTES + 1),
+        "with a blank in it",
+        "ümlaut-4f1c9a7e2b8d",
+    ],
+    ids=["empty", "short", "just too short", "too long", "blank", "not ASCII"],
+)
+def test_a_static_token_that_is_weak_or_cannot_arrive_is_refused_unnamed(token):
+    with pytest.raises(ConfigError) as refused:
+        static_tokens({token: ADA})
+
+    assert not token or token not in str(refused.value)

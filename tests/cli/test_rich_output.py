@@ -1,0 +1,83 @@
+"""An answer that grows on a terminal is there once, whole, and is nothing but text."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from interlock.cli.rich_output import MarkdownAnswer, _blocks, markdown
+
+LONG = (
+    "# Title\n\nSome *text*.\n\n"
+    + "".join(f"- item {number}\n" for number in range(60))
+    + "\n```python\n"
+    + "".join(f"x{number} = 1\n\n" for number in range(60))
+    + "```\n\n| a | b |\n|---|---|\n| cell | 2 |\n\n1. one\n\n2. two\n\nThe end.\n"
+)
+
+
+def shown(pieces: list[str]) -> str:
+    screen = io.StringIO()
+    answer = MarkdownAnswer()
+    answer._console = Console(file=screen, width=60, height=10)
+    for piece in pieces:
+        answer.add(piece)
+    answer.finish()
+    return screen.getvalue()
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+def test_every_piece_of_a_long_answer_is_there_once(size: int):
+    out = shown([LONG[start : start + size] for start in range(0, len(LONG), size)])
+
+    assert re.findall(r"item (\d+)", out) == [str(number) for number in range(60)]
+    assert re.findall(r"x(\d+) = 1", out) == [str(number) for number in range(60)]
+    for text in ("Title", "Some text.", "cell", "one", "two", "The end."):
+        assert out.count(text) == 1, text
+
+
+def test_it_looks_the_same_however_it_came():
+    assert shown(list(LONG)) == shown([LONG])
+
+
+def test_a_block_is_printed_for_good_when_the_next_one_has_begun():
+    assert _blocks("one\n\ntw") == ["one\n\n", "tw"]
+    assert _blocks("- a\n\n- b\n") == ["- a\n\n- b\n"]
+    assert _blocks("```\na\n\nb\n") == ["```\na\n\nb\n"]
+    assert _blocks("") == [""]
+
+
+def test_odd_line_ends_lose_nothing():
+    text = "a\x0bb\x85c\u2028d\x0ce\r\n\r\nf\rg\n\nh"
+
+    assert _blocks(text) == ["a\x0bb\x85c\u2028d\x0ce\n\n", "f g\n\n", "h"]
+    assert shown(list(text)) == shown([text])
+
+
+def test_tags_are_text_and_links_show_where_they_lead():
+    screen = io.StringIO()
+    text = "List<T> <script>x</script>\n\n<div>\ny\n</div>\n\n[good](http://evil.example/?q=1)"
+    Console(file=screen, width=60, force_terminal=True).print(markdown(text))
+    out = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+
+    assert "List<T> <script>x</script>" in out
+    assert "<div>" in out
+    assert "http://evil.example/?q=1" in out
+    assert "\x1b]8" not in out
+
+
+@pytest.mark.parametrize("kind", ["{}", "**{}**", "`{}`", "```\n{}\n```", "# {}"])
+def test_what_a_terminal_would_obey_is_shown_instead(kind: str):
+    out = shown([kind.format("\x1b[2J \x9b1m \x07 \u202eabc \u200b"), "\n\nend"])
+
+    assert not re.search("[\x07\x1b\x9b\u202e\u200b]", out)
+    for words in ("\\x1b[2J", "\\x9b1m", "\\x07", "\\u202eabc", "\\u200b"):
+        assert words in out
+
+
+def test_images_are_not_fetched_and_show_their_text():
+    screen = io.StringIO()
+    Console(file=screen, width=60).print(markdown("![alt](http://evil.example/x.png)"))
+
+    assert "alt" in screen.getvalue()

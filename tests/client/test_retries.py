@@ -1,0 +1,310 @@
+"""What is done about a request over HTTP that failed, row by row, by a clock that does not run."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from interlock import revisions
+from interlock.client import retries
+from interlock.client.retries import BUDGET, MAX_AUTHORIZATIONS, MAX_SILENCE, Attempt, Recovery
+from interlock.errors import (
+    AuthError,
+    AuthRequired,
+    ConnectionClosed,
+    HttpError,
+    InsufficientScope,
+    InterlockError,
+    LoginRequired,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+    SessionExpired,
+    StreamEnded,
+    Unreachable,
+)
+
+DEADLINE = 60.0
+CALL = "tools/call"
+CUT = StreamEnded("cut")
+GONE = SessionExpired("who?")
+
+
+class World:
+    """What a client can do, each of which takes the time it is told to take.
+
+    Attributes:
+        now: Of the clock, in seconds.
+        done: What was done, in order.
+        takes: Seconds of each.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.done: list[Any] = []
+        self.takes = 0.0
+        self.refusal: AuthError | None = None
+        self.strange = False
+        self.recovery = Recovery(self, self.renew, self.relist, self.is_strange)
+
+    token = ""
+
+    async def fresh(self) -> str:
+        return ""
+
+    async def answer(self, error: AuthError) -> None:
+        self._do(error)
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def renew(self, connection: object) -> None:
+        self._do(connection)
+
+    async def is_strange(self, connection: object) -> bool:
+        self._do(f"ping {connection}")
+        return self.strange
+
+    async def relist(self) -> None:
+        self._do("relist")
+
+    async def sleep(self, seconds: float) -> None:
+        self.done.append(seconds)
+        self.now += seconds
+
+    def _do(self, what: object) -> None:
+        self.done.append(what)
+        self.now += self.takes
+
+    def attempt(self, method: str = CALL, *, idempotent: bool = False) -> Attempt:
+        return self.recovery.attempt(
+            method, idempotent=idempotent, sent=self.now, deadline=self.now + DEADLINE
+        )
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World()
+    monkeypatch.setattr(retries, "monotonic", lambda: world.now)
+    monkeypatch.setattr(retries, "asyncio", SimpleNamespace(sleep=world.sleep))
+    monkeypatch.setattr(retries, "random", SimpleNamespace(random=lambda: 1.0))
+    return world
+
+
+async def is_raised(attempt: Attempt, error: InterlockError) -> bool:
+    """Whether there is nothing to be done."""
+    try:
+        await attempt.recover(error, "old")
+    except InterlockError as raised:
+        if raised is not error:
+            raise
+        return True
+    return False
+
+
+# Authorization
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AuthRequired("?", 401, ""), AuthError("no", 403, ""), InsufficientScope(("a",), "")],
+    ids=["401", "403", "scope"],
+)
+async def test_who_is_not_let_in_gets_a_better_token_three_times(world: World, error: AuthError):
+    attempt = world.attempt()
+    for _ in range(MAX_AUTHORIZATIONS):
+        assert not await is_raised(attempt, error)
+
+    assert await is_raised(attempt, error)
+    assert world.done == [error] * MAX_AUTHORIZATIONS
+
+
+async def test_who_is_not_let_in_with_new_tokens_is_told_what_is_wrong(world: World):
+    error = AuthRequired("h wants to know who asks (401): bad audience", 401, "")
+    attempt = world.attempt()
+    while not await is_raised(attempt, error):
+        assert str(error) == "h wants to know who asks (401): bad audience"
+
+    text = "; it refuses the tokens of its own authorization server, 3 so far"
+    assert str(error) == f"h wants to know who asks (401): bad audience{text}"
+
+
+async def test_without_authorization_who_is_not_let_in_is_told_so(world: World):
+    nobody = Recovery(None, world.renew, world.relist, world.is_strange)
+    attempt = nobody.attempt(CALL, idempotent=True, sent=0, deadline=DEADLINE)
+    assert await is_raised(attempt, AuthRequired("?", 401, ""))
+
+
+async def test_why_there_is_no_better_token_is_what_is_told(world: World):
+    world.refusal = LoginRequired("nobody is there")
+    with pytest.raises(LoginRequired):
+        await world.attempt().recover(AuthRequired("?", 401, ""), None)
+
+
+async def test_the_time_that_a_person_takes_is_not_the_servers(world: World):
+    world.takes = 300.0
+    attempt = world.attempt()
+    await attempt.recover(AuthRequired("?", 401, ""), None)
+
+    assert attempt.deadline == DEADLINE + 300.0
+
+
+# Sessions and eras
+
+
+@pytest.mark.parametrize(
+    "error",
+    [GONE, *(RemoteError(code, "", None, 400) for code in (-32022, -32600, -32000))],
+    ids=["expired", "-32022", "-32600", "-32000"],
+)
+async def test_a_server_that_knows_nothing_of_us_is_met_anew_once(
+    world: World, error: InterlockError
+):
+    attempt = world.attempt()
+    assert not await is_raised(attempt, error)
+    assert world.done == ["old"]
+
+    assert await is_raised(attempt, error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RemoteError(-32600, "", None, 200),
+        RemoteError(-32602, "", None, 200),
+        RemoteError(-32601, "", None, 404),
+    ],
+    ids=["-32600", "-32602", "404"],
+)
+async def test_an_answer_of_a_server_that_knows_us_is_the_answer(
+    world: World, error: InterlockError
+):
+    assert await is_raised(world.attempt("tools/list"), error)
+    assert world.done == []
+
+
+@pytest.mark.parametrize("strange", [True, False])
+async def test_a_server_that_may_know_nothing_of_us_is_met_anew_if_it_refuses_a_ping_too(
+    world: World, strange: bool
+):
+    world.strange = strange
+    error = RemoteError(-32602, "_meta is missing", None, 400)
+    attempt = world.attempt()
+
+    assert await is_raised(attempt, error) is not strange
+    assert world.done == ["ping old", *["old"] * strange]
+    assert await is_raised(attempt, error)
+
+
+async def test_nothing_is_sent_again_when_its_time_has_passed_meanwhile(world: World):
+    world.takes = DEADLINE
+    assert await is_raised(world.attempt(), GONE)
+    assert world.done == ["old"]
+
+
+# Headers of tools
+
+
+async def test_tools_whose_headers_do_not_fit_are_listed_again_once(world: World):
+    mismatch = RemoteError(revisions.HEADER_MISMATCH, "Mcp-Param-X", None, 400)
+    attempt = world.attempt()
+    assert not await is_raised(attempt, mismatch)
+    assert await is_raised(attempt, mismatch)
+    assert world.done == ["relist"]
+
+    assert await is_raised(world.attempt("tools/list"), mismatch)  # it has no such headers
+
+
+# Asking again
+
+
+async def test_a_busy_server_is_asked_again_when_it_says(world: World):
+    attempt = world.attempt()
+    busy = HttpError("busy", 429, 7.0)
+    assert not await is_raised(attempt, busy)
+    assert not await is_raised(attempt, busy)
+    assert await is_raised(attempt, busy)
+    assert world.done == [7.0, 7.0]
+
+
+async def test_nobody_waits_for_what_comes_too_late(world: World):
+    assert await is_raised(world.attempt(), HttpError("busy", 429, DEADLINE))
+    assert world.done == []
+
+
+async def test_pauses_grow_and_are_not_the_same_for_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    for chance, pauses in ((1.0, [0.25, 0.5]), (0.0, [0.125, 0.25])):
+        monkeypatch.setattr(retries, "random", SimpleNamespace(random=lambda c=chance: c))
+        attempt = world.attempt()
+        world.done.clear()
+        for _ in pauses:
+            assert not await is_raised(attempt, HttpError("busy", 429))
+        assert world.done == pauses
+
+
+@pytest.mark.parametrize("error", [*(HttpError("", s) for s in (502, 503, 504)), CUT], ids=repr)
+async def test_what_may_have_been_done_is_asked_again_only_if_that_does_no_harm(
+    world: World, error: InterlockError
+):
+    """R-25."""
+    assert await is_raised(world.attempt(), error)
+    assert world.done == []
+
+    assert not await is_raised(world.attempt(idempotent=True), error)
+    assert not await is_raised(world.attempt("resources/read"), error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(HttpError("", status) for status in (200, 400, 404, 500)),
+        *(kind("") for kind in (RequestTimeout, RemoteProtocolError, ConnectionClosed)),
+    ],
+    ids=repr,
+)
+async def test_other_errors_are_told_at_once(world: World, error: InterlockError):
+    assert await is_raised(world.attempt("tools/list", idempotent=True), error)
+    assert world.done == []
+
+
+async def test_what_was_not_sent_is_sent_again_whatever_it_is(world: World):
+    attempt = world.attempt()
+    assert not await is_raised(attempt, Unreachable("refused"))
+    assert not await is_raised(attempt, Unreachable("refused"))
+    assert await is_raised(attempt, Unreachable("refused"))
+
+
+async def test_an_address_that_is_silent_is_not_tried_again(world: World):
+    attempt = world.attempt()
+    world.now += MAX_SILENCE
+    assert await is_raised(attempt, Unreachable("no answer to connecting"))
+
+
+async def test_silence_is_measured_from_the_last_time(world: World):
+    attempt = world.attempt()
+    assert not await is_raised(attempt, HttpError("busy", 429, MAX_SILENCE))
+    assert not await is_raised(attempt, Unreachable("refused"))
+
+
+async def test_one_request_in_ten_is_sent_again(world: World):
+    """R-45."""
+    for _ in range(int(BUDGET)):
+        assert not await is_raised(world.attempt(), HttpError("busy", 429))
+    assert await is_raised(world.attempt(), HttpError("busy", 429))
+
+    world.recovery.sent += 11
+    assert not await is_raised(world.attempt(), HttpError("busy", 429))
+    assert await is_raised(world.attempt(), HttpError("busy", 429))
+
+
+async def test_cancelling_ends_the_wait(monkeypatch: pytest.MonkeyPatch):
+    attempt = World().recovery.attempt(CALL, idempotent=False, sent=0, deadline=float("inf"))
+    waiting = asyncio.create_task(attempt.recover(HttpError("busy", 429, 3600.0), None))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

@@ -1,0 +1,131 @@
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from interlock.config import shared_file
+from interlock.errors import ConfigError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "notes.json"
+    path.write_bytes(b"old")
+    return path
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        shared_file.read(tmp_path)
+    with pytest.raises(ConfigError, match=r"gone\.json cannot be read: No such file"):
+        shared_file.read(tmp_path / "gone.json")
+
+
+def test_a_file_has_at_most_a_mebibyte(path: Path) -> None:
+    path.write_bytes(b"x" * shared_file.MAX_FILE_BYTES)
+    assert len(shared_file.read(path)) == 1_048_576
+
+    with pytest.raises(ConfigError, match="/dev/zero is larger than 1,048,576 bytes"):
+        shared_file.read(Path("/dev/zero"))
+
+
+def test_a_new_file_and_its_folder_are_their_owners_only(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "notes.json"
+    shared_file.edit(path, lambda: b"content")
+
+    assert path.read_bytes() == b"content"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_an_edit_keeps_the_mode_and_leaves_nothing_beside_the_file(path: Path) -> None:
+    path.chmod(0o640)
+    shared_file.edit(path, lambda: b"new")
+
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_edit_that_finds_no_content_changes_nothing(path: Path) -> None:
+    def content() -> bytes:
+        raise ConfigError("nothing to write")
+
+    with pytest.raises(ConfigError, match="nothing to write"):
+        shared_file.edit(path, content)
+
+    assert path.read_bytes() == b"old"
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match=r"notes.json cannot be written: No space left on device"):
+        shared_file.edit(path, lambda: b"new")
+
+    assert path.read_bytes() == b"old"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_synced_is_told_and_not_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+
+    def failing(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        if synced[-1]:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(ConfigError) as raised:
+        shared_file.edit(path, lambda: b"new")
+
+    assert str(raised.value) == (
+        f"{path} is written, but the disk may not keep it (Input/output error): check the disk"
+    )
+    assert path.read_bytes() == b"new"
+    assert synced == [False, True]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"n\.json cannot be written: Not a directory"):
+        shared_file.edit(path / "folder" / "n.json", lambda: b"new")
+
+
+def test_two_processes_at_once_lose_nothing(path: Path) -> None:
+    path.write_bytes(b"")
+    code = (
+        "import sys; from pathlib import Path; from interlock.config import files\n"
+        "path = Path(sys.argv[1])\n"
+        "for _ in range(25):\n"
+        "    files.edit(path, lambda: path.read_bytes() + sys.argv[2].encode())"
+    )
+    children = [
+        subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in ("a", "b")
+    ]
+    assert [child.wait(timeout=60) for child in children] == [0, 0]
+
+    assert sorted(path.read_bytes()) == sorted(b"a" * 25 + b"b" * 25)
+
+
+def test_a_lock_that_is_never_released_is_an_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_file, "LOCK_SECONDS", 0.0)
+
+    def content() -> bytes:
+        shared_file.edit(path, lambda: b"inner")
+        return b"outer"
+
+    with pytest.raises(ConfigError, match=r"another process keeps .* locked"):
+        shared_file.edit(path, content)
+    assert path.read_bytes() == b"old"

@@ -1,0 +1,404 @@
+"""Logging in without a person: a client's own secret or key."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from base64 import b64encode
+from importlib import import_module
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from msgspec.structs import replace
+
+from interlock.errors import AuthError, ConfigError, InsufficientScope, MissingExtra
+from interlock.oauth import ClientCredentials, ClientIdentity
+from interlock.oauth.assertion import LIFETIME, sign
+from interlock.oauth.client_credentials import place_of
+from tests.oauth.conftest import World
+from tests.servers.authorization_server import SERVER_METADATA, refused
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    world.authorization.clients["me"] = "s3cr3t"
+    del world.authorization.metadata["token_endpoint_auth_methods_supported"]
+    return world
+
+
+def credentials(world: World, **client: Any) -> ClientCredentials:
+    identity = ClientIdentity(**{"id": "me", "secret": "s3cr3t", **client})
+    return ClientCredentials(world.server.url, client=identity, store=world.store)
+
+
+def pem(key: Any, password: bytes = b"") -> str:
+    secured = BestAvailableEncryption(password) if password else NoEncryption()
+    written: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secured)
+    return written.decode()
+
+
+EC = ec.generate_private_key(ec.SECP256R1())
+
+
+async def test_a_server_without_an_authorization_server_is_told_apart(world: World):
+    world.server.documents.clear()
+    world.server.challenge = "Bearer"
+
+    with pytest.raises(AuthError, match=r"publishes no way to log in \(.*: it answers 404\)"):
+        await world.call(credentials(world))
+
+
+async def test_an_endpoint_that_is_no_url_is_named(world: World):
+    world.authorization.metadata["token_endpoint"] = "/token"
+
+    text = rf"^the token_endpoint of {world.authorization.origin} cannot be used: '/token' is"
+    with pytest.raises(AuthError, match=text):
+        await world.call(credentials(world))
+
+
+async def test_a_client_with_a_secret_is_let_in_without_anybody(world: World):
+    world.server.scope = "a"
+
+    assert await world.call(credentials(world))
+
+    assert world.authorization.paths == [SERVER_METADATA, "/token"]
+    assert world.authorization.sent("/token") == [
+        {"grant_type": "client_credentials", "resource": world.server.url, "scope": "a"}
+    ]
+
+
+async def test_a_client_with_a_key_signs_who_it_is(world: World):
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["private_key_jwt"]
+
+    assert await world.call(credentials(world, secret="", private_key=pem(EC)))
+
+    sent = world.authorization.sent("/token")[0]
+    assert sent["client_assertion_type"].endswith(":jwt-bearer")
+    claims = jwt.decode(
+        sent["client_assertion"],
+        EC.public_key(),
+        algorithms=["ES256"],
+        audience=world.authorization.issuer,
+        issuer="me",
+        subject="me",
+    )
+    assert claims["exp"] - claims["iat"] == LIFETIME
+    assert claims["aud"] == world.authorization.issuer  # and not a list of several
+
+
+def test_no_two_statements_are_the_same():
+    client = ClientIdentity(id="me", private_key=pem(EC))
+    options = {"verify_signature": False}
+    one, other = (
+        jwt.decode(sign(client, "https://as.example", now=1.0), options=options) for _ in range(2)
+    )
+
+    assert one.pop("jti") != other.pop("jti")
+    assert one == other
+
+
+async def test_an_authorization_server_that_has_no_login_for_people_will_do(world: World):
+    for member in ("authorization_endpoint", "code_challenge_methods_supported"):
+        del world.authorization.metadata[member]
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+
+    assert await world.call(credentials(world))
+
+
+async def test_a_token_that_has_expired_is_replaced_before_it_is_sent(world: World):
+    await world.call(credentials(world))
+    place = place_of("me", world.server.url)
+    tokens = await world.store.load_tokens(place)
+    assert tokens is not None
+    await world.store.save_tokens(place, replace(tokens, expires_at=1.0))
+    world.server.requests.clear()
+
+    assert await world.call(credentials(world))
+    assert world.server.paths == ["/mcp"]
+
+
+async def test_a_token_that_is_refused_is_replaced(world: World):
+    auth = credentials(world)
+    before = await world.call(auth)
+    world.authorization.access_tokens.clear()
+
+    assert await world.call(auth) != before
+
+
+async def test_fifty_refusals_at_once_are_one_request(world: World):
+    auth = credentials(world)
+
+    await asyncio.gather(*(world.call(auth) for _ in range(50)))
+
+    assert len(world.authorization.sent("/token")) == 1
+
+
+async def test_what_was_given_is_kept_though_nobody_waits_any_more(world: World):
+    auth = credentials(world)
+    world.authorization.holding.clear()
+    asking = asyncio.create_task(world.call(auth))
+    await world.authorization.held.wait()
+
+    asking.cancel()
+    await asyncio.wait({asking})
+    world.authorization.holding.set()
+
+    assert await world.call(auth)
+    assert len(world.authorization.sent("/token")) == 1
+
+
+async def test_programs_with_one_client_share_one_token(world: World):
+    one, other = credentials(world), credentials(world)
+
+    assert await asyncio.gather(world.call(one), world.call(other)) == [one.token, one.token]
+    assert len(world.authorization.sent("/token")) == 1
+
+
+async def test_a_token_that_another_program_has_got_meanwhile_is_taken(world: World):
+    one, other = credentials(world), credentials(world)
+    before = await world.call(one)
+    await world.call(other)
+    world.authorization.access_tokens.clear()
+    await world.call(other)
+    world.authorization.requests.clear()
+
+    assert await world.call(one) == other.token != before
+    assert world.authorization.requests == []
+
+
+async def test_a_client_does_not_take_the_token_of_a_person(world: World):
+    person = world.oauth()
+    theirs = await world.call(person)
+    auth = credentials(world)
+
+    assert await auth.fresh() == ""
+    assert await world.call(auth) != theirs
+    assert await world.call(world.oauth(ask=None)) == theirs  # nor does it lose it
+
+
+async def test_a_client_does_not_take_the_token_of_another_client(world: World):
+    world.authorization.clients["other"] = "s3cr3t"
+    theirs = await world.call(credentials(world, id="other"))
+    auth = credentials(world)
+
+    assert await auth.fresh() == ""
+    assert await world.call(auth) != theirs
+
+
+async def test_a_client_does_not_take_the_token_of_another_issuer(world: World):
+    await world.call(credentials(world))
+
+    assert await credentials(world, issuer="https://other.example").fresh() == ""
+
+
+async def test_more_scopes_are_asked_for_once(world: World):
+    world.server.scope = "a"
+    auth = credentials(world)
+    await world.call(auth)
+    world.server.needs = ("b",)
+
+    await world.call(auth)
+    assert [sent["scope"] for sent in world.authorization.sent("/token")] == ["a", "a b"]
+
+    error = world.refusal(403, 'Bearer error="insufficient_scope", scope="b"', auth.token)
+    with pytest.raises(InsufficientScope):
+        await auth.answer(error)
+    assert len(world.authorization.sent("/token")) == 2
+
+
+async def test_scopes_that_were_needed_once_are_asked_for_again(world: World):
+    world.server.scope = "a"
+    auth = credentials(world)
+    await world.call(auth)
+    world.server.needs = ("b",)
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+
+    await world.call(auth)
+
+    assert [sent["scope"] for sent in world.authorization.sent("/token")] == ["a", "a b", "a b"]
+
+
+async def test_without_scopes_none_are_named(world: World):
+    await world.call(credentials(world))
+
+    assert "scope" not in world.authorization.sent("/token")[0]
+
+
+async def test_scopes_that_were_not_granted_are_asked_for_again(world: World):
+    world.server.scope = "a b"
+    world.authorization.answers["/token"] = {"scope": "a"}
+    auth = credentials(world)
+    await world.call(auth)
+    assert auth._tokens is not None
+    auth._tokens = replace(auth._tokens, expires_at=1.0)
+
+    assert await auth.fresh()
+    assert [sent["scope"] for sent in world.authorization.sent("/token")] == ["a b", "a b"]
+
+
+async def test_what_the_operator_wants_is_asked_for(world: World):
+    world.server.metadata["scopes_supported"] = ["a", "b", "c"]
+    client = ClientIdentity(id="me", secret="s3cr3t")
+    auth = ClientCredentials(world.server.url, client=client, store=world.store, scopes=("b",))
+
+    await world.call(auth)
+
+    assert world.authorization.sent("/token")[0]["scope"] == "b"
+
+
+async def test_a_refusal_that_names_no_scopes_is_told_at_once(world: World):
+    auth = credentials(world)
+    await world.call(auth)
+    world.server.requests.clear()
+    world.authorization.requests.clear()
+
+    with pytest.raises(InsufficientScope):
+        await auth.answer(world.refusal(403, "Bearer", auth.token))
+
+    assert world.server.paths == world.authorization.paths == []
+
+
+async def test_a_client_is_not_shown_to_another_issuer(world: World):
+    with pytest.raises(AuthError, match="is registered at https://other"):
+        await world.call(credentials(world, issuer="https://other.example"))
+
+    assert world.authorization.sent("/token") == []
+
+
+async def test_a_client_without_issuer_stays_with_the_first_one(world: World):
+    await world.call(credentials(world))
+    world.authorization.access_tokens.clear()
+    port = world.authorization.origin.rpartition(":")[2]
+    world.authorization.metadata["issuer"] = f"http://localhost:{port}"
+    world.server.metadata["authorization_servers"] = [f"http://localhost:{port}"]
+
+    with pytest.raises(AuthError, match=r"is registered at http://127"):
+        await world.call(credentials(world))
+
+    assert len(world.authorization.sent("/token")) == 1
+
+
+async def test_a_client_that_was_refused_stays_with_the_first_one(world: World):
+    world.authorization.clients["me"] = "another"
+    with pytest.raises(AuthError, match="invalid_client"):
+        await world.call(credentials(world))
+    port = world.authorization.origin.rpartition(":")[2]
+    world.authorization.metadata["issuer"] = f"http://localhost:{port}"
+    world.server.metadata["authorization_servers"] = [f"http://localhost:{port}"]
+
+    with pytest.raises(AuthError, match=r"is registered at http://127"):
+        await world.call(credentials(world))
+
+    assert len(world.authorization.sent("/token")) == 1
+
+
+async def test_a_client_that_is_refused_says_why_without_its_secret(world: World):
+    async def reply(request: object) -> object:
+        return refused("invalid_client", 401, error_description="no client me with s3cr3t")
+
+    world.authorization.replies["/token"] = reply  # type: ignore[assignment]
+
+    with pytest.raises(AuthError, match=r"gave no token: invalid_client$") as raised:
+        await world.call(credentials(world))
+
+    assert world.authorization.origin in str(raised.value)
+    assert raised.value.status == 403
+
+
+async def test_an_authorization_server_without_a_place_for_tokens_is_an_error(world: World):
+    del world.authorization.metadata["token_endpoint"]
+
+    with pytest.raises(AuthError, match="names no endpoint for tokens"):
+        await world.call(credentials(world))
+
+
+async def test_a_client_that_cannot_prove_itself_is_refused(world: World):
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["tls_client_auth"]
+
+    with pytest.raises(AuthError, match=r"takes only 'tls_client_auth'$"):
+        await world.call(credentials(world))
+    with pytest.raises(AuthError, match=r"can prove itself by private_key_jwt, and .* takes only"):
+        await world.call(credentials(world, secret="", private_key=pem(EC)))
+
+
+def test_a_client_needs_something_to_prove_itself_with(world: World):
+    with pytest.raises(ConfigError, match="'me' needs a secret or a private key"):
+        credentials(world, secret="")
+
+
+# Statements
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"),
+    [
+        (rsa.generate_private_key(65537, 2048), "RS256"),
+        (EC, "ES256"),
+        (ec.generate_private_key(ec.SECP384R1()), "ES384"),
+        (ed25519.Ed25519PrivateKey.generate(), "EdDSA"),
+    ],
+    ids=["RSA", "P-256", "P-384", "Ed25519"],
+)
+def test_the_usual_algorithm_of_a_key_is_taken(key: Any, algorithm: str):
+    statement = sign(ClientIdentity(id="me", private_key=pem(key)), "https://as.example", now=1.0)
+
+    assert jwt.get_unverified_header(statement)["alg"] == algorithm
+
+
+def unsupported() -> str:
+    """A key for a curve that nobody here knows: SM2, at the place of P-256."""
+    der = EC.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    sm2 = der.replace(bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a811ccf5501822d"))
+    kind = "PRIVATE KEY"
+    return f"-----BEGIN {kind}-----\n{b64encode(sm2).decode()}\n-----END {kind}-----\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"),
+    [
+        ("no key", ""),
+        (pem(EC, b"password"), ""),
+        (pem(EC), "RS256"),
+        (pem(EC), "HS256"),
+        (pem(EC), "none"),
+        (pem(EC), "ES999"),
+        (pem(ec.generate_private_key(ec.SECP256K1())), ""),
+        (unsupported(), ""),
+    ],
+    ids=[
+        "none",
+        "encrypted",
+        "other kind",
+        "HS256",
+        "no algorithm",
+        "unknown",
+        "unknown curve",
+        "unsupported curve",
+    ],
+)
+def test_a_key_that_cannot_sign_is_an_error_that_does_not_show_it(key: str, algorithm: str):
+    client = ClientIdentity(id="me", private_key=key, algorithm=algorithm)
+
+    with pytest.raises(ConfigError, match="the private key of client 'me'") as raised:
+        sign(client, "https://as.example", now=1.0)
+
+    assert key not in repr(raised.value)
+    assert raised.value.__cause__ is raised.value.__context__ is None
+    assert key not in repr(client)
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    monkeypatch.delitem(sys.modules, "interlock.oauth.assertion")
+
+    with pytest.raises(MissingExtra, match=r"pip install 'interlock\[oauth\]'"):
+        import_module("interlock.oauth.assertion")

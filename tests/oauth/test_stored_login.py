@@ -1,0 +1,92 @@
+"""Logins that are kept, in programs that cannot ask anybody."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.errors import LoginRequired
+from interlock.oauth import ClientIdentity, MemoryTokenStore
+from interlock.oauth import kept as kept_module
+from interlock.oauth.stored_login import KeptLogin
+from tests.oauth.conftest import World
+
+
+class Counting(MemoryTokenStore):
+    """Counts how often it is looked into."""
+
+    reads = 0
+
+    async def _read(self, key: str) -> bytes | None:
+        self.reads += 1
+        return await super()._read(key)
+
+
+@pytest.fixture
+async def token(world: World) -> str:
+    """The token of an earlier login."""
+    world.store = Counting()
+    return await world.call(world.oauth())
+
+
+def kept(
+    world: World, *, is_expected: bool = True, client: ClientIdentity | None = None
+) -> KeptLogin:
+    return KeptLogin(world.server.url, is_expected=is_expected, client=client, store=world.store)
+
+
+async def test_the_token_of_an_earlier_login_is_sent(world: World, token: str):
+    login = kept(world)
+
+    assert login.token == ""
+    assert await login.fresh() == token == login.token
+
+
+async def test_a_login_that_is_not_expected_is_looked_up_when_the_server_asks(
+    world: World, token: str
+):
+    assert isinstance(world.store, Counting)
+    login = kept(world, is_expected=False)
+    world.store.reads = 0
+    assert await login.fresh() == ""
+    assert world.store.reads == 0
+
+    await login.answer(world.refusal(401, "Bearer", ""))
+
+    assert await login.fresh() == token == login.token
+
+
+async def test_a_token_that_is_refused_is_renewed_and_nobody_is_asked(world: World, token: str):
+    login = kept(world)
+    world.authorization.access_tokens.clear()
+
+    assert await world.call(login) != token
+    assert len(world.browser.shown) == 1
+
+
+async def test_what_was_found_out_once_is_known(world: World, token: str):
+    assert isinstance(world.store, Counting)
+    login = kept(world)
+    await login.fresh()
+    world.store.reads = 0
+
+    assert await login.fresh() == token
+    assert world.store.reads == 0
+
+
+async def test_without_a_login_a_person_must_log_in(world: World):
+    with pytest.raises(LoginRequired, match="needs a login: interlock servers login"):
+        await world.call(kept(world))
+
+
+@pytest.mark.usefixtures("token")
+async def test_a_registered_client_takes_no_login_of_another_one(world: World):
+    with pytest.raises(LoginRequired):
+        await world.call(kept(world, client=ClientIdentity(id="me")))
+
+
+async def test_logins_are_those_of_the_user(
+    world: World, token: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kept_module, "UserTokenStore", lambda: world.store)
+
+    assert await KeptLogin(world.server.url, is_expected=True).fresh() == token

@@ -1,0 +1,874 @@
+"""Tokens that expire or are refused: renewed once, by whom it may concern, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from interlock.errors import (
+    AuthError,
+    InterlockError,
+    LoginExpired,
+    LoginRequired,
+    StoreError,
+)
+from interlock.oauth import (
+    AuthorizationRequest,
+    ClientCredentials,
+    ClientIdentity,
+    MemoryTokenStore,
+    OAuth,
+    UserTokenStore,
+)
+from interlock.oauth import login as login_module
+from interlock.oauth.client_credentials import place_of
+from interlock.oauth.discovery import Discovery
+from interlock.oauth.documents import ServerMetadata
+from interlock.oauth.identity import identity_of
+from interlock.oauth.storage import Registration, Tokens
+from interlock.oauth.token_source import unbroken
+from tests.oauth.conftest import REDIRECT, World
+from tests.servers.authorization_server import (
+    SERVER_METADATA,
+    AuthorizationServer,
+    Browser,
+    Handler,
+    always,
+    html,
+    mute,
+)
+
+
+def grants(world: World) -> list[str]:
+    return [sent["grant_type"] for sent in world.authorization.sent("/token")]
+
+
+class Counting(MemoryTokenStore):
+    """Counts how often it is looked into."""
+
+    reads = 0
+
+    async def _read(self, key: str) -> bytes | None:
+        self.reads += 1
+        return await super()._read(key)
+
+
+class Watched(MemoryTokenStore):
+    """Notes of each write whether the lock was held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.locked: list[bool] = []
+
+    async def _write(self, key: str, content: bytes | None) -> None:
+        self.locked.append(key in self._held)
+        await super()._write(key, content)
+
+
+async def expire(world: World, place: str = "") -> None:
+    """Let the stored access token be one that has ended."""
+    place = place or world.server.url
+    tokens = await world.store.load_tokens(place)
+    assert tokens is not None
+    async with world.store.lock(place):
+        await world.store.save_tokens(place, replace(tokens, expires_at=1.0))
+    world.authorization.access_tokens.clear()
+
+
+# One after another
+
+
+async def test_a_client_proves_itself_at_a_renewal_as_it_did_before(world: World):
+    world.authorization.clients["me"] = "s3cr3t"
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    client = ClientIdentity(id="me", secret="s3cr3t")
+    await world.call(world.oauth(client=client))
+    await expire(world)
+
+    assert await world.oauth(client=client, ask=None).fresh()
+
+    seen = [seen for seen in world.authorization.requests if seen.path == "/token"]
+    assert [each.sent["client_secret"] for each in seen] == ["s3cr3t"] * 2
+    assert "authorization" not in seen[1].headers
+
+
+@pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
+async def test_a_machine_proves_itself_at_a_renewal_as_it_did_before(world: World, method: str):
+    world.authorization.clients["me"] = "s3cr3t"
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = [method]
+    client = ClientIdentity(id="me", secret="s3cr3t")
+    await world.call(ClientCredentials(world.server.url, client=client, store=world.store))
+    await expire(world, place_of("me", world.server.url))
+
+    assert await ClientCredentials(world.server.url, client=client, store=world.store).fresh()
+
+    seen = [seen for seen in world.authorization.requests if seen.path == "/token"]
+    assert ["client_secret" in each.sent for each in seen] == [method.endswith("post")] * 2
+
+
+async def test_the_login_of_a_registered_client_without_secret_is_renewed_by_its_id(world: World):
+    world.authorization.clients["me"] = ""
+    await world.call(world.oauth(client=ClientIdentity(id="me")))
+    await expire(world)
+
+    assert await world.oauth(ask=None).fresh()
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+async def test_the_login_of_a_registered_client_with_secret_is_not_renewed_without_it(world: World):
+    world.authorization.clients["me"] = "s3cr3t"
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = None
+    await world.call(world.oauth(client=ClientIdentity(id="me", secret="s3cr3t")))
+    await expire(world)
+
+    assert await world.oauth(ask=None).fresh() == ""
+    assert grants(world) == ["authorization_code"]
+
+
+async def test_a_token_that_has_expired_is_renewed_before_it_is_sent(world: World):
+    await world.call(world.oauth())
+    await expire(world)
+    world.server.requests.clear()
+    auth = world.oauth(ask=None)
+
+    token = await world.call(auth)
+
+    assert world.server.paths == ["/mcp"]  # with the new token, and nothing else
+    assert token == auth.token
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+async def test_a_token_that_is_refused_is_renewed(world: World):
+    auth = world.oauth()
+    before = await world.call(auth)
+    world.authorization.access_tokens.clear()
+
+    assert await world.call(auth) != before
+    assert grants(world) == ["authorization_code", "refresh_token"]
+    assert len(world.browser.shown) == 1
+
+
+async def test_a_renewal_names_the_same_resource_and_the_same_client(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    await world.call(auth)
+
+    login, renewal = world.authorization.sent("/token")
+    assert renewal["resource"] == login["resource"] == world.server.url
+    assert renewal["client_id"] == login["client_id"]
+    assert renewal["refresh_token"].startswith("refresh-1-")
+
+
+async def test_a_refresh_token_is_replaced_by_a_new_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(login_module, "REFRESH_PATIENCE", 0.0)
+    auth = world.oauth()
+    await world.call(auth)
+    for _ in range(2):
+        world.authorization.access_tokens.clear()
+        await world.call(auth)
+
+    used = [sent.get("refresh_token", "")[:9] for sent in world.authorization.sent("/token")]
+    assert used == ["", "refresh-1", "refresh-2"]
+
+
+async def test_a_refresh_token_is_kept_when_there_is_no_new_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(login_module, "REFRESH_PATIENCE", 0.0)
+    world.authorization.rotates = False
+    auth = world.oauth()
+    await world.call(auth)
+    for _ in range(2):
+        world.authorization.access_tokens.clear()
+        await world.call(auth)
+
+    used = [sent.get("refresh_token", "")[:9] for sent in world.authorization.sent("/token")]
+    assert used == ["", "refresh-1", "refresh-1"]
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 403])
+async def test_a_refresh_token_that_is_refused_leads_to_a_new_login(world: World, status: int):
+    class Refusing(Browser):
+        async def __call__(self, request: AuthorizationRequest) -> dict[str, str]:
+            del world.authorization.replies["/token"]
+            return await super().__call__(request)
+
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.replies["/token"] = always('{"error": "invalid_grant"}', status)
+
+    assert await world.call(world.oauth(ask=Refusing()))
+    assert grants(world) == ["authorization_code", "refresh_token", "authorization_code"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        always("no", status=400),
+        always(status=404),
+        always(status=302, Location="/login"),
+        html,
+        always("{}"),
+    ],
+    ids=["400", "404", "redirect", "a page for people", "no token"],
+)
+async def test_a_refresh_that_gets_no_answer_of_use_leads_to_a_new_login(
+    world: World, reply: Handler
+):
+    class Mending(Browser):
+        async def __call__(self, request: AuthorizationRequest) -> dict[str, str]:
+            del world.authorization.replies["/token"]
+            return await super().__call__(request)
+
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.replies["/token"] = reply
+
+    with pytest.raises(LoginExpired, match=r"has expired: interlock servers login$"):
+        await world.call(world.oauth(ask=None))
+    assert await world.call(world.oauth(ask=Mending()))
+
+
+async def test_a_refusal_that_may_pass_does_not_cost_the_refresh_token(world: World):
+    auth = world.oauth(ask=None)
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.replies["/token"] = always('{"error": "server_error"}', 400)
+    with pytest.raises(LoginExpired):
+        await world.call(auth)
+    del world.authorization.replies["/token"]
+
+    assert await world.call(auth)
+
+
+async def test_a_renewal_of_our_own_says_nothing_of_the_token_of_another_program(world: World):
+    one, other = world.oauth(), world.oauth(ask=None)
+    for auth in (one, other):
+        await world.call(auth)
+    for auth in (one, other):
+        world.authorization.access_tokens.clear()
+        await world.call(auth)
+    await world.call(one)  # with the token of the other one
+    world.authorization.access_tokens.clear()
+
+    await world.call(one)
+
+    assert grants(world) == ["authorization_code", *3 * ["refresh_token"]]
+
+
+async def test_without_a_person_the_login_has_expired_and_nobody_tries_again(world: World):
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.refresh_tokens.clear()
+
+    for _ in range(2):  # the second one is as good as a new program
+        with pytest.raises(LoginExpired, match=rf"the login at {world.server.origin} has expired"):
+            await world.call(world.oauth(ask=None))
+
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+async def test_a_renewal_that_does_not_help_leads_to_a_new_login(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+
+    class Fickle(dict[str, str]):
+        def __setitem__(self, token: str, scope: str) -> None:
+            if grants(world)[-1] != "refresh_token":
+                super().__setitem__(token, scope)
+
+    world.authorization.access_tokens = Fickle()
+
+    assert await world.call(auth)
+    assert grants(world) == ["authorization_code", "refresh_token", "authorization_code"]
+
+
+async def test_after_a_minute_a_renewal_is_worth_another_try(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(login_module, "REFRESH_PATIENCE", 0.0)
+    auth = world.oauth()
+    for _ in range(3):
+        await world.call(auth)
+        world.authorization.access_tokens.clear()
+
+    assert grants(world) == ["authorization_code", "refresh_token", "refresh_token"]
+
+
+@pytest.mark.parametrize("reply", [always(status=500), always(status=429)], ids=["500", "429"])
+async def test_an_authorization_server_in_trouble_costs_no_login(world: World, reply: Any):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.authorization.replies["/token"] = reply
+    with pytest.raises(AuthError, match=r"gave no token: it answers \d+"):
+        await world.call(auth)
+    del world.authorization.replies["/token"]
+
+    assert await world.call(auth)
+    assert len(world.browser.shown) == 1
+
+
+async def test_an_authorization_server_that_is_gone_is_no_error_before_the_server_asks(
+    world: World,
+):
+    await world.call(world.oauth())
+    tokens = await world.store.load_tokens(world.server.url)
+    assert tokens is not None
+    gone = replace(tokens, expires_at=1.0, token_endpoint="http://127.0.0.1:1/token")
+    await world.store.save_tokens(world.server.url, gone)
+
+    assert await world.oauth().fresh() == ""
+
+
+async def test_a_refresh_token_is_not_shown_to_another_issuer(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.authorization.metadata["issuer"] += "/"  # spelt in another way: another one
+
+    await world.call(auth)
+
+    assert grants(world) == ["authorization_code", "authorization_code"]
+
+
+async def test_a_renewal_stays_with_its_issuer_when_the_server_names_another_one_first(
+    world: World,
+):
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    other = AuthorizationServer()
+    await other.open()
+    world.server.metadata["authorization_servers"].insert(0, other.issuer)
+
+    assert await world.call(world.oauth(ask=None))
+    await other.close()
+    assert grants(world) == ["authorization_code", "refresh_token"]
+    assert other.paths == []
+
+
+async def test_a_refresh_token_for_another_resource_is_not_used(world: World):
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.server.metadata["resource"] = world.server.origin
+
+    await world.call(auth)
+
+    assert grants(world) == ["authorization_code", "authorization_code"]
+
+
+async def test_a_refusal_of_an_older_token_is_answered_at_once(world: World):
+    world.store = store = Counting()
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.requests.clear()
+    world.server.requests.clear()
+    store.reads = 0
+
+    await auth.answer(world.refusal(401, "Bearer", "an-older-token"))
+    await auth.answer(world.refusal(401, "Bearer", ""))
+
+    assert world.authorization.requests == world.server.requests == []
+    assert store.reads == 0
+
+
+async def test_a_refusal_of_a_token_that_is_gone_is_answered_with_another_one(world: World):
+    auth = world.oauth()
+
+    await auth.answer(world.refusal(401, "Bearer", "gone"))
+
+    assert auth.token
+
+
+async def test_a_refusal_while_the_tokens_are_looked_up_is_answered_with_another_one(
+    world: World,
+):
+    before = await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    auth = world.oauth()
+
+    await asyncio.gather(auth.fresh(), auth.answer(world.refusal(401, "Bearer", before)))
+
+    assert auth.token != before
+
+
+async def test_a_token_that_another_program_has_got_meanwhile_is_taken(world: World):
+    one, other = world.oauth(), world.oauth(ask=None)
+    await world.call(one)
+    await world.call(other)
+    world.authorization.access_tokens.clear()
+
+    token = await world.call(one)
+
+    assert await world.call(other) == token
+    assert grants(world).count("refresh_token") == 1
+
+
+# At once
+
+
+@pytest.mark.parametrize("ask", [True, False])
+async def test_fifty_refusals_at_once_are_one_renewal(world: World, ask: bool):
+    auth = world.oauth()
+    before = await world.call(auth)
+    if not ask:
+        auth = world.oauth(ask=None)
+        await auth.fresh()
+    world.authorization.access_tokens.clear()
+    challenge = f'Bearer resource_metadata="{world.server.origin}{world.server.metadata_path}"'
+
+    await asyncio.gather(*(auth.answer(world.refusal(401, challenge, before)) for _ in range(50)))
+
+    assert grants(world) == ["authorization_code", "refresh_token"]
+    assert auth.token in world.authorization.access_tokens
+
+
+async def test_fifty_refusals_of_nobody_are_one_login(world: World):
+    auth = world.oauth()
+
+    tokens = await asyncio.gather(*(world.call(auth) for _ in range(50)))
+
+    assert len(set(tokens)) == 1
+    assert len(world.browser.shown) == 1
+    assert len(world.authorization.sent("/register")) == 1
+
+
+async def test_who_waits_for_a_renewal_that_fails_fails_as_well_and_asks_nobody(world: World):
+    asked = asyncio.Event()
+
+    async def ask(request: AuthorizationRequest) -> dict[str, str]:
+        asked.set()
+        await asyncio.sleep(0)
+        raise AuthError("they closed the page")
+
+    auth = world.oauth(ask=ask)
+    errors = await asyncio.gather(*(world.call(auth) for _ in range(20)), return_exceptions=True)
+
+    assert {type(error) for error in errors} <= {AuthError, LoginRequired}
+    assert all("they closed the page" in str(error) for error in errors)
+    assert len(world.authorization.sent("/register")) == 1
+
+
+async def test_other_requests_are_not_held_up_by_a_renewal(world: World):
+    """No lock is held while requests to the server are under way, or while tokens are good."""
+    auth = world.oauth()
+    before = await world.call(auth)
+    world.authorization.holding.clear()
+    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", before)))
+    await world.authorization.held.wait()
+
+    assert auth.token == before
+    assert await auth.fresh() == before
+    assert await world.call(auth) == before
+
+    world.authorization.holding.set()
+    await renewal
+    assert auth.token != before
+
+
+async def test_who_gives_up_does_not_end_the_renewal_for_the_others(world: World):
+    auth = world.oauth()
+    before = await world.call(auth)
+    world.authorization.holding.clear()
+    one, other = (
+        asyncio.create_task(auth.answer(world.refusal(401, "", before))) for _ in range(2)
+    )
+    await world.authorization.held.wait()
+
+    one.cancel()
+    await asyncio.wait({one})
+    world.authorization.holding.set()
+    await other
+
+    assert one.cancelled()
+    assert auth.token != before
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+async def test_what_was_given_is_kept_though_nobody_waits_any_more(world: World):
+    """The refresh token that was sent is good no more: the new one must not be lost."""
+    auth = world.oauth()
+    before = await world.call(auth)
+    world.authorization.access_tokens.clear()
+    world.authorization.holding.clear()
+    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", before)))
+    await world.authorization.held.wait()
+
+    renewal.cancel()
+    await asyncio.wait({renewal})
+    world.authorization.holding.set()
+
+    assert await world.call(auth) != before
+    assert grants(world) == ["authorization_code", "refresh_token"]
+    tokens = await world.store.load_tokens(world.server.url)
+    assert tokens is not None
+    assert tokens.refresh_token in world.authorization.refresh_tokens
+
+
+async def test_what_a_login_was_given_is_kept_though_nobody_waits_any_more(world: World):
+    """The code can be used once: what came for it must not be lost."""
+    auth = world.oauth()
+    world.authorization.holding.clear()
+    login = asyncio.create_task(auth.answer(world.refusal(401, "", "")))
+    await world.authorization.held.wait()
+
+    login.cancel()
+    await asyncio.wait({login})
+    world.authorization.holding.set()
+
+    assert await world.call(auth)
+    assert grants(world) == ["authorization_code"]
+    assert len(world.browser.shown) == 1
+
+
+async def test_a_person_is_let_alone_when_nobody_waits_any_more(
+    world: World, nothing_is_left: list[Any]
+):
+    asked, let_alone = asyncio.Event(), asyncio.Event()
+
+    async def ask(request: AuthorizationRequest) -> dict[str, str]:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            let_alone.set()
+        raise AssertionError("never")
+
+    auth = world.oauth(ask=ask)
+    call = asyncio.create_task(auth.answer(world.refusal(401, "", "")))
+    await asked.wait()
+
+    call.cancel()
+    await asyncio.wait({call})
+    await let_alone.wait()
+
+    assert await world.call(world.oauth())
+
+
+async def test_the_store_is_locked_whenever_it_is_written(world: World):
+    """Else two programs that log in at once would lose what the other one saves."""
+    world.store = store = Watched()
+    auth = world.oauth()
+    await world.call(auth)
+    assert store.locked == [True, True]  # the registration, and the tokens
+
+    world.authorization.access_tokens.clear()
+    await world.call(auth)
+    assert store.locked == [True] * 3
+
+    world.authorization.callback["error"] = "access_denied"
+    with pytest.raises(AuthError):
+        await auth.login()
+    assert store.locked == [True] * 4  # the registration is used no more
+
+
+async def test_the_store_is_not_locked_while_a_person_is_asked(world: World):
+    async def ask(request: AuthorizationRequest) -> dict[str, str]:
+        async with asyncio.timeout(1.0), world.store.lock(world.server.url):
+            return await world.browser(request)
+
+    assert await world.call(world.oauth(ask=ask))
+
+
+async def test_a_mute_authorization_server_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("interlock.oauth.fetcher.TIMEOUT", 0.2)
+    world.authorization.replies["/token"] = mute
+
+    with pytest.raises(InterlockError, match=r"has not answered within 0\.2 s$"):
+        await world.call(world.oauth())
+
+
+async def test_requests_at_once_look_into_the_store_once(world: World):
+    world.store = store = Counting()
+    await world.call(world.oauth())
+    auth = world.oauth()
+    store.reads = 0
+
+    tokens = await asyncio.gather(*(auth.fresh() for _ in range(50)))
+
+    assert len(set(tokens)) == 1
+    assert store.reads == 1
+
+
+async def test_a_failure_that_nobody_waits_for_is_not_reported(
+    world: World, nothing_is_left: list[Any]
+):
+    auth = world.oauth()
+    before = await world.call(auth)
+    world.authorization.holding.clear()
+    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", before)))
+    await world.authorization.held.wait()
+    world.authorization.clients.clear()
+
+    renewal.cancel()
+    await asyncio.wait({renewal})
+    world.authorization.holding.set()
+    with pytest.raises(AuthError):
+        await auth.login()
+
+
+async def test_an_end_that_turns_into_a_failure_is_not_reported(
+    world: World, nothing_is_left: list[Any]
+):
+    begun = asyncio.Event()
+
+    async def fail() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise AuthError("no") from None
+
+    auth = world.oauth()
+    asking = asyncio.create_task(auth._share(fail))
+    await begun.wait()
+    flight = auth._flight
+    assert flight is not None
+    asking.cancel()
+    await asyncio.wait({asking, flight})
+
+    del flight
+    gc.collect()  # what nobody has looked at is reported when it goes
+
+
+# Stores
+
+
+REGISTERED = pytest.mark.parametrize(
+    "client", [None, ClientIdentity(id="me")], ids=["any client", "a registered client"]
+)
+
+
+class Full(MemoryTokenStore):
+    """Cannot be written once its disk is full."""
+
+    is_full = True
+
+    async def _write(self, key: str, content: bytes | None) -> None:
+        if self.is_full:
+            raise StoreError("the disk is full")
+        await super()._write(key, content)
+
+
+@REGISTERED
+@pytest.mark.parametrize("content", [b"{", b'{"version":2}'], ids=["damaged", "of tomorrow"])
+async def test_a_store_that_cannot_be_read_is_an_empty_one(
+    world: World, tmp_path: Path, client: ClientIdentity | None, content: bytes
+):
+    world.authorization.clients["me"] = ""
+    world.store = UserTokenStore(tmp_path, keyring=False)
+    await world.call(world.oauth(client=client))
+    _overwrite(tmp_path, content)
+
+    assert await world.call(world.oauth(client=client))
+    assert await world.call(world.oauth(client=client, ask=None))
+    assert len(world.browser.shown) == 2
+
+
+def _overwrite(folder: Path, content: bytes) -> None:
+    for file in folder.glob("*.json"):
+        file.write_bytes(content)
+
+
+@REGISTERED
+async def test_a_store_that_cannot_be_written_costs_only_the_next_program_a_login(
+    world: World, client: ClientIdentity | None
+):
+    world.authorization.clients["me"] = ""
+    world.store = Full()
+    auth = world.oauth(client=client)
+    token = await world.call(auth)
+    world.authorization.access_tokens.clear()
+
+    assert await world.call(auth) != token
+    assert len(world.browser.shown) == 1
+
+
+async def test_a_registration_that_was_forgotten_is_made_anew_though_nothing_can_be_written(
+    world: World,
+):
+    world.store = store = Full()
+    store.is_full = False
+    auth = world.oauth()
+    await world.call(auth)
+    store.is_full = True
+    world.authorization.access_tokens.clear()
+    world.authorization.clients.clear()
+
+    assert await world.call(auth)
+    assert len(world.authorization.sent("/register")) == 2
+
+
+async def test_a_logout_elsewhere_is_noticed_at_the_next_refusal(world: World):
+    auth = world.oauth(ask=None)
+    await world.call(world.oauth())
+    await world.call(auth)
+    async with world.store.lock(world.server.url):
+        await world.store.delete(world.server.url)
+    world.authorization.access_tokens.clear()
+
+    with pytest.raises(LoginRequired):
+        await world.call(auth)
+
+    assert grants(world) == ["authorization_code"]
+
+
+# Processes
+
+
+PROGRAM = """
+import asyncio, json, sys
+from pathlib import Path
+from interlock.errors import AuthRequired
+from interlock.oauth import OAuth, UserTokenStore
+
+async def main(url, folder, challenge):
+    store = UserTokenStore(Path(folder), keyring=False)
+    auth = OAuth(url, redirect_uri="http://127.0.0.1:1/callback", ask=None, store=store)
+    error = AuthRequired("no", 401, challenge)
+    error.token_used = await auth.fresh()
+    print(json.dumps("ready"), flush=True)
+    sys.stdin.readline()
+    await auth.answer(error)
+    print(json.dumps(auth.token), flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_two_programs_with_one_refused_token_make_one_renewal(world: World, tmp_path: Path):
+    world.store = UserTokenStore(tmp_path, keyring=False)
+    await world.call(world.oauth())
+    world.authorization.access_tokens.clear()
+    world.authorization.holding.clear()
+    challenge = f'Bearer resource_metadata="{world.server.origin}{world.server.metadata_path}"'
+    arguments = [sys.executable, "-c", PROGRAM, world.server.url, str(tmp_path), challenge]
+    programs = [
+        await asyncio.create_subprocess_exec(
+            *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    try:
+        async with asyncio.timeout(60):
+            for program in programs:
+                assert program.stdout is not None
+                assert json.loads(await program.stdout.readline()) == "ready"
+            for program in programs:
+                assert program.stdin is not None
+                program.stdin.write(b"\n")
+            # Both have looked for the metadata: one is at the renewal, the other at its lock.
+            await world.authorization.asked(SERVER_METADATA, 3)
+            await world.authorization.held.wait()
+            world.authorization.holding.set()
+            tokens = [json.loads((await program.communicate())[0]) for program in programs]
+    finally:
+        for program in programs:
+            if program.returncode is None:
+                program.kill()
+            await program.wait()
+
+    assert tokens[0] == tokens[1]
+    assert tokens[0] in world.authorization.access_tokens
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+# What is shown
+
+
+async def test_a_holder_of_tokens_shows_none(world: World):
+    auth = world.oauth()
+    token = await world.call(auth)
+
+    assert repr(auth) == f"OAuth('{world.server.url}')"
+    assert token not in repr(auth)
+
+
+def test_the_address_of_the_server_loses_what_may_be_secret():
+    auth = OAuth(
+        "https://mcp.example/mcp?key=SECRET",
+        redirect_uri=REDIRECT,
+        ask=None,
+        store=MemoryTokenStore(),
+    )
+
+    assert repr(auth) == "OAuth('https://mcp.example/mcp')"
+
+
+async def test_work_that_must_not_be_broken_off_ends_before_whoever_asked_for_it():
+    """Else the store's lock would be given back while it goes on."""
+    ended: list[str] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await go_on.wait()
+        ended.append("work")
+
+    async def ask() -> None:
+        try:
+            await unbroken(work())
+        finally:
+            ended.append("whoever asked")
+
+    asking = asyncio.create_task(ask())
+    await begun.wait()
+    asking.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait({asking})
+
+    assert asking.cancelled()
+    assert ended == ["work", "whoever asked"]
+
+
+async def test_work_that_must_not_be_broken_off_may_fail_when_nobody_waits_any_more(
+    nothing_is_left: list[Any],
+):
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await go_on.wait()
+        raise AuthError("no")
+
+    asking = asyncio.create_task(unbroken(work()))
+    await begun.wait()
+    asking.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait({asking})
+
+    assert asking.cancelled()
+    gc.collect()  # what nobody has looked at is reported when it goes
+
+
+async def test_a_token_is_not_renewed_by_another_client_than_it_was_given_to():
+    store, server = MemoryTokenStore(), "https://mcp.example/mcp"
+    found = Discovery("", None, ServerMetadata("https://as.example"))
+    await store.save_registration(
+        server, Registration(issuer=found.issuer, client_id="new", client_secret="s3cr3t")
+    )
+
+    async def identity(of: str, method: str) -> str | None:
+        tokens = Tokens(access_token="t", issuer=found.issuer, client_id=of, auth_method=method)
+        known = await identity_of(tokens, found, server_url=server, client=None, store=store)
+        return known and known.id
+
+    assert await identity("new", "client_secret_basic") == "new"
+    assert await identity("old", "client_secret_basic") is None
+    assert await identity("old", "none") == "old"

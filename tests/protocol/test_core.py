@@ -1,0 +1,966 @@
+"""One connection without its network: what goes in as bytes and time, what comes out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from interlock.errors import (
+    ConnectionClosed,
+    LocalProtocolError,
+    OutOfMemory,
+    ParseError,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeout,
+    ServerExited,
+)
+from interlock.protocol import (
+    Answer,
+    Cancellation,
+    Event,
+    Failure,
+    Notification,
+    Overrun,
+    Progress,
+    Protocol,
+    Request,
+    envelope,
+)
+from interlock.protocol.core import GARBAGE_WINDOW, MAX_GARBAGE, MAX_PROGRESS, MAX_RUNNING
+
+Json = dict[str, Any]
+
+
+def give(protocol: Protocol, *messages: Json | bytes, now: float = 0.0) -> list[Event]:
+    """Let the protocol receive messages, and give all events."""
+    events: list[Event] = []
+    for message in messages:
+        frame = message if isinstance(message, bytes) else encode(message)
+        events += protocol.receive(frame, now=now)
+    return events
+
+
+def encode(message: Any) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def message(**members: Any) -> Json:
+    return {"jsonrpc": "2.0", **members}
+
+
+def sent(protocol: Protocol) -> list[Any]:
+    """Take what the protocol sends, decoded."""
+    return [json.loads(frame) for frame in protocol.frames_to_send()]
+
+
+def progress(token: object, value: float, **fields: Any) -> Json:
+    params = {"progressToken": token, "progress": value, **fields}
+    return message(method="notifications/progress", params=params)
+
+
+def cancelled(id: object, **fields: Any) -> Json:
+    return message(method="notifications/cancelled", params={"requestId": id, **fields})
+
+
+# Requests
+
+
+def test_a_request_is_sent_and_its_answer_given():
+    peer = Protocol()
+    id = peer.request("tools/list", b'{"cursor":"a"}', now=0.0)
+
+    assert sent(peer) == [message(id=id, method="tools/list", params={"cursor": "a"})]
+    assert give(peer, message(id=id, result={"tools": []})) == [Answer(id, Raw(b'{"tools":[]}'))]
+    assert peer.pending == 0
+
+
+def test_ids_count_from_one_and_are_never_used_again():
+    peer = Protocol()
+    ids = [peer.request("ping", now=0.0) for _ in range(3)]
+    peer.cancel(2)
+    give(peer, message(id=1, result={}))
+
+    assert ids == [1, 2, 3]
+    assert peer.request("ping", now=0.0) == 4
+
+
+def test_what_was_taken_for_the_wire_is_not_given_again():
+    peer = Protocol()
+    peer.request("ping", now=0.0)
+
+    assert len(peer.frames_to_send()) == 1
+    assert peer.frames_to_send() == []
+
+
+def test_answers_may_come_in_any_order():
+    peer = Protocol()
+    first, second = peer.request("ping", now=0.0), peer.request("ping", now=0.0)
+
+    events = give(peer, message(id=second, result={"n": 2}), message(id=first, result={"n": 1}))
+
+    assert events == [Answer(second, Raw(b'{"n":2}')), Answer(first, Raw(b'{"n":1}'))]
+
+
+def test_names_that_json_rpc_keeps_are_refused():
+    peer = Protocol()
+    with pytest.raises(LocalProtocolError, match=r"'rpc\.discover' is reserved"):
+        peer.request("rpc.discover", now=0.0)
+    assert (peer.pending, peer.frames_to_send()) == (0, [])
+
+
+def test_metadata_of_connection_call_and_progress_stand_in_one_object():
+    peer = Protocol(meta=b'"version":"v"')
+    id = peer.request("x", b'{"a":1}', now=0.0, progress=True, meta=b'"traceparent":"t"')
+
+    (request,) = sent(peer)
+
+    assert request["params"] == {
+        "_meta": {"version": "v", "traceparent": "t", "progressToken": id},
+        "a": 1,
+    }
+
+
+@pytest.mark.parametrize("meta", [b"", b'"version":"v"'])
+def test_without_progress_there_is_no_token(meta: bytes):
+    peer = Protocol(meta=meta)
+    peer.request("x", now=0.0)
+
+    assert b"progressToken" not in peer.frames_to_send()[0]
+
+
+# Failures
+
+
+def test_an_error_of_the_peer_fails_the_request():
+    peer = Protocol()
+    id = peer.request("x", now=0.0)
+
+    (failure,) = give(peer, message(id=id, error={"code": -32602, "message": "no", "data": [1]}))
+
+    assert isinstance(failure, Failure)
+    assert failure.id == id
+    assert isinstance(failure.error, RemoteError)
+    assert (failure.error.code, failure.error.message, failure.error.data) == (-32602, "no", [1])
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"result": {}, "error": {"code": 1, "message": "both"}},
+        {"error": None},
+        {"error": "no"},
+        {"error": {}},
+        {"error": {"code": "1"}},
+        {"error": {"code": 1.5, "message": "x"}},
+        {"error": {"code": 1, "message": ["x"]}},
+    ],
+)
+def test_a_malformed_response_fails_its_request_and_no_other(members: Json):
+    peer = Protocol()
+    first, second = peer.request("x", now=0.0), peer.request("x", now=0.0)
+
+    (failure,) = give(peer, message(id=first, **members))
+
+    assert isinstance(failure, Failure)
+    assert failure.id == first
+    assert isinstance(failure.error, RemoteProtocolError)
+    assert peer.dropped["malformed response"] == 1
+    assert give(peer, message(id=second, result={})) == [Answer(second, Raw(b"{}"))]
+
+
+def test_a_response_may_have_both_members_if_one_of_them_is_null():
+    peer = Protocol()
+    good, bad, null = (peer.request("x", now=0.0) for _ in range(3))
+    no = {"code": 1, "message": "no"}
+
+    assert give(peer, message(id=good, result={}, error=None)) == [Answer(good, Raw(b"{}"))]
+    (failure,) = give(peer, message(id=bad, result=None, error=no))
+    assert isinstance(failure, Failure)
+    assert isinstance(failure.error, RemoteError)
+    assert give(peer, message(id=null, result=None, error=None)) == [Answer(null, Raw(b"null"))]
+
+
+def test_a_response_that_cannot_be_read_fails_its_request_if_its_id_can_be():
+    peer = Protocol()
+    first, second = peer.request("x", now=0.0), peer.request("x", now=0.0)
+
+    (failure,) = give(peer, b'{"jsonrpc":"2.0","id":1,"result":{"a":NaN}}')
+
+    assert isinstance(failure, Failure)
+    assert failure.id == first
+    assert isinstance(failure.error, ParseError)
+    assert peer.dropped == {"garbage": 1}
+    assert give(peer, message(id=second, result={})) == [Answer(second, Raw(b"{}"))]
+
+
+def test_a_request_that_cannot_be_read_does_not_fail_ours():
+    peer = Protocol()
+    id = peer.request("x", now=0.0)
+
+    assert give(peer, b'{"jsonrpc":"2.0","id":1,"method":"ping","params":NaN}') == []
+    assert give(peer, message(id=id, result={})) == [Answer(id, Raw(b"{}"))]
+
+
+# Ids
+
+
+@pytest.mark.parametrize("id", ["1", 1.0, True, None, 2, "", [1]])
+def test_an_answer_is_matched_by_type_and_value_of_its_id(id: object):
+    peer = Protocol()
+    peer.request("x", now=0.0)
+
+    assert give(peer, message(id=id, result={})) == []
+    assert peer.pending == 1
+    assert sum(peer.dropped.values()) == 1
+    assert give(peer, message(id=1, result={})) == [Answer(1, Raw(b"{}"))]
+
+
+def test_only_the_first_of_two_answers_counts():
+    peer = Protocol()
+    id = peer.request("x", now=0.0)
+
+    events = give(peer, message(id=id, result={"n": 1}), message(id=id, result={"n": 2}))
+
+    assert events == [Answer(id, Raw(b'{"n":1}'))]
+    assert peer.dropped == {"answer to nothing": 1}
+
+
+def test_errors_without_an_id_end_nothing():
+    peer = Protocol()
+    peer.request("x", now=0.0)
+    error = {"code": -32700, "message": "parse error"}
+
+    assert give(peer, message(error=error), message(id=None, error=error)) == []
+    assert peer.pending == 1
+    assert peer.dropped == {"answer to nothing": 2}
+
+
+def test_bad_lines_cost_only_themselves():
+    peer = Protocol()
+    first, second = peer.request("x", now=0.0), peer.request("x", now=0.0)
+    garbage = [b"", b"hello", b"\xff\xfe", b"[]", b"null", b'{"jsonrpc":"1.0"}', b"[" * 100_000]
+
+    events = give(peer, message(id=first, result={}), *garbage, message(id=second, result={}))
+
+    assert events == [Answer(first, Raw(b"{}")), Answer(second, Raw(b"{}"))]
+    assert peer.dropped == {"garbage": len(garbage)}
+    assert [each["id"] for each in sent(peer)] == [first, second]  # and nothing else
+
+
+def test_garbage_without_end_is_an_overrun():
+    peer = Protocol()
+    assert give(peer, *[b"hello"] * MAX_GARBAGE, now=0.0) == []
+
+    (overrun,) = give(peer, b"hello", now=GARBAGE_WINDOW - 1)
+
+    assert isinstance(overrun, Overrun)
+    assert f"over {MAX_GARBAGE} unreadable messages" in str(overrun.error)
+
+
+def test_garbage_now_and_then_is_no_overrun():
+    peer = Protocol()
+    for minute in range(5):
+        assert give(peer, *[b"hello"] * MAX_GARBAGE, now=minute * GARBAGE_WINDOW) == []
+
+
+def test_garbage_of_long_ago_does_not_hide_an_overrun():
+    peer = Protocol()
+    give(peer, *[b"hello"] * MAX_GARBAGE, now=0.0)
+    assert give(peer, *[b"hello"] * MAX_GARBAGE, now=2 * GARBAGE_WINDOW) == []
+
+    (overrun,) = give(peer, b"hello", now=2 * GARBAGE_WINDOW)
+
+    assert isinstance(overrun, Overrun)
+
+
+# Time
+
+
+def test_an_unanswered_request_expires_at_its_deadline():
+    peer = Protocol()
+    id = peer.request("tools/list", now=10.0, timeout=5.0)
+    peer.frames_to_send()
+
+    assert peer.expire(now=14.9) == []
+    (failure,) = peer.expire(now=15.0)
+
+    assert failure.id == id
+    assert isinstance(failure.error, RequestTimeout)
+    assert str(failure.error) == "no answer to tools/list within 5 s"
+    assert sent(peer) == [cancelled(id, reason="timeout")]
+    assert peer.pending == 0
+
+
+def test_the_answer_to_an_expired_request_is_dropped():
+    peer = Protocol()
+    id = peer.request("x", now=0.0, timeout=1.0)
+    peer.expire(now=1.0)
+
+    assert give(peer, message(id=id, result={})) == []
+    assert peer.dropped == {"answer to nothing": 1}
+    assert peer.expire(now=99.0) == []
+
+
+def test_the_deadline_is_that_of_the_next_request_to_expire():
+    peer = Protocol()
+    assert peer.deadline() is None
+    peer.request("a", now=0.0)
+    assert peer.deadline() is None  # waits for ever
+    late = peer.request("b", now=0.0, timeout=9.0)
+    soon = peer.request("c", now=1.0, timeout=20.0, hard_timeout=4.0)
+
+    assert peer.deadline() == 5.0
+    assert [each.id for each in peer.expire(now=5.0)] == [soon]
+    assert peer.deadline() == 9.0
+    give(peer, message(id=late, result={}))
+    assert peer.deadline() is None
+
+
+def test_all_that_is_late_expires_at_once():
+    peer = Protocol()
+    ids = [peer.request("x", now=0.0, timeout=seconds) for seconds in (1.0, 3.0, 2.0)]
+
+    assert {each.id for each in peer.expire(now=2.5)} == {ids[0], ids[2]}
+    assert peer.pending == 1
+
+
+def test_progress_moves_the_idle_deadline_and_never_the_hard_one():
+    peer = Protocol()
+    id = peer.request("x", now=0.0, timeout=5.0, hard_timeout=12.0, progress=True)
+
+    assert give(peer, progress(id, 1), now=4.0) == [Progress(id, 1.0)]
+    assert peer.deadline() == 9.0
+    give(peer, progress(id, 2), now=8.0)
+    assert peer.deadline() == 12.0
+    give(peer, progress(id, 3), now=11.0)
+    assert peer.expire(now=11.9) == []
+    (failure,) = peer.expire(now=12.0)
+    assert "the hard limit" in str(failure.error)
+
+
+def test_progress_moves_forward_only():
+    peer = Protocol()
+    id = peer.request("x", now=0.0, timeout=5.0, progress=True)
+    give(peer, progress(id, 2), now=1.0)
+
+    assert give(peer, progress(id, 2), progress(id, 1), progress(id, -1), now=4.0) == []
+    assert peer.deadline() == 6.0
+    assert peer.dropped == {"progress of nothing": 3}
+    assert give(peer, progress(id, 2.5)) == [Progress(id, 2.5)]
+
+
+def test_the_first_progress_may_be_zero_or_less():
+    peer = Protocol()
+    id = peer.request("x", now=0.0, progress=True)
+
+    assert give(peer, progress(id, -1), progress(id, 0)) == [Progress(id, -1.0), Progress(id, 0.0)]
+
+
+def test_progress_carries_total_and_message():
+    peer = Protocol()
+    id = peer.request("x", now=0.0, progress=True)
+
+    assert give(peer, progress(id, 1, total=4, message="half")) == [Progress(id, 1, 4, "half")]
+
+
+def test_a_flood_of_progress_is_dropped_but_for_its_first_part_in_each_second():
+    peer = Protocol()
+    id, other = (peer.request("x", now=0.0, timeout=5.0, progress=True) for _ in range(2))
+    flood = [progress(id, number) for number in range(3_000)]
+
+    assert len(give(peer, *flood[:1_500], now=1.0)) == MAX_PROGRESS
+    assert peer.dropped == {"progress too often": 500}
+    assert give(peer, *flood[1_500:1_510], now=1.9) == []
+    assert peer.dropped == {"progress too often": 510}
+    assert peer.deadline() == 5.0  # of the other one: this one moves, told or not
+    assert give(peer, progress(other, 1), now=1.9) == [Progress(other, 1)]
+    assert give(peer, *flood[1_510:1_512], now=2.0) == [Progress(id, 1510), Progress(id, 1511)]
+
+
+def test_progress_that_nobody_asked_for_is_dropped():
+    peer = Protocol()
+    quiet = peer.request("x", now=0.0, timeout=5.0)
+    done = peer.request("x", now=0.0, progress=True)
+    give(peer, message(id=done, result={}))
+
+    assert give(peer, *(progress(each, 1) for each in (quiet, done, str(quiet), 99)), now=3.0) == []
+    assert peer.deadline() == 5.0
+    assert peer.dropped == {"progress of nothing": 4}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, [], None, {"progressToken": 1}, {"progressToken": None, "progress": 1}]
+    + [{"progressToken": 1, "progress": value} for value in ("1", None, True, [1])],
+)
+def test_malformed_progress_is_dropped(params: object):
+    peer = Protocol()
+    peer.request("x", now=0.0, timeout=5.0, progress=True)
+
+    given = give(peer, message(method="notifications/progress", params=params), now=1.0)
+
+    assert given == []
+    assert peer.deadline() == 5.0
+    assert peer.dropped == {"malformed notification": 1}
+
+
+def test_an_endless_progress_is_dropped_as_malformed():
+    peer = Protocol()
+    peer.request("x", now=0.0, timeout=5.0, progress=True)
+
+    assert give(peer, encode(progress(1, 7)).replace(b"7", b"1e999")) == []
+    assert peer.dropped == {"malformed notification": 1}
+
+
+# Cancelling our requests
+
+
+def test_a_cancelled_request_ends_silently_and_the_peer_is_told():
+    peer = Protocol()
+    id = peer.request("tools/call", now=0.0, timeout=5.0)
+    peer.frames_to_send()
+
+    assert peer.cancel(id, "enough")
+    assert sent(peer) == [cancelled(id, reason="enough")]
+    assert give(peer, message(id=id, result={})) == []
+    assert peer.expire(now=99.0) == []
+    assert (peer.pending, peer.deadline()) == (0, None)
+
+
+def test_a_request_is_cancelled_once():
+    peer = Protocol()
+    id = peer.request("x", now=0.0)
+    peer.cancel(id)
+    peer.frames_to_send()
+
+    assert not peer.cancel(id)
+    assert not peer.cancel(99)
+    assert peer.frames_to_send() == []
+
+
+def test_without_a_reason_none_is_sent():
+    peer = Protocol()
+    peer.cancel(peer.request("x", now=0.0))
+
+    assert sent(peer)[1] == cancelled(1)
+
+
+@pytest.mark.parametrize("method", ["initialize", "server/discover"])
+def test_a_handshake_is_never_cancelled_on_the_wire(method: str):
+    peer = Protocol()
+    id = peer.request(method, now=0.0)
+    peer.request(method, now=0.0, timeout=1.0)
+    peer.frames_to_send()
+
+    assert peer.cancel(id)
+    assert len(peer.expire(now=1.0)) == 1
+    assert peer.frames_to_send() == []
+
+
+# Requests of the peer
+
+
+def test_a_request_of_the_peer_is_answered():
+    peer = Protocol()
+
+    assert give(peer, message(id="a", method="roots/list", params={"x": 1})) == [
+        Request("a", "roots/list", Raw(b'{"x":1}'))
+    ]
+    assert peer.running == 1
+    peer.reply("a", b'{"roots":[]}')
+    assert sent(peer) == [message(id="a", result={"roots": []})]
+    assert peer.running == 0
+
+
+def test_missing_params_are_an_empty_object():
+    assert give(Protocol(), message(id=1, method="x"), message(method="y")) == [
+        Request(1, "x", Raw(b"{}")),
+        Notification("y", Raw(b"{}")),
+    ]
+
+
+def test_a_request_of_the_peer_is_answered_with_an_error():
+    peer = Protocol()
+    give(peer, message(id=1, method="x"), message(id=2, method="x"))
+    peer.reply_error(1, -32601, "unknown")
+    peer.reply_error(2, -32602, "bad", {"uri": "x"})
+
+    assert sent(peer) == [
+        message(id=1, error={"code": -32601, "message": "unknown"}),
+        message(id=2, error={"code": -32602, "message": "bad", "data": {"uri": "x"}}),
+    ]
+
+
+def test_a_request_of_the_peer_is_answered_at_most_once():
+    peer = Protocol()
+    give(peer, message(id=1, method="x"))
+    peer.reply(1, b"{}")
+    peer.reply(1, b"{}")
+    peer.reply_error(1, -32603, "late")
+    peer.reply("1", b"{}")
+
+    assert len(peer.frames_to_send()) == 1
+    assert peer.dropped == {"reply to nothing": 3}
+
+
+def test_ids_of_both_sides_are_separate():
+    peer = Protocol()
+    id = peer.request("x", now=0.0)
+    give(peer, message(id=id, method="roots/list"))
+
+    assert (peer.pending, peer.running) == (1, 1)
+    assert give(peer, message(id=id, result={})) == [Answer(id, Raw(b"{}"))]
+    peer.reply(id, b"{}")
+    assert peer.running == 0
+
+
+def test_an_id_in_use_is_refused_until_it_has_been_answered():
+    peer = Protocol(answers_garbage=True)
+    give(peer, message(id=7, method="x"))
+
+    assert give(peer, message(id=7, method="y")) == []
+    (refusal,) = sent(peer)
+    assert "id" not in refusal  # or it would be taken for the answer to the first
+    assert refusal["error"]["code"] == -32600
+    assert len(give(peer, message(id="7", method="y"))) == 1
+    peer.reply(7, b"{}")
+    assert len(give(peer, message(id=7, method="z"))) == 1
+
+
+@pytest.mark.parametrize(("answers", "frames"), [(True, 1), (False, 0)])
+def test_a_request_with_id_null_is_not_run(answers: bool, frames: int):
+    peer = Protocol(answers_garbage=answers)
+
+    assert give(peer, message(id=None, method="x")) == []
+    assert len(peer.frames_to_send()) == frames
+
+
+def test_too_many_requests_at_once_are_refused_and_the_rest_goes_on():
+    peer = Protocol()
+    for id in range(MAX_RUNNING):
+        assert len(give(peer, message(id=id, method="x"))) == 1
+
+    assert give(peer, message(id="one more", method="x")) == []
+    (refusal,) = sent(peer)
+    assert (refusal["id"], refusal["error"]["code"]) == ("one more", -32603)
+    assert peer.running == MAX_RUNNING
+    peer.reply(0, b"{}")
+    assert len(give(peer, message(id="one more", method="x"))) == 1
+
+
+def test_what_cannot_be_read_is_answered_by_servers_only():
+    for frame, code in ((b"hello", -32700), (b'{"id":1}', -32600), (b"[]", -32600)):
+        server, client = Protocol(answers_garbage=True), Protocol()
+        give(server, frame)
+        give(client, frame)
+
+        (error,) = sent(server)
+        assert "id" not in error
+        assert error["error"]["code"] == code
+        assert client.frames_to_send() == []
+
+
+def test_a_request_may_be_ignored():
+    peer = Protocol(batches=True)
+    both = [message(id=2, method="x"), message(id=3, method="x")]
+    give(peer, message(id=1, method="x"), encode(both))
+    peer.ignore(1)
+    peer.ignore(2)
+    peer.reply(3, b"{}")
+
+    assert sent(peer) == [[message(id=3, result={})]]
+    assert peer.running == 0
+    assert peer.dropped == {"request out of place": 2}
+
+
+# Cancelling requests of the peer
+
+
+def test_a_request_that_the_peer_takes_back_is_not_answered():
+    peer = Protocol()
+    give(peer, message(id=1, method="x"))
+
+    assert give(peer, cancelled(1, reason="enough")) == [Cancellation(1, "enough")]
+    peer.reply(1, b"{}")
+    assert peer.frames_to_send() == []
+    assert peer.running == 0
+    assert peer.dropped == {"reply to nothing": 1}
+
+
+def test_only_a_running_request_can_be_taken_back():
+    peer = Protocol()
+    peer.request("x", now=0.0)  # has id 1 on our side
+    give(peer, message(id="2", method="x"))
+
+    assert give(peer, cancelled(1), cancelled(2), message(method="notifications/cancelled")) == []
+    assert peer.dropped == {"cancellation of nothing": 3}
+    assert (peer.pending, peer.running) == (1, 1)
+
+
+@pytest.mark.parametrize("params", [[], None, {"requestId": 1.5}, {"requestId": 1, "reason": 1}])
+def test_a_malformed_cancellation_is_dropped(params: object):
+    peer = Protocol()
+    give(peer, message(id=1, method="x"))
+
+    assert give(peer, message(method="notifications/cancelled", params=params)) == []
+    assert peer.running == 1
+    assert peer.dropped == {"malformed notification": 1}
+
+
+# Notifications
+
+
+def test_notifications_go_both_ways():
+    peer = Protocol()
+    peer.notify("notifications/initialized")
+    peer.notify("notifications/message", b'{"level":"info"}')
+
+    assert sent(peer) == [
+        message(method="notifications/initialized"),
+        message(method="notifications/message", params={"level": "info"}),
+    ]
+    assert give(peer, message(method="a/b", params={"c": 1})) == [
+        Notification("a/b", Raw(b'{"c":1}'))
+    ]
+
+
+# Answers that come on a request of ours, as over HTTP
+
+
+def test_what_comes_on_one_request_answers_no_other():
+    peer = Protocol(batches=True)
+    mine, other = (peer.request("x", now=0.0) for _ in range(2))
+    foreign = [message(id=other, result={}), message(id=other, error={"code": 1, "message": "no"})]
+
+    for frame in (*map(encode, foreign), batch(*foreign)):
+        assert peer.receive(frame, now=0.0, request=mine) == []
+
+    assert peer.pending == 2
+    assert peer.dropped == {"answer to another request": 4}
+    assert peer.receive(encode(foreign[0]), now=0.0, request=other) == [Answer(other, Raw(b"{}"))]
+
+
+@pytest.mark.parametrize("id", [{}, {"id": None}], ids=["no id", "null"])
+def test_an_error_that_names_no_request_is_about_the_one_on_which_it_comes(id: Json):
+    peer = Protocol(batches=True)
+    mine, _other = (peer.request("x", now=0.0) for _ in range(2))
+    answer = {"jsonrpc": "2.0", **id}
+    error = {"code": -32700, "message": "what?"}
+
+    assert peer.receive(encode({**answer, "result": {}}), now=0.0, request=mine) == []
+    assert peer.receive(encode({**answer, "error": error}), now=0.0) == []  # on no request
+    (failure,) = peer.receive(encode({**answer, "error": error}), now=0.0, request=mine)
+
+    assert isinstance(failure, Failure)
+    assert (failure.id, str(failure.error)) == (mine, "what? (-32700)")
+    assert peer.pending == 1
+
+
+@pytest.mark.parametrize(
+    "frame", [b"hello", b"[1", b"[]", b'{"jsonrpc":"2.0","id":2,"result":NaN}']
+)
+def test_what_cannot_be_read_fails_the_request_on_which_it_comes(frame: bytes):
+    peer = Protocol(batches=True)
+    mine, _other = (peer.request("x", now=0.0) for _ in range(2))
+
+    (failure,) = peer.receive(frame, now=0.0, request=mine)
+
+    assert isinstance(failure, Failure)
+    assert (failure.id, type(failure.error)) == (mine, ParseError)
+    assert peer.pending == 1
+
+
+def test_what_cannot_be_read_in_a_batch_costs_the_request_on_which_it_comes_only_its_answer():
+    peer = Protocol(batches=True)
+    mine, other = (peer.request("x", now=0.0) for _ in range(2))
+    broken = [b'{"jsonrpc":"2.0","id":%d,"result":{},"result":{}}' % id for id in (other, mine)]
+
+    events = peer.receive(
+        batch(b"1", broken[0], message(id=mine, result={})), now=0.0, request=mine
+    )
+    assert events == [Answer(mine, Raw(b"{}"))]
+
+    mine = peer.request("x", now=0.0)
+    broken[1] = b'{"jsonrpc":"2.0","id":%d,"result":{},"result":{}}' % mine
+    (failure,) = peer.receive(batch(*broken), now=0.0, request=mine)
+    assert isinstance(failure, Failure)
+    assert failure.id == mine
+    assert peer.is_pending(other)
+
+
+# Batches
+
+
+def batch(*messages: Json | bytes) -> bytes:
+    frames = [each if isinstance(each, bytes) else encode(each) for each in messages]
+    return b"[" + b",".join(frames) + b"]"
+
+
+def test_requests_of_a_batch_are_answered_together():
+    peer = Protocol(batches=True)
+    events = give(peer, batch(message(id=1, method="x"), message(id="b", method="y")))
+    assert [type(event) for event in events] == [Request, Request]
+
+    peer.reply("b", b'{"n":2}')
+    assert peer.frames_to_send() == []
+    peer.reply_error(1, -32601, "no")
+
+    (answers,) = sent(peer)
+    assert answers == [
+        message(id="b", result={"n": 2}),
+        message(id=1, error={"code": -32601, "message": "no"}),
+    ]
+
+
+def test_a_batch_without_requests_is_not_answered():
+    peer = Protocol(batches=True)
+    id = peer.request("x", now=0.0)
+    peer.frames_to_send()
+
+    events = give(peer, batch(message(method="a"), message(id=id, result={}), message(method="b")))
+
+    assert events == [
+        Notification("a", Raw(b"{}")),
+        Answer(id, Raw(b"{}")),
+        Notification("b", Raw(b"{}")),
+    ]
+    assert peer.frames_to_send() == []
+
+
+def test_a_request_cancelled_in_its_own_batch_is_left_out_of_the_answer():
+    peer = Protocol(batches=True)
+    give(peer, batch(message(id=1, method="x"), message(id=2, method="x"), cancelled(1)))
+    peer.reply(1, b"{}")
+    peer.reply(2, b"{}")
+
+    assert sent(peer) == [[message(id=2, result={})]]
+
+
+def test_a_batch_whose_last_request_is_cancelled_is_answered_then():
+    peer = Protocol(batches=True)
+    give(peer, batch(message(id=1, method="x"), message(id=2, method="x")))
+    peer.reply(1, b"{}")
+    give(peer, cancelled(2))
+
+    assert sent(peer) == [[message(id=1, result={})]]
+
+
+def test_a_batch_of_cancelled_requests_is_not_answered():
+    peer = Protocol(batches=True)
+    give(peer, batch(message(id=1, method="x"), cancelled(1)))
+    give(peer, batch(message(id=2, method="x")), cancelled(2))
+
+    assert peer.frames_to_send() == []
+
+
+def test_bad_messages_of_a_batch_are_answered_with_the_good_ones_by_servers():
+    bad = [message(id=None, method="x"), message(id=1, method="again"), b"1", b'{"id":3}']
+    for answers, expected in ((True, len(bad) + 1), (False, 1)):
+        peer = Protocol(batches=True, answers_garbage=answers)
+        give(peer, batch(message(id=1, method="x"), *bad))
+        peer.reply(1, b"{}")
+
+        (reply,) = sent(peer)
+        assert len(reply) == expected
+        assert [each for each in reply if "id" in each] == [message(id=1, result={})]
+        assert peer.dropped == {"garbage": len(bad)}
+
+
+def test_a_client_does_not_answer_a_batch_of_garbage():
+    peer = Protocol(batches=True)
+
+    assert give(peer, batch(b"1", b"2"), b"[", b"[]", b"[NaN]") == []
+    assert peer.frames_to_send() == []
+    assert peer.dropped == {"garbage": 5}
+
+
+def test_a_refused_request_does_not_hold_up_its_batch():
+    peer = Protocol(batches=True)
+    for id in range(MAX_RUNNING - 1):
+        give(peer, message(id=id, method="x"))
+    give(peer, batch(message(id="a", method="x"), message(id="b", method="x")))
+    assert peer.frames_to_send() == []
+
+    peer.reply("a", b"{}")
+
+    (reply,) = sent(peer)
+    assert [(each["id"], "error" in each) for each in reply] == [("b", True), ("a", False)]
+
+
+def test_a_handshake_is_no_part_of_a_batch():
+    peer = Protocol(batches=True)
+
+    events = give(peer, batch(message(id=1, method="initialize"), message(id=2, method="x")))
+    peer.reply(2, b"{}")
+
+    assert events == [Request(2, "x", Raw(b"{}"))]
+    ((refused, answered),) = sent(peer)
+    assert (refused["id"], refused["error"]["code"]) == (1, -32600)
+    assert answered == message(id=2, result={})
+
+
+def test_batches_are_refused_where_the_revision_has_none():
+    peer = Protocol(answers_garbage=True)
+    id = peer.request("x", now=0.0)
+    peer.frames_to_send()
+
+    assert give(peer, batch(message(id=id, result={}))) == []
+    assert sent(peer)[0]["error"]["code"] == -32600
+    assert peer.pending == 1
+
+
+# Closing
+
+
+def test_closing_fails_everything_that_waits_and_forgets_the_rest():
+    peer = Protocol()
+    ids = [peer.request("x", now=0.0, timeout=5.0) for _ in range(3)]
+    give(peer, message(id=9, method="y"))
+    reason = ServerExited("the server ended", 3, "bad day")
+
+    failures = peer.close(reason)
+
+    assert [each.id for each in failures] == ids
+    for failure in failures:
+        assert isinstance(failure.error, ServerExited)
+        assert failure.error is not reason  # each waiter raises its own
+        assert (failure.error.code, failure.error.stderr) == (3, "bad day")
+    assert (peer.pending, peer.running, peer.deadline()) == (0, 0, None)
+    assert peer.frames_to_send() == []
+
+
+def test_after_closing_nothing_goes_in_or_out():
+    peer = Protocol(batches=True, answers_garbage=True)
+    id = peer.request("x", now=0.0, timeout=1.0)
+    give(peer, message(id=1, method="y"))
+    peer.close()
+
+    assert peer.close() == []
+    assert give(peer, message(id=id, result={}), message(method="n"), b"garbage", b"[1]") == []
+    peer.reply(1, b"{}")
+    peer.notify("n")
+    assert not peer.cancel(id)
+    assert peer.expire(now=99.0) == []
+    assert peer.frames_to_send() == []
+    with pytest.raises(ConnectionClosed):
+        peer.request("x", now=0.0)
+
+
+def test_a_request_after_the_end_tells_why_it_ended():
+    peer = Protocol()
+    peer.close(ServerExited("the server ended with code 3", 3))
+
+    told = []
+    for _ in range(2):
+        with pytest.raises(ServerExited, match="code 3") as caught:
+            peer.request("x", now=0.0)
+        told.append(caught.value)
+    assert told[0] is not told[1]  # or the traceback of one would grow with each
+
+
+# Two of them
+
+
+def test_two_protocols_understand_each_other():
+    client, server = Protocol(), Protocol(answers_garbage=True)
+    id = client.request("tools/call", b'{"name":"add"}', now=0.0, progress=True)
+
+    def carry(sender: Protocol, receiver: Protocol) -> list[Event]:
+        return give(receiver, *sender.frames_to_send())
+
+    (request,) = carry(client, server)
+    assert isinstance(request, Request)
+    server.notify("notifications/progress", envelope.encode({"progressToken": id, "progress": 1}))
+    server.reply(request.id, b'{"content":[]}')
+    assert carry(server, client) == [Progress(id, 1.0), Answer(id, Raw(b'{"content":[]}'))]
+
+    late = client.request("tools/call", now=0.0, timeout=1.0)
+    carry(client, server)
+    client.expire(now=1.0)
+    assert carry(client, server) == [Cancellation(late, "timeout")]
+    assert (client.pending, server.running) == (0, 0)
+
+
+# Memory
+
+
+class Unfit:
+    """Bytes that there is no memory for."""
+
+    def __bytes__(self) -> bytes:
+        raise MemoryError
+
+
+def test_an_answer_that_there_was_no_memory_for_fails_its_request_only():
+    protocol = Protocol()
+    first = protocol.request("x", now=0.0)
+    second = protocol.request("y", now=0.0)
+
+    (failure,) = protocol.receive(
+        envelope.Cut(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[' % second), now=0.0
+    )
+    assert isinstance(failure, Failure)
+    assert (failure.id, type(failure.error)) == (second, OutOfMemory)
+    assert protocol.is_pending(first)
+    assert protocol.receive(envelope.Cut(b'{"result":{"a":"'), now=0.0) == []
+    assert protocol.dropped["no memory"] == 2
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"b"}}',
+        b'{"method":"x","params":{"a":"b"},"jsonrpc":"2.0","id":7}',
+    ],
+    ids=["id first", "id last"],
+)
+def test_a_request_that_there_is_no_memory_for_is_answered(
+    request_: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    protocol = Protocol()
+
+    def decode(_: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(envelope, "_decode_envelope", decode)
+    assert protocol.receive(request_, now=0.0) == []
+    (answer,) = protocol.frames_to_send()
+    assert json.loads(answer) == {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "error": {"code": -32603, "message": "a message does not fit into memory"},
+    }
+
+
+def test_what_there_is_no_memory_for_leaves_nothing_behind():
+    protocol = Protocol()
+    with pytest.raises(MemoryError):
+        protocol.request("x", Params(b'{"a":1}'), now=0.0, meta=b'"b":2')
+
+    assert (protocol.pending, protocol.frames_to_send()) == (0, [])
+
+
+class Params(bytes):
+    """Params that cannot be copied."""
+
+    def __bytes__(self) -> bytes:
+        raise MemoryError
+
+    def __getitem__(self, place: Any) -> Any:
+        raise MemoryError
+
+
+def test_a_result_that_there_is_no_memory_for_may_still_become_an_error():
+    protocol = Protocol()
+    protocol.receive(b'{"jsonrpc":"2.0","id":1,"method":"x"}', now=0.0)
+
+    with pytest.raises(MemoryError):
+        protocol.reply(1, Unfit())  # type: ignore[arg-type]  # as bytes
+    protocol.reply_error(1, -32603, "no")
+    assert len(protocol.frames_to_send()) == 1
+    assert protocol.running == 0

@@ -1,0 +1,446 @@
+"""What is taken for a JSON-RPC message, and what is not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from interlock.errors import ParseError
+from interlock.protocol import envelope
+from interlock.protocol.envelope import MAX_BATCH, MAX_DEPTH, MAX_DIGITS, MAX_NODES
+
+PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20) + 1, 10**20 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=20,
+)
+OBJECTS = st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), JSON, max_size=5)
+IDS = st.integers(-(10**19), 10**19) | st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+def frame(rest: str, *, jsonrpc: str = '"2.0"') -> bytes:
+    return f'{{"jsonrpc":{jsonrpc},{rest}}}'.encode("utf-8", "surrogatepass")
+
+
+def params(value: str) -> bytes:
+    return frame(f'"id":1,"method":"x","params":{value}')
+
+
+def refusal(data: bytes) -> ParseError:
+    with pytest.raises(ParseError) as caught:
+        envelope.decode(data)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+# Strict JSON
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"hello", id="words"),
+        pytest.param(params('{"a":NaN}'), id="NaN"),
+        pytest.param(params('{"a":-Infinity}'), id="infinity"),
+        pytest.param(params(r'{"a":"\ud800"}'), id="lone high surrogate"),
+        pytest.param(params(r'{"a":"\udc00"}'), id="lone low surrogate"),
+        pytest.param(params(r'{"\ud800":1}'), id="lone surrogate in a key"),
+        pytest.param(frame(r'"id":"\ud800","method":"x"'), id="lone surrogate in an id"),
+        pytest.param(params('{"a":"\ud800"}'), id="raw surrogate"),
+        pytest.param(b"\xef\xbb\xbf" + params("{}"), id="byte order mark"),
+        pytest.param(params("{}").decode().encode("utf-16"), id="UTF-16"),
+        pytest.param(params('{"a":"%"}').replace(b"%", b"\xff"), id="bad UTF-8"),
+        pytest.param(params('{"a":"%"}').replace(b"%", b"\xc0\xaf"), id="overlong UTF-8"),
+        pytest.param(params('{"a":"\x01"}'), id="control character"),
+        pytest.param(params(r'{"a":"\q"}'), id="unknown escape"),
+        pytest.param(params('{"a":01}'), id="leading zero"),
+        pytest.param(params('{"a":.5}'), id="no digit before the point"),
+        pytest.param(params('{"a":1.}'), id="no digit after the point"),
+        pytest.param(params('{"a":+1}'), id="plus sign"),
+        pytest.param(params('{"a":1,}'), id="trailing comma"),
+        pytest.param(params("{'a':1}"), id="single quotes"),
+        pytest.param(params("{}/**/"), id="comment"),
+        pytest.param(params("{}") + b"{}", id="two messages"),
+        pytest.param(params('{"a":"')[:-1], id="unterminated string"),
+        pytest.param(params("{}")[:-1], id="unterminated object"),
+    ],
+)
+def test_what_is_not_strict_json_is_a_parse_error(data: bytes):
+    assert refusal(data).code == PARSE_ERROR
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b'"hello"', id="string"),
+        pytest.param(b"1", id="number"),
+        pytest.param(b"[" + params("{}") + b"]", id="batch"),
+        pytest.param(frame('"id":1', jsonrpc='"1.0"'), id="version 1.0"),
+        pytest.param(frame('"id":1', jsonrpc="2.0"), id="version as a number"),
+        pytest.param(b'{"id":1,"method":"x"}', id="no version"),
+        pytest.param(frame('"id":1.0,"method":"x"'), id="id with a point"),
+        pytest.param(frame('"id":1.5,"method":"x"'), id="fractional id"),
+        pytest.param(frame('"id":1e2,"method":"x"'), id="id with an exponent"),
+        pytest.param(frame('"id":true,"method":"x"'), id="id true"),
+        pytest.param(frame('"id":[1],"method":"x"'), id="id in a list"),
+        pytest.param(frame('"id":1,"method":3'), id="method a number"),
+        pytest.param(frame('"id":1,"method":null'), id="method null"),
+    ],
+)
+def test_json_that_is_no_message_is_an_invalid_request(data: bytes):
+    assert refusal(data).code == INVALID_REQUEST
+
+
+def test_an_id_keeps_its_type():
+    assert envelope.decode(frame('"id":1,"method":"x"')).id == 1
+    assert envelope.decode(frame('"id":"1","method":"x"')).id == "1"
+    assert envelope.decode(frame('"id":null,"error":{}')).id is None
+    assert envelope.decode(frame('"method":"x"')).id is UNSET
+
+
+@given(
+    st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace"))
+)
+def test_any_bytes_decode_or_are_a_parse_error(data: bytes):
+    for each in (data, params("{}")[: len(data)] + data, b"[" + data + b"]"):
+        for decode in (envelope.decode, decode_batch):
+            with suppress(ParseError):
+                decode(each)
+
+
+# Members that other parsers may see differently
+
+
+@pytest.mark.parametrize("key", ["jsonrpc", "id", "method", "params", "result", "error"])
+@pytest.mark.parametrize(
+    "form", ["{0}:{1},{0}:{1}", "{0} : {1} , {0} : {1}", " {0}:{1},\n\t{0}:{1}"]
+)
+def test_a_member_given_twice_is_refused(key: str, form: str):
+    others = {"jsonrpc": '"2.0"', "id": "7"}
+    given = form.format(f'"{key}"', {**others, "method": '"x"'}.get(key, "{}"))
+    rest = ",".join(f'"{name}":{each}' for name, each in others.items() if name != key)
+
+    error = refusal(f"{{{rest},{given}}}".encode())
+
+    assert error.code == INVALID_REQUEST
+    assert str(error) == f"member given twice: {key}"
+
+
+def test_a_member_given_twice_is_refused_however_it_is_written():
+    twice = [
+        r'"id":1,"\u0069d":2',
+        '"x":1,"x":2',
+        '"id":1,"id":1',
+        '"result":{},"id":1,"result":{}',
+    ]
+    for rest in twice:
+        assert "twice" in str(refusal(frame(rest)))
+
+
+def test_very_many_members_given_twice_cost_little_and_are_told_in_short():
+    keys = [f'"{"k" * 50}{number:05}":1' for number in range(40_000)]
+
+    error = refusal(frame(",".join(keys * 2)))
+
+    assert str(error) == f"member given twice: {', '.join(['k' * 40] * 3)} and 39997 more"
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", "\t: ")])
+@pytest.mark.parametrize(
+    "inside",
+    [
+        {"id": 2, "method": "y", "jsonrpc": "1.0", "params": {"id": 3}},
+        {"list": [{"id": 1}, {"id": 2}], "text": '"id":1,"id":2'},
+        {"Method": 1, "ID": 2, "escaped": '\\","id":5,"'},
+        {},
+    ],
+)
+def test_members_further_inside_are_not_mistaken_for_the_envelope_s(
+    inside: dict[str, Any], separators: tuple[str, str]
+):
+    message = {"jsonrpc": "2.0", "id": 1, "method": "x", "params": inside}
+
+    decoded = envelope.decode(json.dumps(message, separators=separators).encode())
+
+    assert (decoded.id, decoded.method) == (1, "x")
+    assert json.loads(bytes(decoded.params)) == inside
+
+
+@pytest.mark.parametrize("key", ["Id", "ID", "Method", "mEthod", "PARAMS", "reſult", "Error"])
+def test_members_in_another_case_are_refused(key: str):
+    for rest in (
+        f'"id":1,"{key}":{{}}',
+        f'"{key}":{{}}, "id": 1',
+        f'"id":1,"method":"x","{key}":1',
+    ):
+        assert str(refusal(frame(rest))) == f"member in wrong case: {key}"
+
+
+def test_members_that_nobody_knows_are_ignored():
+    decoded = envelope.decode(frame('"id":1,"method":"x","trace":{"id":2},"_meta":{}'))
+
+    assert (decoded.id, decoded.method, decoded.params) == (1, "x", UNSET)
+
+
+# Bounds
+
+
+def test_the_bounds_are_those_that_are_promised():
+    assert (MAX_DEPTH, MAX_NODES, MAX_DIGITS, MAX_BATCH) == (64, 100_000, 20, 100)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_depth_is_counted_with_the_envelope(opening: str):
+    closing = "]" if opening == "[" else "}"
+
+    def nested(depth: int) -> bytes:
+        inner = depth - 1  # the message itself is a level
+        leaf = "" if opening == "[" else "1"
+        return params(opening * inner + leaf + closing * inner)
+
+    envelope.decode(nested(MAX_DEPTH))
+    for depth in (MAX_DEPTH + 1, 1_000, 100_000, 2_000_000):
+        assert refusal(nested(depth)).code == INVALID_REQUEST
+
+
+def test_brackets_that_never_close_are_refused():
+    for depth in (MAX_DEPTH + 1, 1_000, 2_000_000):
+        assert refusal(b"[" * depth).code == INVALID_REQUEST
+        assert refusal(params('{"a":' * depth)).code == INVALID_REQUEST
+
+
+def test_brackets_and_commas_inside_strings_do_not_count():
+    tricky = ['[{,"' * 100_000, '\\"[' * 100_000, "\\" * 99, '"' * 1_000, "]" * 100, '\\\\"{[']
+
+    decoded = envelope.decode(params(json.dumps({"texts": tricky})))
+
+    assert json.loads(bytes(decoded.params)) == {"texts": tricky}
+
+
+def test_brackets_after_strings_with_escapes_do_count():
+    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    for text in ("", "\\", '\\"', '"', "\\\\", '\\\\"', "[", "]" * 200):
+        assert "deep" in str(refusal(params(f"[{json.dumps(text)},{deep}]")))
+
+
+def test_many_values_are_refused_above_the_limit():
+    envelope.decode(params(json.dumps([0] * (MAX_NODES - 100))))
+    for many in ([0] * (MAX_NODES + 100), [[]] * MAX_NODES, {str(i): 0 for i in range(MAX_NODES)}):
+        assert "values" in str(refusal(params(json.dumps(many, separators=(",", ":")))))
+
+
+def test_a_long_text_counts_as_one_value():
+    envelope.decode(params(json.dumps({"text": "a, b, [c], {d} " * 200_000})))
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_integers_have_at_most_twenty_digits(sign: str):
+    envelope.decode(params(f'{{"a":{sign}{"9" * MAX_DIGITS}}}'))
+    envelope.decode(frame(f'"id":{sign}{"9" * MAX_DIGITS},"method":"x"'))
+    for digits in (MAX_DIGITS + 1, 5_000, 1_000_000):
+        assert "digits" in str(refusal(params(f'{{"a":{sign}{"9" * digits}}}')))
+        assert "digits" in str(refusal(params(f'["",{sign}{"9" * digits}]')))
+    assert "digits" in str(refusal(frame(f'"id":{sign}{"9" * 21},"method":"x"')))
+
+
+@pytest.mark.parametrize("size", [0, 2_000, 5_000, 200_000])
+def test_bounds_are_the_same_in_frames_of_every_size(size: int):
+    for more in range(12):  # large ones are not looked at byte by byte
+        text = "x" * (size + more)
+        deep = "[" * (MAX_DEPTH - 2) + "]" * (MAX_DEPTH - 2)
+        many = "0," * (MAX_NODES - 10) + "0"
+        longest = "9" * MAX_DIGITS
+
+        envelope.decode(params(f'["{text}",{deep}]'))
+        envelope.decode(params(f'["{text}",{longest}]'))
+        envelope.decode(params(f'["{text}{longest}0"]'))
+        assert "levels" in str(refusal(params(f'["{text}",[{deep}]]')))
+        assert "digits" in str(refusal(params(f'["{text}",{longest}0]')))
+        if more == 0:
+            envelope.decode(params(f'["{text}",{many}]'))
+            assert "values" in str(refusal(params(f'["{text}",{many}{",0" * 10}]')))
+
+
+def test_digits_elsewhere_are_no_integer():
+    pi = "3." + "1415926535" * 10
+    for value in (
+        pi,
+        "1" * 30 + ".5",
+        "1" * 30 + "e5",
+        json.dumps("9" * 5_000),
+        '{"%s":1}' % ("9" * 99),
+    ):
+        envelope.decode(params(f"[{value}]"))
+
+
+def work(data: bytes) -> int:
+    """Count the steps of the interpreter; those in C are linear by what is called."""
+    steps = 0
+
+    def count(*_: object) -> Any:
+        nonlocal steps
+        steps += 1
+        return count
+
+    sys.settrace(count)
+    try:
+        with pytest.raises(ParseError):
+            envelope.decode(data)
+    finally:
+        sys.settrace(None)
+    return steps
+
+
+@pytest.mark.parametrize(
+    "bomb", ["[", '{"a":', "9", '"', '\\"', "[]", "[1,", '"",', "]", '["', "9.", "9e"]
+)
+def test_the_work_for_a_bomb_does_not_grow_faster_than_the_bomb(bomb: str):
+    small, large = (work(params(bomb * size)) for size in (20_000, 400_000))
+
+    assert large <= small + 2_000
+
+
+# Batches
+
+
+def decode_batch(data: bytes) -> list[envelope.Envelope]:
+    return [envelope.decode(each) for each in envelope.split_batch(data)]
+
+
+def test_a_batch_is_split_into_its_messages_good_and_bad_in_order():
+    good, bad, null = frame('"id":1,"method":"x"'), frame('"id":1.5'), b"null"
+
+    split = envelope.split_batch(b"[" + b", ".join([good, bad, null]) + b"]")
+
+    assert split == [good, bad, null]
+
+
+@pytest.mark.parametrize("count", [0, MAX_BATCH + 1])
+def test_a_batch_has_one_to_a_hundred_messages(count: int):
+    with pytest.raises(ParseError, match=f"batch of {count} messages") as caught:
+        envelope.split_batch(b"[" + b",".join([params("{}")] * count) + b"]")
+    assert caught.value.code == INVALID_REQUEST
+
+
+def test_a_batch_is_bounded_as_a_message_is():
+    for data in (
+        b"[" * 100_000,
+        b"[" + params("[" * 70 + "]" * 70) + b"]",
+        b"[1",
+        b"[NaN]",
+        b"\xff",
+    ):
+        with pytest.raises(ParseError):
+            decode_batch(data)
+
+
+# The id of what cannot be decoded
+
+
+@pytest.mark.parametrize(
+    ("data", "id"),
+    [
+        (frame('"id":7,"result":{"a":NaN}'), 7),
+        (frame('"id" : "a-1" , "result":{"a":NaN}'), "a-1"),
+        (frame('"result":{"a":NaN},"id":7'), 7),
+        (b'{"id":7,"jsonrpc":"2.0","result":[NaN]}', 7),
+        (frame('"id":7,"result":{"a":"\xff"}'), 7),
+        (frame('"id":7.5,"result":{}'), None),
+        (frame('"id":true,"result":{}'), None),
+        (frame('"result":{"id":7,"a":NaN}'), None),
+        (frame(f'"id":{"9" * 19},"result":NaN'), None),
+        (b"hello", None),
+        (b"", None),
+    ],
+)
+def test_the_id_of_a_broken_response_is_found_where_it_usually_stands(data: bytes, id: object):
+    found = envelope.id_of(data)
+
+    assert (found, type(found)) == (id, type(id))
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        '"id":7,"method":"ping","params":NaN',
+        '"method":"ping","params":NaN,"id":7',
+        '"params":NaN,"method":"ping","id":7',
+        ' "id": 7, "method": "ping", "params": NaN',
+    ],
+)
+def test_the_id_of_a_broken_request_is_not_taken_for_one_of_ours(rest: str):
+    assert envelope.id_of(frame(rest)) is None
+
+
+# Encoding
+
+
+@given(id=IDS, method=st.text(st.characters(codec="utf-8"), max_size=20), params=OBJECTS)
+def test_a_request_decodes_to_what_was_encoded(id: int | str, method: str, params: dict[str, Any]):
+    decoded = envelope.decode(envelope.request(id, method, envelope.encode(params)))
+
+    assert (decoded.id, type(decoded.id), decoded.method) == (id, type(id), method)
+    given = {} if decoded.params is UNSET else msgspec.json.decode(decoded.params)
+    assert given == msgspec.json.decode(envelope.encode(params))
+
+
+@given(id=IDS, result=OBJECTS, message=st.text(st.characters(codec="utf-8")), data=JSON)
+def test_responses_decode_to_what_was_encoded(
+    id: int | str, result: dict[str, Any], message: str, data: Any
+):
+    answer = envelope.decode(envelope.result(id, envelope.encode(result)))
+    assert answer.id == id
+    assert msgspec.json.decode(answer.result) == msgspec.json.decode(envelope.encode(result))
+
+    failure = envelope.decode(envelope.error(id, -32603, message, data))
+    told = msgspec.json.decode(failure.error)
+    assert (failure.id, told["code"], told["message"]) == (id, -32603, message)
+    assert told.get("data") == msgspec.json.decode(envelope.encode(data))
+
+
+def test_frames_are_compact_and_leave_out_what_is_empty():
+    assert envelope.request(1, "ping", b"{}") == b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    assert envelope.notification("n", b"{}") == b'{"jsonrpc":"2.0","method":"n"}'
+    assert (
+        envelope.notification("n", b'{"a":1}') == b'{"jsonrpc":"2.0","method":"n","params":{"a":1}}'
+    )
+    assert envelope.result("a", b"{}") == b'{"jsonrpc":"2.0","id":"a","result":{}}'
+    assert (
+        envelope.error(None, -32700, "no")
+        == b'{"jsonrpc":"2.0","error":{"code":-32700,"message":"no"}}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("params", "meta", "whole"),
+    [
+        (b"{}", b"", {}),
+        (b'{"a":1}', b"", {"a": 1}),
+        (b"{}", b'"k":1', {"_meta": {"k": 1}}),
+        (b'{"a":1}', b'"k":1,"l":"x"', {"_meta": {"k": 1, "l": "x"}, "a": 1}),
+    ],
+)
+def test_meta_is_put_into_the_params(params: bytes, meta: bytes, whole: dict[str, Any]):
+    assert json.loads(envelope.with_meta(params, meta)) == whole
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"a": ["b", None, 1.5]}, "x" * 100_000], ids=["{}", "{…}", "x…"]
+)
+def test_what_may_be_large_is_encoded_as_all_else(value: object):
+    assert envelope.encode_large(value) == envelope.encode(value)

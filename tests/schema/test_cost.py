@@ -1,0 +1,156 @@
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from interlock.errors import SchemaError
+from interlock.schema import cost
+from interlock.schema.inspection import Survey
+
+
+def doubling(keyword: str, steps: int) -> dict[str, Any]:
+    """A small schema that asks for 2**steps looks at one value."""
+    places = {
+        f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
+        for i in range(steps)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**places, f"d{steps}": {"type": "integer"}}}
+
+
+def cost(document: Any) -> list[int]:
+    return cost.by_depth(Survey(document))
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (True, [1]),
+        ({}, [1]),
+        ({"type": "integer"}, [2]),
+        ({"properties": {"a": {"type": "integer"}}}, [4]),
+        ({"enum": list(range(32))}, [4]),
+        ({"multipleOf": 0.5}, [302]),
+        # For each level below: the rule with the reference, and the one it leads to.
+        ({"items": {"$ref": "#"}}, [2, 2 + 4, 2 + 4 + 4]),
+    ],
+)
+def test_rules_are_counted_by_depth(document: Any, expected: list[int]) -> None:
+    assert cost(document)[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "every"),
+    [
+        ({"properties": {"a": {"$ref": "#"}}}, {"patternProperties": {"a": {"$ref": "#"}}}),
+        ({"prefixItems": [{"$ref": "#"}]}, {"contains": {"$ref": "#"}}),
+    ],
+)
+def test_a_value_looked_at_for_its_place_and_with_all_others_counts_twice(
+    one: dict[str, Any], every: dict[str, Any]
+) -> None:
+    """With each level, such rules double; either of them alone would only add up."""
+    growth = [later - earlier for earlier, later in pairwise(cost(one | every)[:6])]
+
+    assert all(later == 2 * earlier for earlier, later in pairwise(growth))
+
+
+def test_a_count_that_explodes_ends_over_the_limit() -> None:
+    each = {"properties": {"a": {"$ref": "#"}}}
+    *within, last = cost({"anyOf": [each, each]})
+
+    assert max(within) <= cost.MAX_WORK < last
+
+
+def web(size: int, ways: int) -> dict[str, Any]:
+    """Objects of `size` kinds, each with `ways` members of other kinds."""
+    kinds = {
+        f"k{i}": {
+            "properties": {f"p{j}": {"$ref": f"#/$defs/k{i * j % size}"} for j in range(ways)}
+        }
+        for i in range(size)
+    }
+    return {"$ref": "#/$defs/k1", "$defs": kinds}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        web(5, 3),
+        web(40, 9),
+        {"items": {"$ref": "#"}, "minItems": 1},
+        {"anyOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}, "title": "x"}]},
+        {"additionalProperties": {"items": {"allOf": [{"$ref": "#"}, {"title": "x"}]}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"items": {"items": {"type": "null"}}}}}},
+    ],
+    ids=range(6),
+)
+def test_what_is_not_counted_is_never_less_than_bounded(
+    document: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "MAX_STEPS", 10**9)
+    counted = cost(document)
+    monkeypatch.setattr(cost, "MAX_STEPS", 0)
+    bounded = cost(document)
+
+    assert bounded[:3] == counted[:3]
+    for depth, each in enumerate(counted):
+        assert bounded[min(depth, len(bounded) - 1)] >= min(each, cost.MAX_WORK)
+
+
+def test_the_counting_itself_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    count = cost._cost
+
+    def counted(below: Any, level: Any) -> int:
+        steps.append(len(below))
+        return count(below, level)
+
+    monkeypatch.setattr(cost, "_cost", counted)
+    costs = cost(web(80, 12))
+
+    assert sum(steps) < cost.MAX_STEPS
+    assert costs[-1] > costs[5] > costs[4]
+
+
+def test_a_rule_that_leads_back_to_itself_is_refused() -> None:
+    with pytest.raises(SchemaError, match="checking would never end"):
+        cost({"$ref": "#"})
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "allOf", "oneOf"])
+@pytest.mark.parametrize("steps", [17, 25, 45])
+def test_a_bomb_of_references_is_refused(keyword: str, steps: int) -> None:
+    with pytest.raises(SchemaError, match="more than 100,000 rules for one value"):
+        cost(doubling(keyword, steps))
+
+
+def test_unevaluated_keywords_inside_each_other_are_refused() -> None:
+    document: dict[str, Any] = {"properties": {"a": {}}}
+    for _ in range(15):
+        document = {"allOf": [document], "unevaluatedProperties": False}
+
+    with pytest.raises(SchemaError, match="more than 100,000 rules"):
+        cost(document)
+
+
+def test_a_chain_of_references_is_limited() -> None:
+    places = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(200)}
+
+    with pytest.raises(SchemaError, match="more than 100 rules lead from one to the next"):
+        cost({"$ref": "#/$defs/d0", "$defs": {**places, "d200": {}}})
+
+
+def test_references_that_cross_too_often_are_refused() -> None:
+    places = {
+        f"a{i}": {"properties": {f"x{k}": {"$ref": f"#/$defs/a{(i * 7 + k) % 40}"}}}
+        | {"allOf": [{"$ref": "#/$defs/all"}]}
+        for i in range(40)
+        for k in range(2)
+    }
+    every = {"properties": {f"y{k}": {"$ref": "#"} for k in range(900)}}
+
+    with pytest.raises(SchemaError, match="more than 20,000 paths"):
+        cost(
+            {"properties": {n: {"$ref": f"#/$defs/{n}"} for n in places}}
+            | {"$defs": {**places, "all": every}}
+        )

@@ -1,0 +1,61 @@
+"""Questions to a person: what each revision can express."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from interlock.errors import CapabilityError
+from interlock.schema import elicitation
+from interlock.types import ElicitParams
+
+
+def form(**fields: dict[str, Any]) -> ElicitParams:
+    schema = {"type": "object", "properties": fields, "required": list(fields)}
+    return ElicitParams(message="m", requested_schema=schema)
+
+
+@pytest.mark.parametrize(
+    ("field", "older"),
+    [
+        ({"type": "string", "default": "a"}, {"type": "string"}),
+        ({"type": "number", "default": 1.5}, {"type": "number"}),
+        ({"type": "boolean", "default": True}, {"type": "boolean", "default": True}),
+        (
+            {"type": "string", "enum": ["a"], "default": "a"},
+            {"type": "string", "enum": ["a"]},
+        ),
+        (
+            {"type": "string", "oneOf": [{"const": "a", "title": "A"}, {"const": "b"}]},
+            {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "b"]},
+        ),
+    ],
+)
+def test_an_older_client_is_shown_a_field_as_it_knows_it(
+    field: dict[str, Any], older: dict[str, Any]
+) -> None:
+    question = form(x=field)
+
+    told = elicitation.for_legacy(question, "2025-06-18")
+
+    assert told == form(x=older)
+    assert question == form(x=field)  # it may be asked of others, too
+    assert elicitation.for_legacy(question, "2025-11-25") is question
+
+
+def test_a_choice_of_several_cannot_be_put_to_an_older_client() -> None:
+    question = form(x={"type": "array", "items": {"type": "string", "enum": ["a"]}})
+
+    with pytest.raises(CapabilityError, match="field 'x'"):
+        elicitation.for_legacy(question, "2025-06-18")
+
+
+def test_a_visit_to_a_page_has_a_name_that_is_never_the_same() -> None:
+    page = ElicitParams(message="m", mode="url", url="https://example.com/")
+
+    one, other = (elicitation.for_legacy(page, "2025-11-25").elicitation_id for _ in range(2))
+
+    assert one
+    assert other
+    assert one != other

@@ -1,0 +1,385 @@
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interlock import schema
+from interlock.errors import SchemaError
+from interlock.schema import inspection
+
+TIME = {
+    "type": "object",
+    "properties": {
+        "timezone": {"type": "string", "minLength": 1},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 50},
+        "unit": {"enum": ["hour", "minute"]},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "filter": {
+            "type": "object",
+            "properties": {"items": {"type": "array", "items": {"type": "string"}}},
+            "required": ["items"],
+        },
+    },
+    "required": ["timezone"],
+    "additionalProperties": False,
+}
+
+
+def encode(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+def errors(document: Any, value: Any) -> list[str]:
+    return schema.compile(encode(document)).errors(value)
+
+
+def nested(depth: int, leaf: Any = 1) -> Any:
+    for _ in range(depth):
+        leaf = {"a": leaf}
+    return leaf
+
+
+def doubling(keyword: str, steps: int) -> dict[str, Any]:
+    """A small schema that asks for 2**steps looks at one value."""
+    places = {
+        f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
+        for i in range(steps)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**places, f"d{steps}": {"type": "integer"}}}
+
+
+# Values
+
+
+def test_errors_are_limited_in_number() -> None:
+    validator = schema.compile(encode({"items": {"type": "integer"}}))
+
+    assert len(validator.errors(["x"] * 100)) == 5
+    assert len(validator.errors(["x"] * 100, limit=2)) == 2
+
+
+def test_is_valid_agrees_with_errors_and_refuses_what_is_no_json() -> None:
+    validator = schema.compile(encode(TIME))
+
+    assert validator.is_valid({"timezone": "UTC"})
+    assert not validator.is_valid({"timezone": 1})
+    assert not validator.is_valid({"timezone": b"UTC"})
+    assert not validator.is_valid("\ud800")
+
+
+# Schemas that are refused
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (5, "a schema must be an object or a boolean, not a number"),
+        ({"type": "strnig"}, "'strnig' is not a type of JSON Schema"),
+        ({"$ref": "#/$defs/none"}, "the reference '#/$defs/none' leads nowhere in the schema"),
+        (
+            {"$ref": "#"},
+            "a reference leads back to its own place without going deeper into the value, "
+            "so checking would never end",
+        ),
+    ],
+)
+def test_a_wrong_schema_is_refused_with_its_reason(document: Any, reason: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        schema.check(encode(document))
+
+    assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["http://127.0.0.1:{port}/s.json", "//127.0.0.1:{port}/s", "file:///etc/passwd", "other.json"],
+)
+def test_nothing_outside_of_the_schema_is_ever_fetched(reference: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connected = threading.Event()
+
+        def listen() -> None:
+            try:
+                listener.accept()[0].close()
+                connected.set()
+            except OSError:
+                pass
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        target = reference.format(port=listener.getsockname()[1])
+        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            document = {"properties": {"a": {keyword: target}}}
+            with pytest.raises(SchemaError, match="leads outside of the schema"):
+                schema.compile(encode(document))
+        # Where no reference is expected, none is followed either.
+        schema.compile(encode({"default": {"$ref": target}, "x-more": {"$ref": target}}))
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+    assert not connected.is_set()
+
+
+@pytest.mark.parametrize("depth", [33, 1_000, 20_000])
+def test_a_schema_nested_too_deeply_is_refused(depth: int) -> None:
+    with pytest.raises(SchemaError, match="deeper than"):
+        schema.check(b'{"allOf":[' * depth + b"{}" + b"]}" * depth)
+
+
+def test_a_schema_over_256_kib_is_refused() -> None:
+    fits = b'{"description":"' + b"x" * (256 * 1024 - 18) + b'"}'
+    schema.check(fits)
+
+    with pytest.raises(SchemaError, match="262,145 bytes, over the limit of 262,144"):
+        schema.check(fits + b" ")
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"a":NaN}', b'{"a":1e999}'])
+def test_a_schema_that_is_no_json_is_refused(text: bytes) -> None:
+    with pytest.raises(SchemaError, match="the schema is not JSON"):
+        schema.check(text)
+
+
+def test_what_only_the_engine_sees_is_refused_by_compile() -> None:
+    document = encode({"type": "object", "properties": {"a": {"required": True}}})
+    schema.check(document)
+
+    with pytest.raises(SchemaError, match=r"not valid: properties\.a\.required: true is not of"):
+        schema.compile(document)
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (True, "an input schema must be an object, not a boolean"),
+        ({}, 'an input schema must say "type": "object", which is missing'),
+        ({"type": "array"}, 'an input schema must say "type": "object", not \'array\''),
+        ({"type": "object", "properties": {"a": {"type": 5}}}, "5 is not a type of JSON Schema"),
+    ],
+)
+def test_a_tool_needs_a_schema_of_an_object(document: Any, reason: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        schema.check_tool_input(encode(document))
+
+    assert str(caught.value) == reason
+
+
+def test_checking_does_not_load_the_engine() -> None:
+    code = (
+        "import sys; from interlock import schema\n"
+        'schema.check_tool_input(b\'{"type":"object"}\')\n'
+        "sys.exit('jsonschema_rs' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Schemas that are accepted
+
+
+@pytest.mark.parametrize(
+    "dialect",
+    [
+        "https://json-schema.org/draft/2020-12/schema",
+        "https://json-schema.org/draft/2019-09/schema",
+        "http://json-schema.org/draft-07/schema#",
+        "http://json-schema.org/draft-06/schema#",
+        "http://json-schema.org/draft-04/schema#",
+    ],
+)
+def test_each_supported_dialect_works(dialect: str) -> None:
+    document = {"$schema": dialect, "type": "object", "properties": {"a": {"type": "null"}}}
+
+    assert errors(document, {"a": 1}) == ["a: 1 is not null"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"properties": {"a": {"$ref": "#/$defs/x~1y%25"}}, "$defs": {"x/y%": {"type": "null"}}},
+        {"properties": {"a": {"$ref": "#n"}}, "$defs": {"q": {"$anchor": "n", "type": "null"}}},
+        {"$id": "https://e.org/s", "properties": {"a": {"$ref": "/s#/$defs/n"}}}
+        | {"$defs": {"n": {"type": "null"}}},
+        {"$id": "https://e.org/s", "properties": {"a": {"$ref": "n"}}}
+        | {"$defs": {"q": {"$id": "https://e.org/n", "type": "null"}}},
+        {"properties": {"a": {"$ref": "#/components/n"}}, "components": {"n": {"type": "null"}}},
+        {
+            "properties": {"a": {"$ref": "#/anyOf/1"}},
+            "anyOf": [{"minProperties": 1}, {"type": "null"}],
+        },
+        {"$schema": "http://json-schema.org/draft-07/schema#"}
+        | {
+            "properties": {"a": {"$ref": "#n"}},
+            "definitions": {"q": {"$id": "#n", "type": "null"}},
+        },
+        {"x-unknown": [1], "properties": {"a": {"type": ["null"], "x-header": "A"}}},
+        {"dependencies": {"b": ["c"]}, "properties": {"a": {"type": "null"}}},
+    ],
+)
+def test_references_inside_the_document_and_unknown_keywords_work(document: Any) -> None:
+    validator = schema.compile(encode(document))
+
+    assert validator.is_valid({"a": None})
+    assert not validator.is_valid({"a": 1})
+
+
+def test_true_accepts_everything_and_false_nothing() -> None:
+    assert schema.compile(b"true").is_valid(1)
+    assert not schema.compile(b"false").is_valid(1)
+
+
+def test_a_format_is_not_checked() -> None:
+    document = {"$schema": "http://json-schema.org/draft-07/schema#", "format": "date"}
+
+    assert errors(document, "tomorrow") == []
+
+
+# Hostile patterns
+
+
+def test_a_pattern_that_doubles_with_each_character_is_harmless() -> None:
+    (line,) = errors({"pattern": "^(a+)+$"}, "a" * 1_000_000 + "!")
+
+    assert line.endswith("does not match the pattern ^(a+)+$")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(r"^(?!\.)[a-z.]+@[a-z]+$", r"(a)\1", r"(?<=a)b", r"[\w-\d]", "["),
+        *(r"^(\d{1,100}){1,100}$", r"^(\d{1,1000}){1,1000}$"),  # would be large when compiled
+    ],
+)
+def test_a_pattern_the_engine_cannot_do_in_linear_time_is_not_checked(pattern: str) -> None:
+    validator = schema.compile(encode({"items": {"pattern": pattern, "minLength": 2}}))
+
+    assert validator.unchecked_patterns == (pattern,)
+    assert validator.errors(["xy"]) == []
+    assert validator.errors(["x"]) == ["[0]: 'x' has 1 character, the minimum is 2"]
+
+
+@pytest.mark.parametrize(
+    ("document", "value"),
+    [
+        ({"not": {"pattern": "(?!a)"}}, "b"),
+        ({"oneOf": [{"pattern": "^(?!a)"}, {"pattern": "^a"}]}, "a"),
+        ({"if": {"pattern": "(?!a)"}, "then": {"maxLength": 0}}, "b"),
+        ({"contains": {"pattern": "(?!a)"}, "maxContains": 1}, ["b", "c"]),
+        ({"patternProperties": {"^(?!a)": {}}, "additionalProperties": False}, {"b": 1}),
+        (
+            {
+                "oneOf": [{"patternProperties": {"^(?!a)": {}}}, {"not": {}}],
+                "unevaluatedProperties": False,
+            },
+            {"b": 1},
+        ),
+    ],
+)
+def test_an_unchecked_pattern_never_makes_the_schema_stricter(document: Any, value: Any) -> None:
+    assert errors(document, value) == []
+
+
+# Hostile sizes
+
+
+def test_a_smaller_bomb_is_told_in_bounded_time() -> None:
+    assert errors(doubling("anyOf", 13), "x") == [
+        "does not fit the schema, which is too complex to say where"
+    ]
+
+
+def test_a_bomb_multiplied_by_a_long_list_is_refused() -> None:
+    bomb = doubling("anyOf", 12)
+    validator = schema.compile(encode({"items": {"$ref": bomb["$ref"]}, "$defs": bomb["$defs"]}))
+
+    (line,) = validator.errors([1] * 10_000)
+    assert line.startswith("too much to check: 10,001 values, nested 1 deep")
+    assert not validator.is_valid([1] * 10_000)
+    assert validator.is_valid([1] * 10)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 30, 63])
+def test_a_schema_may_refer_to_itself_for_what_is_inside_the_value(depth: int) -> None:
+    document = {
+        "anyOf": [
+            {"type": "integer"},
+            {"type": "array", "items": {"$ref": "#"}},
+            {"type": "object", "additionalProperties": {"$ref": "#"}},
+        ]
+    }
+    assert errors(document, nested(depth)) == []
+    assert errors(document, nested(depth, "x")) != []
+
+
+def test_a_schema_that_doubles_with_each_level_of_the_value_has_a_limit() -> None:
+    each = {"properties": {"a": {"$ref": "#"}}, "required": ["b"]}
+    validator = schema.compile(encode({"type": "object", "anyOf": [each, each]}))
+
+    assert validator.errors(nested(10)) != []
+    (line,) = validator.errors(nested(60))
+    assert line.startswith("too much to check: 61 values, nested 60 deep")
+
+
+@pytest.mark.parametrize("depth", [65, 1_000, 100_000])
+def test_a_value_nested_too_deeply_is_refused(depth: int) -> None:
+    validator = schema.compile(b"true")
+
+    assert validator.errors(nested(depth)) == ["nested deeper than 64 levels"]
+    assert not validator.is_valid(nested(depth))
+
+
+def test_a_long_list_of_wrong_items_is_told_by_its_first() -> None:
+    assert errors({"items": {"type": "integer"}}, ["x"] * 100_000) == ["[0]: 'x' is not an integer"]
+
+
+# Anything at all
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=10,
+)
+REFERENCES = st.sampled_from(
+    ["#", "#/$defs/a", "#/properties/a", "#/anyOf/0", "#a", "x", "%", "#/"]
+)
+SCHEMAS = st.recursive(
+    st.booleans()
+    | st.fixed_dictionaries({"type": st.sampled_from([*inspection._TYPES, 5])})
+    | JSON,
+    lambda inner: st.dictionaries(
+        st.sampled_from(sorted(inspection._KEYWORDS)),
+        inner
+        | st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b"]), inner)
+        | REFERENCES,
+        max_size=4,
+    ),
+    max_leaves=15,
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(SCHEMAS, JSON)
+def test_any_schema_is_refused_in_one_line_or_works(document: Any, value: Any) -> None:
+    try:
+        validator = schema.compile(encode(document))
+    except SchemaError as error:
+        reason = str(error)
+    else:
+        reason = ""
+        assert validator.is_valid(value) == (validator.errors(value) == [])
+    assert "\n" not in reason
+    assert len(reason) < 400
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.binary())
+def test_any_bytes_are_refused_or_work(text: bytes) -> None:
+    with contextlib.suppress(SchemaError):
+        schema.check(text)

@@ -1,0 +1,418 @@
+"""The order in which a modern request is checked, and what each refusal looks like."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from interlock import Server
+from interlock.protocol.headers import ToolHeaders
+from interlock.types import Tool
+
+VERSION = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+META = {VERSION: "2026-07-28", CAPABILITIES: {}}
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "HEAD", "OPTIONS"])
+async def test_only_posts_are_taken(http, method):
+    reply = await http.request(method, headers={"mcp-protocol-version": "2026-07-28"})
+
+    assert (reply.code, reply.header("allow")) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", -32700),
+        (b"{", -32700),
+        (b"\xff{}", -32700),
+        (b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"server/discover"}', -32700),
+        (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":NaN}}', -32700),
+        (b"[" * 100_000, -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + b"[" * 99 + b"]" * 99 + b"}", -32600),
+        (b"7", -32600),
+        (b"[]", -32600),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"server/discover"}]', -32600),
+        (b'{"jsonrpc":"1.0","id":1,"method":"server/discover"}', -32600),
+        (b'{"id":1,"method":"server/discover"}', -32600),
+        (b'{"jsonrpc":"2.0","id":null,"method":"server/discover"}', -32600),
+        (b'{"jsonrpc":"2.0","id":true,"method":"server/discover"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"server/discover"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"server/discover"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"server/discover","Method":"tools/call"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"result":{}}', -32600),
+    ],
+)
+async def test_what_is_no_request_is_refused_without_an_id(http, body, code):
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "server/discover"}
+    reply = await http.request("POST", body=body, headers=headers)
+
+    assert (reply.code, reply.error) == (400, code)
+    assert "id" not in reply.json
+
+
+async def test_a_notification_is_taken_and_ignored(http):
+    body = http.rpc("notifications/whatever", {"_meta": META})
+    reply = await http.request("POST", body=body)
+
+    assert (reply.code, reply.body) == (202, b"")
+
+
+async def test_a_notification_of_an_unknown_revision_is_refused(http):
+    body = http.rpc("notifications/whatever", {"_meta": {VERSION: "v999"}})
+    reply = await http.request("POST", body=body)
+
+    assert (reply.code, reply.error) == (400, -32022)
+
+
+@pytest.mark.parametrize(
+    ("params", "missing"),
+    [
+        (None, [VERSION, CAPABILITIES]),
+        ({}, [VERSION, CAPABILITIES]),
+        ({"_meta": {}}, [VERSION, CAPABILITIES]),
+        ({"_meta": {VERSION: "2026-07-28"}}, [CAPABILITIES]),
+        ({"_meta": {CAPABILITIES: {}}}, [VERSION]),
+        ({"_meta": {VERSION: 7, CAPABILITIES: []}}, [VERSION, CAPABILITIES]),
+    ],
+)
+async def test_missing_metadata_is_named(http, params, missing):
+    body = http.rpc("server/discover", params, id="x")
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "server/discover"}
+    reply = await http.request("POST", body=body, headers=headers)
+
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32602, "x")
+    assert all(key in reply.json["error"]["message"] for key in missing)
+
+
+@pytest.mark.parametrize("params", [[], {"_meta": []}, {"_meta": "text"}])
+async def test_params_of_a_wrong_shape_are_refused_with_the_id(http, params):
+    body = http.rpc("server/discover", params, id=7)
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "server/discover"}
+    reply = await http.request("POST", body=body, headers=headers)
+
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32602, 7)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"mcp-protocol-version": "-"},
+        {"mcp-protocol-version": "2025-11-25"},
+        {"mcp-protocol-version": "v999"},
+        {"mcp-method": "-"},
+        {"mcp-method": "TOOLS/CALL"},
+        {"mcp-method": "tools/list"},
+        {"mcp-name": "-"},
+        {"mcp-name": "Add"},
+        {"mcp-name": "=?base64?YWRk"},
+        {"mcp-name": "=?base64?YWR?="},
+        {"mcp-name": "=?base64?Y WRk?="},
+        {"mcp-name": "=?BASE64?YWRk?="},
+        {"mcp-name": "=?base64?/w==?="},
+        {"mcp-name": "=?base64?YWRl?="},
+    ],
+)
+async def test_headers_must_agree_with_the_body(http, headers):
+    reply = await http.call("add", {"a": 1}, headers=headers)
+
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32020, 1)
+
+
+async def test_a_name_that_looks_encoded_must_be_encoded(http):
+    # As it is, it would be read as "add" by whoever routes by headers.
+    reply = await http.call("=?base64?YWRk?=", {"a": 1})
+
+    assert (reply.code, reply.error) == (400, -32020)
+
+
+async def test_a_name_beyond_ascii_must_be_encoded(http):
+    # Whoever routes by headers may read its bytes in another way.
+    raw = "Zürich".encode().decode("latin-1")
+    reply = await http.call("Zürich", headers={"mcp-name": raw})
+    assert (reply.code, reply.error) == (400, -32020)
+
+    reply = await http.call("Zürich", headers={"mcp-name": "=?base64?WsO8cmljaA==?="})
+    assert (reply.code, reply.error) == (200, -32602)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"mcp-protocol-version": " 2026-07-28\t"},
+        {"mcp-method": "\ttools/call "},
+        {"mcp-name": "=?base64?YWRk?="},
+        {"mcp-session-id": "ignored", "last-event-id": "ignored"},
+    ],
+)
+async def test_blanks_around_values_and_base64_are_read(http, headers):
+    reply = await http.call("add", {"a": 1}, headers=headers)
+
+    assert (reply.code, reply.text) == (200, "2")
+
+
+@pytest.mark.parametrize("name", ["mcp-protocol-version", "mcp-method", "mcp-name", "Mcp-Param-X"])
+async def test_a_routing_header_given_twice_is_refused(http, name):
+    values = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "add"}
+    again = (name.lower(), values.get(name, "x"))
+    repeated = [again, again] if name == "Mcp-Param-X" else [again]
+    reply = await http.call("add", {"a": 1}, repeated=repeated)
+
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32020, 1)
+
+
+async def test_an_unknown_revision_gets_those_that_are_known(http):
+    meta = {VERSION: "v999.0.0"}
+    headers = {"mcp-protocol-version": "v999.0.0"}
+    reply = await http.ask("server/discover", meta=meta, headers=headers)
+
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32022, 1)
+    told = reply.json["error"]["data"]
+    assert told == {"supported": ["2026-07-28"], "requested": "v999.0.0"}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "unknown/method",
+    ],
+)
+async def test_methods_of_the_past_are_unknown(http, method):
+    reply = await http.ask(method)
+
+    assert (reply.code, reply.error, reply.json["id"]) == (404, -32601, 1)
+    assert reply.header("mcp-session-id") is None
+
+
+async def test_the_first_fault_wins(http):
+    """Each line mends the first fault of the line before."""
+    good = {"mcp-protocol-version": "v999", "mcp-method": "no/method"}
+    lacking = {VERSION: "v999", CAPABILITIES: None}
+    unknown = {VERSION: "v999"}
+
+    async def code(meta, headers):
+        return (await http.ask("no/method", meta=meta, headers=headers)).error
+
+    assert await code(lacking, {"mcp-method": "-"}) == -32602
+    assert await code(unknown, {"mcp-method": "-"}) == -32020
+    assert await code(unknown, good | {"mcp-method": "-"}) == -32020
+    assert await code(unknown, good) == -32022
+    assert await code({}, {}) == -32601
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "add", "arguments": {}, "inputResponses": None}),
+        ("tools/call", {"name": "add", "arguments": {}, "requestState": 7}),
+        ("prompts/get", {"name": "greet", "arguments": {"name": 7}}),
+        ("completion/complete", {"ref": {"type": "ref/other"}}),
+        ("subscriptions/listen", {"notifications": 7}),
+    ],
+)
+async def test_params_that_do_not_fit_their_method_are_refused(server, http, method, params):
+    @server.completion("greet", "name")
+    async def names(typed: str) -> list[str]:
+        return []
+
+    reply = await http.ask(method, params)
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32602, 1)
+
+
+async def test_a_wrong_log_level_is_refused(http):
+    reply = await http.call("add", {"a": 1}, meta={"io.modelcontextprotocol/logLevel": "loud"})
+
+    assert (reply.code, reply.error) == (400, -32602)
+
+
+async def test_a_capability_that_is_needed_but_missing_is_named_as_an_object(http):
+    reply = await http.call("sample")
+
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32021, 1)
+    assert reply.json["error"]["data"] == {"requiredCapabilities": {"sampling": {}}}
+
+
+async def test_an_unknown_tool_is_an_answer_not_a_refusal(http):
+    reply = await http.call("nothing")
+
+    assert (reply.code, reply.error) == (200, -32602)
+
+
+async def test_what_a_tool_raises_stays_here(http, caplog):
+    reply = await http.call("fail")
+
+    assert reply.json["result"]["isError"]
+    assert b"hunter2" not in reply.body
+
+
+# Headers of arguments
+
+ROUTED = {
+    "type": "object",
+    "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region"},
+        "count": {"type": "integer", "x-mcp-header": "Count"},
+        "dry": {"type": "boolean", "x-mcp-header": "Dry"},
+        "where": {
+            "type": "object",
+            "properties": {"zone": {"type": "string", "x-mcp-header": "Zone"}},
+        },
+    },
+}
+
+
+@pytest.fixture
+def routed(server: Server, http):
+    @server.tool(input_schema=ROUTED)
+    async def routed(arguments: dict[str, object]) -> str:
+        return "ran"
+
+    return http
+
+
+@pytest.mark.parametrize(
+    ("arguments", "headers"),
+    [
+        ({}, {}),
+        ({"region": None}, {}),
+        ({"region": "eu"}, {"region": "eu"}),
+        ({"region": ""}, {"region": ""}),
+        ({"region": "Zürich"}, {"region": "=?base64?WsO8cmljaA==?="}),
+        ({"count": 42}, {"count": "42"}),
+        ({"count": 42}, {"count": "42.0"}),
+        ({"count": -1}, {"count": "-1"}),
+        ({"dry": True}, {"dry": "true"}),
+        ({"dry": False}, {"dry": "false"}),
+        ({"where": {"zone": "a"}}, {"zone": "a"}),
+        ({}, {"unrelated": "x"}),
+    ],
+)
+async def test_arguments_that_headers_repeat_truly_are_taken(routed, arguments, headers):
+    given = {f"mcp-param-{name}": value for name, value in headers.items()}
+    reply = await routed.call("routed", arguments, headers=given)
+
+    assert reply.code == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "headers"),
+    [
+        ({"region": "eu"}, {}),
+        ({}, {"region": "eu"}),
+        ({"region": None}, {"region": "null"}),
+        ({"region": "eu"}, {"region": "EU"}),
+        ({"region": "eu"}, {"region": "=?base64?ZXU?="}),
+        ({"count": 42}, {"count": "43"}),
+        ({"count": 42}, {"count": "4.2e1"}),
+        ({"count": 42}, {"count": "0x2a"}),
+        ({"count": 42}, {"count": "42.5"}),
+        ({"count": 42}, {"count": "=?base64?2aTZog==?="}),  # other digits
+        ({"dry": True}, {"dry": "True"}),
+        ({"dry": True}, {"dry": "1"}),
+        ({"where": {"zone": "a"}}, {"zone": "b"}),
+        ({"where": "not an object"}, {"zone": "b"}),
+    ],
+)
+async def test_arguments_that_headers_do_not_repeat_are_refused(routed, arguments, headers):
+    given = {f"mcp-param-{name}": value for name, value in headers.items()}
+    reply = await routed.call("routed", arguments, headers=given, id="r")
+
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32020, "r")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"region": " Zürich\r\n", "count": -42, "dry": False, "where": {"zone": ""}},
+        {"region": "=?base64?YQ==?=", "count": 2**53 - 1, "where": {"zone": None}},
+        {"region": "a b", "count": 42.0, "dry": None, "where": None},
+    ],
+)
+async def test_headers_as_our_client_writes_them_are_taken(routed, arguments):
+    known = ToolHeaders()
+    known.learn(Tool("routed", ROUTED))
+    headers = {name.lower(): value for name, value in known.of("routed", arguments).items()}
+    reply = await routed.call("routed", arguments, headers=headers)
+
+    assert reply.code == 200
+
+
+async def test_the_tool_is_not_called_when_headers_lie(server, http):
+    called = []
+
+    @server.tool(input_schema=ROUTED)
+    async def careful(arguments: dict[str, object]) -> str:
+        called.append(arguments)
+        return "ran"
+
+    await http.call("careful", {"region": "eu"}, headers={"mcp-param-region": "us"})
+    assert called == []
+
+
+async def test_a_redefined_tool_has_the_headers_of_its_new_schema(server, routed):
+    assert (await routed.call("routed", headers={"mcp-param-region": "eu"})).code == 400
+    server.remove_tool("routed")
+
+    @server.tool(name="routed")
+    async def plain(region: str) -> str:
+        return region
+
+    reply = await routed.call("routed", {"region": "eu"})
+    assert reply.text == "eu"
+
+
+# Eras
+
+
+async def test_both_eras_live_on_one_path(http):
+    client = await http.initialize()
+    modern = await http.call("add", {"a": 1}, id=7)
+    legacy = await client.call("add", {"a": 2}, id=7)
+    again = await http.call("add", {"a": 3}, id=7)
+
+    assert [reply.text for reply in (modern, legacy, again)] == ["2", "3", "4"]
+    assert "resultType" in modern.json["result"]
+    assert "resultType" not in legacy.json["result"]
+
+
+async def test_the_body_tells_the_era_whatever_else_is_sent(http):
+    client = await http.initialize()
+    reply = await http.call("add", {"a": 1}, headers={"mcp-session-id": client.id})
+
+    assert "resultType" in reply.json["result"]
+
+
+async def test_a_body_that_states_nothing_is_modern_by_an_unknown_revision_in_the_header(http):
+    client = await http.initialize()
+    body = http.rpc("tools/list", id=1)
+    headers = {"mcp-session-id": client.id, "mcp-protocol-version": "v999"}
+    reply = await http.request("POST", body=body, headers=headers)
+
+    assert (reply.code, reply.error, reply.json["id"]) == (400, -32602, 1)
+    assert VERSION in reply.json["error"]["message"]
+
+
+async def test_the_header_mcp_method_proves_nothing(http):
+    body = http.rpc("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}}, id=1)
+    params = json.loads(body)["params"] | {"clientInfo": {"name": "x", "version": "1"}}
+    body = http.rpc("initialize", params, id=1)
+    reply = await http.request("POST", body=body, headers={"mcp-method": "initialize"})
+
+    assert reply.code == 200
+    assert reply.json["result"]["protocolVersion"] == "2025-06-18"
+
+
+async def test_initialize_never_agrees_on_a_modern_revision(http):
+    params = {"capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    body = http.rpc("initialize", params | {"protocolVersion": "2026-07-28"}, id=1)
+    reply = await http.request("POST", body=body)
+
+    assert reply.json["result"]["protocolVersion"] == "2025-11-25"

@@ -1,0 +1,343 @@
+"""Who may reach the endpoint, and what a request may bring."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from interlock.server.http import guard, request
+
+ROUTES = [
+    ("POST", "/mcp"), ("GET", "/mcp"), ("DELETE", "/mcp"), ("OPTIONS", "/mcp"),
+    ("GET", "/sse"), ("POST", "/messages"), ("GET", "/elsewhere"),
+]  # fmt: skip
+LOCAL = ["127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]", "[::1]:8000", "127.0.0.1"]
+FOREIGN = [
+    "-", "", "evil.example.com", "evil.example.com:8000", "localhost.evil.com",
+    "127.0.0.1.nip.io", "localhost:8000@evil.com", "localhost.", "evil.com:localhost", "::1",
+    "[::1].evil.com", "0.0.0.0", "localhost/health?x=", "xlocalhost", "127.0.0.1:80:80",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", LOCAL)
+async def test_names_of_loopback_are_served_on_loopback(http, host):
+    assert (await http.call("add", {"a": 1}, headers={"host": host})).code == 200
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+async def test_other_names_are_refused_on_loopback(http, host):
+    reply = await http.call("add", {"a": 1}, headers={"host": host})
+
+    assert reply.code == 403
+    assert "hosts=" in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+async def test_every_route_is_guarded_before_anything_else(make, method, path):
+    async def nobody(token):
+        raise AssertionError("asked for a token too early")
+
+    http = make(sse=True, verify_token=nobody, resource="http://127.0.0.1/mcp")
+    for headers in ({"host": "evil.example.com"}, {"origin": "http://evil.example.com"}):
+        reply = await http.request(method, path, headers=headers)
+        assert reply.code == 403
+    reply = await http.request(method, path, repeated=[("host", "evil.example.com")])
+    assert reply.code == 400
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://localhost", "http://127.0.0.1:3000", "https://[::1]:1", "HTTP://LOCALHOST"]
+)
+async def test_pages_from_loopback_are_let_in_on_loopback(http, origin):
+    assert (await http.call("add", {"a": 1}, headers={"origin": origin})).code == 200
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "null", "", "http://evil.example.com", "http://localhost.evil.com", "file://", "localhost",
+        "http://127.0.0.1.nip.io", "http://localhost@evil.com", "ftp://localhost",
+        "http://localhost/path", "http://[::1", "http://evil.com#localhost",
+    ],
+)  # fmt: skip
+async def test_other_pages_are_refused(http, origin):
+    assert (await http.call("add", {"a": 1}, headers={"origin": origin})).code == 403
+
+
+async def test_elsewhere_any_host_is_served_until_hosts_are_listed(make):
+    http = make(address="192.0.2.1")
+    assert (await http.call("add", {"a": 1}, headers={"host": "any.example.com"})).code == 200
+
+    http = make(address="192.0.2.1", hosts=["api.example.com", "other.example.com:8443"])
+    for host, code in [
+        ("api.example.com", 200),
+        ("API.example.com:443", 200),
+        ("other.example.com:8443", 200),
+        ("other.example.com", 403),
+        ("localhost", 403),
+        ("api.example.com.evil.com", 403),
+    ]:
+        assert (await http.call("add", {"a": 1}, headers={"host": host})).code == code
+
+
+async def test_elsewhere_pages_are_refused_until_they_are_listed(make):
+    headers = {"host": "api.example.com", "origin": "https://app.example.com"}
+    http = make(address="192.0.2.1")
+    assert (await http.call("add", {"a": 1}, headers=headers)).code == 403
+    local = {"host": "localhost", "origin": "http://localhost"}
+    assert (await http.call("add", {"a": 1}, headers=local)).code == 403
+
+    http = make(address="192.0.2.1", origins=["https://app.example.com"])
+    assert (await http.call("add", {"a": 1}, headers=headers)).code == 200
+    headers["origin"] = "https://app.example.com:444"
+    assert (await http.call("add", {"a": 1}, headers=headers)).code == 403
+
+
+async def test_listed_hosts_are_served_behind_a_proxy_on_loopback(make):
+    http = make(hosts=["api.example.com"])
+
+    assert (await http.call("add", {"a": 1}, headers={"host": "api.example.com"})).code == 200
+    assert (await http.call("add", {"a": 1}, headers={"host": "evil.com"})).code == 403
+
+
+async def test_what_was_let_in_at_one_address_is_not_thereby_let_in_on_loopback(make):
+    http = make(address="192.0.2.1")
+    host = {"host": "evil.example.com"}
+    assert (await http.call("add", {"a": 1}, headers=host)).code == 200
+    http.address = "127.0.0.1"
+
+    assert (await http.call("add", {"a": 1}, headers=host)).code == 403
+
+
+async def test_hosts_that_were_let_in_are_remembered_up_to_a_number(make):
+    http = make(hosts=["*"])
+    for number in range(guard._MAX_REMEMBERED + 10):
+        await http.request("GET", "/elsewhere", headers={"host": f"host-{number}"})
+
+    assert 0 < len(http.app._guard._good) <= guard._MAX_REMEMBERED
+
+
+# Pages that may read
+
+
+async def test_pages_read_nothing_unless_told(http):
+    reply = await http.call("add", {"a": 1}, headers={"origin": "http://localhost"})
+
+    assert reply.header("access-control-allow-origin") is None
+    assert (await http.request("OPTIONS")).code == 405
+
+
+async def test_listed_pages_may_read(make):
+    http = make(cors=["https://app.example.com"])
+    origin = {"origin": "https://app.example.com"}
+    reply = await http.call("add", {"a": 1}, headers=origin)
+    assert reply.header("access-control-allow-origin") == "https://app.example.com"
+    assert "Mcp-Session-Id" in (reply.header("access-control-expose-headers") or "")
+    assert reply.header("vary") == "Origin"
+
+    failed = await http.call("add", {"a": 1}, headers=origin | {"mcp-method": "x"})
+    assert failed.header("access-control-allow-origin") == "https://app.example.com"
+    stream = await http.call("count", headers=origin, meta={"progressToken": 1})
+    assert stream.header("access-control-allow-origin") == "https://app.example.com"
+    assert (await http.call("add", headers={"origin": "https://evil.com"})).code == 403
+
+
+async def test_pages_that_are_let_in_may_not_read_for_that(make):
+    http = make(origins=["https://other.example.com"], cors=["https://app.example.com"])
+    reply = await http.call("add", {"a": 1}, headers={"origin": "https://other.example.com"})
+
+    assert reply.code == 200
+    assert reply.header("access-control-allow-origin") is None
+
+
+async def test_browsers_ask_first(make):
+    http = make(cors=["https://app.example.com"])
+    headers = {
+        "origin": "https://app.example.com",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type, mcp-param-region, x-evil",
+    }
+    reply = await http.request("OPTIONS", headers=headers)
+
+    assert reply.code == 204
+    assert reply.header("access-control-allow-methods") == "GET, POST, DELETE"
+    allowed = (reply.header("access-control-allow-headers") or "").lower().split(", ")
+    assert {"authorization", "mcp-session-id", "last-event-id", "mcp-param-region"} <= set(allowed)
+    assert "x-evil" not in allowed
+
+
+async def test_browsers_ask_without_a_token(make):
+    async def verify(token):
+        return None
+
+    http = make(
+        cors=["https://app.example.com"], verify_token=verify, resource="http://127.0.0.1/mcp"
+    )
+    headers = {"origin": "https://app.example.com", "access-control-request-method": "POST"}
+    assert (await http.request("OPTIONS", headers=headers)).code == 204
+    reply = await http.call("add", headers={"origin": "https://app.example.com"})
+    assert reply.code == 401
+    assert reply.header("access-control-allow-origin") == "https://app.example.com"
+
+
+# What a request may bring
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["-", "", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded",
+     "application/jsonx", "text/plain, application/json", "application"],
+)  # fmt: skip
+async def test_only_json_is_taken(http, kind):
+    assert (await http.call("add", {"a": 1}, headers={"content-type": kind})).code == 415
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON"])
+async def test_parameters_of_the_type_are_allowed(http, kind):
+    assert (await http.call("add", {"a": 1}, headers={"content-type": kind})).code == 200
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "GZIP", "identity, gzip"])
+async def test_compressed_bodies_are_refused(http, coding):
+    assert (await http.call("add", {"a": 1}, headers={"content-encoding": coding})).code == 415
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"content-length": "10"}, {"transfer-encoding": "chunked"}]
+)
+async def test_a_body_over_the_limit_is_refused_while_it_comes(make, headers):
+    http = make(max_body_bytes=1000)
+    reply = http.start("POST", body=[], headers=headers)
+    for _ in range(11):
+        reply.send_more(b" " * 100)
+
+    assert (await reply.finished()).code == 413
+    assert http.app.dropped == {"HTTP 413": 1}
+
+
+@pytest.mark.parametrize(
+    ("headers", "closes"),
+    [
+        ({"content-length": "1000"}, False),
+        ({"content-length": "1001"}, True),
+        ({"content-length": "x"}, True),
+        ({"transfer-encoding": "chunked"}, True),
+        ({}, False),
+    ],
+)
+async def test_a_refusal_does_not_wait_for_a_body_without_a_bound(make, headers, closes):
+    http = make(max_body_bytes=1000)
+    reply = http.start("POST", body=[], headers=headers | {"content-type": "text/plain"})
+
+    assert (await reply.finished()).code == 415
+    assert (reply.header("connection") == "close") is closes
+
+
+async def test_a_body_that_is_announced_too_large_is_not_read(make):
+    http = make(max_body_bytes=1000)
+    reply = http.start("POST", body=[], headers={"content-length": "1001"})
+
+    assert (await reply.finished()).code == 413
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "1e3", "", "9" * 40, "9" * 5000, "\xb2"])
+async def test_a_malformed_length_is_refused(http, length):
+    assert (await http.call("add", {"a": 1}, headers={"content-length": length})).code in (400, 413)
+
+
+@pytest.mark.parametrize("name", ["content-length", "content-type", "mcp-session-id"])
+async def test_a_header_that_must_be_single_is_refused_when_it_is_there_twice(http, name):
+    again = [(name, value) for value in ("1", "2")]
+
+    assert (await http.call("add", {"a": 1}, headers={name: "-"}, repeated=again)).code == 400
+
+
+async def test_a_body_of_exactly_the_limit_is_taken(make):
+    body = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    http = make(max_body_bytes=len(body))
+
+    assert (await http.request("POST", body=body)).code == 400  # no session
+    assert (await http.request("POST", body=body + b" ")).code == 413
+
+
+async def test_a_body_in_pieces_is_put_together(http):
+    client = await http.initialize()
+    body = http.rpc("ping", id=1)
+    pieces = [body[at : at + 1] for at in range(len(body))]
+    reply = await http.request("POST", body=[*pieces, b""], headers=client.headers)
+
+    assert reply.json["result"] == {}
+
+
+async def test_a_body_that_does_not_end_in_time_is_given_up(http, monkeypatch):
+    monkeypatch.setattr(request, "BODY_DEADLINE", 0.01)
+    reply = http.start("POST", body=[b"{", b""])
+    reply._incoming.get_nowait()
+    reply._incoming.get_nowait()
+    reply.send_more(b"{")
+
+    await reply.finished()
+    assert (reply.code, reply.task.cancelling()) == (408, 0)
+    assert reply.header("connection") == "close"
+
+
+async def test_a_client_that_leaves_before_the_end_of_its_body_is_not_answered(http):
+    reply = http.start("POST", body=[])
+    reply.send_more(b"{")
+    await asyncio.sleep(0)
+    reply.disconnect()
+
+    await reply.finished()
+    assert reply.body == b""
+
+
+async def test_a_deadline_for_bodies_does_not_touch_handlers(http, gate, monkeypatch):
+    monkeypatch.setattr(request, "BODY_DEADLINE", 0.0)
+    reply = http.begin("tools/call", {"name": "hold"})
+    await gate.entered.wait()
+    for _ in range(3):
+        await asyncio.sleep(0.03)
+    gate.opened.set()
+
+    assert (await reply.finished()).text == "done"
+
+
+@pytest.mark.parametrize("late", ["while it comes", "after it"])
+async def test_no_deadline_is_left_of_a_body_that_came(monkeypatch, late):
+    monkeypatch.setattr(request, "BODY_DEADLINE", 0.0)
+
+    async def receive():
+        if late == "while it comes":
+            asked.grow_late()
+        return {"type": "http.request", "body": b"{}"}
+
+    asked = request.Exchange({"headers": []}, receive, receive)
+    assert await asked.read_body(2) == b"{}"
+    asked.grow_late()
+    for _ in range(3):
+        await asyncio.sleep(0)  # would be cancelled here
+
+
+async def test_nothing_of_a_request_is_logged(http, caplog):
+    caplog.set_level("DEBUG")
+    headers = {"authorization": "Bearer hunter2", "mcp-session-id": "hunter2"}
+    await http.call("add", {"a": "hunter2"}, headers=headers)
+    await http.request("POST", body=b'{"hunter2', headers=headers)
+    await http.call("fail", headers=headers)
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert "hunter2" not in "".join(lines)
+
+
+async def test_what_is_remembered_of_headers_is_small(make):
+    """R-118: of a host that anybody may write, and of what a client accepts."""
+    http = make(hosts=["*"])
+    accepted = request._accepts.cache_info().currsize
+    for number in range(20):
+        long = f"{number}." + "x" * 10_000
+        headers = {"host": long, "accept": f"application/json, text/event-stream, {long}/a"}
+        assert (await http.call("add", {"a": 1}, headers=headers)).code == 200
+
+    assert http.app._guard._good == set()
+    assert request._accepts.cache_info().currsize == accepted

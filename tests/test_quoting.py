@@ -1,0 +1,56 @@
+from typing import Any
+
+import pytest
+
+from interlock import quoting
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, "null"),
+        (True, "a boolean"),
+        (1, "a number"),
+        (1.5, "a number"),
+        ("x", "a string"),
+        ([], "a list"),
+        ({}, "an object"),
+    ],
+)
+def test_each_kind_of_value_has_its_name(value: Any, expected: str) -> None:
+    assert quoting.kind(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("it's", '"it\'s"'),
+        ("a\nb", r"'a\nb'"),
+        ("x" * 80, f"'{'x' * 80}'"),
+        ("x" * 81, f"'{'x' * 80}…'"),
+        (None, "null"),
+        (True, "true"),
+        (1.5, "1.5"),
+        (10**300, "the number"),
+        ([1], "the list"),
+        ({"a": 1}, "the object"),
+    ],
+)
+def test_a_value_is_shown_in_one_short_line(value: Any, expected: str) -> None:
+    assert quoting.echo(value) == expected
+
+
+def test_text_is_brought_into_one_short_line() -> None:
+    assert quoting.clip(" a\n  b ") == "a b"
+    assert quoting.clip("x" * 81) == "x" * 80 + "…"
+
+
+def test_nothing_that_a_terminal_would_act_on_is_left_in_such_a_line() -> None:
+    assert quoting.clip("a\x1b[2J\x00\u202eb\ud800\u2028c é") == "a\ufffd[2J\ufffd\ufffdb\ufffd c é"
+
+
+def test_a_place_is_written_as_in_a_program() -> None:
+    assert quoting.place(["filter", "items", 2, "a b", "x" * 81]) == (
+        f"filter.items[2]['a b']['{'x' * 80}…']"
+    )
+    assert quoting.place([]) == ""

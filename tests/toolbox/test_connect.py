@@ -1,0 +1,97 @@
+"""What is hidden of what a server was given, and the ways out that a person can copy."""
+
+from __future__ import annotations
+
+import shlex
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from interlock.config import HttpServer, OAuthClient, StdioServer
+from interlock.errors import InsufficientScope, LoginRequired
+from interlock.toolbox.connect import MIN_SECRET, Secrets, make_client, way_out
+from interlock.transports.http_pool import HttpPool
+
+ENVIRON = {"KEY": "canary/key"}
+
+
+def secrets_of(server: StdioServer | HttpServer) -> Secrets:
+    _, secrets = make_client(server, ENVIRON, HttpPool, {})
+    return secrets
+
+
+# Secrets
+
+
+def test_a_secret_that_begins_like_another_one_is_hidden_whole():
+    secrets = Secrets(["canary", "canary-two", "Bearer canary-two"])
+
+    assert secrets.hide("canary canary-two Bearer canary-two") == "*** *** ***"
+
+
+def test_what_is_too_short_to_be_a_secret_is_left():
+    short, long = "x" * (MIN_SECRET - 1), "y" * MIN_SECRET
+
+    assert Secrets([short, long, ""]).hide(f"{short} {long}") == f"{short} ***"
+
+
+def test_the_token_of_the_moment_is_hidden():
+    authorization: Any = SimpleNamespace(token="token-1")
+    secrets = Secrets((), authorization)
+    authorization.token = "token-2"
+
+    assert secrets.hide("token-2") == "***"
+
+
+def test_secrets_are_not_shown():
+    assert "canary" not in repr(Secrets(["canary-1"]))
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        StdioServer(command="x", env={"A": "canary/key"}),
+        StdioServer(command="x", args=("--key", "${KEY}")),
+        HttpServer(url="https://h/mcp?k=${KEY}"),
+        HttpServer(url="https://h/mcp?k=canary%2Fkey&more=1"),
+        HttpServer(url="https://h/mcp", headers={"X-Key": "${KEY}"}),
+        HttpServer(url="https://h/mcp", headers={"Authorization": "Basic ${KEY}"}),
+        HttpServer(url="https://h/mcp", oauth=OAuthClient(client_id="i", client_secret="${KEY}")),
+    ],
+    ids=["variable", "argument", "query", "written query", "header", "part of a header", "client"],
+)
+def test_what_a_server_was_given_is_hidden(server: StdioServer | HttpServer):
+    secrets = secrets_of(server)
+
+    assert secrets.hide("bad key canary/key, said x and h") == "bad key ***, said x and h"
+
+
+def test_a_query_is_hidden_as_it_is_written_and_as_it_is_read():
+    secrets = secrets_of(HttpServer(url="https://h/mcp?k=canary%2Fkey&l=other%2Ekey"))
+
+    for text in ("canary%2Fkey", "canary/key", "other%2Ekey", "other.key"):
+        assert secrets.hide(f"({text})") == "(***)"
+
+
+def test_what_a_variable_brings_into_a_path_is_hidden_and_the_host_is_not():
+    environ = {"KEY": "canary-key"}
+    server = HttpServer(url="https://host.example/public/${KEY}/mcp")
+    _, secrets = make_client(server, environ, HttpPool, {})
+
+    shown = secrets.hide("https://host.example/public/canary-key/mcp")
+    assert shown == "https://host.example/public/***/mcp"
+
+
+# Ways out
+
+
+def test_a_way_out_can_be_copied_whatever_the_names_are():
+    name, scope = "it's; rm -rf $HOME", "it's"
+    server = HttpServer(url="https://h/mcp")
+
+    login = way_out(LoginRequired("h needs a login: interlock servers login"), name, server)
+    assert shlex.split(login.partition(": ")[2]) == ["interlock", "servers", "login", name]
+
+    more = way_out(InsufficientScope((scope,), ""), name, server)
+    assert shlex.split(more.rpartition(": ")[2])[3:] == [name, "--scope", scope]

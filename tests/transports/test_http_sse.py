@@ -1,0 +1,371 @@
+"""HTTP+SSE of 2024-11-05: where messages go, and what happens when the stream does."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from interlock.client import Client
+from interlock.errors import (
+    ConnectionClosed,
+    HttpError,
+    InterlockError,
+    RemoteProtocolError,
+    StreamEnded,
+)
+from interlock.transports import http_endpoint
+from interlock.transports.http_pool import HttpPool
+from interlock.transports.http_sse import SseTransport
+from tests.servers import evil_http
+from tests.servers.evil_http import OLDEST, Asked, EvilHttp
+from tests.transports.ear import Ear
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+SECRET = "canary"
+
+
+@pytest.fixture
+async def server(nothing_is_left: object) -> AsyncIterator[EvilHttp]:
+    async with EvilHttp(OLDEST, "stream") as server:
+        yield server
+
+
+@pytest.fixture
+def begin(server: EvilHttp, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Let the stream begin with these bytes, and go on for as long as there is a client."""
+
+    def begin(said: bytes) -> None:
+        async def stream(server: EvilHttp, asked: Asked) -> None:
+            await asked.stream()
+            await asked.link.chunk(said)
+            await asked.gone.wait()
+
+        monkeypatch.setitem(evil_http.MISBEHAVIOURS, "begin", stream)
+        server.tell("GET", "begin")
+
+    return begin
+
+
+def client_of(server: EvilHttp) -> Client:
+    return Client.http(f"{server.url}?key={SECRET}", transport="sse", headers={"X-Key": SECRET})
+
+
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%b"}}'
+
+
+@asynccontextmanager
+async def transport_to(server: EvilHttp) -> AsyncIterator[SseTransport]:
+    """Make a transport of its own, which is closed in the end."""
+    connections = HttpPool()
+    transport = SseTransport(http_endpoint.Endpoint(server.url, connections, None, None, 1000))
+    try:
+        yield transport
+    finally:
+        await transport.close()
+        await connections.close()
+
+
+async def test_a_server_is_found_when_it_refuses_the_newer_ways(server: EvilHttp):
+    async with Client.http(server.url) as client:
+        assert client.revision == OLDEST
+        assert (await client.call_tool("echo", {"text": "a"})).text == "a"
+    assert [asked.verb for asked in server.asked[:3]] == ["POST", "POST", "GET"]
+
+
+async def test_one_that_is_named_so_is_asked_for_nothing_else(server: EvilHttp):
+    async with client_of(server) as client:
+        await client.list_tools()
+    assert [asked.method for asked in server.asked] == [
+        "GET",
+        "initialize",
+        "notifications/initialized",
+        "tools/list",
+    ]
+    assert {asked.headers["x-key"] for asked in server.asked} == {SECRET}
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("http://127.0.0.1:1/messages", "at http://127.0.0.1:1, where credentials do not go"),
+        ("//b.example/messages", "at http://b.example:80, where"),
+        ("https://$HOST/messages", "where credentials do not go"),
+        (f"http://user:{SECRET}@$HOST/messages", "at what is no URL"),
+        ("http://$HOST/messages#x", "at what is no URL"),
+        ("http://[::1/", "at what is no URL"),
+        ("http://h:99999/", "at what is no URL"),
+        ("file:///etc/passwd", "at what is no URL"),
+    ],
+)
+async def test_messages_go_nowhere_else(
+    server: EvilHttp, begin: Callable[[bytes], None], target: str, why: str
+):
+    """R-43."""
+    target = target.replace("$HOST", server.url.split("/")[2])
+    begin(b"event: endpoint\ndata: %b\n\n" % target.encode())
+    with pytest.raises(RemoteProtocolError, match=why) as told:
+        await client_of(server).open()
+    assert SECRET not in str(told.value)
+    assert [asked.verb for asked in server.asked] == ["GET"]
+
+
+async def test_the_address_is_seen_from_where_the_stream_is(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    async def stream(server: EvilHttp, asked: Asked) -> None:
+        server._sessions["1"] = asked.link
+        await asked.stream()
+        await asked.link.chunk(b"event: endpoint\ndata: ?session=1\n\n")
+        await asked.gone.wait()
+
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "begin", stream)
+    server.tell("GET", "status", times=1, code=307, headers={"Location": "/messages"})
+    server.tell("GET", "begin")
+    async with client_of(server) as client:
+        assert (await client.call_tool("echo", {"text": "a"})).text == "a"
+
+
+async def test_a_second_address_is_nothing(server: EvilHttp, monkeypatch: pytest.MonkeyPatch):
+    async def stream(server: EvilHttp, asked: Asked) -> None:
+        server._sessions["1"] = asked.link
+        await asked.stream()
+        for target in (b"/messages?session=1", b"/nowhere"):
+            await asked.link.chunk(b"event: endpoint\ndata: %b\n\n" % target)
+        await asked.gone.wait()
+
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "begin", stream)
+    server.tell("GET", "begin")
+    async with client_of(server) as client:
+        assert (await client.call_tool("echo", {"text": "a"})).text == "a"
+
+
+async def test_a_message_before_the_address_is_nothing(
+    server: EvilHttp, begin: Callable[[bytes], None]
+):
+    begin(b"data: {}\n\nevent: endpoint\ndata: /nowhere\n\n")
+    ear = Ear()
+    async with transport_to(server) as transport:
+        await transport.open(ear)
+        assert ear.frames == []
+
+
+async def test_nothing_overtakes_the_word_that_the_session_has_begun(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    may_begin = asyncio.Event()
+
+    async def late(server: EvilHttp, asked: Asked) -> None:
+        await may_begin.wait()
+        await asked.accept()
+
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "late", late)
+    server.tell("notifications/initialized", "late")
+    async with client_of(server) as client:
+        listing = asyncio.create_task(client.list_tools())
+        await server.heard("notifications/initialized")
+        for _ in range(50):  # turns in which it would come
+            await asyncio.sleep(0)
+        assert server.times("tools/list") == 0
+        may_begin.set()
+        await listing
+
+
+async def test_a_call_that_is_not_taken_stops_being_sent(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
+    server.tell("tools/call", "mute_post")
+    async with client_of(server) as client:
+        calling = asyncio.create_task(client.call_tool("echo"))
+        await server.heard("tools/call")
+        (called,) = (asked for asked in server.asked if asked.method == "tools/call")
+        calling.cancel()
+        await asyncio.wait_for(called.link.gone.wait(), 20)
+
+
+async def test_what_was_sent_is_not_kept(server: EvilHttp):
+    async with transport_to(server) as transport:
+        await transport.open(Ear())
+        transport.send([CALL % b"mute", b'{"jsonrpc":"2.0","method":"notifications/x"}'])
+        await asyncio.wait(set(transport._tasks))
+        assert not transport._tasks
+        assert not transport._posts
+
+
+async def test_closing_waits_for_all_to_end_and_sends_no_more(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
+    server.tell("tools/call", "mute_post")
+    async with transport_to(server) as transport:
+        await transport.open(Ear())
+        transport.send([CALL % b"echo"])
+        await server.heard("tools/call")
+        posts = list(transport._tasks)
+        await transport.close()
+        assert [post.cancelled() for post in posts] == [True]
+        before = asyncio.all_tasks()
+        transport.send([CALL % b"echo"])
+        assert asyncio.all_tasks() == before
+
+
+async def test_a_loss_is_told_once_and_not_after_closing(server: EvilHttp):
+    ear = Ear()
+    loss = ConnectionClosed("lost")
+    async with transport_to(server) as transport:
+        await transport.open(ear)
+        transport.abort(loss)
+        transport.abort(ConnectionClosed("lost again"))
+        await transport.close()
+        transport.abort(ConnectionClosed("closed"))
+    assert ear.losses == [loss]
+
+
+async def test_one_that_was_never_opened_is_closed_in_silence(
+    server: EvilHttp, nothing_is_left: list[object]
+):
+    async with transport_to(server):
+        pass
+    gc.collect()
+    assert nothing_is_left == []
+
+
+async def test_an_opening_that_is_cancelled_leaves_no_stream(
+    server: EvilHttp, begin: Callable[[bytes], None]
+):
+    begin(b": wait\n\n")
+    async with transport_to(server) as transport:
+        opening = asyncio.create_task(transport.open(Ear()))
+        await server.heard("GET")
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await asyncio.wait_for(server.asked[0].gone.wait(), 20)
+
+
+async def test_a_server_that_takes_no_answers_is_left(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    """R-118."""
+    monkeypatch.setattr(http_endpoint, "MAX_UNTAKEN", 3)
+
+    async def ask(server: EvilHttp, asked: Asked) -> None:
+        pings = (b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number for number in range(9))
+        await asked.send("stream", *pings)
+        await asked.gone.wait()
+
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "ask", ask)
+    server.tell("answer", "mute_post")
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
+    async with client_of(server) as client:
+        with pytest.raises(ConnectionClosed, match=r"does not take the answers .*: 3 wait"):
+            await client.call_tool("ask")
+    assert server.times("answer") <= 3
+
+
+async def mute_post(server: EvilHttp, asked: Asked) -> None:
+    await asked.link.gone.wait()
+
+
+async def test_what_a_server_does_not_take_in_time_is_given_up(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    loop = asyncio.get_running_loop()
+    arm, give_up = loop.call_later, []
+
+    def note(delay: float, act: Callable[..., object], *arguments: object) -> asyncio.TimerHandle:
+        if delay == http_endpoint.TAKE_TIMEOUT:
+            give_up.append(act)
+        return arm(delay, act, *arguments)
+
+    monkeypatch.setattr(loop, "call_later", note)
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
+    server.tell("notifications/cancelled", "mute_post")
+    async with client_of(server) as client:
+        calling = asyncio.create_task(client.call_tool("mute"))
+        await server.heard("tools/call")
+        calling.cancel()
+        await server.heard("notifications/cancelled")
+        for act in give_up:
+            act()
+        async with asyncio.timeout(20):
+            await server.asked[-1].link.gone.wait()
+        assert (await client.call_tool("echo", {"text": "a"})).text == "a"
+
+
+async def test_what_comes_before_the_address_is_nothing(
+    server: EvilHttp, begin: Callable[[bytes], None]
+):
+    begin(b": hello\n\ndata: {}\n\nevent: other\ndata: x\n\nevent: endpoint\ndata: /nowhere\n\n")
+    with pytest.raises(HttpError, match="/nowhere answered 404"):
+        await client_of(server).open()
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "why"),
+    [
+        ({"code": 404}, HttpError, "answered 404 Not Found"),
+        (
+            {"code": 200, "body": "<html>", "type": "text/html"},
+            HttpError,
+            "has no stream of events",
+        ),
+        ({"code": 200, "type": "text/event-stream"}, StreamEnded, "ended the stream"),
+    ],
+    ids=["404", "html", "empty"],
+)
+async def test_what_is_no_stream_is_told(
+    server: EvilHttp, told: dict[str, object], error: type[InterlockError], why: str
+):
+    server.tell("GET", "status", **told)
+    with pytest.raises(error, match=why) as raised:
+        await client_of(server).open()
+    assert SECRET not in str(raised.value)
+
+
+async def test_a_lost_stream_ends_all_calls_and_is_told_once(server: EvilHttp):
+    losses: list[InterlockError] = []
+    client = Client.http(server.url, transport="sse", on_loss=losses.append)
+    async with client:
+        calls = [asyncio.create_task(client.call_tool("mute")) for _ in range(3)]
+        await server.heard("tools/call", 3)
+        server.asked[0].link.cut()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(end) for end in ends] == [StreamEnded] * 3
+        with pytest.raises(StreamEnded):
+            await client.list_tools()
+    assert [type(loss) for loss in losses] == [StreamEnded]
+
+
+async def test_a_message_that_is_refused_fails_its_own_call(server: EvilHttp):
+    async with client_of(server) as client:
+        server.tell("tools/call", "status", times=1, code=500)
+        with pytest.raises(HttpError, match=r"/messages answered 500"):
+            await client.call_tool("echo")
+        assert (await client.call_tool("echo", {"text": "b"})).text == "b"
+
+
+async def test_closing_ends_an_opening(server: EvilHttp, begin: Callable[[bytes], None]):
+    """R-28: it does not wait for an address that does not come."""
+    begin(b": wait\n\n")
+    client = client_of(server)
+    opening = asyncio.create_task(client.open())
+    await server.heard("GET")
+    await client.close()
+    with pytest.raises(ConnectionClosed, match="was closed"):
+        await asyncio.wait_for(opening, 20)
+
+
+async def test_who_opens_may_be_cancelled(server: EvilHttp, begin: Callable[[bytes], None]):
+    begin(b": wait\n\n")
+    opening = asyncio.create_task(client_of(server).open())
+    await server.heard("GET")
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await asyncio.wait_for(server.asked[0].gone.wait(), 20)
