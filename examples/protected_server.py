@@ -8,7 +8,7 @@ import os
 
 from interlock import Context, Server
 from interlock.auth import BearerAuth, static_tokens
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 from interlock.server.methods import Handler
 
 ANNA = Principal("anna", scopes=frozenset({"notes:read"}))

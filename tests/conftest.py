@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from interlock.client import Client
 from interlock.transports import process
 from interlock.transports.process import marked
-from interlock.transports.reaper import guardian, own_mark
+from interlock.transports.reaper import own_mark, reaper
 from tests.support.authorization import Protected, protected
 
 # The same examples every time, however long they take: a test that fails now and then is no proof
@@ -58,7 +58,7 @@ async def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list
             break
         await asyncio.sleep(0.01)  # and the other end of a connection to hear that it was closed
     assert marked(own_mark(), exactly=False) == []
-    assert guardian._process is None
+    assert reaper._process is None
     assert _belongings() == before
     assert reported == []
 

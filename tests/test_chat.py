@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.chat import Kept, open_chat
+from interlock.chat import ConversationLog, open_chat
 from interlock.errors import ModelUnavailable, StoreError
 from interlock.messages import AssistantMessage, ToolCall, UserMessage, interrupted
 from interlock.store import Conversation, Store
@@ -26,10 +26,11 @@ class FaultyStore(Store):
         await super().append(id, *messages)  # type: ignore[arg-type]
 
 
-async def test_messages_that_could_not_be_kept_are_kept_with_the_next(capsys):
+async def test_messages_that_could_not_be_kept_are_kept_with_the_next():
+    warnings: list[str] = []
     async with FaultyStore.open() as store:
         assert isinstance(store, FaultyStore)
-        place = Kept(store)
+        place = ConversationLog(store, warn=warnings.append)
         await place.begin("title", "model")
         store.failing = True
         await place.record([UserMessage("a")])
@@ -40,14 +41,15 @@ async def test_messages_that_could_not_be_kept_are_kept_with_the_next(capsys):
         messages = await store.messages(place.conversation.id)
 
     assert messages == [UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
-    assert capsys.readouterr().err == "warning: conversation not kept: the disk is full\n"
+    assert warnings == ["conversation not kept: the disk is full"]
 
 
 async def test_a_conversation_without_a_place_gets_one_later():
+    warnings: list[str] = []
     async with FaultyStore.open() as store:
         assert isinstance(store, FaultyStore)
         store.failing = True
-        place = Kept(store)
+        place = ConversationLog(store, warn=warnings.append)
         await place.begin("first", "model")
         await place.record([UserMessage("a")])
         store.failing = False

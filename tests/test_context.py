@@ -12,14 +12,8 @@ import pytest
 from msgspec import Raw
 
 from interlock import Client, Context, Server
-from interlock.context import (
-    LEVELS,
-    Principal,
-    Session,
-    elicitation,
-    roots_list,
-    sampling,
-)
+from interlock.auth.principal import Principal
+from interlock.context import LEVELS, Session, elicitation, roots_list, sampling
 from interlock.errors import (
     InputRequired,
     InterlockError,

@@ -18,14 +18,14 @@ PACKAGE = Path(interlock.__file__).parent
 
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
-    errors messages types revisions names wording
-    envelope schema signature headers sse inflate eager files threads
-    oauth
-    protocol transports connection
-    client
-    forms context auth jwt server
-    config reaching member toolbox
-    store models agent
+    errors messages types revisions version
+    quoting redaction urls aio durable
+    protocol schema
+    auth oauth transports connection
+    calls context
+    config client server toolbox policy
+    models agent store chat
+    gateway openapi web claude
     cli
 """
 ROOMS = TABLE.split()

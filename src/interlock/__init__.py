@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from interlock.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from interlock.agent import Agent
     from interlock.client import Client
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from interlock.server import Server
     from interlock.toolbox import Toolbox
 
-__version__ = "0.1.0"
 
 __all__ = [
     "Agent",

@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from interlock import store
 from interlock.agent import Agent, AgentEvent
-from interlock.cli.terminal import warn
 from interlock.config import ServerConfig
 from interlock.errors import MissingExtra, StoreError
 from interlock.messages import Message, UserMessage
@@ -33,18 +32,25 @@ if TYPE_CHECKING:
 
 LONGEST_TITLE = 80  # characters
 
-_Opened: TypeAlias = "tuple[Kept, list[Message]]"
+_Opened: TypeAlias = "tuple[ConversationLog, list[Message]]"
 
 
-class Kept:
+class ConversationLog:
     """A conversation's place in the store, if there is a store.
 
     Attributes:
         conversation: None until the first message has been kept.
     """
 
-    def __init__(self, store: Store | None, conversation: Conversation | None = None) -> None:
+    def __init__(
+        self,
+        store: Store | None,
+        conversation: Conversation | None = None,
+        *,
+        warn: Callable[[str], None],
+    ) -> None:
         self.conversation = conversation
+        self._warn = warn
         self._store = store
         self._unsaved: list[Message] = []
         self._title = ""
@@ -93,21 +99,21 @@ class Kept:
         except StoreError as error:
             self._tell(error)
 
-    def renewed(self) -> Kept:
+    def renewed(self) -> ConversationLog:
         """Return the place for another conversation in the same store."""
-        return Kept(self._store)
+        return ConversationLog(self._store, warn=self._warn)
 
     def _tell(self, error: StoreError) -> None:
         if str(error) != self._told:
             self._told = str(error)
-            warn(f"conversation not kept: {error}")
+            self._warn(f"conversation not kept: {error}")
 
 
 class Chat:
     """An open chat. `messages` is valid for every provider whenever no answer is under way."""
 
     def __init__(
-        self, model: Model, toolbox: Toolbox | None, kept: Kept, messages: list[Message]
+        self, model: Model, toolbox: Toolbox | None, kept: ConversationLog, messages: list[Message]
     ) -> None:
         self.model = model
         self.toolbox = toolbox
@@ -148,7 +154,11 @@ class Chat:
 
 @asynccontextmanager
 async def open_chat(
-    servers: Mapping[str, ServerConfig] | None, *, model: str | None, conversation: str | None
+    servers: Mapping[str, ServerConfig] | None,
+    *,
+    model: str | None,
+    conversation: str | None,
+    warn: Callable[[str], None],
 ) -> AsyncIterator[Chat]:
     """Open a chat; everything is closed on the way out.
 
@@ -156,6 +166,7 @@ async def open_chat(
         servers: By name; None for no tools at all.
         model: As for `choose`; None takes the conversation's own first.
         conversation: The id, or the beginning of it, of one to continue.
+        warn: Called with a line for the user when the conversation cannot be stored.
 
     Raises:
         InterlockError: There is no model, or the conversation cannot be continued.
@@ -163,7 +174,7 @@ async def open_chat(
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.TaskGroup() as group:
-                keeping = group.create_task(_open_kept(stack, conversation))
+                keeping = group.create_task(_open_kept(stack, conversation, warn))
                 choosing = group.create_task(_choose(model, keeping))
                 toolbox = None
                 if servers is not None:
@@ -179,7 +190,7 @@ async def open_chat(
         yield chat
 
 
-async def _open_kept(stack: AsyncExitStack, id: str | None) -> _Opened:
+async def _open_kept(stack: AsyncExitStack, id: str | None, warn: Callable[[str], None]) -> _Opened:
     try:
         # The import takes half a second that the servers use for their start.
         kind = await asyncio.to_thread(lambda: store.Store)
@@ -188,11 +199,11 @@ async def _open_kept(stack: AsyncExitStack, id: str | None) -> _Opened:
         if id is not None:
             raise
         warn(f"conversation not kept: {error}")
-        return Kept(None), []
+        return ConversationLog(None, warn=warn), []
     if id is None:
-        return Kept(opened), []
+        return ConversationLog(opened, warn=warn), []
     conversation = await opened.resolve(id)
-    return Kept(opened, conversation), await opened.resume(conversation.id)
+    return ConversationLog(opened, conversation, warn=warn), await opened.resume(conversation.id)
 
 
 async def _choose(name: str | None, keeping: asyncio.Task[_Opened]) -> Model:

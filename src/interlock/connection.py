@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from msgspec import Raw
 
-from interlock import eager
+from interlock import aio
 from interlock.errors import ConnectionClosed, InterlockError, RemoteProtocolError
 from interlock.protocol import (
     Answer,
@@ -220,9 +220,7 @@ class Connection:
         for frame in frames:
             for event in receive(frame, now=now, request=request):
                 if isinstance(event, Request):
-                    task = eager.start(
-                        self._on_request(event), loop=self._loop, name=repr(event.id)
-                    )
+                    task = aio.start(self._on_request(event), loop=self._loop, name=repr(event.id))
                     if not task.done():
                         self._handlers.add(task)
                         task.add_done_callback(self._handlers.discard)
@@ -246,7 +244,7 @@ class Connection:
         elif isinstance(event, Cancellation):
             self._cancel_handler(event.id)
         elif isinstance(event, Overrun):
-            words = self.transport.last_words()
+            words = self.transport.diagnostics()
             because = f"; it last said: {words}" if words else ""
             self.abort(RemoteProtocolError(f"{event.error}{because}"))
         else:

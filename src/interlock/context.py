@@ -16,9 +16,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock import revisions, schema
+from interlock.auth.principal import Principal
 from interlock.errors import InputRequired, InvalidArguments, MalformedAnswer, MissingCapability
 from interlock.protocol.envelope import encode
-from interlock.schema import elicitation
+from interlock.schema.elicitation import for_legacy
 from interlock.types import (
     ClientCapabilities,
     CreateMessageParams,
@@ -42,15 +43,7 @@ LEVELS: tuple[LogLevel, ...] = (
 ASK_TIMEOUT = 600.0  # seconds; people take their time
 
 
-class Principal(Struct, frozen=True):
-    """Who asks, as far as that was proven. `id` is unique among all principals."""
-
-    id: str
-    scopes: frozenset[str] = frozenset()
-    claims: JsonObject = {}
-
-
-class Link(Protocol):
+class BackChannel(Protocol):
     """The way from one request back to its client. Used from the event loop only."""
 
     def notify(self, method: str, params: bytes) -> None:
@@ -137,7 +130,7 @@ class Context(Struct, eq=False, kw_only=True):
 
     revision: str
     request_id: RequestId
-    link: Link
+    link: BackChannel
     loop: asyncio.AbstractEventLoop
     client_capabilities: ClientCapabilities
     client_info: Implementation | None = None
@@ -327,7 +320,7 @@ class Context(Struct, eq=False, kw_only=True):
     async def _ask_legacy(self, question: Question) -> Any:
         params = question.params
         if isinstance(params, ElicitParams):
-            params = elicitation.for_legacy(params, self.revision)
+            params = for_legacy(params, self.revision)
         raw = await self.link.ask(question.method, encode(params), timeout=ASK_TIMEOUT)
         try:
             answer = msgspec.json.decode(raw, type=question.answer)
@@ -369,9 +362,8 @@ def _needed(question: Question) -> tuple[str, ...]:
 __all__ = [
     "ASK_TIMEOUT",
     "LEVELS",
+    "BackChannel",
     "Context",
-    "Link",
-    "Principal",
     "Question",
     "Session",
     "elicitation",

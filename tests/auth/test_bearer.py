@@ -11,7 +11,7 @@ import pytest
 from interlock import auth
 from interlock.auth import BearerAuth, static_tokens
 from interlock.auth.bearer import MAX_TOKEN_BYTES
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 from interlock.errors import (
     AuthError,
     AuthRequired,

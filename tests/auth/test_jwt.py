@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
 from interlock.auth import BearerAuth, jwt
 from interlock.auth.jwt import JwtVerifier
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 from interlock.errors import AuthError, AuthUnavailable, ConfigError, MissingExtra
 
 ISSUER = "https://issuer.example/realms/one"

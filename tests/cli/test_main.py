@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 import pytest
 
-from interlock import __version__, cli
+from interlock import cli
 from interlock.cli import interlock as group
 from interlock.cli.log import open_log
 from interlock.errors import InterlockError
+from interlock.version import __version__
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from interlock.client import Client, features
-from interlock.client.features import ASKS_WINDOW, MAX_ASKS, Asks
+from interlock.client.features import ASKS_WINDOW, MAX_ASKS, ClientFeatures
 from interlock.errors import CapabilityError, LocalProtocolError, RemoteProtocolError, SchemaError
 from interlock.protocol.core import MAX_RUNNING
 from interlock.revisions import ALL, LEGACY, NEWEST
@@ -48,7 +48,9 @@ def run(coroutine: Any) -> Any:
     raise AssertionError("it waits")
 
 
-def answer(asked: Asks, method: str, params: object = None, revision: str = NEWEST) -> Any:
+def answer(
+    asked: ClientFeatures, method: str, params: object = None, revision: str = NEWEST
+) -> Any:
     raw = Raw(json.dumps({} if params is None else params).encode())
     return json.loads(run(asked.answer(method, raw, revision)))
 
@@ -90,14 +92,14 @@ def form(schema: Json | None = None, **fields: Any) -> Json:
 def test_what_is_declared_is_in_the_words_of_the_revision(
     revision: str, roots: Json, elicitation: Json | None
 ):
-    declared = Asks([], sample, person("accept")).capabilities(revision)
+    declared = ClientFeatures([], sample, person("accept")).capabilities(revision)
 
     assert (declared.roots, declared.sampling, declared.elicitation) == (roots, {}, elicitation)
 
 
 @pytest.mark.parametrize("revision", ALL)
 def test_without_a_handler_nothing_is_declared_and_all_is_refused(revision: str):
-    none = Asks(None, None, None)
+    none = ClientFeatures(None, None, None)
     declared = none.capabilities(revision)
 
     assert (declared.roots, declared.sampling, declared.elicitation) == (None, None, None)
@@ -109,7 +111,7 @@ def test_without_a_handler_nothing_is_declared_and_all_is_refused(revision: str)
 @pytest.mark.parametrize("revision", ALL)
 def test_extensions_are_declared_to_modern_servers_only(revision: str):
     extensions = {"io.modelcontextprotocol/tasks": {}}
-    declared = Asks(None, None, None, extensions).capabilities(revision).extensions
+    declared = ClientFeatures(None, None, None, extensions).capabilities(revision).extensions
 
     assert declared == (extensions if revision == "2026-07-28" else None)
 
@@ -117,14 +119,14 @@ def test_extensions_are_declared_to_modern_servers_only(revision: str):
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
 def test_a_revision_without_elicitation_cannot_ask_for_it(revision: str):
     with pytest.raises(CapabilityError, match="unknown method"):
-        answer(Asks(None, None, person("accept")), ELICIT, form(), revision)
+        answer(ClientFeatures(None, None, person("accept")), ELICIT, form(), revision)
 
 
 # Roots
 
 
 def test_roots_are_uris_and_paths_become_some(tmp_path: Path):
-    roots = answer(Asks(["file:///a%20b", str(tmp_path)], None, None), "roots/list")
+    roots = answer(ClientFeatures(["file:///a%20b", str(tmp_path)], None, None), "roots/list")
 
     assert roots == {
         "roots": [{"uri": "file:///a%20b"}, {"uri": tmp_path.as_uri(), "name": tmp_path.name}]
@@ -134,16 +136,16 @@ def test_roots_are_uris_and_paths_become_some(tmp_path: Path):
 @pytest.mark.parametrize("root", ["https://example.org/", "ssh://host/x", "FILE://x"])
 def test_roots_are_files_and_nothing_else(root: str):
     with pytest.raises(LocalProtocolError, match="neither a path nor a file:// URI"):
-        Asks([root], None, None)
+        ClientFeatures([root], None, None)
 
 
 def test_roots_can_be_replaced_if_there_were_any():
-    asked = Asks([], None, None)
+    asked = ClientFeatures([], None, None)
     asked.set_roots(["file:///new"])
     assert answer(asked, "roots/list") == {"roots": [{"uri": "file:///new"}]}
 
     with pytest.raises(LocalProtocolError, match="made without roots"):
-        Asks(None, None, None).set_roots([])
+        ClientFeatures(None, None, None).set_roots([])
 
 
 # Sampling
@@ -156,7 +158,7 @@ def test_sampling_is_answered_by_the_handler():
         "future": True,
     }
 
-    assert answer(Asks(None, sample, None), SAMPLE, params) == {
+    assert answer(ClientFeatures(None, sample, None), SAMPLE, params) == {
         "role": "assistant",
         "content": {"type": "text", "text": "HELLO"},
         "model": "m",
@@ -168,7 +170,7 @@ def test_sampling_is_answered_by_the_handler():
 )
 def test_a_malformed_question_reaches_no_handler(params: object):
     seen: list[ElicitParams] = []
-    asked = Asks(None, sample, person("accept", seen=seen))
+    asked = ClientFeatures(None, sample, person("accept", seen=seen))
 
     for method in (SAMPLE, ELICIT):
         with pytest.raises(RemoteProtocolError, match=f"malformed {method}"):
@@ -180,7 +182,7 @@ def test_a_malformed_question_reaches_no_handler(params: object):
 
 
 def test_a_form_s_defaults_stand_in_for_what_is_left_out():
-    asked = Asks(None, None, person("accept", {"name": "Ada", "age": 36}))
+    asked = ClientFeatures(None, None, person("accept", {"name": "Ada", "age": 36}))
 
     assert answer(asked, ELICIT, form()) == {
         "action": "accept",
@@ -190,7 +192,7 @@ def test_a_form_s_defaults_stand_in_for_what_is_left_out():
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_a_form_that_is_not_accepted_has_no_content(action: str):
-    assert answer(Asks(None, None, person(action)), ELICIT, form()) == {"action": action}
+    assert answer(ClientFeatures(None, None, person(action)), ELICIT, form()) == {"action": action}
 
 
 @pytest.mark.parametrize(
@@ -198,14 +200,14 @@ def test_a_form_that_is_not_accepted_has_no_content(action: str):
 )
 def test_an_answer_that_does_not_fit_its_form_is_not_sent(content: Json | None):
     with pytest.raises(LocalProtocolError, match=r"does not fit the form: (name|age|missing)"):
-        answer(Asks(None, None, person("accept", content)), ELICIT, form())
+        answer(ClientFeatures(None, None, person("accept", content)), ELICIT, form())
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "https://example.org/x"}, {"type": "nonsense"}])
 def test_a_form_that_cannot_be_checked_is_shown_to_nobody(schema: Json):
     seen: list[ElicitParams] = []
     with pytest.raises(SchemaError):
-        answer(Asks(None, None, person("accept", {}, seen)), ELICIT, form(schema))
+        answer(ClientFeatures(None, None, person("accept", {}, seen)), ELICIT, form(schema))
     assert seen == []
 
 
@@ -218,7 +220,7 @@ def test_a_url_is_given_to_the_person_as_it_is():
         "elicitationId": "1",
     }
 
-    assert answer(Asks(None, None, person("accept", None, seen)), ELICIT, params) == {
+    assert answer(ClientFeatures(None, None, person("accept", None, seen)), ELICIT, params) == {
         "action": "accept"
     }
     assert (seen[0].mode, seen[0].url) == ("url", "https://example.org")
@@ -237,7 +239,7 @@ class Clock:
 def test_a_server_that_asks_without_end_is_refused_for_a_while(monkeypatch: pytest.MonkeyPatch):
     clock = Clock()
     monkeypatch.setattr(features, "monotonic", clock)
-    asked = Asks([], None, None)
+    asked = ClientFeatures([], None, None)
     for _ in range(MAX_ASKS):
         answer(asked, "roots/list")
         clock.now += 1.0
@@ -270,7 +272,7 @@ async def test_all_questions_of_a_result_are_asked_at_once():
         return ElicitResult(action="decline")
 
     result = Result(input_requests={name: question(name) for name in "abc"})
-    answers = await Asks(None, None, elicit).answer_all(result, NEWEST)
+    answers = await ClientFeatures(None, None, elicit).answer_all(result, NEWEST)
 
     assert list(answers) == ["a", "b", "c"]
     assert {bytes(each) for each in answers.values()} == {b'{"action":"decline"}'}
@@ -288,7 +290,9 @@ async def test_one_question_without_answer_withdraws_the_others():
 
     questions = {"a": question("a"), "r": InputRequest(method="roots/list"), "b": question("b")}
     with pytest.raises(CapabilityError):
-        await Asks(None, None, elicit).answer_all(Result(input_requests=questions), NEWEST)
+        await ClientFeatures(None, None, elicit).answer_all(
+            Result(input_requests=questions), NEWEST
+        )
     await asyncio.sleep(0)
 
     assert withdrawn == ["a", "b"]

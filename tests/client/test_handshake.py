@@ -82,7 +82,7 @@ async def test_silence_means_legacy_after_half_the_time(evil: Evil):
     started = monotonic()
     assert await agreed(evil(OLD, "server/discover=mute", connect_timeout=3.0)) == NEWEST_LEGACY
 
-    assert monotonic() - started >= 1.5  # after all of it, there would be no agreement
+    assert monotonic() - started >= 1.5  # after all of it, there would be no negotiated
 
 
 async def test_silence_of_a_program_with_much_time_means_legacy_sooner(

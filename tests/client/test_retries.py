@@ -10,7 +10,7 @@ import pytest
 
 from interlock import revisions
 from interlock.client import retries
-from interlock.client.retries import BUDGET, MAX_AUTHORIZATIONS, MAX_SILENCE, Attempt, Recovery
+from interlock.client.retries import BUDGET, MAX_AUTHORIZATIONS, MAX_SILENCE, Retry, RetryPolicy
 from interlock.errors import (
     AuthError,
     AuthRequired,
@@ -48,7 +48,7 @@ class World:
         self.takes = 0.0
         self.refusal: AuthError | None = None
         self.strange = False
-        self.recovery = Recovery(self, self.renew, self.relist, self.is_strange)
+        self.recovery = RetryPolicy(self, self.renew, self.relist, self.has_lost_session)
 
     token = ""
 
@@ -63,7 +63,7 @@ class World:
     async def renew(self, connection: object) -> None:
         self._do(connection)
 
-    async def is_strange(self, connection: object) -> bool:
+    async def has_lost_session(self, connection: object) -> bool:
         self._do(f"ping {connection}")
         return self.strange
 
@@ -78,7 +78,7 @@ class World:
         self.done.append(what)
         self.now += self.takes
 
-    def attempt(self, method: str = CALL, *, idempotent: bool = False) -> Attempt:
+    def attempt(self, method: str = CALL, *, idempotent: bool = False) -> Retry:
         return self.recovery.attempt(
             method, idempotent=idempotent, sent=self.now, deadline=self.now + DEADLINE
         )
@@ -93,7 +93,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-async def is_raised(attempt: Attempt, error: InterlockError) -> bool:
+async def is_raised(attempt: Retry, error: InterlockError) -> bool:
     """Whether there is nothing to be done."""
     try:
         await attempt.recover(error, "old")
@@ -132,7 +132,7 @@ async def test_who_is_not_let_in_with_new_tokens_is_told_what_is_wrong(world: Wo
 
 
 async def test_without_authorization_who_is_not_let_in_is_told_so(world: World):
-    nobody = Recovery(None, world.renew, world.relist, world.is_strange)
+    nobody = RetryPolicy(None, world.renew, world.relist, world.has_lost_session)
     attempt = nobody.attempt(CALL, idempotent=True, sent=0, deadline=DEADLINE)
     assert await is_raised(attempt, AuthRequired("?", 401, ""))
 

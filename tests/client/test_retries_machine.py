@@ -40,8 +40,8 @@ class Target:
 
     era = ""
     is_refused = False
-    may_be_oldest = False
-    has_last_resort = True
+    may_fall_back_to_sse = False
+    may_try_legacy_unauthorized = True
 
     def __init__(self, authorization: Any) -> None:
         self.authorization = authorization
@@ -63,7 +63,7 @@ class Target:
         self.is_closed = True
 
 
-class Person:
+class LoginPrompt:
     """An authorization that takes its time, and refuses in the end if told to."""
 
     token = ""
@@ -145,7 +145,7 @@ TROUBLES: dict[str, tuple[Action, dict[str, list[InterlockError]]]] = {
 
 
 def in_trouble(revision: str, trouble: str) -> World:
-    person = Person()
+    person = LoginPrompt()
     person.refuses = trouble == "never let in"
     target = Target(person)
     world = World(revision, http=target, revision=revision)

@@ -93,9 +93,9 @@ class Tap:
         """Pass it on."""
         self._inner.forget(id)
 
-    def last_words(self) -> str:
+    def diagnostics(self) -> str:
         """Pass it on."""
-        return self._inner.last_words()
+        return self._inner.diagnostics()
 
     def abort(self, error: InterlockError) -> None:
         """Pass it on."""

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from interlock.transports import process
 from interlock.transports.process import marked
-from interlock.transports.reaper import guardian, own_mark
+from interlock.transports.reaper import own_mark, reaper
 from tests.faults.clock import ClockLoop
 from tests.faults.ground import CANARY, Ground, living
 from tests.faults.matrix import Case
@@ -96,7 +96,7 @@ def run_once(case: Case) -> Measured:
     assert unexpected == [], f"{case.name}: the loop was told of {unexpected}"
     assert CANARY not in said.text, f"{case.name}: a secret is in the log"
     assert marked(own_mark(), exactly=False) == [], f"{case.name}: processes are left"
-    assert guardian._process is None, f"{case.name}: the guardian is left"
+    assert reaper._process is None, f"{case.name}: the reaper is left"
     for thread in threading.enumerate():
         if _name(thread) not in before["threads"]:
             thread.join(_GOODBYE)

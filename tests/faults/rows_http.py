@@ -34,7 +34,7 @@ from interlock.errors import (
 )
 from interlock.oauth.storage import Tokens as StoredTokens
 from interlock.oauth.storage import UserTokenStore
-from interlock.oauth.token_source import TokenHolder
+from interlock.oauth.token_source import TokenSource
 from tests.faults.ground import CANARY, Ground, all_of, good, until
 from tests.faults.matrix import HTTP, JSON, OLDEST, SESSION, SSE, row
 from tests.faults.rows_processes import no_descriptors_left
@@ -95,7 +95,7 @@ async def wants_a_better_token(ground: Ground) -> None:
     assert ground.http.asked[-1].headers["authorization"] == f"Bearer {CANARY}-1"
 
 
-class Renewal(TokenHolder):
+class Renewal(TokenSource):
     """An authorization that gets a new token when so many wait for one."""
 
     def __init__(self, refused: int) -> None:
@@ -646,10 +646,10 @@ async def talker(words: bytes) -> AsyncIterator[int]:
 @contextmanager
 def full_listener() -> Iterator[int]:
     """Listen on a port, and take no connection."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        address = listener.getsockname()
+    with socket.socket() as subscriber:
+        subscriber.bind(("127.0.0.1", 0))
+        subscriber.listen(0)
+        address = subscriber.getsockname()
         waiting = []
         try:
             for _ in range(3):  # more than may wait

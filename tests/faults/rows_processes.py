@@ -256,7 +256,7 @@ async def exits_at_once(ground: Ground) -> None:
     within=0.1,
 )
 async def has_no_processes_left(ground: Ground) -> None:
-    for nth in (1, 2):  # the server, and the guardian of servers
+    for nth in (1, 2):  # the server, and the reaper of servers
         for reason in (errno.EAGAIN, errno.ENOMEM):
             with failing_fork(nth, reason), ground.promise(SpawnError, os.strerror(reason)):
                 await Client.stdio(*EVIL).open()

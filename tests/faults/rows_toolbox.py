@@ -103,8 +103,8 @@ async def box(ground: Ground, *tools: str, **options: Any) -> Box:
 async def exits_in_a_toolbox(ground: Ground) -> None:
     evil = await box(ground, "exit", "echo")
     with ground.promise(ServerExited, "exited with code 3: gone, with \\*\\*\\*"):
-        last_words = f"gone, with {CANARY}\n"
-        await evil.toolbox.call("evil:exit", {"code": 3, "stderr": last_words})
+        diagnostics = f"gone, with {CANARY}\n"
+        await evil.toolbox.call("evil:exit", {"code": 3, "stderr": diagnostics})
     assert evil.toolbox.status["evil"].state == "down"
     await evil.good()
     with ground.promise(outcome="started again, answered"):
@@ -318,11 +318,11 @@ async def sends_a_bomb_in_a_toolbox(ground: Ground) -> None:
     within=1.0,
 )
 async def has_bad_schemas(ground: Ground) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.setblocking(False)
-        remote = f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"
+    with socket.socket() as subscriber:
+        subscriber.bind(("127.0.0.1", 0))
+        subscriber.listen()
+        subscriber.setblocking(False)
+        remote = f"http://127.0.0.1:{subscriber.getsockname()[1]}/schema.json"
         evil = Box(
             ground,
             {
@@ -342,7 +342,7 @@ async def has_bad_schemas(ground: Ground) -> None:
         for name in ("remote", "file", "bomb", "wide", "no-object"):
             assert f"tool {name!r}" in missing
         try:
-            listener.accept()
+            subscriber.accept()
         except BlockingIOError:
             pass
         else:

@@ -30,7 +30,7 @@ from interlock.oauth.documents import (
 )
 from interlock.oauth.fetcher import Fetcher, Reply
 from interlock.oauth.storage import Registration, Tokens
-from interlock.oauth.tokens import Refusal, request_tokens
+from interlock.oauth.tokens import TokenRefused, request_tokens
 from tests.oauth.conftest import World
 from tests.servers.authorization_server import Handler
 
@@ -266,5 +266,5 @@ async def test_words_that_repeat_one_secret_of_a_request_are_not_told(member: st
 
     refusal = await request_tokens(Repeating(), Discovery("", None, server), client, grant)
 
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, TokenRefused)
     assert not hasattr(refusal.error, "__notes__")

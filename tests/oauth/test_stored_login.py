@@ -7,7 +7,7 @@ import pytest
 from interlock.errors import LoginRequired
 from interlock.oauth import ClientIdentity, MemoryTokenStore
 from interlock.oauth import kept as kept_module
-from interlock.oauth.stored_login import KeptLogin
+from interlock.oauth.stored_login import StoredLogin
 from tests.oauth.conftest import World
 
 
@@ -30,8 +30,8 @@ async def token(world: World) -> str:
 
 def kept(
     world: World, *, is_expected: bool = True, client: ClientIdentity | None = None
-) -> KeptLogin:
-    return KeptLogin(world.server.url, is_expected=is_expected, client=client, store=world.store)
+) -> StoredLogin:
+    return StoredLogin(world.server.url, is_expected=is_expected, client=client, store=world.store)
 
 
 async def test_the_token_of_an_earlier_login_is_sent(world: World, token: str):
@@ -89,4 +89,4 @@ async def test_logins_are_those_of_the_user(
 ):
     monkeypatch.setattr(kept_module, "UserTokenStore", lambda: world.store)
 
-    assert await KeptLogin(world.server.url, is_expected=True).fresh() == token
+    assert await StoredLogin(world.server.url, is_expected=True).fresh() == token

@@ -34,7 +34,7 @@ from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.identity import identity_of
 from interlock.oauth.storage import Registration, Tokens
-from interlock.oauth.token_source import unbroken
+from interlock.oauth.token_source import run_to_completion
 from tests.oauth.conftest import REDIRECT, World
 from tests.servers.authorization_server import (
     SERVER_METADATA,
@@ -821,7 +821,7 @@ async def test_work_that_must_not_be_broken_off_ends_before_whoever_asked_for_it
 
     async def ask() -> None:
         try:
-            await unbroken(work())
+            await run_to_completion(work())
         finally:
             ended.append("whoever asked")
 
@@ -846,7 +846,7 @@ async def test_work_that_must_not_be_broken_off_may_fail_when_nobody_waits_any_m
         await go_on.wait()
         raise AuthError("no")
 
-    asking = asyncio.create_task(unbroken(work()))
+    asking = asyncio.create_task(run_to_completion(work()))
     await begun.wait()
     asking.cancel()
     await asyncio.sleep(0)

@@ -17,7 +17,7 @@ def doubling(keyword: str, steps: int) -> dict[str, Any]:
     return {"$ref": "#/$defs/d0", "$defs": {**places, f"d{steps}": {"type": "integer"}}}
 
 
-def cost(document: Any) -> list[int]:
+def cost_by_depth(document: Any) -> list[int]:
     return cost.by_depth(Survey(document))
 
 
@@ -35,7 +35,7 @@ def cost(document: Any) -> list[int]:
     ],
 )
 def test_rules_are_counted_by_depth(document: Any, expected: list[int]) -> None:
-    assert cost(document)[: len(expected)] == expected
+    assert cost_by_depth(document)[: len(expected)] == expected
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ def test_a_value_looked_at_for_its_place_and_with_all_others_counts_twice(
     one: dict[str, Any], every: dict[str, Any]
 ) -> None:
     """With each level, such rules double; either of them alone would only add up."""
-    growth = [later - earlier for earlier, later in pairwise(cost(one | every)[:6])]
+    growth = [later - earlier for earlier, later in pairwise(cost_by_depth(one | every)[:6])]
 
     assert all(later == 2 * earlier for earlier, later in pairwise(growth))
 
 
 def test_a_count_that_explodes_ends_over_the_limit() -> None:
     each = {"properties": {"a": {"$ref": "#"}}}
-    *within, last = cost({"anyOf": [each, each]})
+    *within, last = cost_by_depth({"anyOf": [each, each]})
 
     assert max(within) <= cost.MAX_WORK < last
 
@@ -88,9 +88,9 @@ def test_what_is_not_counted_is_never_less_than_bounded(
     document: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost, "MAX_STEPS", 10**9)
-    counted = cost(document)
+    counted = cost_by_depth(document)
     monkeypatch.setattr(cost, "MAX_STEPS", 0)
-    bounded = cost(document)
+    bounded = cost_by_depth(document)
 
     assert bounded[:3] == counted[:3]
     for depth, each in enumerate(counted):
@@ -106,7 +106,7 @@ def test_the_counting_itself_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         return count(below, level)
 
     monkeypatch.setattr(cost, "_cost", counted)
-    costs = cost(web(80, 12))
+    costs = cost_by_depth(web(80, 12))
 
     assert sum(steps) < cost.MAX_STEPS
     assert costs[-1] > costs[5] > costs[4]
@@ -114,14 +114,14 @@ def test_the_counting_itself_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_rule_that_leads_back_to_itself_is_refused() -> None:
     with pytest.raises(SchemaError, match="checking would never end"):
-        cost({"$ref": "#"})
+        cost_by_depth({"$ref": "#"})
 
 
 @pytest.mark.parametrize("keyword", ["anyOf", "allOf", "oneOf"])
 @pytest.mark.parametrize("steps", [17, 25, 45])
 def test_a_bomb_of_references_is_refused(keyword: str, steps: int) -> None:
     with pytest.raises(SchemaError, match="more than 100,000 rules for one value"):
-        cost(doubling(keyword, steps))
+        cost_by_depth(doubling(keyword, steps))
 
 
 def test_unevaluated_keywords_inside_each_other_are_refused() -> None:
@@ -130,14 +130,14 @@ def test_unevaluated_keywords_inside_each_other_are_refused() -> None:
         document = {"allOf": [document], "unevaluatedProperties": False}
 
     with pytest.raises(SchemaError, match="more than 100,000 rules"):
-        cost(document)
+        cost_by_depth(document)
 
 
 def test_a_chain_of_references_is_limited() -> None:
     places = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(200)}
 
     with pytest.raises(SchemaError, match="more than 100 rules lead from one to the next"):
-        cost({"$ref": "#/$defs/d0", "$defs": {**places, "d200": {}}})
+        cost_by_depth({"$ref": "#/$defs/d0", "$defs": {**places, "d200": {}}})
 
 
 def test_references_that_cross_too_often_are_refused() -> None:
@@ -150,7 +150,7 @@ def test_references_that_cross_too_often_are_refused() -> None:
     every = {"properties": {f"y{k}": {"$ref": "#"} for k in range(900)}}
 
     with pytest.raises(SchemaError, match="more than 20,000 paths"):
-        cost(
+        cost_by_depth(
             {"properties": {n: {"$ref": f"#/$defs/{n}"} for n in places}}
             | {"$defs": {**places, "all": every}}
         )

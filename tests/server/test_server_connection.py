@@ -512,13 +512,13 @@ async def test_who_has_not_begun_is_told_of_no_changes(server, wire):
 
 async def test_news_for_who_has_gone_meanwhile_are_dropped():
     told: list[Any] = []
-    known = subscribers.Listeners()
-    listener = subscribers.for_session(set(), lambda *news: told.append(news))
-    known.add(listener)
+    known = subscribers.Subscribers()
+    subscriber = subscribers.for_session(set(), lambda *news: told.append(news))
+    known.add(subscriber)
     thread = threading.Thread(target=known.list_changed, args=["tools"])
     thread.start()
     thread.join()
-    known.remove(listener)
+    known.remove(subscriber)
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -527,7 +527,7 @@ async def test_news_for_who_has_gone_meanwhile_are_dropped():
 
 def test_news_for_a_loop_that_was_closed_are_dropped():
     told: list[Any] = []
-    known = subscribers.Listeners()
+    known = subscribers.Subscribers()
 
     async def listen() -> None:
         known.add(subscribers.for_session(set(), lambda *news: told.append(news)))
@@ -615,7 +615,7 @@ async def test_only_what_the_server_has_is_honoured(connect, meta):
 async def test_listeners_are_limited_and_forgotten_with_their_connection(
     server, connect, meta, monkeypatch
 ):
-    monkeypatch.setattr(subscribers, "MAX_LISTENERS", 2)
+    monkeypatch.setattr(subscribers, "MAX_SUBSCRIBERS", 2)
     wire = await connect(server)
     for _ in range(2):
         await listen(wire, meta, toolsListChanged=True)
@@ -624,7 +624,7 @@ async def test_listeners_are_limited_and_forgotten_with_their_connection(
 
     await wire.transport.close()
     async with asyncio.timeout(10):
-        while server.listeners._open:  # noqa: ASYNC110 - the other end closes in its own time
+        while server.subscribers._open:  # noqa: ASYNC110 - the other end closes in its own time
             await asyncio.sleep(0)
     await listen(await connect(server), meta, toolsListChanged=True)
 

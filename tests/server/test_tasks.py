@@ -14,11 +14,12 @@ import pytest
 from msgspec import Raw
 
 from interlock import revisions
+from interlock.auth.principal import Principal
 from interlock.client import Client
 from interlock.client.features import Asks
 from interlock.client.handshake import meta
 from interlock.connection import Connection
-from interlock.context import Context, Principal, elicitation
+from interlock.context import Context, elicitation
 from interlock.errors import (
     InterlockError,
     LocalProtocolError,

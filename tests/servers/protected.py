@@ -16,7 +16,7 @@ import uvicorn
 from interlock import Context, Server
 from interlock.auth import BearerAuth
 from interlock.auth.jwt import JwtVerifier
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 
 ISSUER = sys.argv[1]
 listening = socket.create_server(("127.0.0.1", 0))

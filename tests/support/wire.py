@@ -93,7 +93,7 @@ class Wire:
     def forget(self, id: RequestId) -> None:
         self.forgotten.append(id)
 
-    def last_words(self) -> str:
+    def diagnostics(self) -> str:
         return ""
 
     def abort(self, error: InterlockError) -> None:

@@ -10,42 +10,44 @@ import pytest
 
 from interlock.config import HttpServer, OAuthClient, StdioServer
 from interlock.errors import InsufficientScope, LoginRequired
-from interlock.toolbox.connect import MIN_SECRET, Secrets, make_client, way_out
+from interlock.redaction import MIN_SECRET, Redactor
+from interlock.toolbox.connect import make_client
+from interlock.toolbox.hints import with_hint
 from interlock.transports.http_pool import HttpPool
 
 ENVIRON = {"KEY": "canary/key"}
 
 
-def secrets_of(server: StdioServer | HttpServer) -> Secrets:
+def secrets_of(server: StdioServer | HttpServer) -> Redactor:
     _, secrets = make_client(server, ENVIRON, HttpPool, {})
     return secrets
 
 
-# Secrets
+# Redactor
 
 
 def test_a_secret_that_begins_like_another_one_is_hidden_whole():
-    secrets = Secrets(["canary", "canary-two", "Bearer canary-two"])
+    secrets = Redactor(["canary", "canary-two", "Bearer canary-two"])
 
-    assert secrets.hide("canary canary-two Bearer canary-two") == "*** *** ***"
+    assert secrets.redact("canary canary-two Bearer canary-two") == "*** *** ***"
 
 
 def test_what_is_too_short_to_be_a_secret_is_left():
     short, long = "x" * (MIN_SECRET - 1), "y" * MIN_SECRET
 
-    assert Secrets([short, long, ""]).hide(f"{short} {long}") == f"{short} ***"
+    assert Redactor([short, long, ""]).redact(f"{short} {long}") == f"{short} ***"
 
 
 def test_the_token_of_the_moment_is_hidden():
     authorization: Any = SimpleNamespace(token="token-1")
-    secrets = Secrets((), authorization)
+    secrets = Redactor((), authorization)
     authorization.token = "token-2"
 
-    assert secrets.hide("token-2") == "***"
+    assert secrets.redact("token-2") == "***"
 
 
 def test_secrets_are_not_shown():
-    assert "canary" not in repr(Secrets(["canary-1"]))
+    assert "canary" not in repr(Redactor(["canary-1"]))
 
 
 @pytest.mark.parametrize(
@@ -64,14 +66,14 @@ def test_secrets_are_not_shown():
 def test_what_a_server_was_given_is_hidden(server: StdioServer | HttpServer):
     secrets = secrets_of(server)
 
-    assert secrets.hide("bad key canary/key, said x and h") == "bad key ***, said x and h"
+    assert secrets.redact("bad key canary/key, said x and h") == "bad key ***, said x and h"
 
 
 def test_a_query_is_hidden_as_it_is_written_and_as_it_is_read():
     secrets = secrets_of(HttpServer(url="https://h/mcp?k=canary%2Fkey&l=other%2Ekey"))
 
     for text in ("canary%2Fkey", "canary/key", "other%2Ekey", "other.key"):
-        assert secrets.hide(f"({text})") == "(***)"
+        assert secrets.redact(f"({text})") == "(***)"
 
 
 def test_what_a_variable_brings_into_a_path_is_hidden_and_the_host_is_not():
@@ -79,7 +81,7 @@ def test_what_a_variable_brings_into_a_path_is_hidden_and_the_host_is_not():
     server = HttpServer(url="https://host.example/public/${KEY}/mcp")
     _, secrets = make_client(server, environ, HttpPool, {})
 
-    shown = secrets.hide("https://host.example/public/canary-key/mcp")
+    shown = secrets.redact("https://host.example/public/canary-key/mcp")
     assert shown == "https://host.example/public/***/mcp"
 
 
@@ -90,8 +92,8 @@ def test_a_way_out_can_be_copied_whatever_the_names_are():
     name, scope = "it's; rm -rf $HOME", "it's"
     server = HttpServer(url="https://h/mcp")
 
-    login = way_out(LoginRequired("h needs a login: interlock servers login"), name, server)
+    login = with_hint(LoginRequired("h needs a login: interlock servers login"), name, server)
     assert shlex.split(login.partition(": ")[2]) == ["interlock", "servers", "login", name]
 
-    more = way_out(InsufficientScope((scope,), ""), name, server)
+    more = with_hint(InsufficientScope((scope,), ""), name, server)
     assert shlex.split(more.rpartition(": ")[2])[3:] == [name, "--scope", scope]

@@ -19,9 +19,9 @@ from aiohttp import web
 
 from interlock import Server
 from interlock.auth import BearerAuth
+from interlock.auth.principal import Principal
 from interlock.client import retries, subscriptions
 from interlock.config import HttpServer, ToolFilter
-from interlock.context import Principal
 from interlock.errors import (
     InsufficientScope,
     LoginExpired,
@@ -34,7 +34,7 @@ from interlock.oauth import MemoryTokenStore
 from interlock.oauth.storage import Tokens
 from interlock.server.http.app import Endpoint
 from interlock.toolbox import Toolbox, upstream
-from interlock.toolbox.connect import way_out
+from interlock.toolbox.hints import with_hint
 from tests.servers.authorization_server import AuthorizationServer, Handler, Site, always, html
 from tests.servers.ports import reserved
 from tests.support.scripted_server import LEGACY, MODERN
@@ -312,7 +312,7 @@ async def test_servers_that_fail_cost_only_themselves(
     assert "password" not in status["wrong"].reason
 
 
-# Secrets
+# Redactor
 
 
 async def repeat(request: web.Request) -> web.StreamResponse:
@@ -708,7 +708,7 @@ async def test_a_tool_that_needs_more_than_the_login_gives_costs_only_its_call(
 
 def test_a_server_that_names_very_many_scopes_does_not_fill_the_hint():
     error = InsufficientScope(tuple(f"scope-{number}" for number in range(1_000)))
-    hint = way_out(error, "a", HttpServer(url="https://mcp.example"))
+    hint = with_hint(error, "a", HttpServer(url="https://mcp.example"))
 
     assert hint.endswith(f" more: {HINT} a")
     assert len(hint) < 500

@@ -30,7 +30,7 @@ from interlock.toolbox.upstream import (
     MAX_HANGS,
     MAX_STARTS,
     REFRESH_PAUSE,
-    Member,
+    Upstream,
 )
 from interlock.transports.http_pool import HttpPool
 from tests.servers import evil_http
@@ -70,7 +70,7 @@ def served(*tools: Json, revision: str = LEGACY, call: Answer | None = None) -> 
 
 
 @asynccontextmanager
-async def started(server: Any, **options: Any) -> AsyncIterator[Member]:
+async def started(server: Any, **options: Any) -> AsyncIterator[Upstream]:
     """Start a member for the server; close it afterwards."""
     member = made(server, **options)
     await member.start()
@@ -78,8 +78,8 @@ async def started(server: Any, **options: Any) -> AsyncIterator[Member]:
     await member.close()
 
 
-def made(server: Any, on_change: Callable[[], None] = lambda: None, **options: Any) -> Member:
-    return Member(
+def made(server: Any, on_change: Callable[[], None] = lambda: None, **options: Any) -> Upstream:
+    return Upstream(
         "s",
         server,
         environ={},
@@ -90,7 +90,7 @@ def made(server: Any, on_change: Callable[[], None] = lambda: None, **options: A
     )
 
 
-async def call(member: Member, name: str = "x", /, **arguments: Any) -> str:
+async def call(member: Upstream, name: str = "x", /, **arguments: Any) -> str:
     (entry,) = (each for each in member.entries if each.tool.name == name)
     return (await member.call(entry, arguments)).text
 

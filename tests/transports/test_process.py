@@ -14,7 +14,7 @@ import pytest
 from interlock.errors import SpawnError
 from interlock.transports import process
 from interlock.transports.process import Process, marked
-from interlock.transports.reaper import guardian, own_mark
+from interlock.transports.reaper import own_mark, reaper
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -159,9 +159,9 @@ async def test_an_end_that_is_cancelled_kills_the_whole_group_before_it_is_over(
 
 async def test_the_guardian_watches_over_a_process_from_its_start_to_its_end():
     async with shell("exec cat") as started:
-        assert guardian._groups == {started.id}
+        assert reaper._groups == {started.id}
 
-    assert guardian._groups == set()
+    assert reaper._groups == set()
 
 
 @pytest.mark.usefixtures("patience")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from interlock.transports import guardian as module
-from interlock.transports.reaper import MARK_VARIABLE, Guardian, own_mark
+from interlock.transports import reaper as module
+from interlock.transports.reaper import MARK_VARIABLE, Reaper, own_mark
 
 
 @pytest.fixture
-def guardian() -> Iterator[Guardian]:
-    made = Guardian()
+def reaper() -> Iterator[Reaper]:
+    made = Reaper()
     yield made
     for group in list(made._groups):
         made.leave(group)
@@ -40,36 +40,36 @@ def echo() -> subprocess.Popen[bytes]:
     return subprocess.Popen(["cat"], bufsize=0, stdin=pipe, stdout=pipe, start_new_session=True)
 
 
-def test_there_is_one_helper_from_the_first_server_to_the_last(guardian: Guardian):
-    assert guardian._process is None
-    guardian.enter(10_000_001)
-    helper = guardian._process
-    guardian.enter(10_000_002)
-    assert guardian._process is helper is not None
-    guardian.leave(10_000_001)
+def test_there_is_one_helper_from_the_first_server_to_the_last(reaper: Reaper):
+    assert reaper._process is None
+    reaper.enter(10_000_001)
+    helper = reaper._process
+    reaper.enter(10_000_002)
+    assert reaper._process is helper is not None
+    reaper.leave(10_000_001)
     assert helper.poll() is None
-    guardian.leave(10_000_002)
-    guardian.leave(10_000_002)
+    reaper.leave(10_000_002)
+    reaper.leave(10_000_002)
 
     assert helper.poll() == -signal.SIGKILL
-    assert guardian._process is None
+    assert reaper._process is None
 
 
-def test_the_helper_is_out_of_reach_of_a_terminal(guardian: Guardian):
-    guardian.enter(10_000_001)
+def test_the_helper_is_out_of_reach_of_a_terminal(reaper: Reaper):
+    reaper.enter(10_000_001)
 
-    assert guardian._process is not None
-    assert os.getsid(guardian._process.pid) == guardian._process.pid
+    assert reaper._process is not None
+    assert os.getsid(reaper._process.pid) == reaper._process.pid
 
 
 def test_the_helper_is_told_nothing_of_our_environment(
-    guardian: Guardian, monkeypatch: pytest.MonkeyPatch
+    reaper: Reaper, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(MARK_VARIABLE, "1-1-1")  # of somebody who started us
-    guardian.enter(10_000_001)
+    reaper.enter(10_000_001)
 
-    assert guardian._process is not None
-    path = Path(f"/proc/{guardian._process.pid}/environ")
+    assert reaper._process is not None
+    path = Path(f"/proc/{reaper._process.pid}/environ")
     while not (environment := path.read_bytes()):
         pass  # the shell is being loaded
     assert environment == f"PATH={os.defpath}\0".encode()
@@ -78,12 +78,12 @@ def test_the_helper_is_told_nothing_of_our_environment(
 def test_without_proc_the_groups_that_have_not_left_are_ended(monkeypatch: pytest.MonkeyPatch):
     script = module._SCRIPT.replace("/proc/self", "/nowhere").replace("sleep 1", ":")
     monkeypatch.setattr(module, "_SCRIPT", script)
-    guardian = Guardian()
+    reaper = Reaper()
     with echo() as left, echo() as stays:
         for group in (left.pid, stays.pid):
-            guardian.enter(group)
-        guardian.leave(left.pid)
-        helper = guardian._process
+            reaper.enter(group)
+        reaper.leave(left.pid)
+        helper = reaper._process
         assert helper is not None
         assert helper.stdin is not None
         helper.stdin.close()
@@ -96,16 +96,16 @@ def test_without_proc_the_groups_that_have_not_left_are_ended(monkeypatch: pytes
         assert left.stdout.readline() == b"there\n"
 
 
-def test_a_helper_that_somebody_ended_harms_nobody(guardian: Guardian):
-    guardian.enter(10_000_001)
-    assert guardian._process is not None
-    guardian._process.kill()
-    guardian._process.wait()
-    guardian.enter(10_000_002)  # notices
-    guardian.enter(10_000_003)  # and starts another one
+def test_a_helper_that_somebody_ended_harms_nobody(reaper: Reaper):
+    reaper.enter(10_000_001)
+    assert reaper._process is not None
+    reaper._process.kill()
+    reaper._process.wait()
+    reaper.enter(10_000_002)  # notices
+    reaper.enter(10_000_003)  # and starts another one
 
-    assert guardian._process is not None
-    assert guardian._process.poll() is None
+    assert reaper._process is not None
+    assert reaper._process.poll() is None
 
 
 def test_the_end_of_the_pipe_ends_what_carries_the_mark_and_nothing_else():
@@ -113,8 +113,8 @@ def test_the_end_of_the_pipe_ends_what_carries_the_mark_and_nothing_else():
     ours, other = sleeper(mark + "1"), sleeper(mark.replace("=1-", "=2-") + "1")
     try:
         script = (
-            "import sys; from interlock.transports import guardian as g; "
-            f"g.own_mark = lambda: {mark!r}; g.guardian.enter({ours.pid}); input()"
+            "import sys; from interlock.transports import reaper as g; "
+            f"g.own_mark = lambda: {mark!r}; g.reaper.enter({ours.pid}); input()"
         )
         host = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
         with host, ours, other:
@@ -148,16 +148,14 @@ def test_a_mark_names_this_process_only():
     assert own_mark() != there.stdout.strip()
 
 
-def test_a_fork_has_no_part_in_its_parents_servers(
-    guardian: Guardian, monkeypatch: pytest.MonkeyPatch
-):
-    guardian.enter(10_000_001)
-    helper = guardian._process
+def test_a_fork_has_no_part_in_its_parents_servers(reaper: Reaper, monkeypatch: pytest.MonkeyPatch):
+    reaper.enter(10_000_001)
+    helper = reaper._process
     assert helper is not None
     child = os.fork()
     if not child:
         monkeypatch.setattr(helper, "kill", lambda: os._exit(1))
-        guardian.leave(10_000_001)
+        reaper.leave(10_000_001)
         os._exit(0)
 
     assert os.waitpid(child, 0)[1] == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.transports.stderr import last_words
+from interlock.transports.stderr import diagnostics
 
 NODE = """\
 node:internal/modules/cjs/loader:1210
@@ -74,7 +74,7 @@ main.main()
     ],
 )
 def test_the_error_is_told_not_what_comes_after_it(stderr: str, words: str):
-    assert last_words(stderr) == words
+    assert diagnostics(stderr) == words
 
 
 @pytest.mark.parametrize(
@@ -88,17 +88,17 @@ def test_the_error_is_told_not_what_comes_after_it(stderr: str, words: str):
     ],
 )
 def test_an_error_of_several_lines_is_told_from_its_first(stderr: str, words: str):
-    assert words in last_words(stderr)
+    assert words in diagnostics(stderr)
 
 
 def test_an_error_that_was_survived_is_not_told():
-    assert last_words("ValueError: old\n" + "working\n" * 100) == "working"
+    assert diagnostics("ValueError: old\n" + "working\n" * 100) == "working"
 
 
 def test_colours_are_left_out():
-    assert last_words("\x1b[32mINFO\x1b[39m \x1b[1;36mno token\x1b[0m\n") == "INFO no token"
-    assert last_words("\x1b[31mError: no\x1b[0m\nbye\n") == "Error: no bye"
+    assert diagnostics("\x1b[32mINFO\x1b[39m \x1b[1;36mno token\x1b[0m\n") == "INFO no token"
+    assert diagnostics("\x1b[31mError: no\x1b[0m\nbye\n") == "Error: no bye"
 
 
 def test_words_end_after_300_characters():
-    assert last_words("Error: " + "x" * 1000) == "Error: " + "x" * 293
+    assert diagnostics("Error: " + "x" * 1000) == "Error: " + "x" * 293

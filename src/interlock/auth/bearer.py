@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 from interlock.errors import AuthRequired, AuthUnavailable, ConfigError, InsufficientScope
 from interlock.protocol.envelope import encode
 

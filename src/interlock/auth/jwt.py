@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.auth.bearer import MAX_TOKEN_BYTES, check_url
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 from interlock.errors import AuthUnavailable, ConfigError, MissingExtra
 from interlock.types import JsonObject
 

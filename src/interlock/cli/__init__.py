@@ -16,9 +16,9 @@ from typing import NoReturn
 
 import click
 
-from interlock import __version__
 from interlock.cli.terminal import complain, safe_line, say
 from interlock.errors import InterlockError
+from interlock.version import __version__
 
 _COMMANDS = ("chat", "tools", "call", "servers", "conversations", "run", "doctor")
 _HUNG_UP = 128 + signal.SIGHUP

@@ -55,9 +55,9 @@ def chat(
         raise click.UsageError("nothing to answer: give a PROMPT, or pipe text in")
     servers = None if no_tools else config_option.load(config).servers
     if prompt is None:
-        from interlock.cli.repl import converse
+        from interlock.cli.repl import run_repl
 
-        run(converse(servers, model=model, conversation=conversation))
+        run(run_repl(servers, model=model, conversation=conversation))
     else:
         run(_answer(prompt, servers, model=model, conversation=conversation))
 
@@ -81,10 +81,11 @@ async def _answer(
     from interlock.chat import open_chat
     from interlock.cli.output import Screen
     from interlock.cli.server_status import warn_of_broken
+    from interlock.cli.terminal import warn
 
     screen = Screen()
     with screen.turn():
-        async with open_chat(servers, model=model, conversation=conversation) as opened:
+        async with open_chat(servers, model=model, conversation=conversation, warn=warn) as opened:
             if opened.toolbox is not None:
                 warn_of_broken(opened.toolbox.status.values())
             async with aclosing(opened.ask(prompt)) as events:

@@ -13,7 +13,7 @@ from interlock.oauth import AuthorizationRequest
 from interlock.oauth.callback import Callback, open_browser
 
 
-class Person:
+class LoginPrompt:
     """Who logs in, with a browser on this machine or on another one."""
 
     def __init__(self, name: str, callback: Callback, *, opens_browser: bool) -> None:

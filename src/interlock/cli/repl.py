@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from interlock import __version__
 from interlock.chat import Chat, open_chat
 from interlock.cli.output import Screen
 from interlock.cli.server_status import warn_of_broken
@@ -22,6 +21,7 @@ from interlock.cli.terminal import complain, safe_line, say, warn
 from interlock.cli.tools import rows
 from interlock.config import ServerConfig
 from interlock.errors import InterlockError, MissingExtra
+from interlock.version import __version__
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -41,7 +41,7 @@ Ctrl-C stops an answer, or clears the line.
 A line that begins with a space is sent as it is, even if a / comes next."""
 
 
-async def converse(
+async def run_repl(
     servers: Mapping[str, ServerConfig] | None, *, model: str | None, conversation: str | None
 ) -> None:
     """Talk until the person leaves.
@@ -53,7 +53,7 @@ async def converse(
     lines = _lines()
     screen = Screen()
     with screen.turn():
-        async with open_chat(servers, model=model, conversation=conversation) as chat:
+        async with open_chat(servers, model=model, conversation=conversation, warn=warn) as chat:
             screen.rest()
             if chat.toolbox is not None:
                 warn_of_broken(chat.toolbox.status.values())

@@ -124,7 +124,7 @@ async def _log_in(
     *,
     opens_browser: bool,
 ) -> None:
-    from interlock.cli.login_prompt import Person
+    from interlock.cli.login_prompt import LoginPrompt
     from interlock.oauth import OAuth, UserTokenStore
     from interlock.oauth.callback import callback_server
     from interlock.toolbox.connect import client_identity
@@ -137,7 +137,7 @@ async def _log_in(
             server.url,
             # One that a person has made known is known by one address.
             redirect_uri=callback.redirect_uri if client or metadata else callback.redirect_uri_of,
-            ask=Person(name, callback, opens_browser=opens_browser).ask,
+            ask=LoginPrompt(name, callback, opens_browser=opens_browser).ask,
             client=client,
             client_metadata_url=metadata,
             scopes=await _with_earlier(scopes, store, server.url) or server.oauth.scopes,

@@ -1,7 +1,7 @@
 """Running one coroutine as the whole program, so that every way out closes what was opened.
 
 Ctrl-C, a polite kill and a terminal that goes away cancel the coroutine, and its servers end as
-they would otherwise. A second signal does not wait for that; the servers' guardian ends them.
+they would otherwise. A second signal does not wait for that; the servers' reaper ends them.
 """
 
 from __future__ import annotations

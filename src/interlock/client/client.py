@@ -20,10 +20,10 @@ from interlock import revisions, schema
 from interlock.client import listing
 from interlock.client.cache import MAX_RESOURCE, Cache
 from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
-from interlock.client.features import Asks, Elicit, Sample
+from interlock.client.features import ClientFeatures, Elicit, Sample
 from interlock.client.handshake import meta
 from interlock.client.listing import Kind, Listing
-from interlock.client.reconnecting import Channel, Events, own_info
+from interlock.client.reconnecting import Events, ReconnectingConnection, own_info
 from interlock.client.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
 from interlock.connection import Connection, ProgressHandler
 from interlock.errors import (
@@ -138,7 +138,7 @@ class Client:
             raise LocalProtocolError(f"revision {wanted!r} is not auto, legacy or of {known}")
         self._timeout = options.get("timeout", CALL_TIMEOUT)
         self._hard_timeout = options.get("hard_timeout", max(HARD_TIMEOUT, self._timeout))
-        self._asks = Asks(
+        self._asks = ClientFeatures(
             options.get("roots"),
             options.get("sampling"),
             options.get("elicitation"),
@@ -149,7 +149,7 @@ class Client:
         self._on_resource_updated = options.get("on_resource_updated")
         self._on_loss = options.get("on_loss")
         events = Events(self._answer, self._notice, self._lose, self._restore, self._relist)
-        self._channel = Channel(
+        self._channel = ReconnectingConnection(
             connect,
             wanted,
             self._asks,
@@ -329,7 +329,7 @@ class Client:
     @property
     def revision(self) -> str:
         """The protocol revision spoken with it; "" before it is open."""
-        return self._channel.agreement.revision
+        return self._channel.negotiated.revision
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -339,17 +339,17 @@ class Client:
     @property
     def capabilities(self) -> ServerCapabilities:
         """What it says it offers."""
-        return self._channel.agreement.capabilities
+        return self._channel.negotiated.capabilities
 
     @property
     def server_info(self) -> Implementation:
         """Its name and version, for display only."""
-        return self._channel.agreement.server_info
+        return self._channel.negotiated.server_info
 
     @property
     def instructions(self) -> str | None:
         """What it would like a model to know."""
-        return self._channel.agreement.instructions
+        return self._channel.negotiated.instructions
 
     # Tools
 

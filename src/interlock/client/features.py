@@ -44,13 +44,13 @@ MAX_ASKS = 30
 ASKS_WINDOW = 60.0  # seconds
 
 
-class Asks:
+class ClientFeatures:
     """The client's handlers for a server's questions.
 
     Args:
         roots: file:// URIs or paths; None when the server shall not know of any.
-        sample: Asks the client's model.
-        elicit: Asks the person.
+        sample: ClientFeatures the client's model.
+        elicit: ClientFeatures the person.
         extensions: What else to declare to modern servers: settings by the extension's name.
     """
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from interlock import revisions
 from interlock.client.decoding import decode
-from interlock.client.features import Asks
+from interlock.client.features import ClientFeatures
 from interlock.connection import Connection
 from interlock.errors import (
     AuthError,
@@ -46,7 +46,7 @@ from interlock.types import (
 PROGRAM_PATIENCE = 5.0
 
 
-class Agreement(Struct, frozen=True):
+class Negotiated(Struct, frozen=True):
     """What the handshake found."""
 
     revision: str = ""
@@ -64,18 +64,18 @@ class HttpFacts(Protocol):
         ...
 
     @property
-    def may_be_oldest(self) -> bool:
+    def may_fall_back_to_sse(self) -> bool:
         """Whether HTTP+SSE is worth a try when all else has failed."""
         ...
 
     @property
-    def has_last_resort(self) -> bool:
+    def may_try_legacy_unauthorized(self) -> bool:
         """Whether to try the legacy handshake when 401 or 403 cannot be helped."""
         ...
 
 
 class Handshake:
-    """One attempt to agree with a server.
+    """One attempt to negotiate with a server.
 
     Args:
         wanted: "auto", "legacy" or a revision.
@@ -91,7 +91,7 @@ class Handshake:
     def __init__(
         self,
         wanted: str,
-        asks: Asks,
+        asks: ClientFeatures,
         info: Implementation,
         timeout: float,
         connect: Callable[[bool], Awaitable[Connection]],
@@ -105,8 +105,8 @@ class Handshake:
         self._http = http
         self._connection: Connection
 
-    async def agree(self) -> tuple[Connection, Agreement]:
-        """Connect and agree.
+    async def negotiate(self) -> tuple[Connection, Negotiated]:
+        """Connect and negotiate.
 
         Raises:
             RevisionError: No revision in common.
@@ -114,20 +114,20 @@ class Handshake:
         """
         may_be_legacy = self._wanted not in revisions.MODERN
         if self._http is not None and self._http.era == "sse" and may_be_legacy:
-            agreement = await self._agree_over_sse()
+            negotiated = await self._agree_over_sse()
         else:
             self._connection = await self._connect(False)
             if self._wanted == "legacy" or self._wanted in revisions.LEGACY:
-                agreement = await self._agree_on_legacy()
+                negotiated = await self._agree_on_legacy()
             elif self._wanted in revisions.MODERN:
-                agreement = await self._discover(self._wanted)
+                negotiated = await self._discover(self._wanted)
             elif self._http is None:
-                agreement = await self._find_era_of_program()
+                negotiated = await self._find_era_of_program()
             else:
-                agreement = await self._find_era_over_http(self._http)
-        return self._connection, agreement
+                negotiated = await self._find_era_over_http(self._http)
+        return self._connection, negotiated
 
-    async def _find_era_of_program(self) -> Agreement:
+    async def _find_era_of_program(self) -> Negotiated:
         try:
             return await self._discover(revisions.NEWEST)
         except ConnectionClosed:
@@ -139,7 +139,7 @@ class Handshake:
             mutual = None
         return await self._agree_on(mutual)
 
-    async def _find_era_over_http(self, http: HttpFacts) -> Agreement:
+    async def _find_era_over_http(self, http: HttpFacts) -> Negotiated:
         mutual, malformed = None, None
         if http.era != "legacy":
             try:
@@ -155,7 +155,7 @@ class Handshake:
                     raise
                 malformed = error
             except AuthError as error:
-                if not http.has_last_resort:
+                if not http.may_try_legacy_unauthorized:
                     raise
                 # Some let nobody ask what they do not know.
                 with contextlib.suppress(InterlockError):
@@ -168,7 +168,7 @@ class Handshake:
                 raise
         raise malformed  # it knows no handshake: so that answer was meant to be a modern one
 
-    async def _agree_on(self, mutual: str | None) -> Agreement:
+    async def _agree_on(self, mutual: str | None) -> Negotiated:
         if mutual is not None:
             return await self._discover(mutual)
         try:
@@ -181,11 +181,11 @@ class Handshake:
                 raise
             return await self._discover(revisions.NEWEST)
 
-    async def _agree_on_legacy(self) -> Agreement:
+    async def _agree_on_legacy(self) -> Negotiated:
         try:
             return await self._initialize()
         except (HttpError, RemoteError) as error:
-            oldest = self._http is not None and self._http.may_be_oldest
+            oldest = self._http is not None and self._http.may_fall_back_to_sse
             if not oldest or error.status not in (400, 404, 405) or _is_modern(error):
                 raise
             refusal = error
@@ -194,11 +194,11 @@ class Handshake:
         except (HttpError, RemoteError):
             raise refusal from None  # there is no stream either
 
-    async def _agree_over_sse(self) -> Agreement:
+    async def _agree_over_sse(self) -> Negotiated:
         self._connection = await self._connect(True)
         return await self._initialize()
 
-    async def _discover(self, revision: str) -> Agreement:
+    async def _discover(self, revision: str) -> Negotiated:
         connection = self._connection
         connection.protocol.meta = meta(revision, self._asks, self._info)
         timeout = self._timeout
@@ -216,9 +216,9 @@ class Handshake:
             server_info = msgspec.convert(
                 (told.meta or {}).get(revisions.SERVER_INFO_KEY), Implementation
             )
-        return Agreement(mutual, told.capabilities, server_info, told.instructions)
+        return Negotiated(mutual, told.capabilities, server_info, told.instructions)
 
-    async def _initialize(self) -> Agreement:
+    async def _initialize(self) -> Negotiated:
         connection = self._connection
         connection.protocol.meta = b""
         wanted = self._wanted if self._wanted in revisions.LEGACY else revisions.NEWEST_LEGACY
@@ -238,12 +238,12 @@ class Handshake:
             )
         connection.protocol.batches = told.protocol_version in revisions.BATCHES
         connection.notify("notifications/initialized")
-        return Agreement(
+        return Negotiated(
             told.protocol_version, told.capabilities, told.server_info, told.instructions
         )
 
 
-def meta(revision: str, asks: Asks, info: Implementation, log_level: str = "") -> bytes:
+def meta(revision: str, asks: ClientFeatures, info: Implementation, log_level: str = "") -> bytes:
     """Encode what each modern request states, as members without braces."""
     members: dict[str, object] = {
         revisions.VERSION_KEY: revision,

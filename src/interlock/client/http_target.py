@@ -87,12 +87,12 @@ class HttpTarget:
         return bool(self._pool.eras.pop(self._url, ""))
 
     @property
-    def has_last_resort(self) -> bool:
+    def may_try_legacy_unauthorized(self) -> bool:
         """Whether to try the legacy handshake when 401 or 403 cannot be helped."""
         return self.authorization is None or self.is_refused
 
     @property
-    def may_be_oldest(self) -> bool:
+    def may_fall_back_to_sse(self) -> bool:
         """Whether HTTP+SSE is worth a try when all else has failed."""
         return self._kind == "auto"
 

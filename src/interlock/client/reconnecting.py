@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Raw, Struct
 
 from interlock import revisions
-from interlock.client.features import Asks
-from interlock.client.handshake import Agreement, Handshake
-from interlock.client.retries import Attempt, Recovery
+from interlock.client.features import ClientFeatures
+from interlock.client.handshake import Handshake, Negotiated
+from interlock.client.retries import Retry, RetryPolicy
 from interlock.connection import Connection, ProgressHandler
 from interlock.errors import (
     AuthError,
@@ -53,7 +53,7 @@ class Events(Struct, frozen=True):
     stale_tools: Callable[[], Awaitable[None]]  # their headers do not fit any more
 
 
-class Channel:
+class ReconnectingConnection:
     """One server's connection.
 
     Args:
@@ -65,7 +65,7 @@ class Channel:
         http: What is known of a server at a URL; None for one that is not.
 
     Attributes:
-        agreement: What was agreed on.
+        negotiated: What was agreed on.
         dropped: How many messages were dropped on all its connections, by reason.
         http: As given.
     """
@@ -74,12 +74,12 @@ class Channel:
         self,
         connect: Callable[[], Transport],
         wanted: str,
-        asks: Asks,
+        asks: ClientFeatures,
         timeout: float,
         events: Events,
         http: HttpTarget | None,
     ) -> None:
-        self.agreement = Agreement()
+        self.negotiated = Negotiated()
         self.dropped: Counter[str] = Counter()
         self.http = http
         self._connect = connect
@@ -90,10 +90,10 @@ class Channel:
         self._agreed: Connection | None = None
         self._opening: Connection | None = None  # not agreed yet
         self._closed = False
-        self._recovery: Recovery | None = None
+        self._recovery: RetryPolicy | None = None
         if http is not None:
-            self._recovery = Recovery(
-                http.authorization, self.renew, events.stale_tools, self._is_strange
+            self._recovery = RetryPolicy(
+                http.authorization, self.renew, events.stale_tools, self._has_lost_session
             )
         self._renewing: asyncio.Task[None] | None = None
         self._retired: dict[Connection, asyncio.Task[None]] = {}
@@ -112,11 +112,11 @@ class Channel:
     # Opening
 
     async def open(self) -> None:
-        """Reach the server and agree with it. Errors as `Client.open`."""
+        """Reach the server and negotiate with it. Errors as `Client.open`."""
         if self._agreed is not None:  # from before, and nobody has closed it
             await self._agreed.close()
         self._closed = False
-        self.agreement = Agreement()  # what an earlier connection found may not hold any more
+        self.negotiated = Negotiated()  # what an earlier connection found may not hold any more
         try:
             await self._reach()
         except BaseException as error:
@@ -128,9 +128,9 @@ class Channel:
     async def _reach(self) -> None:
         """Agree with the server, as often as it takes to be let in."""
         if self._recovery is None or self.http is None:
-            self._agreed, self.agreement = await self._agree()
+            self._agreed, self.negotiated = await self._agree()
             return
-        # A login may take as long as it takes: each agreement has a deadline of its own.
+        # A login may take as long as it takes: each negotiated has a deadline of its own.
         login, repeat = (
             self._recovery.attempt("server/discover", idempotent=True, sent=0, deadline=deadline)
             for deadline in (inf, monotonic() + self._timeout)
@@ -141,14 +141,14 @@ class Channel:
             try:
                 if self.http.authorization is not None and not self.http.authorization.token:
                     await self.http.authorization.fresh()  # may take long, by nobody's fault here
-                self._agreed, self.agreement = await self._agree()
+                self._agreed, self.negotiated = await self._agree()
             except AuthError as error:
                 if refusal is not None:
                     raise refusal from None  # the last resort was none
                 try:
                     await login.recover(error, None)
                 except AuthError as reason:
-                    if self.http.has_last_resort:
+                    if self.http.may_try_legacy_unauthorized:
                         raise  # it has been tried
                     refusal, self.http.is_refused = reason, True
             except RequestTimeout:
@@ -163,25 +163,25 @@ class Channel:
             else:
                 return
 
-    async def _agree(self) -> tuple[Connection, Agreement]:
+    async def _agree(self) -> tuple[Connection, Negotiated]:
         handshake = Handshake(
             self._wanted, self._asks, own_info(), self._timeout, self._open_connection, self.http
         )
         try:
             async with asyncio.timeout(self._timeout):
-                connection, agreement = await handshake.agree()
+                connection, negotiated = await handshake.negotiate()
         except TimeoutError as error:
             waited = f"no answer from the server within {self._timeout:g} s"
             why = str(error) if isinstance(error, InterlockError) else waited
             opening, self._opening = self._opening, None
             if opening is not None:
                 await opening.close()
-            words = opening.transport.last_words() if opening is not None else ""
+            words = opening.transport.diagnostics() if opening is not None else ""
             raise RequestTimeout(f"{why}; it last said: {words}" if words else why) from None
         self._opening = None
         if self.http is not None and self._wanted == "auto":
-            self.http.learn(connection.transport, agreement.revision)
-        return connection, agreement
+            self.http.learn(connection.transport, negotiated.revision)
+        return connection, negotiated
 
     async def _open_connection(self, oldest: bool) -> Connection:
         if self._opening is not None:
@@ -256,9 +256,9 @@ class Channel:
                 self._retired[old] = retiring = asyncio.create_task(old.retire())
                 retiring.add_done_callback(lambda _: self._retired.pop(old))
 
-    async def _is_strange(self, lost: object) -> bool:
+    async def _has_lost_session(self, lost: object) -> bool:
         """Whether the server of a legacy session does not know any more what that is."""
-        if revisions.is_modern(self.agreement.revision) or self._agreed is not lost:
+        if revisions.is_modern(self.negotiated.revision) or self._agreed is not lost:
             return False
         try:
             await self.connection.request(
@@ -296,13 +296,13 @@ class Channel:
                 progress=progress,
                 meta=meta,
             )
-        return self._persist(
+        return self._request_with_retries(
             self._recovery, method, params, timeout, hard_timeout, progress, meta, idempotent
         )
 
-    async def _persist(
+    async def _request_with_retries(
         self,
-        recovery: Recovery,
+        recovery: RetryPolicy,
         method: str,
         params: bytes,
         timeout: float,
@@ -314,7 +314,7 @@ class Channel:
         recovery.sent += 1
         sent = monotonic()
         deadline = sent + hard_timeout
-        attempt: Attempt | None = None
+        attempt: Retry | None = None
         while True:
             connection = self.connection
             try:
@@ -347,6 +347,6 @@ def _take_note(renewing: asyncio.Task[None]) -> None:
 
 def own_info() -> Implementation:
     """Say who this client is."""
-    from interlock import __version__  # the package's first lines import nothing
+    from interlock.version import __version__  # the package's first lines import nothing
 
     return Implementation(name="interlock", version=__version__)

@@ -65,14 +65,14 @@ _SAFE = frozenset(
 )
 
 
-class Recovery:
+class RetryPolicy:
     """What a client can do about failures.
 
     Args:
         authorization: Where tokens come from, if there is any.
         renew: Makes a new connection, unless somebody has just done so.
         relist: Lists the tools anew.
-        is_strange: Tells whether the server knows nothing of the session of a connection.
+        has_lost_session: Tells whether the server knows nothing of the session of a connection.
 
     Attributes:
         sent: Count each request here.
@@ -83,16 +83,16 @@ class Recovery:
         authorization: Authorization | None,
         renew: Callable[[object], Awaitable[None]],
         relist: Callable[[], Awaitable[None]],
-        is_strange: Callable[[object], Awaitable[bool]],
+        has_lost_session: Callable[[object], Awaitable[bool]],
     ) -> None:
         self.authorization = authorization
         self._renew = renew
         self._relist = relist
-        self._is_strange = is_strange
+        self._has_lost_session = has_lost_session
         self.sent = 0  # requests since the budget was last looked at
         self._budget = BUDGET
 
-    def attempt(self, method: str, *, idempotent: bool, sent: float, deadline: float) -> Attempt:
+    def attempt(self, method: str, *, idempotent: bool, sent: float, deadline: float) -> Retry:
         """Begin to watch over one request that has failed.
 
         Args:
@@ -101,15 +101,15 @@ class Recovery:
             sent: When it was sent, by the monotonic clock.
             deadline: When its caller stops waiting, by the same clock.
         """
-        return Attempt(self, method, idempotent or method in _SAFE, sent, deadline)
+        return Retry(self, method, idempotent or method in _SAFE, sent, deadline)
 
     async def renew(self, connection: object) -> None:
         """Replace a connection that the server does not know any more."""
         await self._renew(connection)
 
-    async def is_strange(self, connection: object) -> bool:
+    async def has_lost_session(self, connection: object) -> bool:
         """Find out whether the server knows nothing of a connection's session."""
-        return await self._is_strange(connection)
+        return await self._has_lost_session(connection)
 
     async def relist(self) -> None:
         """Learn the tools anew."""
@@ -125,11 +125,11 @@ class Recovery:
         return True
 
 
-class Attempt:
+class Retry:
     """One request, sent as often as it takes."""
 
     def __init__(
-        self, recovery: Recovery, method: str, safe: bool, sent: float, deadline: float
+        self, recovery: RetryPolicy, method: str, safe: bool, sent: float, deadline: float
     ) -> None:
         self._recovery = recovery
         self._method = method
@@ -154,10 +154,10 @@ class Attempt:
     async def _mend(self, error: InterlockError, connection: object) -> None:
         if isinstance(error, AuthError):
             await self._authorize(error)
-        elif isinstance(error, SessionExpired) or _is_foreign(error):
+        elif isinstance(error, SessionExpired) or _is_other_era(error):
             await self._renew(error, connection)
         elif isinstance(error, RemoteError) and _may_be_foreign(error):
-            if not await self._recovery.is_strange(connection):
+            if not await self._recovery.has_lost_session(connection):
                 raise error
             await self._renew(error, connection)
         elif isinstance(error, RemoteError) and error.code == revisions.HEADER_MISMATCH:
@@ -209,7 +209,7 @@ class Attempt:
         return self._safe and isinstance(error, StreamEnded)
 
 
-def _is_foreign(error: InterlockError) -> bool:
+def _is_other_era(error: InterlockError) -> bool:
     return isinstance(error, RemoteError) and error.status == 400 and error.code in _FOREIGN
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from interlock.oauth.authorization import AuthorizationRequest
 from interlock.oauth.client_credentials import ClientCredentials
+from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.identity import ClientIdentity
 from interlock.oauth.login import OAuth
 from interlock.oauth.storage import MemoryTokenStore, TokenStore, UserTokenStore
 

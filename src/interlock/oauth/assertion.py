@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from interlock.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
-    from interlock.oauth.identity import ClientIdentity
+    from interlock.oauth.client_identity import ClientIdentity
 
 try:
     import jwt

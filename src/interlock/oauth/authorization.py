@@ -23,7 +23,7 @@ from interlock.oauth import addresses
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import reason
 from interlock.oauth.fetcher import check_url, shown
-from interlock.redaction import Discreet
+from interlock.redaction import Redacted
 
 _PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # of RFC 3986; no "#", no "'"
 
@@ -48,7 +48,7 @@ _OTHERS = frozenset(
 )
 
 
-class AuthorizationRequest(Discreet, frozen=True, kw_only=True):
+class AuthorizationRequest(Redacted, frozen=True, kw_only=True):
     """What a person is asked to allow. Show `host` before anything is opened.
 
     Attributes:
@@ -75,7 +75,7 @@ class AuthorizationRequest(Discreet, frozen=True, kw_only=True):
         return urlsplit(self.url).netloc
 
 
-class Pending(Discreet, frozen=True, kw_only=True):
+class Pending(Redacted, frozen=True, kw_only=True):
     """An authorization request that was sent, with what is needed to judge its answer."""
 
     public = ("request",)

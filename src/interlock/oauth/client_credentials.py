@@ -7,12 +7,13 @@ from time import monotonic
 
 from interlock.errors import AuthError, ConfigError
 from interlock.oauth.challenges import bearer_challenge
+from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.identity import ClientIdentity, bound
+from interlock.oauth.identity import check_issuer
 from interlock.oauth.scopes import scopes_to_ask
 from interlock.oauth.storage import TokenStore
-from interlock.oauth.token_source import TokenHolder, remembered, unbroken
+from interlock.oauth.token_source import TokenSource, discovery_from, run_to_completion
 
 
 def place_of(client_id: str, server_url: str) -> str:
@@ -20,7 +21,7 @@ def place_of(client_id: str, server_url: str) -> str:
     return f"{server_url}#{client_id}"
 
 
-class ClientCredentials(TokenHolder):
+class ClientCredentials(TokenSource):
     """Authorization for one server by a client's own secret or private key.
 
     Args:
@@ -69,7 +70,7 @@ class ClientCredentials(TokenHolder):
         tokens = self._tokens
         if tokens is not None:
             scopes = self._asked_of(tokens.issuer)
-            await self._request(remembered(tokens), scopes, tokens.access_token)
+            await self._request(discovery_from(tokens), scopes, tokens.access_token)
 
     async def _request(self, found: Discovery, scopes: tuple[str, ...], refused: str) -> None:
         grant = {"grant_type": "client_credentials"}
@@ -78,8 +79,8 @@ class ClientCredentials(TokenHolder):
         async with self._store.lock(self._place):
             if await self._adopt(refused):
                 return
-            client = await bound(self._client, found, self._place, self._store)
+            client = await check_issuer(self._client, found, self._place, self._store)
             self._asked = found.issuer, scopes
-            refusal = await unbroken(self._redeem(found, client, grant, " ".join(scopes)))
+            refusal = await run_to_completion(self._redeem(found, client, grant, " ".join(scopes)))
         if refusal is not None:
             raise refusal.error

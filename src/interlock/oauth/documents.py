@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from interlock.errors import AuthError, HttpError
 from interlock.oauth.fetcher import Reply
-from interlock.redaction import Discreet
+from interlock.redaction import Redacted
 
 MAX_TOKEN = 16_384  # characters
 MAX_DESCRIPTION = 200
@@ -77,7 +77,7 @@ class ServerMetadata(Struct, frozen=True):
     client_id_metadata_document_supported: bool | None = None
 
 
-class RegistrationAnswer(Discreet, frozen=True):
+class RegistrationAnswer(Redacted, frozen=True):
     """A client as the authorization server has registered it."""
 
     public = ("client_id",)
@@ -93,7 +93,7 @@ class RegistrationAnswer(Discreet, frozen=True):
         return _seconds(self.client_secret_expires_at) or 0
 
 
-class TokenAnswer(Discreet, frozen=True):
+class TokenAnswer(Redacted, frozen=True):
     """New tokens."""
 
     public = ("expires_in", "scope")
@@ -110,7 +110,7 @@ class TokenAnswer(Discreet, frozen=True):
         return _seconds(self.expires_in)
 
 
-class ErrorAnswer(Discreet, frozen=True):
+class ErrorAnswer(Redacted, frozen=True):
     """Why an authorization server refuses."""
 
     error: str

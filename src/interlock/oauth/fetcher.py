@@ -47,7 +47,7 @@ from interlock.oauth import addresses
 from interlock.protocol.content_encoding import Inflater
 from interlock.protocol.envelope import check_bounds
 from interlock.quoting import clip
-from interlock.redaction import Discreet
+from interlock.redaction import Redacted
 from interlock.types import JsonObject
 
 TIMEOUT = 10.0  # seconds for one request: name, connection, TLS, answer
@@ -70,7 +70,7 @@ _VISIBLE = re.compile(r"[!#-;=?-\[\]_a-z~]+")
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
-class Reply(Discreet, frozen=True):
+class Reply(Redacted, frozen=True):
     """An answer, with any status but a redirect.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Who we are for an authorization server, and how we prove it.
+"""Who we are for an authorization server, and how we authenticate_client it.
 
 In this order: what the operator has registered, an https address where our metadata can be read
 (CIMD), a registration that we make ourselves (RFC 7591) and keep. Rules:
@@ -19,59 +19,17 @@ from urllib.parse import quote_plus, urlsplit
 
 from msgspec.structs import replace
 
-from interlock.errors import AuthError, ConfigError, StoreCorrupt, StoreError, StoreTooNew
+from interlock.errors import AuthError, StoreCorrupt, StoreError, StoreTooNew
 from interlock.oauth.addresses import is_loopback
+from interlock.oauth.client_identity import METHODS, ClientIdentity
 from interlock.oauth.discovery import Discovery, same_issuer
 from interlock.oauth.documents import RegistrationAnswer, refusal
 from interlock.oauth.fetcher import Fetcher, check_url, shown
 from interlock.oauth.storage import Registration, Tokens, TokenStore
 from interlock.quoting import echo
-from interlock.redaction import Discreet
-
-METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
 
 _log = logging.getLogger("interlock.oauth")
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-
-
-class ClientIdentity(Discreet, frozen=True, kw_only=True):
-    """A client that an authorization server knows.
-
-    Attributes:
-        id: Its `client_id`.
-        secret: Its `client_secret`; "" for none.
-        private_key: PEM of the key whose public half the authorization server has; "" for none.
-        algorithm: That of the key, such as "ES256"; "" takes the usual one for its kind.
-        issuer: The authorization server that knows it; "" for the first one that the server
-            names, which the store remembers. Another one is never shown this identity.
-        auth_method: One of `METHODS`; "" takes the best one that the authorization server offers.
-
-    Raises:
-        ConfigError: No id, a secret and a key, or a method that is none.
-    """
-
-    public = ("id", "issuer")
-
-    id: str
-    secret: str = ""
-    private_key: str = ""
-    algorithm: str = ""
-    issuer: str = ""
-    auth_method: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.id:
-            raise ConfigError("a client identity needs an id")
-        if self.secret and self.private_key:
-            raise ConfigError(f"client {self.id!r} has a secret and a private key; give one")
-        if self.auth_method and self.auth_method not in METHODS:
-            known = ", ".join(METHODS)
-            raise ConfigError(f"auth_method {echo(self.auth_method)} must be one of {known}")
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """What must be in no message."""
-        return tuple(each for each in (self.secret, self.private_key) if each)
 
 
 # Which identity
@@ -97,7 +55,7 @@ async def identify(
         AuthError: We are nobody there, or are somebody for another issuer.
     """
     if client is not None:
-        return await bound(client, found, server_url, store)
+        return await check_issuer(client, found, server_url, store)
     if client_metadata_url and found.server.client_id_metadata_document_supported:
         return ClientIdentity(id=client_metadata_url, issuer=found.issuer)
     known = await kept(found.issuer, server_url, store)
@@ -111,7 +69,7 @@ async def identify(
     return _identity(made)
 
 
-async def bound(
+async def check_issuer(
     client: ClientIdentity, found: Discovery, place: str, store: TokenStore
 ) -> ClientIdentity:
     """Give a registered identity if it belongs to the issuer that was found.
@@ -183,7 +141,7 @@ async def identity_of(
     if client is not None:
         if client.id != tokens.client_id:
             return None
-        return await bound(client, found, server_url, store)
+        return await check_issuer(client, found, server_url, store)
     known = await kept(found.issuer, server_url, store)
     if known is not None and known.client_id == tokens.client_id:
         return _identity(known)
@@ -261,7 +219,7 @@ def _wanted_method(found: Discovery) -> str:
 # Proof
 
 
-def prove(
+def authenticate_client(
     client: ClientIdentity, found: Discovery, form: dict[str, str], headers: dict[str, str]
 ) -> str:
     """Add to a token request who asks, in the way that both sides know.

@@ -22,20 +22,21 @@ from interlock.errors import (
 from interlock.oauth.addresses import is_loopback
 from interlock.oauth.authorization import AuthorizationRequest, Pending, begin
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
+from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, origin
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.identity import ClientIdentity, identify, identity_of, retire
-from interlock.oauth.login_throttle import Attempts
+from interlock.oauth.identity import identify, identity_of, retire
+from interlock.oauth.login_throttle import LoginThrottle
 from interlock.oauth.scopes import remember, scopes_to_ask
 from interlock.oauth.storage import Tokens, TokenStore
-from interlock.oauth.token_source import TokenHolder, remembered, unbroken
+from interlock.oauth.token_source import TokenSource, discovery_from, run_to_completion
 
 REFRESH_PATIENCE = 60.0  # seconds in which a refresh is not tried again that has not helped
 
 Ask = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
 
 
-class OAuth(TokenHolder):
+class OAuth(TokenSource):
     """Authorization for one server by a person's login: authorization code with PKCE.
 
     Args:
@@ -93,7 +94,7 @@ class OAuth(TokenHolder):
         Raises:
             InterlockError: Nobody did, or it was refused.
         """
-        self._attempts = Attempts()
+        self._attempts = LoginThrottle()
         while not await self._share(partial(self._login_anew, bearer_challenge(challenge))):
             pass  # that was another renewal
 
@@ -125,7 +126,7 @@ class OAuth(TokenHolder):
     async def _renew_expired(self) -> None:
         tokens = self._tokens
         if tokens is not None and tokens.refresh_token:
-            await self._refresh(remembered(tokens), tokens.access_token)
+            await self._refresh(discovery_from(tokens), tokens.access_token)
 
     async def _refresh(self, found: Discovery, refused: str) -> bool:
         """Get new tokens for the refresh token, if there is one and it is still good."""
@@ -147,7 +148,9 @@ class OAuth(TokenHolder):
             if client is None:
                 return False
             grant = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
-            refusal = await unbroken(self._redeem(found, client, grant, tokens.scope, tokens.lacks))
+            refusal = await run_to_completion(
+                self._redeem(found, client, grant, tokens.scope, tokens.lacks)
+            )
             if refusal is None:
                 if self._asked[0] != found.issuer:
                     self._asked = found.issuer, split_scopes(tokens.scope)
@@ -192,8 +195,8 @@ class OAuth(TokenHolder):
     async def _login(self, found: Discovery, scopes: tuple[str, ...]) -> None:
         if self._ask is None:
             raise self._nobody_to_ask()
-        if obstacle := self._obstacle(found, scopes):
-            raise LoginRequired(f"no login at {origin(self._server_url)}: {obstacle}")
+        if blocked_because := self._obstacle(found, scopes):
+            raise LoginRequired(f"no login at {origin(self._server_url)}: {blocked_because}")
         redirect_uri = _checked(self._redirect_uri_of(found.issuer))
         client = await self._identify(found, redirect_uri, scopes)
         pending = begin(
@@ -254,7 +257,7 @@ class OAuth(TokenHolder):
         }
         scope = " ".join(pending.request.scopes)
         async with self._store.lock(self._place):
-            refusal = await unbroken(self._redeem(found, client, grant, scope))
+            refusal = await run_to_completion(self._redeem(found, client, grant, scope))
         if refusal is not None:
             raise refusal.error
 

@@ -18,7 +18,7 @@ class _Attempt(Struct, frozen=True):
     failure: str
 
 
-class Attempts:
+class LoginThrottle:
     """The logins of the last minutes. `now` is a monotonic clock, in seconds."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Attempts:
         attempt = _Attempt(now, issuer, frozenset(scopes), failure)
         self._made = [*self._made, attempt][-MAX_REMEMBERED:]
 
-    def obstacle(
+    def blocked_because(
         self, issuer: str, scopes: Collection[str], *, step_up: bool, now: float
     ) -> str | None:
         """Say why nobody is to be asked now, or None.

@@ -10,10 +10,11 @@ import asyncio
 from msgspec import Struct
 
 from interlock.errors import InterlockError, StoreCorrupt, StoreTooNew
+from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, server_metadata
 from interlock.oauth.documents import refusal
 from interlock.oauth.fetcher import Fetcher, check_url, shown
-from interlock.oauth.identity import ClientIdentity, identity_of, prove
+from interlock.oauth.identity import authenticate_client, identity_of
 from interlock.oauth.storage import Tokens, TokenStore
 
 PATIENCE = 15.0  # seconds for the authorization server: others wait at the store's lock meanwhile
@@ -89,7 +90,7 @@ async def _revoke(
     kind = "refresh_token" if tokens.refresh_token else "access_token"
     form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
     headers = {"Accept": "application/json"}
-    prove(client, found, form, headers)
+    authenticate_client(client, found, form, headers)
     reply = await fetcher.post(server.revocation_endpoint, form=form, headers=headers)
     if reply.status != 200:
         raise InterlockError(f"{issuer} did not revoke it: {refusal(reply).text}")

@@ -33,7 +33,7 @@ from platformdirs import user_data_path
 from interlock.aio import in_thread
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked, StoreTooNew
 from interlock.oauth import keyrings, private_files
-from interlock.redaction import Discreet
+from interlock.redaction import Redacted
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -46,7 +46,7 @@ MAX_ISSUERS = 8  # for one server; the oldest is forgotten
 T = TypeVar("T")
 
 
-class Tokens(Discreet, frozen=True, kw_only=True, omit_defaults=True):
+class Tokens(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     """What a token endpoint gave out.
 
     Attributes:
@@ -91,7 +91,7 @@ class Tokens(Discreet, frozen=True, kw_only=True, omit_defaults=True):
         return self.expires_at - leeway <= (time.time() if now is None else now)
 
 
-class Registration(Discreet, frozen=True, kw_only=True, omit_defaults=True):
+class Registration(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     """Who we are for one issuer, as its registration endpoint said.
 
     Attributes:
@@ -130,7 +130,7 @@ class _Version(Struct):
     version: int
 
 
-class _Unsaved(Discreet, frozen=True):
+class _Unsaved(Redacted, frozen=True):
     """What could not be written, and what was there instead; None if that is not known."""
 
     entry: _Entry

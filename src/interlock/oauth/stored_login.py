@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.errors import AuthError
-from interlock.oauth.identity import ClientIdentity
+from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.login import OAuth
 from interlock.oauth.storage import TokenStore, UserTokenStore
 
@@ -11,7 +11,7 @@ from interlock.oauth.storage import TokenStore, UserTokenStore
 REDIRECT_URI = "http://127.0.0.1/callback"
 
 
-class KeptLogin:
+class StoredLogin:
     """Sends the token of an earlier login, renews it, and never asks anybody.
 
     Args:

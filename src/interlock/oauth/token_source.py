@@ -34,21 +34,21 @@ from interlock.errors import (
 )
 from interlock.oauth.addresses import is_loopback
 from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
+from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, discover, same_issuer
 from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.fetcher import Fetcher, shown
-from interlock.oauth.identity import ClientIdentity
-from interlock.oauth.login_throttle import Attempts
+from interlock.oauth.login_throttle import LoginThrottle
 from interlock.oauth.scopes import scopes_to_ask
 from interlock.oauth.storage import Tokens, TokenStore
-from interlock.oauth.tokens import Refusal, request_tokens
+from interlock.oauth.tokens import TokenRefused, request_tokens
 
 T = TypeVar("T")
 
 _log = logging.getLogger("interlock.oauth")
 
 
-class TokenHolder(ABC):
+class TokenSource(ABC):
     """An `Authorization`: what `OAuth` and `ClientCredentials` have in common."""
 
     def __init__(
@@ -75,7 +75,7 @@ class TokenHolder(ABC):
         self._waiting = 0
         self._metadata_url = ""
         self._asked: tuple[str, tuple[str, ...]] = "", ()  # issuer and scopes, last time
-        self._attempts = Attempts()
+        self._attempts = LoginThrottle()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown(self._server_url)!r})"
@@ -173,12 +173,12 @@ class TokenHolder(ABC):
         grant: Mapping[str, str],
         scope: str,
         lacks: str = "",
-    ) -> Refusal | None:
+    ) -> TokenRefused | None:
         """Get tokens and keep them. Its caller holds the store's lock."""
         tokens = await request_tokens(self._fetcher, found, client, grant, scope)
-        if isinstance(tokens, Refusal):
+        if isinstance(tokens, TokenRefused):
             # Who refuses by a code is an authorization server, whether it was guessed or not.
-            return tokens if tokens.code else Refusal("", found.explained(tokens.error))
+            return tokens if tokens.code else TokenRefused("", found.explained(tokens.error))
         await self._keep(replace(tokens, lacks=lacks))
         return None
 
@@ -207,7 +207,9 @@ class TokenHolder(ABC):
     def _obstacle(
         self, found: Discovery, scopes: tuple[str, ...], *, step_up: bool = False
     ) -> str | None:
-        return self._attempts.obstacle(found.issuer, scopes, step_up=step_up, now=monotonic())
+        return self._attempts.blocked_because(
+            found.issuer, scopes, step_up=step_up, now=monotonic()
+        )
 
     # Stored
 
@@ -242,7 +244,7 @@ class TokenHolder(ABC):
             _log.warning("%s", error)  # they are good for as long as this program runs
 
 
-def remembered(tokens: Tokens) -> Discovery:
+def discovery_from(tokens: Tokens) -> Discovery:
     """Give what was found out when tokens were given: where, and how we proved who we are.
 
     It needs no new search, which a request without token would start.
@@ -256,7 +258,7 @@ def remembered(tokens: Tokens) -> Discovery:
     return Discovery(tokens.resource, None, server)
 
 
-async def unbroken(work: Coroutine[Any, Any, T]) -> T:
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     """Do work to its end, also when the task that asks for it is cancelled meanwhile."""
     task = asyncio.create_task(work)
     try:

@@ -11,17 +11,18 @@ from time import time
 from msgspec import Struct
 
 from interlock.errors import AuthError, HttpError, RedirectRefused
+from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import TokenAnswer, check_token, error_of, refusal
 from interlock.oauth.fetcher import Fetcher, check_url, shown
-from interlock.oauth.identity import ClientIdentity, prove
+from interlock.oauth.identity import authenticate_client
 from interlock.oauth.storage import Tokens
 
 # Members of a token request that must be in no message.
 _SECRET = ("code", "code_verifier", "refresh_token", "client_assertion")
 
 
-class Refusal(Struct, frozen=True):
+class TokenRefused(Struct, frozen=True):
     """The authorization server gives no token for this, and is not in trouble.
 
     Attributes:
@@ -39,7 +40,7 @@ async def request_tokens(
     client: ClientIdentity,
     grant: Mapping[str, str],
     scope: str = "",
-) -> Tokens | Refusal:
+) -> Tokens | TokenRefused:
     """Ask for tokens.
 
     Args:
@@ -59,11 +60,11 @@ async def request_tokens(
     form, headers = dict(grant), {"Accept": "application/json"}
     if found.resource:
         form["resource"] = found.resource
-    method = prove(client, found, form, headers)
+    method = authenticate_client(client, found, form, headers)
     try:
         reply = await fetcher.post(endpoint, form=form, headers=headers)
     except RedirectRefused as refused:
-        return Refusal("", refused)
+        return TokenRefused("", refused)
     error = error_of(reply)  # some refuse with 200
     if error is not None or reply.status != 200:
         proof = headers.get("Authorization", "").removeprefix("Basic ")
@@ -72,12 +73,12 @@ async def request_tokens(
         if reply.status == 429 or reply.status >= 500:
             raise why.error(what, reply.status)
         if error is None:
-            return Refusal("", why.error(what, reply.status))
-        return Refusal(error.error, why.error(what, 403))
+            return TokenRefused("", why.error(what, reply.status))
+        return TokenRefused(error.error, why.error(what, 403))
     try:
         answer = reply.json(TokenAnswer)
     except HttpError as unusable:
-        return Refusal("", unusable)
+        return TokenRefused("", unusable)
     if answer.token_type is not None and answer.token_type.lower() != "bearer":
         raise AuthError(f"{issuer} gave a token that is no bearer token")
     now, lifetime = time(), answer.lifetime

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from interlock.errors import LocalProtocolError, UnknownTool
 from interlock.revisions import TASKS_EXTENSION
 from interlock.server.resources import ServedCompletion, ServedPrompt, ServedResource
-from interlock.server.subscribers import Listeners
+from interlock.server.subscribers import Subscribers
 from interlock.server.tools import ServedTool
 from interlock.types import ServerCapabilities
 
@@ -15,20 +15,20 @@ _T = TypeVar("_T")
 
 
 class Catalogue:
-    """The tables of a server. Listeners are told of every change.
+    """The tables of a server. Subscribers are told of every change.
 
     Attributes:
         version: Counts the changes, so that what was made from the tables can be renewed.
     """
 
-    def __init__(self, listeners: Listeners) -> None:
+    def __init__(self, subscribers: Subscribers) -> None:
         self.tools: dict[str, ServedTool] = {}
         self.resources: dict[str, ServedResource] = {}
         self.templates: dict[str, ServedResource] = {}
         self.prompts: dict[str, ServedPrompt] = {}
         self.completions: dict[tuple[str, str], ServedCompletion] = {}
         self.version = 0
-        self._listeners = listeners
+        self._listeners = subscribers
 
     @property
     def has_tasks(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 
-class Running:
+class Lifespan:
     """Counts who uses a server, such as connections and applications.
 
     A task of its own opens and closes: what is opened may have to be closed by the task that
@@ -25,7 +25,7 @@ class Running:
         self._stop: asyncio.Event
 
     @asynccontextmanager
-    async def used(self) -> AsyncGenerator[None, None]:
+    async def hold(self) -> AsyncGenerator[None, None]:
         """Be a user. What opening raises, each user gets that waits for it."""
         self._users += 1
         try:

@@ -28,7 +28,7 @@ from interlock.server.encoders import Encoder, implementation_for
 from interlock.server.mrtr import AskingParams, Round, canonical
 from interlock.server.resources import ServedResource
 from interlock.server.sealing import Seal
-from interlock.server.subscribers import Listeners
+from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import Tasks
 from interlock.types import (
@@ -76,7 +76,7 @@ class Methods:
         info: Who the server is.
         instructions: What a model should know before it uses the tools.
         catalogue: What there is.
-        listeners: Who wants to be told of changes.
+        subscribers: Who wants to be told of changes.
         seal: For what clients hand back between rounds of questions.
         list_ttl_ms: How long clients may keep lists.
         task_store, task_ttl: See `Server`.
@@ -87,7 +87,7 @@ class Methods:
         info: Implementation,
         instructions: str | None,
         catalogue: Catalogue,
-        listeners: Listeners,
+        subscribers: Subscribers,
         seal: Seal,
         list_ttl_ms: int,
         task_store: TaskStore | None,
@@ -96,11 +96,11 @@ class Methods:
         self._info = info
         self._instructions = instructions
         self._catalogue = catalogue
-        self._listeners = listeners
+        self._listeners = subscribers
         self._seal = seal
         self._list_ttl_ms = list_ttl_ms
         self._encoder = Encoder(info)
-        self.tasks = Tasks(task_store, task_ttl, listeners, self._encoder)
+        self.tasks = Tasks(task_store, task_ttl, subscribers, self._encoder)
         self._encoded: dict[tuple[str, str, str], bytes] = {}
         self._offered: dict[str, Handler] = {}
         self._version = -1  # of the catalogue, when the two above were made
@@ -340,8 +340,8 @@ class Methods:
             resource_subscriptions=wanted.resource_subscriptions if has.resources else [],
             task_ids=await self.tasks.listenable(wanted.task_ids, context),
         )
-        listener = subscribers.for_stream(request.id, honoured, context.link.notify)
-        self._listeners.add(listener)
+        subscriber = subscribers.for_stream(request.id, honoured, context.link.notify)
+        self._listeners.add(subscriber)
         try:
             acknowledged = {
                 "notifications": honoured,
@@ -350,7 +350,7 @@ class Methods:
             context.link.notify("notifications/subscriptions/acknowledged", encode(acknowledged))
             await asyncio.get_running_loop().create_future()  # until cancelled
         finally:
-            self._listeners.remove(listener)
+            self._listeners.remove(subscriber)
         raise AssertionError("unreachable")
 
 

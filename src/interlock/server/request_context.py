@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType, field
 
 from interlock import revisions
-from interlock.context import LEVELS, Context, Link, Principal, Session
+from interlock.auth.principal import Principal
+from interlock.context import LEVELS, BackChannel, Context, Session
 from interlock.errors import InvalidArguments, ParseError, RemoteError, RemoteProtocolError
 from interlock.protocol import Request
 from interlock.types import (
@@ -52,7 +53,7 @@ MAX_REMEMBERED = 4096  # bytes of one `_meta`
 
 
 def context_of(
-    request: Request, link: Link, session: Session, principal: Principal | None = None
+    request: Request, link: BackChannel, session: Session, principal: Principal | None = None
 ) -> Context:
     """Make the context of a request on a connection that speaks both eras.
 
@@ -204,7 +205,7 @@ def check_method(method: str, revision: str) -> None:
 
 
 def modern_context(
-    request: Request, meta: JsonObject, link: Link, principal: Principal | None = None
+    request: Request, meta: JsonObject, link: BackChannel, principal: Principal | None = None
 ) -> Context:
     """Make the context of a modern request from what it states. Nothing is remembered.
 
@@ -230,7 +231,7 @@ def modern_context(
 def legacy_context(
     request: Request,
     meta: JsonObject,
-    link: Link,
+    link: BackChannel,
     session: Session,
     principal: Principal | None = None,
 ) -> Context:

@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from interlock.server.catalogue import Catalogue
-from interlock.server.lifespan import Running
+from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Handler, Methods
 from interlock.server.options import ItemKeywords, ToolKeywords
 from interlock.server.resources import (
@@ -27,7 +27,7 @@ from interlock.server.resources import (
     ServedResource,
 )
 from interlock.server.sealing import Seal
-from interlock.server.subscribers import Listeners
+from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import TASK_TTL
 from interlock.server.tools import ServedTool, ToolOptions, Workers
@@ -93,17 +93,17 @@ class Server:
         )
         self.instructions = instructions
         self.dropped: Counter[str] = Counter()
-        self.listeners = Listeners()
+        self.subscribers = Subscribers()
         self._lifespan = lifespan
-        self._running = Running(self._open)
+        self._lifetime = Lifespan(self._open)
         self._workers = Workers()
         self._peers: set[asyncio.Task[None]] = set()
-        self._catalogue = Catalogue(self.listeners)
+        self._catalogue = Catalogue(self.subscribers)
         self._methods = Methods(
             self.info,
             instructions,
             self._catalogue,
-            self.listeners,
+            self.subscribers,
             Seal(sealing_key),
             list_ttl_ms,
             task_store,
@@ -171,7 +171,7 @@ class Server:
 
     def resource_updated(self, uri: str) -> None:
         """Tell clients that have subscribed to it that a resource has changed."""
-        self.listeners.resource_updated(uri)
+        self.subscribers.resource_updated(uri)
 
     @overload
     def prompt(self, function: _F, /) -> _F: ...
@@ -207,11 +207,11 @@ class Server:
 
         return add
 
-    # Running
+    # Lifespan
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Keep open what the server needs; its first user enters the lifespan, the last leaves."""
-        return self._running.used()
+        return self._lifetime.hold()
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[None, None]:
@@ -236,11 +236,11 @@ class Server:
 
     def run_on(self, source: int, target: int) -> None:
         """Serve on two descriptors: one to read from, one to write to. As `run` otherwise."""
-        from interlock.server.server_connection import Peer
+        from interlock.server.server_connection import ServerConnection
         from interlock.transports.pipes import PipeTransport
 
         async def serve() -> None:
-            peer = Peer(self, PipeTransport(source, target))
+            peer = ServerConnection(self, PipeTransport(source, target))
             serving = asyncio.ensure_future(peer.serve())
 
             def end() -> None:
@@ -257,11 +257,11 @@ class Server:
 
     def connect(self) -> Transport:
         """Make the client's end of a connection within this program: see `Client.memory`."""
-        from interlock.server.server_connection import Peer
+        from interlock.server.server_connection import ServerConnection
         from interlock.transports.memory import MemoryTransport
 
         ours, theirs = MemoryTransport.pair()
-        task = asyncio.get_running_loop().create_task(Peer(self, ours).serve())
+        task = asyncio.get_running_loop().create_task(ServerConnection(self, ours).serve())
         self._peers.add(task)
         task.add_done_callback(self._served)
         return theirs

@@ -24,8 +24,8 @@ DRAIN = 30.0  # seconds that open requests get when the server is told to end
 _log = logging.getLogger("interlock.server")
 
 
-class Peer:
-    """A server's side of one connection. Also the `Link` of its requests.
+class ServerConnection:
+    """A server's side of one connection. Also the `BackChannel` of its requests.
 
     `initialize` opens a legacy session for the connection; a message with modern metadata is
     served on its own, also in between.
@@ -57,7 +57,7 @@ class Peer:
                 try:
                     await self._ended
                 finally:
-                    self._server.listeners.remove(self._listener)
+                    self._server.subscribers.remove(self._listener)
                     await self._connection.close()
         except BaseException:
             await self._connection.close()  # the client would wait for a server that cannot start
@@ -119,9 +119,9 @@ class Peer:
     def _notice(self, notification: Notification) -> None:
         if notification.method == "notifications/initialized" and self._session.revision:
             self._protocol.batches = self._session.revision in BATCHES
-            self._server.listeners.add(self._listener)
+            self._server.subscribers.add(self._listener)
 
-    # Link
+    # BackChannel
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification."""

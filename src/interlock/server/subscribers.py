@@ -13,13 +13,13 @@ from interlock.errors import InterlockError
 from interlock.protocol.envelope import encode, with_meta
 from interlock.types import JsonObject, RequestId, SubscriptionFilter
 
-MAX_LISTENERS = 10_000
-MAX_URIS = 1_000  # resources that one listener may follow
+MAX_SUBSCRIBERS = 10_000
+MAX_URIS = 1_000  # resources that one subscriber may follow
 
 Notify = Callable[[str, bytes], None]
 
 
-class Listener(Struct, eq=False):
+class Subscriber(Struct, eq=False):
     """One `subscriptions/listen` stream, or one legacy session."""
 
     notify: Notify
@@ -29,47 +29,47 @@ class Listener(Struct, eq=False):
     meta: bytes = b""  # for modern streams: the id of the subscription
 
 
-class Listeners:
-    """All listeners of a server. News may come from any thread, such as a plain function's."""
+class Subscribers:
+    """All subscribers of a server. News may come from any thread, such as a plain function's."""
 
     def __init__(self) -> None:
-        self._open: dict[Listener, asyncio.AbstractEventLoop] = {}
+        self._open: dict[Subscriber, asyncio.AbstractEventLoop] = {}
 
-    def add(self, listener: Listener) -> None:
-        """Begin to tell a listener.
+    def add(self, subscriber: Subscriber) -> None:
+        """Begin to tell a subscriber.
 
         Raises:
             InterlockError: There are too many.
         """
-        if len(self._open) >= MAX_LISTENERS:
-            raise InterlockError(f"over {MAX_LISTENERS} subscriptions; try again later")
-        self._open[listener] = asyncio.get_running_loop()
+        if len(self._open) >= MAX_SUBSCRIBERS:
+            raise InterlockError(f"over {MAX_SUBSCRIBERS} subscriptions; try again later")
+        self._open[subscriber] = asyncio.get_running_loop()
 
-    def remove(self, listener: Listener) -> None:
+    def remove(self, subscriber: Subscriber) -> None:
         """Tell it no more."""
-        self._open.pop(listener, None)
+        self._open.pop(subscriber, None)
 
     def list_changed(self, kind: str) -> None:
         """Tell that the list of "tools", "prompts" or "resources" has changed."""
-        for listener in list(self._open):
-            if getattr(listener.filter, f"{kind}_list_changed"):
-                self._tell(listener, f"notifications/{kind}/list_changed", b"{}")
+        for subscriber in list(self._open):
+            if getattr(subscriber.filter, f"{kind}_list_changed"):
+                self._tell(subscriber, f"notifications/{kind}/list_changed", b"{}")
 
     def resource_updated(self, uri: str) -> None:
         """Tell that a resource has changed."""
         params = encode({"uri": uri})
-        for listener in list(self._open):
-            if uri in listener.uris:
-                self._tell(listener, "notifications/resources/updated", params)
+        for subscriber in list(self._open):
+            if uri in subscriber.uris:
+                self._tell(subscriber, "notifications/resources/updated", params)
 
     def task_changed(self, id: str, params: bytes) -> None:
         """Tell that a task has changed; `params` is all of it, encoded."""
-        for listener in list(self._open):
-            if id in listener.task_ids:
-                self._tell(listener, "notifications/tasks", params)
+        for subscriber in list(self._open):
+            if id in subscriber.task_ids:
+                self._tell(subscriber, "notifications/tasks", params)
 
-    def _tell(self, listener: Listener, method: str, params: bytes) -> None:
-        loop = self._open.get(listener)
+    def _tell(self, subscriber: Subscriber, method: str, params: bytes) -> None:
+        loop = self._open.get(subscriber)
         if loop is None:
             return  # it has gone meanwhile
         try:
@@ -77,14 +77,14 @@ class Listeners:
         except RuntimeError:
             here = None
         if here is loop:
-            listener.notify(method, with_meta(params, listener.meta))
+            subscriber.notify(method, with_meta(params, subscriber.meta))
         else:
             with suppress(RuntimeError):  # its loop has been closed, and it with it
-                loop.call_soon_threadsafe(self._tell, listener, method, params)
+                loop.call_soon_threadsafe(self._tell, subscriber, method, params)
 
 
-def for_stream(id: RequestId, wanted: SubscriptionFilter, notify: Notify) -> Listener:
-    """Make the listener of a modern stream; all that it is told carries the stream's id.
+def for_stream(id: RequestId, wanted: SubscriptionFilter, notify: Notify) -> Subscriber:
+    """Make the subscriber of a modern stream; all that it is told carries the stream's id.
 
     Raises:
         InterlockError: It wants too many resources or tasks.
@@ -92,7 +92,7 @@ def for_stream(id: RequestId, wanted: SubscriptionFilter, notify: Notify) -> Lis
     if len(wanted.resource_subscriptions) > MAX_URIS or len(wanted.task_ids) > MAX_URIS:
         raise InterlockError(f"over {MAX_URIS} resources or tasks in one subscription")
     meta: JsonObject = {revisions.SUBSCRIPTION_KEY: id}
-    return Listener(
+    return Subscriber(
         notify,
         wanted,
         set(wanted.resource_subscriptions),
@@ -101,12 +101,12 @@ def for_stream(id: RequestId, wanted: SubscriptionFilter, notify: Notify) -> Lis
     )
 
 
-def for_session(uris: set[str], notify: Notify) -> Listener:
-    """Make the listener of a legacy session: all lists, and the resources in `uris`."""
+def for_session(uris: set[str], notify: Notify) -> Subscriber:
+    """Make the subscriber of a legacy session: all lists, and the resources in `uris`."""
     everything = SubscriptionFilter(
         tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
     )
-    return Listener(notify, everything, uris)
+    return Subscriber(notify, everything, uris)
 
 
 def end_of_stream(id: RequestId) -> tuple[bytes, bytes]:

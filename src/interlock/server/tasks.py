@@ -44,7 +44,7 @@ from interlock.protocol import Request
 from interlock.protocol.envelope import encode
 from interlock.revisions import METHOD_NOT_FOUND, TASKS_EXTENSION
 from interlock.server.encoders import Encoder
-from interlock.server.subscribers import Listeners
+from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import MemoryTasks, Status, Task, TaskStore
 from interlock.server.tools import ServedTool
 from interlock.types import Wire
@@ -236,16 +236,16 @@ class Tasks:
     Args:
         store: Where they are kept; in memory when None.
         ttl: Seconds that a task may take, and that its end is kept after that.
-        listeners: Who wants to be told of changes.
+        subscribers: Who wants to be told of changes.
         encoder: The server's.
     """
 
     def __init__(
-        self, store: TaskStore | None, ttl: float, listeners: Listeners, encoder: Encoder
+        self, store: TaskStore | None, ttl: float, subscribers: Subscribers, encoder: Encoder
     ) -> None:
         self._store = MemoryTasks() if store is None else store
         self._ttl = ttl
-        self._listeners = listeners
+        self._listeners = subscribers
         self._encoder = encoder
         self._runs: dict[str, _Run] = {}
         self.table: dict[str, Handler] = {

@@ -16,7 +16,7 @@ from interlock.client import ClientOptions
 from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.connection import ProgressHandler
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
-from interlock.toolbox.upstream import Entry, Member, ServerStatus
+from interlock.toolbox.upstream import Entry, ServerStatus, Upstream
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult
 
@@ -49,7 +49,7 @@ class Toolbox:
         **options: Unpack[ClientOptions],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, Upstream] = {}
         self._tools: list[Entry] | None = None  # None when it must be put together again
         self._by_name: dict[str, Entry] = {}
         self._same: set[str] = set()  # names of tools that several servers have, as was warned of
@@ -62,7 +62,7 @@ class Toolbox:
                 raise ConfigError(f"{name!r} is no name of a server: give one without colon")
             if name in self._members:
                 raise ConfigError(f"two servers are called {name!r}; give one another namespace")
-            self._members[name] = Member(
+            self._members[name] = Upstream(
                 name,
                 server,
                 environ=os.environ if environ is None else environ,

@@ -41,9 +41,11 @@ from interlock.errors import (
     Unreachable,
 )
 from interlock.protocol.envelope import encode
+from interlock.redaction import Redactor
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.toolbox import names
-from interlock.toolbox.connect import Secrets, make_client, way_out
+from interlock.toolbox.connect import make_client
+from interlock.toolbox.hints import with_hint
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult, Tool
 
@@ -100,7 +102,7 @@ class ServerStatus(Struct, frozen=True):
     start_seconds: float = 0.0
 
 
-class Member:
+class Upstream:
     """One server. Nothing in here raises for what the server does, except `call`.
 
     Args:
@@ -132,7 +134,7 @@ class Member:
         self._client: Client | None = None
         self._state: State = "starting"
         self._reason = ""
-        self._secrets = Secrets()
+        self._secrets = Redactor()
         self._missing: tuple[str, ...] = ()
         self._listed_until = 0.0
         self._changes = 0  # how often the server has said that its tools changed
@@ -248,8 +250,8 @@ class Member:
         self._start_seconds = monotonic() - started
         self._client = client
         self._failures = self._hangs = 0
-        self._take(listing)
-        self._become("ok", "")
+        self._install_tools(listing)
+        self._set_state("ok", "")
         return client
 
     async def _connect(self) -> Client:
@@ -257,7 +259,7 @@ class Member:
         options: ClientOptions = {
             **self._options,
             "on_list_changed": self._list_changed,
-            "on_loss": lambda error: self._lost(client, str(error)),
+            "on_loss": lambda error: self._on_loss(client, str(error)),
         }
         client, self._secrets = make_client(self._server, self._environ, self._pool, options)
         try:
@@ -270,7 +272,7 @@ class Member:
 
     # Failing
 
-    def _lost(self, client: Client, reason: str) -> None:
+    def _on_loss(self, client: Client, reason: str) -> None:
         """Note that a client is of no use any more. The calls that it has go on, if they can."""
         if client is not self._client:
             return
@@ -279,7 +281,7 @@ class Member:
         if client not in self._calls:
             self._close_later(client)
         self._not_before = monotonic()
-        self._become("down", reason)
+        self._set_state("down", reason)
 
     def _close_later(self, client: Client) -> None:
         closing = asyncio.create_task(client.close())
@@ -290,10 +292,10 @@ class Member:
         self._failures += 1
         backoff = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (self._failures - 1))
         self._not_before = monotonic() + backoff
-        self._become(state or ("down" if self.entries else "failed"), reason)
+        self._set_state(state or ("down" if self.entries else "failed"), reason)
 
     def _why(self, error: InterlockError) -> str:
-        return way_out(error, self.name, self._server)
+        return with_hint(error, self.name, self._server)
 
     def _fit_for_models(self, error: InterlockError) -> InterlockError:
         """Hide secrets in what a server said when it failed: the text goes to the model."""
@@ -302,12 +304,12 @@ class Member:
             setattr(clean, name, self._hidden(value))
         clean.args = self._hidden(error.args)
         if isinstance(clean, AuthError):
-            clean.args = (self._secrets.hide(self._why(error)),)
+            clean.args = (self._secrets.redact(self._why(error)),)
         return clean
 
     def _hidden(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self._secrets.hide(value)
+            return self._secrets.redact(value)
         if isinstance(value, tuple):
             return tuple(map(self._hidden, value))
         if isinstance(value, list):
@@ -316,8 +318,8 @@ class Member:
             return {self._hidden(key): self._hidden(each) for key, each in value.items()}
         return value
 
-    def _become(self, state: State, reason: str) -> None:
-        reason = self._secrets.hide(reason)
+    def _set_state(self, state: State, reason: str) -> None:
+        reason = self._secrets.redact(reason)
         if (state, reason) == (self._state, self._reason):
             return
         self._state, self._reason = state, reason
@@ -369,13 +371,13 @@ class Member:
                 listing = await _list_tools(client)
             except InterlockError as error:
                 # The last good list stays.
-                reason = self._secrets.hide(str(error))
+                reason = self._secrets.redact(str(error))
                 _log.warning("server %r: tools not refreshed: %s", self.name, reason)
-                self._judge(client, error)
+                self._note_failure(client, error)
                 self._listed_until = monotonic() + REFRESH_PAUSE
                 return
             if client is self._client:
-                self._take(listing)
+                self._install_tools(listing)
                 self._on_change()
             if changes != self._changes:  # told of a change while the list was on its way
                 self._listed_until = 0.0
@@ -386,7 +388,7 @@ class Member:
         with suppress(ServerUnavailable):  # not yet
             self._begin()
 
-    def _take(self, listing: Listing[Tool]) -> None:
+    def _install_tools(self, listing: Listing[Tool]) -> None:
         self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
         self._validators.clear()
         self._flagged.clear()
@@ -453,19 +455,19 @@ class Member:
                     idempotent=self._may_repeat(entry),
                 )
             except InterlockError as error:
-                self._judge(client, error)
+                self._note_failure(client, error)
                 fit = self._fit_for_models(error)
                 if isinstance(error, RemoteProtocolError) and client is self._client:
                     self._flag(entry.tool.name, fit)
                 raise fit from None
             finally:
-                self._ended(client)
+                self._call_finished(client)
         self._hangs = 0
         if self._state != "ok" and client is self._client:
-            self._become("ok", "")
+            self._set_state("ok", "")
         return result
 
-    def _ended(self, client: Client) -> None:
+    def _call_finished(self, client: Client) -> None:
         """Count a call off; a client that was given up is closed after its last one."""
         self._calls[client] -= 1
         if not self._calls[client]:
@@ -480,21 +482,21 @@ class Member:
     def _may_repeat(self, entry: Entry) -> bool:
         return self._settings is not None and self._settings.tools.may_repeat(entry.tool.name)
 
-    def _judge(self, client: Client, error: InterlockError) -> None:
+    def _note_failure(self, client: Client, error: InterlockError) -> None:
         """Draw from a call's failure what it says about the server."""
         if client is not self._client:
             return
         if isinstance(error, AuthError):
             if error.status == 401:  # else it is about the tool
-                self._become(_state_of(error) or "refused", self._why(error))
+                self._set_state(_state_of(error) or "refused", self._why(error))
         elif isinstance(error, Unreachable):  # over HTTP nobody else notices
-            self._lost(client, str(error))
+            self._on_loss(client, str(error))
         elif _is_no_answer(error):
             self._hangs += 1
             if self._hangs >= MAX_HANGS:
                 reason = f"no answer to {MAX_HANGS} calls in a row; the last one: {error}"
                 if isinstance(self._settings, HttpServer):
-                    self._lost(client, reason)  # its calls have nothing to do with each other
+                    self._on_loss(client, reason)  # its calls have nothing to do with each other
                 else:
                     client.abort(reason)
 

@@ -55,7 +55,7 @@ class Transport(Protocol):
         """Learn that nobody waits for the answer to request `id` any more."""
         ...
 
-    def last_words(self) -> str:
+    def diagnostics(self) -> str:
         """What the peer said last beside the protocol, such as on stderr; "" for nothing."""
         ...
 

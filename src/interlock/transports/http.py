@@ -21,7 +21,7 @@ import aiohttp
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from interlock import eager
+from interlock import aio
 from interlock.errors import (
     AuthError,
     ConnectionClosed,
@@ -38,7 +38,7 @@ from interlock.errors import (
 from interlock.protocol.event_stream import SseParser
 from interlock.protocol.headers import NAMES, ToolHeaders, encode_value
 from interlock.transports import Receiver
-from interlock.transports.http_endpoint import EVENTS, FAILURES, JSON, Endpoint, Untaken
+from interlock.transports.http_endpoint import EVENTS, FAILURES, JSON, Endpoint, PendingReplies
 from interlock.transports.http_errors import media_type, retry_after, token_of
 from interlock.types import RequestId
 
@@ -115,7 +115,7 @@ class HttpTransport:
         self._receiver: Receiver
         self._loop: asyncio.AbstractEventLoop
         self._posts: dict[object, asyncio.Task[None]] = {}  # requests by their id
-        self._untaken = Untaken()
+        self._untaken = PendingReplies()
         self._lost = False
         # Of a legacy session:
         self._session = ""
@@ -145,7 +145,7 @@ class HttpTransport:
                 self._loop.call_soon(self.abort, self._untaken.overflow(self._endpoint.shown))
                 return
             key = message.id if is_request else object()
-            task = eager.start(self._post(key, message, frame), loop=self._loop)
+            task = aio.start(self._post(key, message, frame), loop=self._loop)
             if not task.done():
                 self._posts[key] = task
                 if not is_request and message.method != "notifications/initialized":
@@ -394,7 +394,7 @@ class HttpTransport:
 
     # Ending
 
-    def last_words(self) -> str:
+    def diagnostics(self) -> str:
         """Nothing: there is only the protocol."""
         return ""
 

@@ -293,7 +293,7 @@ class Endpoint:
         return refusal(self.shown, response, body, (token_of(response), *self._secrets))
 
 
-class Untaken:
+class PendingReplies:
     """What one server is told without asking it anything, until it has taken it."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from interlock.errors import (
 )
 from interlock.protocol.event_stream import SseParser
 from interlock.transports import Receiver
-from interlock.transports.http_endpoint import EVENTS, JSON, Endpoint, Untaken, origin
+from interlock.transports.http_endpoint import EVENTS, JSON, Endpoint, PendingReplies, origin
 from interlock.transports.http_errors import media_type
 from interlock.types import RequestId
 
@@ -55,7 +55,7 @@ class SseTransport:
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._posts: dict[RequestId, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._untaken = Untaken()
+        self._untaken = PendingReplies()
         self._initialized: asyncio.Task[None] | None = None
         self._lost = False
 
@@ -164,7 +164,7 @@ class SseTransport:
 
     # Ending
 
-    def last_words(self) -> str:
+    def diagnostics(self) -> str:
         """Nothing: there is only the protocol."""
         return ""
 

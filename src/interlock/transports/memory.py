@@ -46,7 +46,7 @@ class MemoryTransport:
     def forget(self, id: RequestId) -> None:
         """Nothing: the answer comes where all answers come."""
 
-    def last_words(self) -> str:
+    def diagnostics(self) -> str:
         """Nothing: there is only the protocol."""
         return ""
 

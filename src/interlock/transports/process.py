@@ -5,7 +5,7 @@ Rules:
 1. A child starts from a list of arguments, never through a shell, in a session of its own.
 2. `end` takes at most 5 seconds: end of input, TERM to its group, KILL to its group; then the
    same for whatever else carries its mark, in other sessions and orphaned too.
-3. If we are killed ourselves, the guardian does it for us.
+3. If we are killed ourselves, the reaper does it for us.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from interlock.errors import SpawnError
-from interlock.transports.reaper import guardian, own_mark
+from interlock.transports.reaper import own_mark, reaper
 
 # Seconds for each step of `end`.
 EOF_PATIENCE = 2.0
@@ -107,12 +107,12 @@ class Process:
         except (OSError, ValueError) as error:
             raise SpawnError(f"cannot start {argv[0]!r}: {error}") from error
         try:
-            guardian.enter(popen.pid)
-        except OSError as error:  # without the guardian it might outlive us
+            reaper.enter(popen.pid)
+        except OSError as error:  # without the reaper it might outlive us
             with contextlib.suppress(OSError):
                 os.killpg(popen.pid, signal.SIGKILL)
             popen.communicate()
-            guardian.leave(popen.pid)
+            reaper.leave(popen.pid)
             raise SpawnError(f"cannot start {argv[0]!r}: {error}") from error
         return cls(popen, mark, on_exit)
 
@@ -150,7 +150,7 @@ class Process:
         finally:
             self._close(self._popen.stdout)
             self._close(self._popen.stderr)
-            guardian.leave(self.id)
+            reaper.leave(self.id)
 
     async def _end_gently(self) -> None:
         self._close(self._popen.stdin)

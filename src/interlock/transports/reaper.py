@@ -40,7 +40,7 @@ fi
 """
 
 
-class Guardian:
+class Reaper:
     """Holds the pipe. `enter` with each server's process group, `leave` when it has ended."""
 
     def __init__(self) -> None:
@@ -105,4 +105,4 @@ def _start(mark: str) -> subprocess.Popen[bytes] | None:
     )
 
 
-guardian = Guardian()
+reaper = Reaper()

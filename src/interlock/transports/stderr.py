@@ -20,7 +20,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME = re.compile(r"\s+at ")  # of a stack
 
 
-def last_words(stderr: str) -> str:
+def diagnostics(stderr: str) -> str:
     """Give the error at the end of `stderr` in at most 300 characters, else its last line."""
     lines = [_COLOUR.sub("", line) for line in stderr.rstrip().splitlines()[-_LINES:]]
     raised = [at for at, line in enumerate(lines) if _RAISED.match(line)][-1:]

@@ -22,7 +22,7 @@ from interlock.errors import (
 from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter, separately
 from interlock.transports.process import Process
-from interlock.transports.stderr import last_words, words_of
+from interlock.transports.stderr import diagnostics, words_of
 from interlock.types import RequestId
 
 # What a server gets of our environment; everything else must be configured.
@@ -212,12 +212,12 @@ class StdioTransport:
     def forget(self, id: RequestId) -> None:
         """Nothing: the answer comes where all answers come."""
 
-    def last_words(self) -> str:
+    def diagnostics(self) -> str:
         """The error at the end of its stderr, else the last line of it.
 
         Without any the last line of its stdout, unless that is a message.
         """
-        return last_words(self.stderr) or words_of(self._last_line)
+        return diagnostics(self.stderr) or words_of(self._last_line)
 
     def abort(self, error: InterlockError) -> None:
         """End the server in the background; the receiver is told now."""
@@ -285,7 +285,7 @@ class StdioTransport:
 
     def _why_ended(self) -> ConnectionClosed:
         program, process = repr(self._argv[0]), self._process_now
-        words = self.last_words()
+        words = self.diagnostics()
         because = f": {words}" if words else ""
         if process.code is None:
             return ConnectionClosed(f"{program} closed its pipes but did not exit{because}")

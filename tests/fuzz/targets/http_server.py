@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from interlock import Context, Server
 from interlock.auth import static_tokens
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 from interlock.server.http.app import Endpoint
 from tests.fuzz.choices import Choices
 from tests.support.wire import Clock
@@ -134,10 +134,10 @@ def target(data: bytes) -> None:
 async def serve(app: Endpoint, choices: Choices) -> None:
     """Send some requests, one after another or while others are open, and go away."""
     sessions = [b""]
-    exchanges: list[tuple[Exchange, asyncio.Task[None]]] = []
+    exchanges: list[tuple[HttpRequest, asyncio.Task[None]]] = []
     try:
         for _ in range(1 + choices.number(5)):
-            exchange = Exchange(choices, sessions[-1])
+            exchange = HttpRequest(choices, sessions[-1])
             task = asyncio.create_task(app(exchange.scope, exchange.receive, exchange.send))
             exchanges.append((exchange, task))
             if choices.number(4):
@@ -154,7 +154,7 @@ async def serve(app: Endpoint, choices: Choices) -> None:
             await asyncio.sleep(0)
 
 
-class Exchange:
+class HttpRequest:
     """One request, and the reply to it."""
 
     def __init__(self, choices: Choices, session: bytes) -> None:

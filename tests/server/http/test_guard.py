@@ -312,7 +312,7 @@ async def test_no_deadline_is_left_of_a_body_that_came(monkeypatch, late):
             asked.grow_late()
         return {"type": "http.request", "body": b"{}"}
 
-    asked = request.Exchange({"headers": []}, receive, receive)
+    asked = request.HttpRequest({"headers": []}, receive, receive)
     assert await asked.read_body(2) == b"{}"
     asked.grow_late()
     for _ in range(3):

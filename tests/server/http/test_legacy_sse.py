@@ -7,7 +7,7 @@ import json
 import pytest
 
 from interlock import Context
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 
 
 async def connect(http, capabilities=None, headers=None):

@@ -11,8 +11,8 @@ import pytest
 
 from interlock.protocol import envelope
 from interlock.server.http import modern
-from interlock.server.http.request import Exchange
-from interlock.server.http.streams import Stream
+from interlock.server.http.request import HttpRequest
+from interlock.server.http.streams import ReplayStream
 
 PROGRESS = {"progressToken": "p"}
 
@@ -74,7 +74,7 @@ async def test_an_answer_that_a_session_cannot_keep_is_an_error(
     http, monkeypatch: pytest.MonkeyPatch
 ):
     client = await http.initialize()
-    monkeypatch.setattr(Stream, "put", failing(Stream.put, 1))
+    monkeypatch.setattr(ReplayStream, "put", failing(ReplayStream.put, 1))
     reply = await client.call("add", {"a": 1})
 
     assert (reply.code, reply.error) == (200, -32603)
@@ -90,6 +90,6 @@ async def test_a_refused_request_is_not_kept_until_the_garbage_is_collected(http
         del reply
         http.replies.clear()
         await asyncio.sleep(0)
-        assert [each for each in gc.get_objects() if isinstance(each, Exchange)] == []
+        assert [each for each in gc.get_objects() if isinstance(each, HttpRequest)] == []
     finally:
         gc.enable()

@@ -315,7 +315,7 @@ async def test_a_listener_that_leaves_is_forgotten(server, http):
     reply.disconnect()
 
     await reply.finished()
-    assert not server.listeners._open
+    assert not server.subscribers._open
     assert not http.app._modern._listening
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from interlock import Context, Server
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 from interlock.errors import ConnectionClosed
 from interlock.server.http import sessions
 from tests.server.http.conftest import Http
@@ -119,7 +119,7 @@ async def test_an_answer_alone_is_plain_json(http):
 
 
 async def test_a_session_beyond_the_limit_of_listeners_still_works(server, http, monkeypatch):
-    monkeypatch.setattr("interlock.server.subscribers.MAX_LISTENERS", 0)
+    monkeypatch.setattr("interlock.server.subscribers.MAX_SUBSCRIBERS", 0)
     client = await http.initialize()
 
     assert (await client.call("add", {"a": 1})).text == "2"
@@ -329,7 +329,7 @@ async def test_a_session_can_be_ended_by_its_client(server, http, gate):
     assert (await client.ask("tools/list")).code == 404
     assert (await client.delete()).code == 404
     assert len(http.app.sessions) == 0
-    assert not server.listeners._open
+    assert not server.subscribers._open
 
 
 async def test_the_end_of_a_session_leaves_no_task(http):

@@ -16,7 +16,7 @@ TOKEN = {"progressToken": "p"}
 async def test_a_stream_that_is_read_is_as_long_as_it_likes(monkeypatch):
     monkeypatch.setattr(streams, "MAX_QUEUED", 10)
     sent: asyncio.Queue = asyncio.Queue()
-    outlet = streams.Outlet(sent.put, (), keep_alive=10.0, dropped=Counter())
+    outlet = streams.EventWriter(sent.put, (), keep_alive=10.0, dropped=Counter())
     running = asyncio.create_task(outlet.run())
     assert (await sent.get())["type"] == "http.response.start"
     for _ in range(20):
@@ -34,7 +34,7 @@ async def test_a_stream_that_cannot_be_sent_is_cut_and_drops_what_waits(error: t
         outlet.put(b"waits")
         raise error
 
-    outlet = streams.Outlet(send, (), keep_alive=10.0, dropped=Counter())
+    outlet = streams.EventWriter(send, (), keep_alive=10.0, dropped=Counter())
     await outlet.run()
 
     assert outlet.was_cut
@@ -43,7 +43,7 @@ async def test_a_stream_that_cannot_be_sent_is_cut_and_drops_what_waits(error: t
 
 def test_nothing_is_kept_of_what_comes_after_the_end():
     budget = streams.Budget(1, Counter())
-    stream = streams.Stream(1, budget)
+    stream = streams.ReplayStream(1, budget)
     stream.end()
     stream.put(b"late")
 
@@ -273,7 +273,7 @@ async def test_messages_that_are_kept_have_a_limit(server, http, monkeypatch):
     client = await http.initialize()
     for _ in range(100):
         server.resource_updated("notes://one")
-        server.listeners.list_changed("tools")
+        server.subscribers.list_changed("tools")
 
     assert http.app._legacy._budget.bytes <= 2000
     assert (await client.listen().message())["method"] == "notifications/tools/list_changed"
@@ -464,7 +464,7 @@ async def test_a_slow_reader_is_cut_off_and_finds_the_latest_messages(server, ht
     await standalone.status()
     standalone.stop_reading()
     for _ in range(5_000):
-        server.listeners.list_changed("tools")
+        server.subscribers.list_changed("tools")
         if not _ % 10:
             await asyncio.sleep(0)
     await standalone.finished()
@@ -478,9 +478,9 @@ async def test_a_slow_reader_is_cut_off_and_finds_the_latest_messages(server, ht
 async def test_what_a_reader_has_had_is_not_counted_as_dropped(monkeypatch):
     monkeypatch.setattr(streams, "MAX_QUEUED", 1000)
     budget = streams.Budget(1, Counter())
-    stream = streams.Stream(1, budget)
+    stream = streams.ReplayStream(1, budget)
     sent: asyncio.Queue = asyncio.Queue()
-    outlet = streams.Outlet(sent.put, (), keep_alive=10.0, dropped=budget.dropped)
+    outlet = streams.EventWriter(sent.put, (), keep_alive=10.0, dropped=budget.dropped)
     stream.attach(outlet, 0)
     for _ in range(50):
         stream.put(b"x" * 400)
@@ -495,7 +495,7 @@ def test_which_messages_are_answers_is_forgotten_with_them(monkeypatch):
     """R-118."""
     monkeypatch.setattr(streams, "MAX_QUEUED", 100)
     budget = streams.Budget(1, Counter())
-    stream = streams.Stream(1, budget)
+    stream = streams.ReplayStream(1, budget)
     for _ in range(50):
         stream.put(b"x" * 40, is_answer=True)
 

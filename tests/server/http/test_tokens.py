@@ -8,7 +8,7 @@ import pytest
 
 from interlock import Context
 from interlock.auth import BearerAuth
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 from interlock.errors import ConfigError
 
 METADATA = "/.well-known/oauth-protected-resource/mcp"

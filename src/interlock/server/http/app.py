@@ -17,11 +17,11 @@ from interlock.server.http.legacy import Legacy
 from interlock.server.http.legacy_sse import MESSAGES_PATH, STREAM_PATH, EventSource
 from interlock.server.http.modern import Modern
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.request import Exchange, Patience
+from interlock.server.http.request import HttpRequest, SlowRequests
 from interlock.server.http.responses import (
     ClientGone,
+    HttpRefusal,
     Receive,
-    Refusal,
     Scope,
     Send,
     no_memory,
@@ -45,7 +45,7 @@ class Endpoint:
         self._guard = Guard(options.hosts, options.origins, options.cors)
         self._auth = options.bearer
         self._max_body_bytes = options.max_body_bytes
-        self._patience = Patience()
+        self._patience = SlowRequests()
         self.sessions = Sessions(options)
         budget = Budget(options.max_streams, server.dropped)
         self._modern = Modern(server, options, budget)
@@ -73,18 +73,18 @@ class Endpoint:
             return
         if not self._is_open:
             await self.open()
-        exchange = Exchange(scope, receive, send)
+        exchange = HttpRequest(scope, receive, send)
         self._patience.add(exchange)
         try:
             await self._serve(exchange)
         except ClientGone:
             pass
-        except (Refusal, AuthError, ParseError, MemoryError) as error:
+        except (HttpRefusal, AuthError, ParseError, MemoryError) as error:
             await self._refuse(exchange, _refusal_of(error))
         finally:
             self._patience.remove(exchange)
 
-    async def _refuse(self, exchange: Exchange, refusal: Refusal) -> None:
+    async def _refuse(self, exchange: HttpRequest, refusal: HttpRefusal) -> None:
         # Not where it was caught: it knows that function, which would know it, and both would
         # keep the request until somebody looks for such circles.
         self._server.dropped[f"HTTP {refusal.status}"] += 1
@@ -97,7 +97,7 @@ class Endpoint:
             await receive()
             await send({"type": "websocket.close", "code": 1000})
 
-    async def _serve(self, exchange: Exchange) -> None:
+    async def _serve(self, exchange: HttpRequest) -> None:
         self._guard.check(exchange)
         path: str = exchange.scope["path"]
         if path != self.path or exchange.scope.get("root_path"):
@@ -120,7 +120,7 @@ class Endpoint:
         else:
             raise _not_allowed(b"POST")
 
-    async def _serve_oldest(self, exchange: Exchange, path: str, method: str) -> None:
+    async def _serve_oldest(self, exchange: HttpRequest, path: str, method: str) -> None:
         assert self._sse is not None  # noqa: S101 - it was, when the path was looked at
         if path == STREAM_PATH:
             if method != "GET":
@@ -133,18 +133,18 @@ class Endpoint:
             body = await exchange.read_body(self._max_body_bytes)
             await self._sse.post(exchange, body)
 
-    async def _serve_elsewhere(self, exchange: Exchange) -> None:
+    async def _serve_elsewhere(self, exchange: HttpRequest) -> None:
         """Serve what anybody may read: where tokens for this endpoint come from."""
         if (
             self._auth is None
             or exchange.scope["path"] != self._auth.metadata_path
             or exchange.scope["method"] != "GET"
         ):
-            raise Refusal(404, "nothing is served at this path")
+            raise HttpRefusal(404, "nothing is served at this path")
         await reply(exchange.send, 200, self._auth.metadata(), exchange.extra)
 
     @staticmethod
-    def _path_of(exchange: Exchange) -> str:
+    def _path_of(exchange: HttpRequest) -> str:
         """The path below the place where the application is mounted."""
         path: str = exchange.scope["path"]
         root: str = exchange.scope.get("root_path", "")
@@ -153,18 +153,18 @@ class Endpoint:
         return "/" + path.strip("/")
 
     @staticmethod
-    def _is_legacy(exchange: Exchange) -> bool:
+    def _is_legacy(exchange: HttpRequest) -> bool:
         if b"mcp-session-id" not in exchange.headers:
             return False
         version = exchange.header(b"mcp-protocol-version")
         if version is not None and version not in ALL:
-            raise Refusal(400, "the protocol revision is not supported")
+            raise HttpRefusal(400, "the protocol revision is not supported")
         return version not in MODERN
 
-    async def _post(self, exchange: Exchange) -> None:
+    async def _post(self, exchange: HttpRequest) -> None:
         exchange.check_json()
         if not exchange.accepts("application/json") and not exchange.accepts("text/event-stream"):
-            raise Refusal(406, "answers are application/json or text/event-stream")
+            raise HttpRefusal(406, "answers are application/json or text/event-stream")
         body = await exchange.read_body(self._max_body_bytes)
         if body[:1] != b"{" and self._is_batch(exchange, body):
             await self._legacy.serve_batch(exchange, body)
@@ -174,7 +174,7 @@ class Endpoint:
             params = header_checks.params_of(message)
         except ParseError as error:
             id = None if message.id is UNSET else message.id
-            raise Refusal(400, str(error), error.code, id=id) from None
+            raise HttpRefusal(400, str(error), error.code, id=id) from None
         stated = modern.stated_by(params)
         if modern.is_modern(stated, exchange):
             await self._modern.serve(exchange, message, params, stated)
@@ -182,7 +182,7 @@ class Endpoint:
             await self._legacy.serve(exchange, message)
 
     @staticmethod
-    def _is_batch(exchange: Exchange, body: bytes) -> bool:
+    def _is_batch(exchange: HttpRequest, body: bytes) -> bool:
         version = exchange.header(b"mcp-protocol-version")
         return body.lstrip()[:1] == b"[" and (version is None or version in LEGACY)
 
@@ -242,16 +242,16 @@ class Endpoint:
                 return
 
 
-def _not_allowed(instead: bytes) -> Refusal:
-    return Refusal(405, "this method is not allowed here", headers=[(b"allow", instead)])
+def _not_allowed(instead: bytes) -> HttpRefusal:
+    return HttpRefusal(405, "this method is not allowed here", headers=[(b"allow", instead)])
 
 
-def _refusal_of(error: Refusal | AuthError | ParseError | MemoryError) -> Refusal:
-    if isinstance(error, Refusal):
+def _refusal_of(error: HttpRefusal | AuthError | ParseError | MemoryError) -> HttpRefusal:
+    if isinstance(error, HttpRefusal):
         return error
     if isinstance(error, MemoryError):  # where a reply has begun, the host ends the connection
         return no_memory()
     if isinstance(error, ParseError):
-        return Refusal(400, str(error), error.code)
+        return HttpRefusal(400, str(error), error.code)
     challenge = [(b"www-authenticate", error.challenge.encode())] if error.challenge else []
-    return Refusal(error.status, str(error), headers=challenge)
+    return HttpRefusal(error.status, str(error), headers=challenge)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import ip_address
 
-from interlock.server.http.request import Exchange
-from interlock.server.http.responses import Header, Refusal
+from interlock.server.http.request import HttpRequest
+from interlock.server.http.responses import Header, HttpRefusal
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ALLOWED_HEADERS = (
@@ -43,11 +43,11 @@ class Guard:
         self._cors = frozenset(cors)
         self._good: set[tuple[bytes | None, bytes | None, object]] = set()
 
-    def check(self, exchange: Exchange) -> None:
+    def check(self, exchange: HttpRequest) -> None:
         """Check one request.
 
         Raises:
-            Refusal: 403.
+            HttpRefusal: 403.
         """
         if exchange.repeated:
             exchange.check_single()
@@ -73,7 +73,7 @@ class Guard:
         allowed = frozenset(LOOPBACK) if self._hosts is None else self._hosts
         name = "" if host is None else host.decode("latin-1").lower()
         if "*" not in allowed and name not in allowed and _without_port(name) not in allowed:
-            raise Refusal(403, "this Host is not served here; list it: asgi(hosts=[...])")
+            raise HttpRefusal(403, "this Host is not served here; list it: asgi(hosts=[...])")
 
     def _check_origin(self, origin: bytes | None, local: bool) -> None:
         if origin is None or "*" in self._origins:
@@ -84,11 +84,11 @@ class Guard:
         scheme, _, place = text.lower().partition("://")
         if local and scheme in ("http", "https") and _without_port(place) in LOOPBACK:
             return
-        raise Refusal(403, "this Origin is not let in; list it: asgi(origins=[...])")
+        raise HttpRefusal(403, "this Origin is not let in; list it: asgi(origins=[...])")
 
     # CORS
 
-    def preflight(self, exchange: Exchange) -> list[Header] | None:
+    def preflight(self, exchange: HttpRequest) -> list[Header] | None:
         """Give the headers that a browser asks for; None when it has no business here."""
         if not exchange.extra or b"access-control-request-method" not in exchange.headers:
             return None

@@ -15,11 +15,11 @@ from interlock.errors import ParseError, SchemaError
 from interlock.protocol.envelope import Envelope
 from interlock.protocol.headers import NAMES, annotated, decode_value
 from interlock.revisions import HEADER_MISMATCH, INVALID_PARAMS
-from interlock.server.http.responses import Refusal
+from interlock.server.http.responses import HttpRefusal
 from interlock.types import JsonObject
 
 if TYPE_CHECKING:
-    from interlock.server.http.request import Exchange
+    from interlock.server.http.request import HttpRequest
 
 MAX_REMEMBERED = 10_000  # tools
 
@@ -56,11 +56,11 @@ def params_of(message: Envelope) -> Params:
         raise ParseError(f"params: {error}", INVALID_PARAMS) from None
 
 
-def check(exchange: Exchange, method: str, params: Params, version: str) -> None:
+def check(exchange: HttpRequest, method: str, params: Params, version: str) -> None:
     """Compare the headers of every modern request.
 
     Raises:
-        Refusal: 400, -32020; one is missing, differs, or is there twice.
+        HttpRefusal: 400, -32020; one is missing, differs, or is there twice.
     """
     get = exchange.headers.get  # most values are equal as they are, without blanks around them
     if (
@@ -78,7 +78,7 @@ def check(exchange: Exchange, method: str, params: Params, version: str) -> None
     if exchange.repeated:
         for name in exchange.repeated:
             if name in _ROUTING or name.startswith(b"mcp-param-"):
-                raise Refusal(400, f"header given twice: {name.decode()}", HEADER_MISMATCH)
+                raise HttpRefusal(400, f"header given twice: {name.decode()}", HEADER_MISMATCH)
 
 
 def _is_plainly(header: bytes | None, name: object) -> bool:
@@ -91,18 +91,18 @@ def _is_plainly(header: bytes | None, name: object) -> bool:
     )
 
 
-def _value(exchange: Exchange, name: bytes) -> str | None:
+def _value(exchange: HttpRequest, name: bytes) -> str | None:
     text = exchange.header(name)
     if text is None:
         return None
     try:
         return decode_value(text)
     except ValueError as error:
-        raise Refusal(400, f"{name.decode()}: {error}", HEADER_MISMATCH) from None
+        raise HttpRefusal(400, f"{name.decode()}: {error}", HEADER_MISMATCH) from None
 
 
-def _mismatch(header: str, member: str) -> Refusal:
-    return Refusal(400, f"header {header} does not equal {member} of the body", HEADER_MISMATCH)
+def _mismatch(header: str, member: str) -> HttpRefusal:
+    return HttpRefusal(400, f"header {header} does not equal {member} of the body", HEADER_MISMATCH)
 
 
 # Arguments
@@ -133,12 +133,12 @@ def _by_header(schema: JsonObject) -> dict[bytes, tuple[str, ...]]:
 
 
 def check_params(
-    exchange: Exchange, expected: dict[bytes, tuple[str, ...]], arguments: Raw | UnsetType
+    exchange: HttpRequest, expected: dict[bytes, tuple[str, ...]], arguments: Raw | UnsetType
 ) -> None:
     """Compare the headers of a tool's annotated arguments.
 
     Raises:
-        Refusal: 400, -32020.
+        HttpRefusal: 400, -32020.
     """
     given: Any = msgspec.json.decode(arguments) if isinstance(arguments, Raw) else {}
     for header, path in expected.items():

@@ -8,10 +8,10 @@ from interlock import revisions
 from interlock.protocol import Request, envelope
 from interlock.protocol.envelope import Envelope
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.request import Exchange
-from interlock.server.http.responses import Header, Refusal, reply, reply_empty
+from interlock.server.http.request import HttpRequest
+from interlock.server.http.responses import Header, HttpRefusal, reply, reply_empty
 from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
-from interlock.server.http.streams import Budget, Outlet, Stream, run_until_gone
+from interlock.server.http.streams import Budget, EventWriter, ReplayStream, run_until_gone
 from interlock.server.server import Server
 
 _SESSION = b"mcp-session-id"
@@ -37,20 +37,20 @@ class Legacy:
         self._json_silence = options.json_silence
         self._keep_alive = options.keep_alive
 
-    def session_of(self, exchange: Exchange) -> LegacySession:
+    def session_of(self, exchange: HttpRequest) -> LegacySession:
         """Find the session that a request names.
 
         Raises:
-            Refusal: 400 or 404.
+            HttpRefusal: 400 or 404.
         """
         id = exchange.header(_SESSION)
         if id is None:
-            raise Refusal(400, "Mcp-Session-Id is missing; begin with initialize")
+            raise HttpRefusal(400, "Mcp-Session-Id is missing; begin with initialize")
         return self._sessions.find(id, exchange.principal)
 
     # POST
 
-    async def serve(self, exchange: Exchange, message: Envelope) -> None:
+    async def serve(self, exchange: HttpRequest, message: Envelope) -> None:
         """Take one message."""
         if message.method == "initialize":
             await self._initialize(exchange, message)
@@ -67,20 +67,20 @@ class Legacy:
             stream = session.start([request_of(message)], can_stream=streams)
             await self._respond(exchange, session, stream)
 
-    async def serve_batch(self, exchange: Exchange, body: bytes) -> None:
+    async def serve_batch(self, exchange: HttpRequest, body: bytes) -> None:
         """Take several messages at once, which one revision allows.
 
         Raises:
-            Refusal, ParseError: Nothing of it was done.
+            HttpRefusal, ParseError: Nothing of it was done.
         """
         session = self.session_of(exchange)
         if session.session.revision not in revisions.BATCHES:
-            raise Refusal(400, "a batch; this revision has none")
+            raise HttpRefusal(400, "a batch; this revision has none")
         requests: list[Envelope] = []
         others: list[Envelope] = []
         for each in map(envelope.decode, envelope.split_batch(body)):
             if each.method == "initialize":
-                raise Refusal(400, "initialize in a batch")
+                raise HttpRefusal(400, "initialize in a batch")
             is_request = each.method is not UNSET and each.id is not UNSET
             (requests if is_request else others).append(each)
         stream = None
@@ -97,7 +97,7 @@ class Legacy:
         else:
             await self._respond(exchange, session, stream, is_batch=True)
 
-    async def _initialize(self, exchange: Exchange, message: Envelope) -> None:
+    async def _initialize(self, exchange: HttpRequest, message: Envelope) -> None:
         request = request_of(message)
         self._sessions.check_room(exchange.principal)
         session = LegacySession(self._server, exchange.principal, self._budget)
@@ -112,7 +112,12 @@ class Legacy:
         await reply(exchange.send, 200, body, extra)
 
     async def _respond(
-        self, exchange: Exchange, session: LegacySession, stream: Stream, *, is_batch: bool = False
+        self,
+        exchange: HttpRequest,
+        session: LegacySession,
+        stream: ReplayStream,
+        *,
+        is_batch: bool = False,
     ) -> None:
         """Reply with JSON if the answer is all there is, otherwise with a stream."""
         streams = exchange.accepts("text/event-stream")
@@ -129,32 +134,32 @@ class Legacy:
 
     # GET and DELETE
 
-    async def open(self, exchange: Exchange) -> None:
+    async def open(self, exchange: HttpRequest) -> None:
         """Send what belongs to no request, or what is left of a stream that was cut.
 
         Raises:
-            Refusal: 400, 404, 406 or 409.
+            HttpRefusal: 400, 404, 406 or 409.
         """
         session = self.session_of(exchange)
         if not exchange.accepts("text/event-stream"):
-            raise Refusal(406, "a stream needs Accept: text/event-stream")
+            raise HttpRefusal(406, "a stream needs Accept: text/event-stream")
         last = exchange.header(b"last-event-id")
         if last is not None:
             stream, after = session.find(last)
         elif session.standalone.has_reader:
-            raise Refusal(409, "the session has a stream already")
+            raise HttpRefusal(409, "the session has a stream already")
         else:
             stream, after = session.standalone, session.standalone.seen
         with self._budget.stream():
             await self._send(exchange, stream, after)
 
-    async def end(self, exchange: Exchange) -> None:
+    async def end(self, exchange: HttpRequest) -> None:
         """End a session."""
         self._sessions.remove(self.session_of(exchange))
         await reply_empty(exchange.send, 204, exchange.extra)
 
-    async def _send(self, exchange: Exchange, stream: Stream, after: int) -> None:
-        outlet = Outlet(
+    async def _send(self, exchange: HttpRequest, stream: ReplayStream, after: int) -> None:
+        outlet = EventWriter(
             exchange.send, exchange.extra, keep_alive=self._keep_alive, dropped=self._budget.dropped
         )
         stream.attach(outlet, after)
@@ -168,9 +173,9 @@ def request_of(message: Envelope) -> Request:
     """Give the request that a message is.
 
     Raises:
-        Refusal: 400; it has no id.
+        HttpRefusal: 400; it has no id.
     """
     id, params = message.id, message.params
     if id is UNSET or id is None:
-        raise Refusal(400, '"id" is null')
+        raise HttpRefusal(400, '"id" is null')
     return Request(id, str(message.method), _EMPTY if params is UNSET else params)

@@ -9,10 +9,10 @@ from msgspec import UNSET
 from interlock.protocol import envelope
 from interlock.server.http.legacy import request_of
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.request import Exchange
-from interlock.server.http.responses import Refusal, reply_empty
+from interlock.server.http.request import HttpRequest
+from interlock.server.http.responses import HttpRefusal, reply_empty
 from interlock.server.http.sessions import LegacySession, Sessions
-from interlock.server.http.streams import Budget, Outlet, run_until_gone
+from interlock.server.http.streams import Budget, EventWriter, run_until_gone
 from interlock.server.server import Server
 
 STREAM_PATH = "/sse"
@@ -37,20 +37,20 @@ class EventSource:
         self._budget = budget
         self._keep_alive = options.keep_alive
 
-    async def open(self, exchange: Exchange) -> None:
+    async def open(self, exchange: HttpRequest) -> None:
         """Send everything, first of all where to post; the session lasts as long as this.
 
         Raises:
-            Refusal: 406 or 503.
+            HttpRefusal: 406 or 503.
         """
         if not exchange.accepts("text/event-stream"):
-            raise Refusal(406, "a stream needs Accept: text/event-stream")
+            raise HttpRefusal(406, "a stream needs Accept: text/event-stream")
         self._sessions.check_room(exchange.principal)
         root: str = exchange.scope.get("root_path", "")
         with self._budget.stream():
             session = LegacySession(self._server, exchange.principal, self._budget, single=True)
             self._sessions.add(session)
-            outlet = Outlet(
+            outlet = EventWriter(
                 exchange.send,
                 exchange.extra,
                 keep_alive=self._keep_alive,
@@ -65,16 +65,16 @@ class EventSource:
                 session.standalone.detach(outlet)
                 self._sessions.remove(session)
 
-    async def post(self, exchange: Exchange, body: bytes) -> None:
+    async def post(self, exchange: HttpRequest, body: bytes) -> None:
         """Take a message; what it leads to comes on the stream.
 
         Raises:
-            Refusal: 400 or 404.
+            HttpRefusal: 400 or 404.
         """
         query = parse_qs(exchange.scope.get("query_string", b"").decode("latin-1"))
         ids = query.get("session_id", [])
         if len(ids) != 1:
-            raise Refusal(400, "session_id is missing")
+            raise HttpRefusal(400, "session_id is missing")
         session = self._sessions.find(ids[0], exchange.principal, single=True)
         message = envelope.decode(body)
         if message.method is UNSET:

@@ -28,9 +28,9 @@ from interlock.protocol.envelope import Envelope, encode
 from interlock.server import request_context
 from interlock.server.http import header_checks
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.request import Exchange
-from interlock.server.http.responses import ClientGone, Header, Refusal, reply, reply_empty
-from interlock.server.http.streams import Budget, Outlet, event, gone
+from interlock.server.http.request import HttpRequest
+from interlock.server.http.responses import ClientGone, Header, HttpRefusal, reply, reply_empty
+from interlock.server.http.streams import Budget, EventWriter, event, gone
 from interlock.server.server import Server
 from interlock.server.subscribers import end_of_stream
 from interlock.types import JsonObject, RequestId
@@ -66,7 +66,7 @@ def stated_by(params: header_checks.Params) -> request_context.Stated | None:
         return None
 
 
-def is_modern(stated: request_context.Stated | None, exchange: Exchange) -> bool:
+def is_modern(stated: request_context.Stated | None, exchange: HttpRequest) -> bool:
     """Tell the era of a message: by its body, and only then by its header."""
     if stated is None or stated.revision:
         return True
@@ -104,7 +104,7 @@ class Modern:
 
     async def serve(
         self,
-        exchange: Exchange,
+        exchange: HttpRequest,
         message: Envelope,
         params: header_checks.Params,
         stated: request_context.Stated | None,
@@ -112,10 +112,10 @@ class Modern:
         """Answer one message.
 
         Raises:
-            Refusal: It gets no answer.
+            HttpRefusal: It gets no answer.
         """
         if message.method is UNSET or message.id is None:
-            raise Refusal(400, "a request is needed: a method, and an id that is not null")
+            raise HttpRefusal(400, "a request is needed: a method, and an id that is not null")
         if message.id is UNSET:
             _check_notification(exchange, params)
             await reply_empty(exchange.send, 202, exchange.extra)
@@ -130,7 +130,7 @@ class Modern:
             return
         except asyncio.CancelledError:
             raise
-        except Refusal as refusal:
+        except HttpRefusal as refusal:
             refusal.id = request.id
             raise
         except BaseException as error:
@@ -163,7 +163,7 @@ class Modern:
         header_checks.check(exchange, request.method, params, stated.revision)
         if request.method in _REMOVED:
             unknown = f"unknown method {request.method!r}"
-            raise Refusal(404, unknown, revisions.METHOD_NOT_FOUND)
+            raise HttpRefusal(404, unknown, revisions.METHOD_NOT_FOUND)
         if request.method == "tools/call" and isinstance(params.name, str):
             schema = self._server.input_schema(params.name)
             expected = self._tool_headers.of(params.name, schema) if schema else None
@@ -210,7 +210,7 @@ class Modern:
         if not self._offers_listen:
             raise RemoteError(revisions.METHOD_NOT_FOUND, "subscriptions are switched off")
         if not call.accepts_stream:
-            raise Refusal(406, "subscriptions/listen needs Accept: text/event-stream")
+            raise HttpRefusal(406, "subscriptions/listen needs Accept: text/event-stream")
         with self._budget.stream():
             self._listening.add(call)
             call.is_listening = True
@@ -226,21 +226,21 @@ class Modern:
 
 
 class ModernCall:
-    """One request and its way back. Also the `Link` of its handler."""
+    """One request and its way back. Also the `BackChannel` of its handler."""
 
     __slots__ = (
         "_modern", "_outlet", "_silence", "_watch", "_writer", "exchange", "id",
         "is_listening", "is_over", "is_running",
     )  # fmt: skip
 
-    def __init__(self, modern: Modern, exchange: Exchange, id: RequestId) -> None:
+    def __init__(self, modern: Modern, exchange: HttpRequest, id: RequestId) -> None:
         self._modern = modern
         self.exchange = exchange
         self.id = id
         self.is_over = False  # the client has gone, or is told to go
         self.is_listening = False
         self.is_running = False
-        self._outlet: Outlet | None = None
+        self._outlet: EventWriter | None = None
         self._writer: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._silence: asyncio.TimerHandle | None = None
@@ -250,7 +250,7 @@ class ModernCall:
         """Whether the client takes more than the answer."""
         return self.exchange.accepts("text/event-stream")
 
-    # Link
+    # BackChannel
 
     def notify(self, method: str, params: bytes) -> None:
         """Tell the client; the reply is a stream from now on."""
@@ -296,9 +296,9 @@ class ModernCall:
 
     # Replying
 
-    def _stream(self) -> Outlet | None:
+    def _stream(self) -> EventWriter | None:
         if self._outlet is None and self.accepts_stream and not self.is_over:
-            self._outlet = Outlet(
+            self._outlet = EventWriter(
                 self.exchange.send,
                 self.exchange.extra,
                 keep_alive=self._modern.keep_alive,
@@ -350,26 +350,26 @@ class ModernCall:
         self._end()
 
 
-def _fault(exchange: Exchange, request: Request, params: header_checks.Params) -> InterlockError:
+def _fault(exchange: HttpRequest, request: Request, params: header_checks.Params) -> InterlockError:
     """Find which of several faults the client is told."""
     meta = _meta_of(params)
     try:
         request_context.check_modern(meta)
         header_checks.check(exchange, request.method, params, meta[revisions.VERSION_KEY])
         request_context.read_modern(meta)
-    except Refusal as refusal:
+    except HttpRefusal as refusal:
         return refusal
     except InterlockError as error:
         code, text, data = to_wire(error)
-        return Refusal(_STATUS.get(code, 400), text, code, data=data)
+        return HttpRefusal(_STATUS.get(code, 400), text, code, data=data)
     raise AssertionError("there is a fault, or we would not look for one")
 
 
-def _check_notification(exchange: Exchange, params: header_checks.Params) -> None:
+def _check_notification(exchange: HttpRequest, params: header_checks.Params) -> None:
     meta = _meta_of(params)
     version = meta.get(revisions.VERSION_KEY, exchange.header(b"mcp-protocol-version"))
     if version not in revisions.MODERN:
-        raise Refusal(
+        raise HttpRefusal(
             400,
             "the protocol revision is not supported",
             revisions.UNSUPPORTED_VERSION,

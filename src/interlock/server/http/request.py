@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from interlock.context import Principal
+from interlock.auth.principal import Principal
 from interlock.server.http.responses import (
     ClientGone,
     Header,
+    HttpRefusal,
     Receive,
-    Refusal,
     Scope,
     Send,
     no_memory,
@@ -25,7 +25,7 @@ MAX_REMEMBERED = 1_000  # bytes of a header whose meaning is remembered
 _SINGLE = frozenset((b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id"))
 
 
-class Exchange:
+class HttpRequest:
     """A request and its way back.
 
     Attributes:
@@ -35,7 +35,7 @@ class Exchange:
         extra: Headers for every reply.
 
     Raises:
-        Refusal: 400; a header that must be single is there twice.
+        HttpRefusal: 400; a header that must be single is there twice.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Exchange:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - an ASGI application runs in a task
         self.task = task
-        self._alarm: Alarm | None = None
+        self._alarm: CancelTimer | None = None
         self._is_late = False
         self._is_read = False
         self._when_late: Callable[[], None] | None = None
@@ -67,7 +67,7 @@ class Exchange:
         """Refuse what has a header twice that must be single."""
         twice = self.repeated & _SINGLE
         if twice:
-            raise Refusal(400, f"header given twice: {b', '.join(sorted(twice)).decode()}")
+            raise HttpRefusal(400, f"header given twice: {b', '.join(sorted(twice)).decode()}")
 
     def header(self, name: bytes) -> str | None:
         """Give a header's value without blanks around it."""
@@ -111,26 +111,26 @@ class Exchange:
         """Refuse a body that is not plain JSON; this also stops what any web page may send.
 
         Raises:
-            Refusal: 415.
+            HttpRefusal: 415.
         """
         kind = self.headers.get(b"content-type", b"")
         if kind != b"application/json":
             name = kind.partition(b";")[0].strip(b" \t").lower()
             if name != b"application/json":
-                raise Refusal(415, "Content-Type must be application/json")
+                raise HttpRefusal(415, "Content-Type must be application/json")
         if self.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-            raise Refusal(415, "compressed bodies are not accepted")
+            raise HttpRefusal(415, "compressed bodies are not accepted")
 
     async def read_body(self, max_bytes: int) -> bytes:
         """Read the body, and stop as soon as it is over a bound.
 
         Raises:
-            Refusal: 413, 408, or 503 if there is no memory for it.
+            HttpRefusal: 413, 408, or 503 if there is no memory for it.
             ClientGone: It never came.
         """
         length = self.headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 18:
-            raise Refusal(400, "malformed Content-Length")
+            raise HttpRefusal(400, "malformed Content-Length")
         if int(length) > max_bytes:
             raise _too_large(max_bytes)
         self.when_late(self._set_alarm)
@@ -149,7 +149,7 @@ class Exchange:
             if self._alarm is None or not self._alarm.rang:
                 raise
             self.task.uncancel()
-            raise Refusal(408, f"no whole body within {BODY_DEADLINE:g} s") from None
+            raise HttpRefusal(408, f"no whole body within {BODY_DEADLINE:g} s") from None
         except MemoryError:
             raise no_memory() from None
         finally:
@@ -164,14 +164,14 @@ class Exchange:
         return body
 
     def _set_alarm(self) -> None:
-        self._alarm = Alarm(self.task, BODY_DEADLINE)
+        self._alarm = CancelTimer(self.task, BODY_DEADLINE)
 
 
 _CLOSE: list[Header] = [(b"connection", b"close")]
 
 
-def _too_large(max_bytes: int) -> Refusal:
-    return Refusal(413, f"body of over {max_bytes} bytes")
+def _too_large(max_bytes: int) -> HttpRefusal:
+    return HttpRefusal(413, f"body of over {max_bytes} bytes")
 
 
 def _read_accept(accept: bytes, type: str) -> bool:
@@ -187,7 +187,7 @@ def _read_accept(accept: bytes, type: str) -> bool:
 _accepts = lru_cache(256)(_read_accept)
 
 
-class Alarm:
+class CancelTimer:
     """Cancels a task after a number of seconds."""
 
     __slots__ = ("_task", "_timer", "rang")
@@ -206,7 +206,7 @@ class Alarm:
         self._task.cancel()
 
 
-class Patience:
+class SlowRequests:
     """Finds out which exchanges take long. One timer serves all, so quick ones cost little.
 
     Args:
@@ -215,17 +215,17 @@ class Patience:
 
     def __init__(self, tick: float = 0.02) -> None:
         self._tick = tick
-        self._young: set[Exchange] = set()
-        self._old: set[Exchange] = set()
+        self._young: set[HttpRequest] = set()
+        self._old: set[HttpRequest] = set()
         self._armed = False
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: HttpRequest) -> None:
         """Begin to wait."""
         self._young.add(exchange)
         if not self._armed:
             self._arm()
 
-    def remove(self, exchange: Exchange) -> None:
+    def remove(self, exchange: HttpRequest) -> None:
         """Wait no more."""
         self._young.discard(exchange)
         self._old.discard(exchange)

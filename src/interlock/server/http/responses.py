@@ -20,7 +20,7 @@ LATER: list[Header] = [(b"retry-after", b"60")]
 _JSON: Header = (b"content-type", b"application/json")
 
 
-class Refusal(InterlockError):
+class HttpRefusal(InterlockError):
     """A request that gets a status and a JSON-RPC error instead of an answer.
 
     Args:
@@ -51,9 +51,9 @@ class Refusal(InterlockError):
         self.id = id
 
 
-def no_memory() -> Refusal:
+def no_memory() -> HttpRefusal:
     """Say that a message does not fit into memory now."""
-    return Refusal(503, "there is no memory for it; try later", INTERNAL_ERROR, headers=LATER)
+    return HttpRefusal(503, "there is no memory for it; try later", INTERNAL_ERROR, headers=LATER)
 
 
 class ClientGone(InterlockError):
@@ -77,7 +77,7 @@ async def reply_empty(send: Send, status: int, headers: Iterable[Header] = ()) -
     await send({"type": "http.response.body", "body": b""})
 
 
-async def refuse(send: Send, refusal: Refusal, headers: Iterable[Header] = ()) -> None:
+async def refuse(send: Send, refusal: HttpRefusal, headers: Iterable[Header] = ()) -> None:
     """Send a refusal as a JSON-RPC error."""
     body = envelope.error(refusal.id, refusal.code, refusal.message, refusal.data)
     await reply(send, refusal.status, body, [*refusal.headers, *headers])

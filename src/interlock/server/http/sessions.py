@@ -19,7 +19,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from interlock import revisions
-from interlock.context import Context, Principal, Session
+from interlock.auth.principal import Principal
+from interlock.context import Context, Session
 from interlock.errors import (
     CapabilityError,
     ConnectionClosed,
@@ -34,8 +35,8 @@ from interlock.protocol.envelope import Envelope, encode
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server import request_context
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.responses import LATER, Refusal
-from interlock.server.http.streams import Budget, Stream, too_large_to_send
+from interlock.server.http.responses import LATER, HttpRefusal
+from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
 from interlock.server.server import Server
 from interlock.server.subscribers import for_session
 from interlock.types import CancelledParams, ErrorObject, RequestId
@@ -69,8 +70,8 @@ class LegacySession:
         self._server = server
         self._budget = budget
         self.is_single = single
-        self.standalone = Stream(0, budget, numbered=not single)
-        self._streams: OrderedDict[int, Stream] = OrderedDict()
+        self.standalone = ReplayStream(0, budget, numbered=not single)
+        self._streams: OrderedDict[int, ReplayStream] = OrderedDict()
         self._last_stream = 0
         self._last_asked = 0
         self._running: dict[RequestId, asyncio.Task[None]] = {}
@@ -89,7 +90,7 @@ class LegacySession:
 
     # Requests
 
-    def start(self, requests: list[Request], *, can_stream: bool) -> Stream:
+    def start(self, requests: list[Request], *, can_stream: bool) -> ReplayStream:
         """Begin to answer requests; their stream ends with the last answer.
 
         Args:
@@ -97,14 +98,14 @@ class LegacySession:
             can_stream: Whether the client reads more than the answers.
 
         Raises:
-            Refusal: One of them cannot run now.
+            HttpRefusal: One of them cannot run now.
         """
         ids = [each.id for each in requests]
         for id in ids:
             if id in self._running or ids.count(id) > 1:
-                raise Refusal(400, "the id belongs to a request that still runs")
+                raise HttpRefusal(400, "the id belongs to a request that still runs")
         if len(self._running) + len(requests) > MAX_RUNNING:
-            raise Refusal(
+            raise HttpRefusal(
                 503, f"over {MAX_RUNNING} requests of one session at once", INTERNAL_ERROR
             )
         stream = self.standalone if self.is_single else self._new_stream()
@@ -154,15 +155,15 @@ class LegacySession:
             if context is not None:
                 context.finished = True
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: ReplayStream) -> None:
         """Keep a stream no longer: its only message has been sent."""
         stream.clear()
         self._streams.pop(stream.number, None)
 
-    def _new_stream(self) -> Stream:
+    def _new_stream(self) -> ReplayStream:
         self._last_stream += 1
         primed = revisions.at_least(self.session.revision, _PRIMING)
-        stream = Stream(self._last_stream, self._budget, primed=primed)
+        stream = ReplayStream(self._last_stream, self._budget, primed=primed)
         self.standalone.primed = primed
         self._streams[stream.number] = stream
         if len(self._streams) > MAX_STREAMS:
@@ -178,7 +179,7 @@ class LegacySession:
         """Take a notification."""
         if message.method == "notifications/initialized":
             try:
-                self._server.listeners.add(self._listener)
+                self._server.subscribers.add(self._listener)
             except InterlockError as error:  # the client asked for no subscription
                 _log.warning("a session is told of no changes: %s", error)
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
@@ -210,7 +211,7 @@ class LegacySession:
     def _tell(self, method: str, params: bytes) -> None:
         self.standalone.put(envelope.notification(method, params))
 
-    async def ask(self, stream: Stream, method: str, params: bytes, timeout: float) -> Raw:
+    async def ask(self, stream: ReplayStream, method: str, params: bytes, timeout: float) -> Raw:
         """Ask the client, on the stream of the request that makes us ask.
 
         Raises:
@@ -237,25 +238,25 @@ class LegacySession:
 
     # Streams
 
-    def find(self, event_id: str) -> tuple[Stream, int]:
+    def find(self, event_id: str) -> tuple[ReplayStream, int]:
         """Find the stream and number of an event that the client has seen.
 
         Raises:
-            Refusal: 400; it is not kept any more.
+            HttpRefusal: 400; it is not kept any more.
         """
         number, _, seen = event_id.partition("-")
         if number.isdecimal() and seen.isdecimal() and len(event_id) < 40:
             stream = self._streams.get(int(number)) if int(number) else self.standalone
             if stream is not None:
                 return stream, int(seen)
-        raise Refusal(400, "Last-Event-ID is of no stream that is kept")
+        raise HttpRefusal(400, "Last-Event-ID is of no stream that is kept")
 
     def close(self) -> None:
         """End everything that belongs to the session."""
         if self.is_closed:
             return
         self.is_closed = True
-        self._server.listeners.remove(self._listener)
+        self._server.subscribers.remove(self._listener)
         for task in list(self._running.values()):
             task.cancel()
         for future in self._asked.values():
@@ -269,11 +270,11 @@ class LegacySession:
 
 
 class LegacyCall:
-    """The way from one legacy request back to its client: the `Link` of its handler."""
+    """The way from one legacy request back to its client: the `BackChannel` of its handler."""
 
     __slots__ = ("_can_stream", "_session", "stream")
 
-    def __init__(self, session: LegacySession, stream: Stream, *, can_stream: bool) -> None:
+    def __init__(self, session: LegacySession, stream: ReplayStream, *, can_stream: bool) -> None:
         self._session = session
         self.stream = stream
         self._can_stream = can_stream
@@ -317,11 +318,11 @@ class Sessions:
         """Refuse another session if there are too many.
 
         Raises:
-            Refusal: 503.
+            HttpRefusal: 503.
         """
         self.expire()
         if len(self._open) >= self._max:
-            raise Refusal(
+            raise HttpRefusal(
                 503,
                 f"over {self._max} sessions; try later",
                 INTERNAL_ERROR,
@@ -329,7 +330,7 @@ class Sessions:
             )
         if principal is not None and self._owners[principal.id] >= self._max_per_principal:
             limit = f"over {self._max_per_principal} sessions of one principal"
-            raise Refusal(503, f"{limit}; end some first", INTERNAL_ERROR, headers=LATER)
+            raise HttpRefusal(503, f"{limit}; end some first", INTERNAL_ERROR, headers=LATER)
 
     def add(self, session: LegacySession) -> None:
         """Let a session be found."""
@@ -342,7 +343,7 @@ class Sessions:
         """Find a session, and note that it is used.
 
         Raises:
-            Refusal: 404; there is none of this id for this principal.
+            HttpRefusal: 404; there is none of this id for this principal.
         """
         self.expire()
         session = self._open.get(id)
@@ -351,7 +352,7 @@ class Sessions:
             or session.is_single != single
             or _id(session.principal) != _id(principal)
         ):
-            raise Refusal(404, "no such session; begin with initialize")
+            raise HttpRefusal(404, "no such session; begin with initialize")
         session.used = monotonic()
         self._open.move_to_end(id)
         return session

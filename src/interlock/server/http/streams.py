@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from interlock.errors import OutOfMemory
 from interlock.revisions import INTERNAL_ERROR
-from interlock.server.http.responses import LATER, Header, Message, Receive, Refusal, Send
+from interlock.server.http.responses import LATER, Header, HttpRefusal, Message, Receive, Send
 
 SEND_DEADLINE = 30.0  # seconds that a client may take to make room for more
 MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read
@@ -40,7 +40,7 @@ def too_large_to_send() -> OutOfMemory:
     return OutOfMemory("the answer does not fit into memory")
 
 
-class Outlet:
+class EventWriter:
     """One HTTP response that is a stream. Anyone puts, one task sends.
 
     Args:
@@ -147,7 +147,7 @@ class Outlet:
             await self._send(message)
 
 
-async def run_until_gone(outlet: Outlet, receive: Receive) -> None:
+async def run_until_gone(outlet: EventWriter, receive: Receive) -> None:
     """Send a stream until it ends or its client has gone."""
     watch = asyncio.ensure_future(gone(receive))
     watch.add_done_callback(lambda _: outlet.cut())
@@ -184,10 +184,10 @@ class Budget:
         """Hold a stream open.
 
         Raises:
-            Refusal: 503; there are too many.
+            HttpRefusal: 503; there are too many.
         """
         if self._streams >= self._max_streams:
-            raise Refusal(
+            raise HttpRefusal(
                 503, f"over {self._max_streams} streams; try later", INTERNAL_ERROR, headers=LATER
             )
         self._streams += 1
@@ -197,7 +197,7 @@ class Budget:
             self._streams -= 1
 
 
-class Stream:
+class ReplayStream:
     """The messages of one stream of a legacy session, numbered from 1, and its reader.
 
     The reader may leave and come back with the number of the last message it has seen. Only
@@ -226,7 +226,7 @@ class Stream:
         self._budget = budget
         self._numbered = numbered
         self._changed = asyncio.Event()
-        self._outlet: Outlet | None = None
+        self._outlet: EventWriter | None = None
 
     @property
     def needs_reader(self) -> bool:
@@ -297,7 +297,7 @@ class Stream:
         """Give the answers alone."""
         return [frame for number, frame in self.frames if number in self._answers]
 
-    def attach(self, outlet: Outlet, after: int) -> None:
+    def attach(self, outlet: EventWriter, after: int) -> None:
         """Give a reader all messages after number `after`, and those to come."""
         if self._outlet is not None:
             self._outlet.cut()
@@ -316,7 +316,7 @@ class Stream:
         if self.ended:
             outlet.end()
 
-    def detach(self, outlet: Outlet) -> None:
+    def detach(self, outlet: EventWriter) -> None:
         """Let a reader go, unless another one has taken its place."""
         if self._outlet is outlet:
             self._outlet = None

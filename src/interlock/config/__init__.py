@@ -1,0 +1,42 @@
+"""Which servers there are: `mcpServers` files, read, edited and trusted."""
+
+from __future__ import annotations
+
+from interlock.config.editing import add_server, remove_server
+from interlock.config.reading import (
+    VARIABLE,
+    default_path,
+    find,
+    load,
+    loads,
+    metadata_problem,
+    resolve,
+)
+from interlock.config.servers import (
+    Auth,
+    Config,
+    HttpServer,
+    OAuthClient,
+    ServerConfig,
+    StdioServer,
+    ToolFilter,
+)
+
+__all__ = [
+    "VARIABLE",
+    "Auth",
+    "Config",
+    "HttpServer",
+    "OAuthClient",
+    "ServerConfig",
+    "StdioServer",
+    "ToolFilter",
+    "add_server",
+    "default_path",
+    "find",
+    "load",
+    "loads",
+    "metadata_problem",
+    "remove_server",
+    "resolve",
+]

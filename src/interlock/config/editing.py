@@ -1,0 +1,100 @@
+"""Servers are added to and removed from a file; everything else in it stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from interlock.config import shared_file
+from interlock.config.jsonc import Document
+from interlock.config.reading import KEY_OF, METADATA_KEY, loads, servers_key
+from interlock.config.servers import Config, HttpServer, ServerConfig, StdioServer
+from interlock.errors import ConfigError
+
+
+def add_server(path: Path, name: str, server: ServerConfig) -> None:
+    """Add a server to a file, which is made (for its owner only) if there is none.
+
+    Other processes that edit it at the same moment lose nothing, and no reader ever sees half
+    a file. Comments, order, unknown keys and indentation stay.
+
+    Raises:
+        ConfigError: The file is wrong, has a server of this name, or cannot be written.
+    """
+
+    def change(document: Document, config: Config) -> str:
+        if name in config.servers:
+            raise ConfigError(f"{path} already has a server {name!r}: remove it first")
+        key = servers_key(document.value)
+        if key not in document.value:
+            if document.value:  # it may be the settings of some other program
+                raise ConfigError(
+                    f'{path} has no {key}: put "{key}": {{}} into it if it is meant, or -- before '
+                    "COMMAND if --config is for that"
+                )
+            return document.with_member((), key, {name: _entry(server)})
+        return document.with_member((key,), name, _entry(server))
+
+    _edit(path, change)
+
+
+def remove_server(path: Path, name: str) -> None:
+    """Remove a server from a file, as carefully as `add_server`.
+
+    Raises:
+        ConfigError: The file is wrong, has no such server, or cannot be written.
+    """
+
+    def change(document: Document, config: Config) -> str:
+        if name not in config.servers:
+            raise ConfigError(f"{path} has no server {name!r}")
+        return document.without_member((servers_key(document.value), name))
+
+    _edit(path, change)
+
+
+def _entry(server: ServerConfig) -> dict[str, Any]:
+    """Write a server as the file has it, without what is the default anyway."""
+    default: ServerConfig
+    if isinstance(server, HttpServer):
+        entry: dict[str, Any] = {"type": server.type, "url": server.url}
+        default = HttpServer(url="")
+    else:
+        entry = {"command": server.command}
+        default = StdioServer(command="")
+    for field in server.__struct_fields__:
+        value = getattr(server, field)
+        if field not in entry and value != getattr(default, field):
+            entry[KEY_OF.get(field, field)] = value
+    if "tools" in entry:
+        tools = {
+            "allow": server.tools.allow,
+            "deny": server.tools.deny or None,
+            "idempotent": server.tools.idempotent or None,
+        }
+        entry["tools"] = {key: value for key, value in tools.items() if value is not None}
+    if isinstance(server, HttpServer) and "oauth" in entry:
+        oauth = {
+            "clientId": server.oauth.client_id,
+            METADATA_KEY: server.oauth.client_metadata_url,
+            "clientSecret": server.oauth.client_secret,
+            "issuer": server.oauth.issuer,
+            "callbackPort": server.oauth.callback_port,
+            "scopes": server.oauth.scopes,
+        }
+        entry["oauth"] = {key: value for key, value in oauth.items() if value}
+    return entry
+
+
+def _edit(path: Path, change: Callable[[Document, Config], str]) -> None:
+    path = path.resolve()  # a link stays a link: the file it leads to is replaced
+
+    def content() -> bytes:
+        before = shared_file.read(path) if path.exists() else b"{}\n"
+        config = loads(before, path)
+        after = change(Document(before), config).encode()
+        loads(after, path)  # a server that could not be read back is not written
+        return after
+
+    shared_file.edit(path, content)

@@ -1,0 +1,356 @@
+"""Which servers there are: `mcpServers` files, read whole or refused whole.
+
+The files of Claude Desktop, Cursor and VS Code (`servers`) are read as they are, with comments
+and trailing commas. Rules:
+
+1. A file is wrong or right as a whole; an error names the line and the place.
+2. `${VAR}` and `${VAR:-default}` are filled in by `resolve`, from the operator's environment
+   and for these files only; a missing variable costs one server.
+3. Relative paths (`command`, `cwd`) are relative to the working directory, as in other tools.
+4. A `.mcp.json` in the working folder came with the folder: it is read by way of `trust` only.
+5. No value of `env` or `headers` appears in an error or a repr.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast, get_args
+
+import msgspec
+
+from interlock.config import section, shared_file, variables
+from interlock.config.section import Section
+from interlock.config.servers import (
+    Auth,
+    Config,
+    HttpServer,
+    OAuthClient,
+    ServerConfig,
+    Sharing,
+    StdioServer,
+    ToolFilter,
+    has_token,
+)
+from interlock.errors import ConfigError
+
+VARIABLE = "INTERLOCK_MCP_CONFIG"
+MAX_SERVERS = 1_000
+MAX_NAME = 64
+MAX_CONCURRENCY = 10_000
+MAX_MESSAGE_BYTES = 1024 * 1024 * 1024
+MAX_PORT = 65_535
+
+# Finding
+
+
+def find(explicit: Path | str | None = None) -> Path | None:
+    """Find the file to load.
+
+    Returns:
+        The file named by `explicit`, else by INTERLOCK_MCP_CONFIG, else `mcp.json` in the
+        user's config folder; None when that last one does not exist.
+
+    Raises:
+        ConfigError: A file was named and does not exist.
+    """
+    if explicit is not None:
+        return _named(Path(explicit), "the file named by --config")
+    if named := os.environ.get(VARIABLE):
+        return _named(Path(named), f"the file named by {VARIABLE}")
+    path = default_path()
+    return path if _exists(path) else None
+
+
+def default_path() -> Path:
+    """Where the user's own file is, or would be."""
+    from platformdirs import user_config_path
+
+    return user_config_path("interlock") / "mcp.json"
+
+
+def _named(path: Path, role: str) -> Path:
+    try:
+        path = path.expanduser()
+    except RuntimeError as error:  # ~nobody
+        raise ConfigError(f"{role} does not exist: {path}: {error}") from None
+    if not _exists(path):
+        raise ConfigError(f"{role} does not exist: {path}")
+    return path
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:
+        return True  # reading it will say what is wrong
+    except (OSError, ValueError):
+        return False
+
+
+# Reading
+
+_COMMON_KEYS = (
+    "timeout",
+    "connectTimeout",
+    "concurrency",
+    "namespace",
+    "tools",
+    "sharing",
+    "enabled",
+    "disabled",
+    "maxMessageBytes",
+)
+_STDIO_KEYS = ("type", "command", "args", "env", "cwd", *_COMMON_KEYS)
+KEY_OF = {"connect_timeout": "connectTimeout", "max_message_bytes": "maxMessageBytes"}
+_HTTP_KEYS = ("type", "url", "headers", "auth", "oauth", *_COMMON_KEYS)
+_HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
+    "http": "http",
+    "streamable-http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+}
+
+
+def load(path: Path | None) -> Config:
+    """Read a file; None gives no servers and no complaint.
+
+    Raises:
+        ConfigError: It cannot be read, or something in it is wrong.
+    """
+    return Config() if path is None else loads(shared_file.read(path), path)
+
+
+def loads(text: bytes, path: Path | None = None) -> Config:
+    """Read a file's content.
+
+    Args:
+        text: JSON in UTF-8, comments and trailing commas allowed.
+        path: Where it comes from, for messages.
+
+    Raises:
+        ConfigError: Something in it is wrong. Names file, line and place.
+    """
+    root = section.parse(text, path)
+    for key, value in root.members.items():
+        looks_like_one = isinstance(value, dict) and ("command" in value or "url" in value)
+        if looks_like_one and key not in ("mcpServers", "servers"):
+            root.refuse('is a server outside of "mcpServers": move it inside', key)
+    if "mcpServers" in root.members and "servers" in root.members:
+        root.refuse('stands beside "mcpServers": keep one of them', "servers")
+    if root.members.get("inputs"):
+        root.warn("is not supported: use environment variables, as ${NAME}", "inputs")
+    key = servers_key(root.members)
+    root.warn_unknown((key, "inputs", "$schema"))
+    table = root.within(key)
+    count = len(table.members)
+    if count > MAX_SERVERS:
+        table.refuse(f"has {count:,} servers, over the limit of {MAX_SERVERS:,}")
+    servers = {name: _server(table, name) for name in table.members}
+    taken: dict[str, str] = {}  # name in addresses -> name in the file
+    for name, server in servers.items():
+        address = server.namespace or name
+        if address in taken:
+            table.refuse(f"is {address!r} in addresses, as {taken[address]!r} is", name)
+        taken[address] = name
+    return Config(path, servers, tuple(root.warnings))
+
+
+def servers_key(members: dict[str, Any]) -> str:
+    """Return the root member that holds the servers."""
+    return "servers" if "servers" in members else "mcpServers"
+
+
+def _server(table: Section, name: str) -> ServerConfig:
+    _check_name(table, name, name)
+    entry = table.within(name)
+    if "command" in entry.members and "url" in entry.members:
+        entry.refuse('has both "command" and "url": keep one of them')
+    if "command" in entry.members:
+        return _stdio_server(entry)
+    if "url" in entry.members:
+        return _http_server(entry)
+    return entry.refuse('needs a "command" to run or a "url" to connect to')
+
+
+def _stdio_server(entry: Section) -> StdioServer:
+    entry.warn_unknown(_STDIO_KEYS)
+    entry.choice("type", ("stdio",))
+    return StdioServer(
+        command=entry.filled("command"),
+        args=entry.texts("args"),
+        env=_environment(entry.within("env")),
+        cwd=entry.filled("cwd") if "cwd" in entry.members else None,
+        connect_timeout=entry.seconds("connectTimeout", 30.0),
+        **_common(entry),
+    )
+
+
+def _http_server(entry: Section) -> HttpServer:
+    entry.warn_unknown(_HTTP_KEYS)
+    type = _HTTP_TYPES[entry.choice("type", tuple(_HTTP_TYPES))]
+    url = entry.filled("url")
+    if "${" not in url and (problem := _url_problem(url)):
+        entry.refuse(problem, "url")
+    headers = _headers(entry.within("headers"))
+    if isinstance(entry.members.get("auth"), dict):  # Cursor's way of writing "oauth"
+        auth: Auth = "oauth"
+        oauth = _oauth_client(entry.within("auth"), "CLIENT_ID", "CLIENT_SECRET")
+    else:
+        auth = cast("Auth", entry.choice("auth", get_args(Auth)))
+        oauth = _oauth_client(entry.within("oauth"), "clientId", "clientSecret")
+    if problem := _auth_problem(auth, headers):
+        entry.refuse(problem, "auth")
+    return HttpServer(
+        url=url,
+        headers=headers,
+        type=type,
+        auth=auth,
+        oauth=oauth,
+        connect_timeout=entry.seconds("connectTimeout", 10.0),
+        **_common(entry),
+    )
+
+
+def _common(entry: Section) -> dict[str, Any]:
+    namespace = entry.filled("namespace") if "namespace" in entry.members else None
+    if namespace is not None:
+        _check_name(entry, "namespace", namespace)
+    return {
+        "timeout": entry.seconds("timeout", 120.0),
+        "concurrency": entry.count("concurrency", 16, MAX_CONCURRENCY),
+        "max_message_bytes": entry.count("maxMessageBytes", 16 * 1024 * 1024, MAX_MESSAGE_BYTES),
+        "namespace": namespace,
+        "tools": _tool_filter(entry.within("tools")),
+        "sharing": entry.choice("sharing", get_args(Sharing)),
+        "enabled": entry.flag("enabled", True) and not entry.flag("disabled", False),
+    }
+
+
+def _check_name(entry: Section, key: str, name: str) -> None:
+    if not name or len(name) > MAX_NAME:
+        entry.refuse(f"must be a name of 1 to {MAX_NAME} characters, not {len(name)}", key)
+    if ":" in name or not name.isprintable() or name != name.strip():
+        entry.refuse("must be a name without colon, control characters and blanks around it", key)
+
+
+def _environment(env: Section) -> dict[str, str]:
+    for name in env.members:
+        if not name or "=" in name or "\0" in name:
+            env.refuse("is not a name of an environment variable", name)
+        env.text(name)
+    return env.members
+
+
+def _headers(headers: Section) -> dict[str, str]:
+    for name in headers.members:
+        if not _HEADER_NAME.fullmatch(name):
+            headers.refuse("is not a name of an HTTP header", name)
+        if problem := _header_problem(headers.text(name)):
+            headers.refuse(problem, name)
+    return headers.members
+
+
+def _tool_filter(tools: Section) -> ToolFilter:
+    tools.warn_unknown(("allow", "deny", "idempotent"))
+    allow = tools.texts("allow") if "allow" in tools.members else None
+    return ToolFilter(allow, tools.texts("deny"), tools.texts("idempotent"))
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def _header_problem(value: str) -> str | None:
+    printable = all(char == "\t" or char.isprintable() for char in value)
+    return None if printable else "has a line break or another control character"
+
+
+METADATA_KEY = "clientMetadataUrl"
+
+
+def metadata_problem(url: str) -> str | None:
+    """Say what is wrong with the URL of a client's metadata; None when nothing is."""
+    return None if re.match(r"https://[^/?#\s]+/[^#\s]", url) else "must be https://, with a path"
+
+
+def _oauth_client(oauth: Section, id: str, secret: str) -> OAuthClient:
+    oauth.warn_unknown((id, secret, METADATA_KEY, "issuer", "callbackPort", "scopes"))
+    for of_client in (secret, "issuer"):
+        if of_client in oauth.members and id not in oauth.members:
+            oauth.refuse(f'needs a "{id}" beside it', of_client)
+    issuer = oauth.filled("issuer") if "issuer" in oauth.members else ""
+    if issuer and (problem := _url_problem(issuer)):
+        oauth.refuse(problem, "issuer")
+    metadata = oauth.filled(METADATA_KEY) if METADATA_KEY in oauth.members else ""
+    if metadata and id in oauth.members:
+        oauth.refuse(f'stands beside "{id}": keep one of them', METADATA_KEY)
+    if metadata and (problem := metadata_problem(metadata)):
+        oauth.refuse(problem, METADATA_KEY)
+    given = oauth.members.get("scopes")
+    port = oauth.count("callbackPort", 0, MAX_PORT) if "callbackPort" in oauth.members else 0
+    return OAuthClient(
+        client_id=oauth.filled(id) if id in oauth.members else "",
+        client_metadata_url=metadata,
+        client_secret=oauth.filled(secret) if secret in oauth.members else "",
+        issuer=issuer,
+        callback_port=port,
+        scopes=tuple(given.split()) if isinstance(given, str) else oauth.texts("scopes"),
+    )
+
+
+def _auth_problem(auth: str, headers: Mapping[str, str]) -> str | None:
+    if auth == "bearer" and not has_token(headers):
+        return 'is "bearer", which needs a header Authorization: add it to "headers"'
+    if auth in ("oauth", "none") and has_token(headers):
+        return f'is "{auth}", beside a header Authorization: keep one of them'
+    return None
+
+
+def _url_problem(url: str) -> str | None:
+    return None if re.match(r"https?://[^/\s]", url) else "must start with https:// or http://"
+
+
+# Variables
+
+_Server = TypeVar("_Server", StdioServer, HttpServer)
+
+
+def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
+    """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}`; the default also stands in for "".
+
+    Raises:
+        ConfigError: A variable is not set and has no default. Only this server suffers.
+    """
+
+    def expand(text: str, place: str) -> str:
+        return variables.fill(text, place, environ)
+
+    def expand_all(values: dict[str, str], place: str) -> dict[str, str]:
+        return {name: expand(value, f"{place}.{name}") for name, value in values.items()}
+
+    if isinstance(server, HttpServer):
+        resolved = msgspec.structs.replace(
+            server,
+            url=expand(server.url, "url"),
+            headers=expand_all(server.headers, "headers"),
+            oauth=msgspec.structs.replace(
+                server.oauth,
+                client_id=expand(server.oauth.client_id, "oauth.clientId"),
+                client_secret=expand(server.oauth.client_secret, "oauth.clientSecret"),
+            ),
+        )
+        if problem := _url_problem(resolved.url):
+            raise ConfigError(f"url {problem}")
+        for name, value in resolved.headers.items():
+            if problem := _header_problem(value):
+                raise ConfigError(f"headers.{name} {problem}")
+        return resolved
+    return msgspec.structs.replace(
+        server,
+        command=expand(server.command, "command"),
+        args=tuple(expand(arg, f"args[{index}]") for index, arg in enumerate(server.args)),
+        env=expand_all(server.env, "env"),
+        cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
+    )
