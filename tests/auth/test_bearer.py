@@ -8,8 +8,8 @@ import logging
 
 import pytest
 
-from interlock import auth
 from interlock.auth import BearerAuth, static_tokens
+from interlock.auth import bearer as bearer_module
 from interlock.auth.bearer import MAX_TOKEN_BYTES
 from interlock.auth.principal import Principal
 from interlock.errors import (
@@ -164,12 +164,12 @@ async def test_what_a_verifier_raises_is_told_to_nobody(caplog):
 
     assert (type(error), error.status) == (AuthUnavailable, 503)
     assert "ValueError at" in caplog.text
-    assert "test_auth.py" in caplog.text
+    assert "test_bearer.py" in caplog.text
     assert TOKEN not in caplog.text
 
 
 async def test_a_verifier_that_hangs_is_given_up(monkeypatch):
-    monkeypatch.setattr(auth, "VERIFY_TIMEOUT", 0)
+    monkeypatch.setattr(bearer_module, "VERIFY_TIMEOUT", 0)
 
     async def verify(token):
         await asyncio.get_running_loop().create_future()

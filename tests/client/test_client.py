@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from interlock import client as client_module
 from interlock.client import Client, cache
+from interlock.client import client as client_module
 from interlock.client.client import MAX_ROUNDS
 from interlock.errors import (
     CapabilityError,

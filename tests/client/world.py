@@ -22,7 +22,7 @@ from tests.support.wire import Clock, Json, Wire
 
 CLOCKS = [
     "interlock.connection",
-    *(f"interlock.client.{each}" for each in ("asks", "cache", "channel", "recovery")),
+    *(f"interlock.client.{each}" for each in ("features", "cache", "reconnecting", "retries")),
 ]
 QUESTIONS = {
     "elicitation/create": {"message": "who?", "requestedSchema": {"type": "object"}},

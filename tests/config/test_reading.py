@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock import config
-from interlock.config import Config, HttpServer, OAuthClient, StdioServer, ToolFilter
+from interlock.config import Config, HttpServer, OAuthClient, StdioServer, ToolFilter, reading
 from interlock.errors import ConfigError
 
 CLAUDE_DESKTOP = b"""{
@@ -502,7 +502,9 @@ def test_a_file_has_at_most_1000_servers() -> None:
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["mcpServers", "servers", *config._STDIO_KEYS, *config._HTTP_KEYS])
+                st.sampled_from(
+                    ["mcpServers", "servers", *reading._STDIO_KEYS, *reading._HTTP_KEYS]
+                )
                 | st.text(),
                 inner,
                 max_size=5,

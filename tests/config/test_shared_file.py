@@ -104,7 +104,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(path: Path) -> None:
 def test_two_processes_at_once_lose_nothing(path: Path) -> None:
     path.write_bytes(b"")
     code = (
-        "import sys; from pathlib import Path; from interlock.config import files\n"
+        "import sys; from pathlib import Path; from interlock.config import shared_file as files\n"
         "path = Path(sys.argv[1])\n"
         "for _ in range(25):\n"
         "    files.edit(path, lambda: path.read_bytes() + sys.argv[2].encode())"

@@ -26,7 +26,7 @@ from interlock.auth.jwt import JwtVerifier
 from interlock.errors import ConnectionClosed, RemoteError
 from interlock.server import watchdog
 from interlock.server.http import serve
-from interlock.server.server_connection import Peer
+from interlock.server.server_connection import ServerConnection
 from interlock.server.tools import WORKERS
 from interlock.transports.pipes import PipeTransport
 from tests.faults.ground import SERVERS, Ground, all_of, until
@@ -127,7 +127,7 @@ class Stage:
         """Serve on a pair of pipes, as on stdin and stdout."""
         to_server, from_server = os.pipe(), os.pipe()
         fcntl.fcntl(to_server[1], fcntl.F_SETPIPE_SZ, 2**20)  # for what a test sends at once
-        peer = Peer(self.server, PipeTransport(to_server[0], from_server[1]))
+        peer = ServerConnection(self.server, PipeTransport(to_server[0], from_server[1]))
         serving = asyncio.create_task(peer.serve())
         pipes = Pipes(to_server[1], from_server[0], serving)
         try:
@@ -155,7 +155,9 @@ class Piped:
     def connect(self) -> PipeTransport:
         """Make the client's end of a connection."""
         (source, to_server), (from_server, target) = os.pipe(), os.pipe()
-        serving = asyncio.create_task(Peer(self._server, PipeTransport(source, target)).serve())
+        serving = asyncio.create_task(
+            ServerConnection(self._server, PipeTransport(source, target)).serve()
+        )
         self._stack.push_async_callback(asyncio.wait, {serving})
         for each in (to_server, from_server):
             self._stack.callback(os.close, each)

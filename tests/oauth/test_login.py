@@ -27,8 +27,8 @@ from interlock.oauth import (
     MemoryTokenStore,
     OAuth,
 )
-from interlock.oauth import attempts as attempts_module
 from interlock.oauth import callback as callback_module
+from interlock.oauth import login_throttle as attempts_module
 from interlock.oauth import storage as storage_module
 from interlock.oauth.callback import callback_server
 from interlock.oauth.logout import logout

@@ -6,7 +6,7 @@ import pytest
 
 from interlock.errors import LoginRequired
 from interlock.oauth import ClientIdentity, MemoryTokenStore
-from interlock.oauth import kept as kept_module
+from interlock.oauth import stored_login as kept_module
 from interlock.oauth.stored_login import StoredLogin
 from tests.oauth.conftest import World
 

@@ -217,7 +217,7 @@ def test_what_comes_out_before_the_refusal_is_not_more_than_the_limit(encoding: 
 _BOMB = """
 import resource, zlib
 from interlock.errors import MessageTooLarge
-from interlock.inflate import Inflater
+from interlock.protocol.content_encoding import Inflater
 
 packer = zlib.compressobj(9, wbits=-15)
 block = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)

@@ -10,7 +10,7 @@ from types import FrameType
 
 import interlock
 from interlock import Server
-from interlock.server.server_connection import Peer
+from interlock.server.server_connection import ServerConnection
 from interlock.transports.pipes import PipeTransport
 
 OURS = str(Path(interlock.__file__).parent)
@@ -36,7 +36,9 @@ async def test_a_call_passes_through_at_most_15_functions_and_5_turns_of_the_loo
     loop = asyncio.get_running_loop()
     to_server, from_client = os.pipe()
     to_client, from_server = os.pipe()
-    serving = asyncio.create_task(Peer(server, PipeTransport(to_server, from_server)).serve())
+    serving = asyncio.create_task(
+        ServerConnection(server, PipeTransport(to_server, from_server)).serve()
+    )
     passed: list[str] = []
     turn_of: list[int] = []  # of the loop, for each function passed
     turns = 0

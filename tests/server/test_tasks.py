@@ -16,7 +16,7 @@ from msgspec import Raw
 from interlock import revisions
 from interlock.auth.principal import Principal
 from interlock.client import Client
-from interlock.client.features import Asks
+from interlock.client.features import ClientFeatures
 from interlock.client.handshake import meta
 from interlock.connection import Connection
 from interlock.context import Context, elicitation
@@ -792,7 +792,7 @@ async def wire(
         raise AssertionError(request.method)
 
     protocol = Protocol()
-    asks = Asks(None, None, _fill_in, {NAME: {}} if extensions is None else extensions)
+    asks = ClientFeatures(None, None, _fill_in, {NAME: {}} if extensions is None else extensions)
     protocol.meta = meta(revisions.NEWEST, asks, Implementation(name="test"))
     connection = Connection(
         protocol,

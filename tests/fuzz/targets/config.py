@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from interlock import config
-from interlock.config import HttpServer, StdioServer, ToolFilter
+from interlock.config import HttpServer, StdioServer, ToolFilter, editing, reading
 from interlock.config.jsonc import Document, JsoncError, write_place
 from interlock.errors import ConfigError
 from tests.fuzz.choices import Choices
@@ -123,8 +123,8 @@ def edit(content: bytes, loaded: config.Config, added: StdioServer | HttpServer)
     if name in loaded.servers or name in {each.namespace for each in loaded.servers.values()}:
         return
     document = Document(content)
-    key = config._servers_key(document.value)
-    entry = config._entry(added)
+    key = reading.servers_key(document.value)
+    entry = editing._entry(added)
     if key in document.value:
         longer = document.with_member((key,), name, entry)
     else:

@@ -63,7 +63,7 @@ async def test_a_conversation_without_a_place_gets_one_later():
 
 
 async def test_a_model_that_is_not_there_leaves_the_old_one(script):
-    async with open_chat(None, model=script("Yes."), conversation=None) as chat:
+    async with open_chat(None, model=script("Yes."), conversation=None, warn=print) as chat:
         old = chat.model
         with pytest.raises(ModelUnavailable):
             await chat.change_model("nobody:x")
@@ -75,7 +75,7 @@ async def test_a_model_that_is_not_there_leaves_the_old_one(script):
 async def test_another_model_is_kept_with_the_conversation(script, tmp_path: Path):
     other = tmp_path / "other.json"
     other.write_text('[{"content": "Two."}]')
-    async with open_chat(None, model=script("One."), conversation=None) as chat:
+    async with open_chat(None, model=script("One."), conversation=None, warn=print) as chat:
         assert [event async for event in chat.ask("a")]
         await chat.change_model(f"scripted:{other}")
         assert [event async for event in chat.ask("b")]
@@ -99,6 +99,6 @@ async def test_a_call_that_was_cut_off_is_answered_before_the_conversation_goes_
     async with Store.open() as store:
         kept = await store.create("title", script("Yes."))
         await store.append(kept.id, UserMessage("a"), AssistantMessage("", (call,)))
-    async with open_chat(None, model=None, conversation=kept.id) as chat:
+    async with open_chat(None, model=None, conversation=kept.id, warn=print) as chat:
         assert chat.messages[2:] == [interrupted(call)]
         assert [event async for event in chat.ask("b")]
