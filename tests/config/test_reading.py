@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interlock import config
-from interlock.config import Config, HttpServer, OAuthClient, StdioServer, ToolFilter, reading
+from interlock.config import Config, HttpServer, OAuthClient, Pool, StdioServer, ToolFilter, reading
 from interlock.errors import ConfigError
 
 CLAUDE_DESKTOP = b"""{
@@ -190,6 +190,19 @@ def test_the_keys_of_servers_with_a_url_are_read() -> None:
         auth="oauth",
         max_message_bytes=1024,
         tools=ToolFilter(idempotent=("get_*",)),
+    )
+
+
+def test_pool_members_are_read_with_their_units_and_defaults() -> None:
+    pool = {"max": 8, "spare": 1, "idle": "5m", "life": 60, "calls": 500, "size": 1}
+    read = config.loads(one_server(url="https://h", pool=pool))
+
+    assert read.servers["time"].pool == Pool(max=8, spare=1, idle=300.0, life=60.0, calls=500)
+    assert read.warnings == (
+        "configuration, line 1: mcpServers.time.pool.size is unknown and ignored",
+    )
+    assert config.loads(one_server(command="x", pool={})).servers["time"].pool == Pool(
+        max=16, spare=0, idle=600.0, life=86_400.0, calls=None
     )
 
 
@@ -426,6 +439,17 @@ HTTP: dict[str, Any] = {"url": "https://h"}
             '.tools.idempotent[0] must be a string, not a boolean: put it in quotes ("…")',
         ),
         (
+            STDIO | {"pool": {"max": 2, "spare": 3}},
+            '.pool.spare must be at most 2, the number of connections in "max"',
+        ),
+        (STDIO | {"pool": {"max": 0}}, ".pool.max must be between 1 and 10,000"),
+        (STDIO | {"pool": {"spare": -1}}, ".pool.spare must be between 0 and 10,000"),
+        (STDIO | {"pool": {"calls": 0}}, ".pool.calls must be between 1 and 1,000,000,000"),
+        (
+            STDIO | {"pool": {"life": "366d"}},
+            ".pool.life must be more than 0 and at most 31,536,000 seconds",
+        ),
+        (
             STDIO | {"sharing": "all"},
             ".sharing must be one of shared, per_user, per_session, per_call",
         ),
@@ -646,6 +670,7 @@ FULL = StdioServer(
     connect_timeout=1.0,
     tools=ToolFilter(allow=("x",)),
     sharing="per_call",
+    pool=Pool(max=4, calls=1),
     enabled=False,
 )
 
@@ -671,6 +696,7 @@ def test_all_of_a_server_with_a_url_is_written(home: Path) -> None:
         auth="bearer",
         max_message_bytes=1024,
         tools=ToolFilter(("a",), ("b",), ("c",)),
+        pool=Pool(spare=2, idle=1.5),
     )
     config.add_server(path, "web", server)
     client = OAuthClient(client_id="me", client_secret="${S}", callback_port=1, scopes=("a",))

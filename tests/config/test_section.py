@@ -61,6 +61,12 @@ def test_without_a_path_it_is_called_a_configuration() -> None:
         (["x", "y"], lambda s: s.texts("a"), ("x", "y")),
         (5, lambda s: s.seconds("a", 1.0), 5.0),
         (86_400, lambda s: s.seconds("a", 1.0), 86_400.0),
+        (0.5, lambda s: s.duration("a", 1.0, 10), 0.5),
+        ("30s", lambda s: s.duration("a", 1.0, 100), 30.0),
+        ("10m", lambda s: s.duration("a", 1.0, 600), 600.0),
+        ("2h", lambda s: s.duration("a", 1.0, 10_000), 7200.0),
+        ("90d", lambda s: s.duration("a", 1.0, 10_000_000), 7_776_000.0),
+        (0, lambda s: s.count("a", 5, 9, least=0), 0),
         (1, lambda s: s.count("a", 5, 9), 1),
         (9, lambda s: s.count("a", 5, 9), 9),
         (False, lambda s: s.flag("a", True), False),
@@ -107,6 +113,15 @@ def test_an_absent_member_has_its_default(read: Read, expected: Any) -> None:
         (True, lambda s: s.seconds("a", 1.0), "a must be a number of seconds, not a boolean"),
         (0, lambda s: s.seconds("a", 1.0), "a must be more than 0 and at most 86,400 seconds"),
         (86_401, lambda s: s.seconds("a", 1.0), "a must be more than 0 and at most 86,400 seconds"),
+        *(
+            (
+                wrong,
+                lambda s: s.duration("a", 1.0, 10),
+                'a must be a number of seconds, or text such as "30s", "10m" or "24h"',
+            )
+            for wrong in ("5", "5 m", "1w", "-1s", "1.5h", "٣m", "1m ", True, None)
+        ),
+        ("11s", lambda s: s.duration("a", 1.0, 10), "a must be more than 0 and at most 10 seconds"),
         (1.5, lambda s: s.count("a", 5, 9), "a must be a whole number"),
         (True, lambda s: s.count("a", 5, 9), "a must be a whole number"),
         (0, lambda s: s.count("a", 5, 9_000), "a must be between 1 and 9,000"),

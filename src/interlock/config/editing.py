@@ -9,7 +9,7 @@ from typing import Any
 from interlock.config import shared_file
 from interlock.config.jsonc import Document
 from interlock.config.reading import KEY_OF, METADATA_KEY, loads, servers_key
-from interlock.config.servers import Config, HttpServer, ServerConfig, StdioServer
+from interlock.config.servers import Config, HttpServer, Pool, ServerConfig, StdioServer
 from interlock.errors import ConfigError
 
 
@@ -74,6 +74,12 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
             "idempotent": server.tools.idempotent or None,
         }
         entry["tools"] = {key: value for key, value in tools.items() if value is not None}
+    if "pool" in entry:
+        entry["pool"] = {
+            name: value
+            for name in Pool.__struct_fields__
+            if (value := getattr(server.pool, name)) != getattr(Pool(), name)
+        }
     if isinstance(server, HttpServer) and "oauth" in entry:
         oauth = {
             "clientId": server.oauth.client_id,

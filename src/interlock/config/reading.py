@@ -28,6 +28,7 @@ from interlock.config.servers import (
     Config,
     HttpServer,
     OAuthClient,
+    Pool,
     ServerConfig,
     Sharing,
     StdioServer,
@@ -42,6 +43,9 @@ MAX_NAME = 64
 MAX_CONCURRENCY = 10_000
 MAX_MESSAGE_BYTES = 1024 * 1024 * 1024
 MAX_PORT = 65_535
+MAX_CONNECTIONS = 10_000
+MAX_CALLS = 1_000_000_000
+MAX_LIFE = 365 * 86_400  # seconds
 
 # Finding
 
@@ -99,6 +103,7 @@ _COMMON_KEYS = (
     "namespace",
     "tools",
     "sharing",
+    "pool",
     "enabled",
     "disabled",
     "maxMessageBytes",
@@ -225,6 +230,7 @@ def _common(entry: Section) -> dict[str, Any]:
         "namespace": namespace,
         "tools": _tool_filter(entry.within("tools")),
         "sharing": entry.choice("sharing", get_args(Sharing)),
+        "pool": _pool(entry.within("pool")),
         "enabled": entry.flag("enabled", True) and not entry.flag("disabled", False),
     }
 
@@ -257,6 +263,22 @@ def _tool_filter(tools: Section) -> ToolFilter:
     tools.warn_unknown(("allow", "deny", "idempotent"))
     allow = tools.texts("allow") if "allow" in tools.members else None
     return ToolFilter(allow, tools.texts("deny"), tools.texts("idempotent"))
+
+
+def _pool(pool: Section) -> Pool:
+    pool.warn_unknown(Pool.__struct_fields__)
+    default = Pool()
+    most = pool.count("max", default.max, MAX_CONNECTIONS)
+    spare = pool.count("spare", default.spare, MAX_CONNECTIONS, least=0)
+    if spare > most:
+        pool.refuse(f'must be at most {most}, the number of connections in "max"', "spare")
+    return Pool(
+        max=most,
+        spare=spare,
+        idle=pool.duration("idle", default.idle, MAX_LIFE),
+        life=pool.duration("life", default.life, MAX_LIFE),
+        calls=pool.count("calls", 1, MAX_CALLS) if "calls" in pool.members else None,
+    )
 
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

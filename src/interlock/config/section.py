@@ -5,6 +5,7 @@ Messages name file, line and place; they never show a value, which may be a secr
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -14,6 +15,8 @@ from interlock.quoting import kind
 
 MAX_SECONDS = 86_400
 MAX_WARNINGS = 20
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 MAX_KEY = 64  # characters of an unknown key that are compared with the known ones
 
 
@@ -74,13 +77,24 @@ class Section:
             self.refuse(f"must be more than 0 and at most {MAX_SECONDS:,} seconds", key)
         return float(value)
 
-    def count(self, key: str, default: int, most: int) -> int:
-        """Read a whole number from 1 to `most`."""
+    def duration(self, key: str, default: float, most: int) -> float:
+        """Read a time in seconds, or as text with a unit: "30s", "10m", "24h", "90d"."""
+        value = self.members.get(key, default)
+        if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+            value = int(match[1]) * _SECONDS[match[2]]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.refuse('must be a number of seconds, or text such as "30s", "10m" or "24h"', key)
+        if not 0 < value <= most:
+            self.refuse(f"must be more than 0 and at most {most:,} seconds", key)
+        return float(value)
+
+    def count(self, key: str, default: int, most: int, least: int = 1) -> int:
+        """Read a whole number from `least` to `most`."""
         value = self.members.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             self.refuse("must be a whole number", key)
-        if not 0 < value <= most:
-            self.refuse(f"must be between 1 and {most:,}", key)
+        if not least <= value <= most:
+            self.refuse(f"must be between {least} and {most:,}", key)
         return value
 
     def flag(self, key: str, default: bool) -> bool:

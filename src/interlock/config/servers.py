@@ -42,6 +42,16 @@ def _is_one_of(tool: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
+class Pool(Struct, frozen=True, kw_only=True):
+    """Limits on the connections to one server, when its `sharing` needs more than one."""
+
+    max: int = 16  # connections; idle ones beyond are closed, least recently used first
+    spare: int = 0  # connections opened ahead of need
+    idle: float = 600.0  # seconds until an unused connection is closed
+    life: float = 86_400.0  # seconds until a connection is replaced
+    calls: int | None = None  # calls until a connection is replaced; None: no limit
+
+
 class StdioServer(Struct, frozen=True, kw_only=True):
     """A server that is a program on this machine."""
 
@@ -57,6 +67,7 @@ class StdioServer(Struct, frozen=True, kw_only=True):
     namespace: str | None = None  # instead of its name in tool addresses
     tools: ToolFilter = ToolFilter()
     sharing: Sharing = "shared"
+    pool: Pool = Pool()
     enabled: bool = True
 
     def __repr__(self) -> str:
@@ -105,6 +116,7 @@ class HttpServer(Struct, frozen=True, kw_only=True):
     namespace: str | None = None  # instead of its name in tool addresses
     tools: ToolFilter = ToolFilter()
     sharing: Sharing = "shared"
+    pool: Pool = Pool()
     enabled: bool = True
 
     @property

@@ -32,6 +32,7 @@ MEMBERS: list[tuple[str, list[Any]]] = [
     ("namespace", ["n", "", "a:b", "a"]),
     ("tools", [{"allow": ["a*"], "deny": []}, {"x": 1}]),
     ("sharing", ["shared", "per_user"]),
+    ("pool", [{"max": 2, "idle": "5m"}, {"spare": 17}, {"life": "1w"}, {}]),
     ("auth", ["auto", "oauth", "bearer", "none"]),
     ("concurrency", [1, 10**5]),
     ("maxMessageBytes", [1, 2**40]),
