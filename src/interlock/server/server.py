@@ -14,8 +14,10 @@ import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
+from interlock.context import Context
+from interlock.server import answering
 from interlock.server.catalogue import Catalogue
 from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Handler, Methods
@@ -33,7 +35,7 @@ from interlock.server.tasks import TASK_TTL
 from interlock.server.tools import ServedTool, ToolOptions, Workers
 from interlock.server.watchdog import watched
 from interlock.transports import Transport
-from interlock.types import Icon, Implementation, JsonObject
+from interlock.types import Icon, Implementation
 
 if TYPE_CHECKING:
     from interlock.server.http.app import Endpoint
@@ -312,10 +314,11 @@ class Server:
             HttpServer(endpoint, host, port, tells=True).run()
         self.close()
 
-    def input_schema(self, tool: str) -> JsonObject | None:
-        """Give the input schema of a tool; None when there is no such tool."""
-        served = self._catalogue.tools.get(tool)
-        return None if served is None else served.definition.input_schema
+    def find(
+        self, kind: Literal["tools"], name: str, context: Context
+    ) -> answering.ServedTool | None:  # noqa: ARG002
+        """Return the tool of this name that the caller may use."""
+        return self._catalogue.tools.get(name)
 
     def close(self) -> None:
         """Let the worker threads go. Calls that run in them are left to end."""

@@ -14,7 +14,7 @@ from interlock.errors import InterlockError, RemoteProtocolError, to_wire
 from interlock.protocol import Notification, Protocol, Request
 from interlock.revisions import BATCHES
 from interlock.server import request_context
-from interlock.server.server import Server
+from interlock.server.answering import Answering
 from interlock.server.subscribers import end_of_stream, for_session
 from interlock.transports import Transport
 from interlock.types import RequestId
@@ -31,7 +31,7 @@ class ServerConnection:
     served on its own, also in between.
     """
 
-    def __init__(self, server: Server, transport: Transport) -> None:
+    def __init__(self, server: Answering, transport: Transport) -> None:
         self._server = server
         self._protocol = Protocol(answers_garbage=True, dropped=server.dropped)
         self._connection = Connection(

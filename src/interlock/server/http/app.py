@@ -11,6 +11,7 @@ from msgspec import UNSET
 from interlock.errors import AuthError, ParseError
 from interlock.protocol import envelope
 from interlock.revisions import ALL, LEGACY, MODERN
+from interlock.server.answering import Answering
 from interlock.server.http import header_checks, modern
 from interlock.server.http.guard import Guard
 from interlock.server.http.legacy import Legacy
@@ -31,7 +32,6 @@ from interlock.server.http.responses import (
 )
 from interlock.server.http.sessions import Sessions
 from interlock.server.http.streams import Budget
-from interlock.server.server import Server
 
 _log = logging.getLogger("interlock.server.http")
 
@@ -39,7 +39,7 @@ _log = logging.getLogger("interlock.server.http")
 class Endpoint:
     """An ASGI application. Arguments: see `Server.asgi`."""
 
-    def __init__(self, server: Server, options: HttpOptions) -> None:
+    def __init__(self, server: Answering, options: HttpOptions) -> None:
         self._server = server
         self.path = "/" + options.path.strip("/")
         self._guard = Guard(options.hosts, options.origins, options.cors)

@@ -7,12 +7,12 @@ from msgspec import UNSET, Raw
 from interlock import revisions
 from interlock.protocol import Request, envelope
 from interlock.protocol.envelope import Envelope
+from interlock.server.answering import Answering
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import Header, HttpRefusal, reply, reply_empty
 from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
 from interlock.server.http.streams import Budget, EventWriter, ReplayStream, run_until_gone
-from interlock.server.server import Server
 
 _SESSION = b"mcp-session-id"
 _EMPTY = Raw(b"{}")
@@ -29,7 +29,7 @@ class Legacy:
     """
 
     def __init__(
-        self, server: Server, options: HttpOptions, sessions: Sessions, budget: Budget
+        self, server: Answering, options: HttpOptions, sessions: Sessions, budget: Budget
     ) -> None:
         self._server = server
         self._sessions = sessions

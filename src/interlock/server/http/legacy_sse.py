@@ -7,13 +7,13 @@ from urllib.parse import parse_qs
 from msgspec import UNSET
 
 from interlock.protocol import envelope
+from interlock.server.answering import Answering
 from interlock.server.http.legacy import request_of
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, reply_empty
 from interlock.server.http.sessions import LegacySession, Sessions
 from interlock.server.http.streams import Budget, EventWriter, run_until_gone
-from interlock.server.server import Server
 
 STREAM_PATH = "/sse"
 MESSAGES_PATH = "/messages"
@@ -30,7 +30,7 @@ class EventSource:
     """
 
     def __init__(
-        self, server: Server, options: HttpOptions, sessions: Sessions, budget: Budget
+        self, server: Answering, options: HttpOptions, sessions: Sessions, budget: Budget
     ) -> None:
         self._server = server
         self._sessions = sessions

@@ -26,12 +26,12 @@ from interlock.errors import (
 from interlock.protocol import Request, envelope
 from interlock.protocol.envelope import Envelope, encode
 from interlock.server import request_context
+from interlock.server.answering import Answering, input_schema
 from interlock.server.http import header_checks
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import ClientGone, Header, HttpRefusal, reply, reply_empty
 from interlock.server.http.streams import Budget, EventWriter, event, gone
-from interlock.server.server import Server
 from interlock.server.subscribers import end_of_stream
 from interlock.types import JsonObject, RequestId
 
@@ -92,7 +92,7 @@ class Modern:
         budget: What all streams may take.
     """
 
-    def __init__(self, server: Server, options: HttpOptions, budget: Budget) -> None:
+    def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:
         self._server = server
         self._budget = budget
         self.dropped = server.dropped
@@ -164,12 +164,7 @@ class Modern:
         if request.method in _REMOVED:
             unknown = f"unknown method {request.method!r}"
             raise HttpRefusal(404, unknown, revisions.METHOD_NOT_FOUND)
-        if request.method == "tools/call" and isinstance(params.name, str):
-            schema = self._server.input_schema(params.name)
-            expected = self._tool_headers.of(params.name, schema) if schema else None
-            if expected:
-                header_checks.check_params(exchange, expected, params.arguments)
-        return Context(
+        context = Context(
             revision=stated.revision,
             request_id=request.id,
             link=call,
@@ -181,6 +176,19 @@ class Modern:
             progress_token=stated.progress_token,
             log_level=stated.log_level,
         )
+        if request.method == "tools/call" and isinstance(params.name, str):
+            self._check_tool_headers(params.name, params, exchange, context)
+        return context
+
+    def _check_tool_headers(
+        self, name: str, params: header_checks.Params, exchange: HttpRequest, context: Context
+    ) -> None:
+        tool = self._server.find("tools", name, context)
+        if tool is None:
+            return
+        expected = self._tool_headers.of(name, input_schema(tool.definition))
+        if expected:
+            header_checks.check_params(exchange, expected, params.arguments)
 
     async def _answer(self, request: Request, context: Context, call: ModernCall) -> bytes:
         if request.method == "subscriptions/listen" and not call.is_listening:

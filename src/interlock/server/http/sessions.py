@@ -34,10 +34,10 @@ from interlock.protocol import Request, envelope
 from interlock.protocol.envelope import Envelope, encode
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server import request_context
+from interlock.server.answering import Answering
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.responses import LATER, HttpRefusal
 from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
-from interlock.server.server import Server
 from interlock.server.subscribers import for_session
 from interlock.types import CancelledParams, ErrorObject, RequestId
 
@@ -61,7 +61,12 @@ class LegacySession:
     """
 
     def __init__(
-        self, server: Server, principal: Principal | None, budget: Budget, *, single: bool = False
+        self,
+        server: Answering,
+        principal: Principal | None,
+        budget: Budget,
+        *,
+        single: bool = False,
     ) -> None:
         self.id = secrets.token_urlsafe(32)
         self.principal = principal
