@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+from interlock.context import Context
 from interlock.errors import LocalProtocolError, UnknownTool
 from interlock.revisions import TASKS_EXTENSION
 from interlock.server.resources import ServedCompletion, ServedPrompt, ServedResource
@@ -85,6 +86,15 @@ class Catalogue:
     def add_completion(self, ref: str, argument: str, completion: ServedCompletion) -> None:
         """Add proposals for an argument of the prompt or template `ref`."""
         _add(self.completions, (ref, argument), completion, "completion")
+
+    def find(
+        self,
+        kind: Literal["tools"],  # noqa: ARG002
+        name: str,
+        context: Context,  # noqa: ARG002
+    ) -> ServedTool | None:
+        """Return the tool of this name that the caller may use."""
+        return self.tools.get(name)
 
     def find_resource(self, uri: str) -> tuple[ServedResource, dict[str, str]] | None:
         """Find what serves a URI, with the values of its variables."""

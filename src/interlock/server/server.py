@@ -316,9 +316,9 @@ class Server:
 
     def find(
         self, kind: Literal["tools"], name: str, context: Context
-    ) -> answering.ServedTool | None:  # noqa: ARG002
+    ) -> answering.ServedTool | None:
         """Return the tool of this name that the caller may use."""
-        return self._catalogue.tools.get(name)
+        return self._catalogue.find(kind, name, context)
 
     def close(self) -> None:
         """Let the worker threads go. Calls that run in them are left to end."""
