@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from interlock import agent as agent_module
-from interlock.agent import MAX_RESULT, Agent, Done, ToolFinished, ToolStarted, text_of
+from interlock.agent import MAX_CALLS, MAX_RESULT, Agent, Done, ToolFinished, ToolStarted, text_of
 from interlock.errors import ModelInterrupted, ModelUnavailable, RemoteError, StepLimit, StoreError
 from interlock.messages import (
     AssistantMessage,
@@ -21,7 +21,15 @@ from interlock.messages import (
     UserMessage,
     interrupted,
 )
-from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
+from interlock.models import (
+    ModelEvent,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+    ToolDefinition,
+    Usage,
+)
+from interlock.models.answer_size import MAX_ANSWER_BYTES
 from interlock.models.scripted import Scripted, ScriptedModel
 from interlock.toolbox import Toolbox
 from interlock.types import (
@@ -246,7 +254,56 @@ async def test_a_bug_in_the_program_is_not_shown_to_the_model(
     assert "calling s__echo failed" in caplog.text
 
 
+async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():
+    calls = asks(*((str(n), "s__echo", {"text": "a"}) for n in range(MAX_CALLS + 3)))
+    messages, model = await complete(calls, "I see.")
+
+    results = [message for message in messages if isinstance(message, ToolMessage)]
+    assert [each.content for each in results[:MAX_CALLS]] == ["a"] * MAX_CALLS
+    assert all(each.is_error for each in results[MAX_CALLS:])
+    assert {each.content for each in results[MAX_CALLS:]} == {
+        "error: not run: one answer may make 64 tool calls; call it in your next one"
+    }
+    assert model.requests[1].messages == tuple(messages[:-1])
+
+
 # What it cannot
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        AssistantMessage("x" * (MAX_ANSWER_BYTES + 1)),
+        AssistantMessage(tool_calls=(ToolCall("1", "s__echo", {"text": "x" * MAX_ANSWER_BYTES}),)),
+        AssistantMessage(provider_data={"content": "x" * MAX_ANSWER_BYTES}),
+    ],
+    ids=["text", "arguments", "provider_data"],
+)
+async def test_an_answer_over_the_size_limit_is_refused_and_not_recorded(answer: AssistantMessage):
+    messages, record = begun(), Record()
+    async with tools() as toolbox:
+        agent = Agent(ScriptedModel([answer]), toolbox, record=record)
+        with pytest.raises(ModelInterrupted, match=r"too long \(limit 4 MiB\)"):
+            await agent.complete(messages)
+
+    assert messages == record.messages == begun()
+
+
+async def test_a_stream_over_the_size_limit_is_closed():
+    closed = False
+
+    class Endless(ScriptedModel):
+        async def stream(self, *_: Any) -> AsyncGenerator[ModelEvent, None]:
+            nonlocal closed
+            try:
+                while True:
+                    yield ReasoningDelta("x" * 100_000)
+            finally:
+                closed = True
+
+    with pytest.raises(ModelInterrupted, match="too long"):
+        await Agent(Endless([])).complete(begun())
+    assert closed
 
 
 @pytest.mark.parametrize(("options", "rounds"), [({}, 10), ({"max_rounds": 2}, 2)])
@@ -279,7 +336,7 @@ async def test_an_answer_that_is_cut_off_is_not_part_of_the_conversation():
             yield TextDelta("Well, ")
 
     messages = begun()
-    with pytest.raises(ModelInterrupted, match="scripted ended its answer"):
+    with pytest.raises(ModelInterrupted, match="the answer of scripted was cut off"):
         await Agent(Cut([])).complete(messages)
     assert messages == begun()
 

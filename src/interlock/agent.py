@@ -2,10 +2,11 @@
 
 Rules:
 
-1. The list is extended in place, and is valid for every provider whenever nobody runs it:
-   each tool call is answered, in order, whatever happens (see `messages`).
-2. What the model can repair goes back to it as text: unknown tools, wrong arguments, failed
-   calls. What it cannot is raised: `ModelError`, `StepLimit`.
+1. The list is extended in place. It is valid for every provider whenever the agent is not
+   running: each tool call has its result, in order, whatever happens (see `messages`).
+2. Errors that the model can repair go back to it as text: unknown tools, wrong arguments, failed
+   calls, too many calls. All others are raised: `ModelError`, `StepLimit`.
+3. An answer over `MAX_ANSWER_BYTES` raises `ModelInterrupted`, and nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from itertools import zip_longest
 from time import monotonic
 from typing import Any, Self
 
@@ -30,6 +32,7 @@ from interlock.models import (
     Usage,
     choose,
 )
+from interlock.models.answer_size import AnswerSize, check_size
 from interlock.protocol.envelope import encode
 from interlock.toolbox import Toolbox
 from interlock.types import (
@@ -43,6 +46,7 @@ from interlock.types import (
 )
 
 MAX_ROUNDS = 10
+MAX_CALLS = 64  # tool calls of one answer that run
 MAX_RESULT = 100_000  # characters of one tool result that go to the model
 
 Record = Callable[[Sequence[Message]], Awaitable[None]]
@@ -50,7 +54,7 @@ _log = logging.getLogger("interlock.agent")
 
 
 class ToolStarted(Struct, frozen=True):
-    """The model's call begins. `address` is the wire name when there is no such tool."""
+    """A tool call begins. `address` is the wire name if the toolbox has no such tool."""
 
     id: str
     address: str
@@ -58,7 +62,7 @@ class ToolStarted(Struct, frozen=True):
 
 
 class ToolFinished(Struct, frozen=True):
-    """The call ended. `result` is what the model gets; `duration` is in seconds."""
+    """A tool call ended. `result` is the text for the model; `duration` is in seconds."""
 
     id: str
     address: str
@@ -69,7 +73,7 @@ class ToolFinished(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The answer is complete. Always the last event. `usage` is of all rounds together."""
+    """The answer is complete. Always the last event. `usage` is the sum of all rounds."""
 
     message: AssistantMessage
     usage: Usage
@@ -83,12 +87,12 @@ class Agent:
     """A model that may use tools.
 
     Args:
-        model: A model, its name as for `--model` ("anthropic:..."), or None for the choice
-            that `models.choose` makes.
+        model: A model, its name as for `--model` ("anthropic:..."), or None to let
+            `models.choose` pick one.
         tools: An open toolbox; None for a model without tools.
-        max_rounds: How often the model may ask for tools before `StepLimit`.
-        record: Awaited with messages as they are added, before anything else happens, so
-            that they can be stored. A tool's call is recorded before it runs.
+        max_rounds: How often the model may call tools before `StepLimit` is raised.
+        record: Awaited with messages as they are added, so that they can be stored. A tool
+            call is recorded before it runs.
     """
 
     def __init__(
@@ -103,9 +107,9 @@ class Agent:
         self._toolbox = tools
         self._max_rounds = max_rounds
         self._record = record
-        self._saving: asyncio.Task[None] | None = None  # the last one
+        self._saving: asyncio.Task[None] | None = None  # the latest
         self._choosing = asyncio.Lock()
-        self._own_model: Model | None = None  # made from a name, so it is ours to close
+        self._own_model: Model | None = None  # made from a name, so closed here
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,7 +118,7 @@ class Agent:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the model if it was given by name. The toolbox stays open."""
+        """Close the model if it was given by name. The toolbox stays open."""
         if self._own_model is not None:
             await self._own_model.close()
 
@@ -122,35 +126,38 @@ class Agent:
         """Answer the last message, using tools as needed.
 
         Args:
-            messages: The conversation; extended in place with all that happens.
+            messages: The conversation; extended in place.
 
         Returns:
             The answer, which is also the last message.
 
         Raises:
             StepLimit: The model was still calling tools after `max_rounds`.
-            ModelError: The model failed; what was complete before is in `messages`.
+            ModelError: The model failed; the rounds before it are in `messages`.
         """
         async with aclosing(self.stream(messages)) as events:
             async for event in events:
                 if isinstance(event, Done):
                     return event.message
-        raise ModelInterrupted("the answer ended without saying so")
+        raise ModelInterrupted("the answer ended without its last event")
 
     async def stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
-        """As `complete`, telling what happens while it happens; `Done` comes last."""
+        """As `complete`, but yield each event as it happens; `Done` comes last."""
         model = await self._ready()
         used = Usage()
         for _ in range(self._max_rounds):
             reply: Reply | None = None
+            size = AnswerSize(model.name)
             async with aclosing(model.stream(messages, await self._definitions())) as events:
                 async for event in events:
                     if isinstance(event, Reply):
                         reply = event
                     else:
+                        size.add(event.text)
                         yield event
             if reply is None:
-                raise ModelInterrupted(f"{model.name} ended its answer without saying so")
+                raise ModelInterrupted(f"the answer of {model.name} was cut off")
+            check_size(reply.message, model.name)
             used = Usage(
                 used.input_tokens + reply.usage.input_tokens,
                 used.output_tokens + reply.usage.output_tokens,
@@ -169,23 +176,23 @@ class Agent:
     async def _act(
         self, message: AssistantMessage, messages: list[Message]
     ) -> AsyncGenerator[ToolStarted | ToolFinished, None]:
-        """Run all calls of `message` at once; their answers follow it in the calls' order."""
+        """Run the calls of `message` concurrently; their results follow it in the calls' order."""
         calls = message.tool_calls
         tasks: list[asyncio.Task[ToolFinished]] = []
         try:
             await self._add(messages, [message])
-            tasks = [asyncio.create_task(self._call(call)) for call in calls]
+            tasks = [asyncio.create_task(self._call(call)) for call in calls[:MAX_CALLS]]
+            tasks += [asyncio.create_task(self._skip(call)) for call in calls[MAX_CALLS:]]
             for call in calls:
                 yield ToolStarted(call.id, self._address(call.name), call.input)
-            open = set(tasks)
-            while open:
-                _, still_open = await asyncio.wait(open, return_when=asyncio.FIRST_COMPLETED)
+            running = set(tasks)
+            while running:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in tasks:
-                    if task in open and task not in still_open:
+                    if task in done:
                         yield task.result()
-                open = still_open
         finally:
-            # Also when the answer was stopped half-way: every call needs its answer.
+            # A stopped answer needs a result for each of its calls, too.
             unfinished = [task for task in tasks if not task.done()]
             for task in unfinished:
                 task.cancel()
@@ -194,8 +201,8 @@ class Agent:
                     await asyncio.wait(unfinished)
             finally:
                 if messages and messages[-1] is message:
-                    answers = [_answer(call, tasks[i : i + 1]) for i, call in enumerate(calls)]
-                    await self._add(messages, answers)
+                    pairs = zip_longest(calls, tasks)
+                    await self._add(messages, [_result(call, task) for call, task in pairs])
 
     async def _call(self, call: ToolCall) -> ToolFinished:
         started = monotonic()
@@ -203,8 +210,14 @@ class Agent:
         duration = monotonic() - started
         return ToolFinished(call.id, self._address(call.name), call.input, text, is_error, duration)
 
+    async def _skip(self, call: ToolCall) -> ToolFinished:
+        text = (
+            f"error: not run: one answer may make {MAX_CALLS} tool calls; call it in your next one"
+        )
+        return ToolFinished(call.id, self._address(call.name), call.input, text, True, 0.0)
+
     async def _observe(self, call: ToolCall) -> tuple[str, bool]:
-        """Run one call and tell the model how it went; failures are words, too."""
+        """Run one call; return the text for the model and whether it is an error."""
         if call.malformed is not None:
             return f"error: the arguments are not a JSON object: {call.malformed[:500]}", True
         if self._toolbox is None:
@@ -215,13 +228,13 @@ class Agent:
             return f"error: {error}", True
         except Exception:
             _log.exception("calling %s failed", call.name)
-            return "error: the call failed inside the program that runs you", True
+            return "error: the call failed because of a bug in the client program", True
         return text_of(result), result.is_error
 
     async def _add(self, messages: list[Message], new: Sequence[Message]) -> None:
         messages += new
         if self._record is not None:
-            # One after the other and to its end, even if we are being stopped right now.
+            # Records run one after another, and finish even while this task is cancelled.
             self._saving = saving = asyncio.create_task(self._save(self._record, new, self._saving))
             try:
                 await asyncio.shield(saving)
@@ -237,10 +250,10 @@ class Agent:
             await asyncio.wait({earlier})
         await record(new)
 
-    # Looking
+    # Model and tools
 
     async def _ready(self) -> Model:
-        async with self._choosing:  # two answers may begin at once
+        async with self._choosing:  # two answers may start at the same time
             if self._model is None or isinstance(self._model, str):
                 self._model = self._own_model = await choose.choose(self._model)
             return self._model
@@ -263,16 +276,16 @@ class Agent:
             return wire_name
 
 
-def _answer(call: ToolCall, task: list[asyncio.Task[ToolFinished]]) -> ToolMessage:
-    """Make the answer to a call; `task` is empty when the call was never begun."""
-    if not task or not task[0].done() or task[0].cancelled() or task[0].exception() is not None:
+def _result(call: ToolCall, task: asyncio.Task[ToolFinished] | None) -> ToolMessage:
+    """Return the result of a call; `task` is None if the call never started."""
+    if task is None or not task.done() or task.cancelled() or task.exception() is not None:
         return interrupted(call)
-    outcome = task[0].result()
+    outcome = task.result()
     return ToolMessage(call.id, outcome.result, call.name, outcome.is_error)
 
 
 def text_of(result: CallToolResult) -> str:
-    """Write a tool's result for a model: its text, and a note for what is not text."""
+    """Return a tool's result as text for a model, with a note for each block that is not text."""
     parts = [_describe(block) for block in result.content]
     if not result.content and result.structured is not None:
         parts = [encode(result.structured).decode()]

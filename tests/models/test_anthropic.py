@@ -4,6 +4,7 @@ import asyncio
 import sys
 import traceback
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,15 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.models import ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage, complete
+from interlock.models import (
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+    ToolDefinition,
+    Usage,
+    answer_size,
+    complete,
+)
 from interlock.models.anthropic import AnthropicModel
 from tests.models import wire_anthropic as wire
 from tests.models.wire_http import Answer, WireServer, page
@@ -540,6 +549,30 @@ async def test_a_server_error_is_tried_again(server: WireServer, model: Anthropi
     ]
 
     assert (await complete(model, ASK)).message.content == "Noon."
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        wire.text(0, "x" * 600, "x" * 600),
+        wire.thinking(0, "signed", "x" * 600, "x" * 600),
+        wire.tool_use(0, "a", "one", '{"x": "', "x" * 600, "x" * 600),
+        [event for n in range(8) for event in wire.tool_use(n, str(n), "one", "{}")],
+        wire.block(0, {"type": "search_result", "content": "x" * 1200}),
+    ],
+    ids=["text", "thinking", "arguments", "calls", "block"],
+)
+async def test_an_answer_over_the_size_limit_is_interrupted(
+    server: WireServer,
+    model: AnthropicModel,
+    blocks: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answer_size, "MAX_ANSWER_BYTES", 1024)
+    server.script = [wire.events(wire.start(), *blocks, *wire.stop())]
+
+    with pytest.raises(ModelInterrupted, match=r"the answer of anthropic:claude.* is too long"):
+        await complete(model, ASK)
 
 
 async def test_a_page_instead_of_an_answer_is_no_answer(

@@ -24,7 +24,15 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.models import ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage, complete
+from interlock.models import (
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+    ToolDefinition,
+    Usage,
+    answer_size,
+    complete,
+)
 from interlock.models.openai import OpenAIModel, ollama_url
 from tests.models import wire_openai as wire
 from tests.models.wire_http import Answer, WireServer, page
@@ -216,6 +224,29 @@ async def test_fragments_of_parallel_calls_may_be_mixed(
     )
 
     assert calls == (ToolCall("a", "one", {"y": 1}), ToolCall("b", "two", {"x": 2}))
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [wire.chunk(content="x" * 600)] * 2,
+        [wire.chunk(reasoning_content="x" * 600)] * 2,
+        [wire.fragment(0, '{"x": "', id="a", name="one"), *[wire.fragment(0, "x" * 500)] * 2],
+        [wire.fragment(n, "{}", id=str(n), name="one") for n in range(8)],
+    ],
+    ids=["text", "reasoning", "arguments", "calls"],
+)
+async def test_an_answer_over_the_size_limit_is_interrupted(
+    server: WireServer,
+    model: OpenAIModel,
+    chunks: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answer_size, "MAX_ANSWER_BYTES", 1024)
+    server.script = [wire.chunks(wire.chunk(role="assistant"), *chunks, wire.chunk("stop"))]
+
+    with pytest.raises(ModelInterrupted, match=r"the answer of openai:gpt-test.* is too long"):
+        await complete(model, ASK, [TIME])
 
 
 async def test_several_fragments_may_come_in_one_chunk(

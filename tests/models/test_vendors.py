@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.models.vendors import Endpoint, call_id, call_name, shown_url, tool_call
+from interlock.models.vendors import ModelEndpoint, call_id, call_name, shown_url, tool_call
 
 KEY = "sk-live-7f3b9d2e5a8c"
-ENDPOINT = Endpoint("openai:m", "m", "api.example", KEY, "OPENAI_API_KEY")
+ENDPOINT = ModelEndpoint("openai:m", "m", "api.example", KEY, "OPENAI_API_KEY")
 
 
 @given(st.text(), st.integers(0, len(KEY)), st.integers(0, len(KEY)), st.text())
@@ -25,7 +25,7 @@ def test_a_text_without_a_key_stays_as_it_is() -> None:
 
 
 def test_the_representation_has_no_key() -> None:
-    assert repr(ENDPOINT) == "Endpoint('openai:m', 'api.example')"
+    assert repr(ENDPOINT) == "ModelEndpoint('openai:m', 'api.example')"
 
 
 def test_a_long_error_becomes_one_short_line() -> None:

@@ -1,4 +1,4 @@
-"""Language models behind one small interface: messages and tools in, streamed events out."""
+"""Language models behind one small interface: messages and tools in, a stream of events out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interlock.messages import AssistantMessage, Message
 
 
 class ToolDefinition(Struct, frozen=True):
-    """A tool as it is offered to a model, in no provider's format yet."""
+    """A tool as it is offered to a model, before it is written in a provider's format."""
 
     name: str  # wire name: 1-64 of [A-Za-z0-9_-]
     description: str
@@ -20,7 +20,7 @@ class ToolDefinition(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """Tokens counted by the provider; 0 when it does not tell."""
+    """Tokens counted by the provider; 0 if it does not report them."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -33,13 +33,13 @@ class TextDelta(Struct, frozen=True):
 
 
 class ReasoningDelta(Struct, frozen=True):
-    """The next piece of what the model thinks aloud. Not part of the answer."""
+    """The next piece of the model's visible reasoning. Not part of the answer."""
 
     text: str
 
 
 class Reply(Struct, frozen=True):
-    """The whole answer. Always the last event of a stream, and there is exactly one.
+    """The whole answer. Each stream has exactly one, and it is the last event.
 
     `stop_reason` is "end", "tool_calls", "length" (cut by the token limit) or "refusal".
     """
@@ -55,8 +55,8 @@ ModelEvent = TextDelta | ReasoningDelta | Reply
 class Model(Protocol):
     """One model of one provider.
 
-    `stream` raises only subclasses of `errors.ModelError` and `errors.MissingExtra` for what
-    goes wrong on the way; after an error nothing of the answer counts.
+    `stream` raises `errors.ModelError` or `errors.MissingExtra` when it fails; nothing of the
+    answer is part of the conversation then.
     """
 
     @property
@@ -71,7 +71,7 @@ class Model(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let connections and memory go. Closing twice is fine."""
+        """Release connections and memory. Closing twice is allowed."""
         ...
 
 
@@ -86,4 +86,4 @@ async def complete(
     async for event in model.stream(messages, tools):
         if isinstance(event, Reply):
             return event
-    raise ModelInterrupted(f"{model.name} ended its answer without saying so")
+    raise ModelInterrupted(f"the answer of {model.name} was cut off")

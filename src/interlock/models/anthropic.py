@@ -1,11 +1,11 @@
-"""Anthropic's models over the vendor's own package.
+"""Anthropic's models, through the vendor's own package.
 
-How a conversation is written for the Messages API:
+Rules for writing a conversation in the format of the Messages API:
 
 1. System messages become the one `system` text.
-2. Messages of one role in a row become one message; tool results come first in it.
-3. What the API signed, thinking above all, goes back word for word. Should the API refuse it,
-   since the tools or the model have changed meanwhile, the request is made again without it.
+2. Consecutive messages of one role become one message; tool results come first in it.
+3. Signed blocks, such as thinking, are sent back unchanged. If the API refuses them because the
+   tools or the model have changed, the request is repeated without them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from interlock.models import (
     ToolDefinition,
     Usage,
 )
+from interlock.models.answer_size import AnswerSize
 from interlock.models.vendors import (
-    Endpoint,
+    ModelEndpoint,
     call_id,
     call_name,
     event_fields,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 _PROVIDER = "anthropic"
-_LONGEST_WAIT = 60  # seconds before a retry; an error that says so is better than more
+_LONGEST_WAIT = 60  # seconds before a retry; if the server asks for more, the request fails
 _STOP_REASONS = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -55,7 +56,7 @@ _STOP_REASONS = {
 class AnthropicModel:
     """A model behind the Messages API.
 
-    The vendor's package is imported, and the client made, when the first question is asked.
+    The first request imports the vendor's package and makes the client.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class AnthropicModel:
         base_url: str | None = None,
         max_tokens: int = 32_000,
     ) -> None:
-        """Remember whom to ask.
+        """Store the settings; nothing is sent yet.
 
         Args:
             model: As the provider calls it.
             api_key: Else `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`.
-            base_url: Else `ANTHROPIC_BASE_URL`, else Anthropic's own.
-            max_tokens: Most tokens of one answer, thinking included.
+            base_url: Else `ANTHROPIC_BASE_URL`, else Anthropic's own URL.
+            max_tokens: Limit of one answer, thinking included.
         """
         self._model = model
         self._api_key = api_key
@@ -90,21 +91,21 @@ class AnthropicModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Ask the model; yield pieces as they come, then one `Reply`."""
+        """Ask the model; yield pieces as they arrive, then one `Reply`."""
         connection = await self._open()
-        answer = _Answer(self.name)
+        answer = _ReplyBuilder(self.name)
         try:
             async with await self._ask(connection, messages, tools) as events:
                 answer.started = True
                 async for event in events:
-                    for piece in answer.take(event_fields(event)):
+                    for piece in answer.add(event_fields(event)):
                         yield piece
         except connection.failures as error:
             raise connection.endpoint.explain(error, started=answer.started) from error
         yield answer.reply()
 
     async def close(self) -> None:
-        """Let the connections go. Closing twice is fine; asking again opens them again."""
+        """Close the connections. Closing twice is allowed; the next request opens them again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.client.close()
@@ -118,7 +119,7 @@ class AnthropicModel:
                     raise ModelUnavailable(
                         f"no key for {self.name}: set ANTHROPIC_API_KEY in the environment"
                     )
-                # The import takes most of a second, and must not stop the loop for so long.
+                # The import takes most of a second, which would block the event loop.
                 self._connection = await asyncio.to_thread(self._connect, key, token)
             return self._connection
 
@@ -136,7 +137,7 @@ class AnthropicModel:
                 event_hooks={"response": [_refuse_long_waits]}
             ),
         )
-        endpoint = Endpoint(
+        endpoint = ModelEndpoint(
             name=self.name,
             model=self._model,
             host=client.base_url.netloc.decode(),
@@ -154,23 +155,23 @@ class AnthropicModel:
         messages: Sequence[Message],
         tools: Sequence[ToolDefinition],
     ) -> Any:
-        request = self._request(messages, tools, kept=True)
+        request = self._request(messages, tools, signed=True)
         create = connection.create
         try:
             return await create(**request, stream=True)
         except connection.bad_request as error:
-            plain = self._request(messages, tools, kept=False)
+            plain = self._request(messages, tools, signed=False)
             if "thinking" not in str(error) or plain == request:
                 raise
         return await create(**plain, stream=True)
 
     def _request(
-        self, messages: Sequence[Message], tools: Sequence[ToolDefinition], *, kept: bool
+        self, messages: Sequence[Message], tools: Sequence[ToolDefinition], *, signed: bool
     ) -> dict[str, Any]:
         request: dict[str, Any] = {
             "model": self._model,
             "max_tokens": self._max_tokens,
-            "messages": wire_messages(messages, kept=kept),
+            "messages": wire_messages(messages, signed=signed),
         }
         system = [m.content for m in messages if isinstance(m, SystemMessage) and m.content.strip()]
         if system:
@@ -188,7 +189,7 @@ class AnthropicModel:
 
 
 async def _refuse_long_waits(response: httpx2.Response) -> None:
-    # The package waits for as long as the server says, be it a day.
+    # The package would wait as long as the server asks, even a day.
     wait = response.headers.get("retry-after", "")
     if wait.isdigit() and int(wait) > _LONGEST_WAIT:
         response.headers["x-should-retry"] = "false"
@@ -197,24 +198,24 @@ async def _refuse_long_waits(response: httpx2.Response) -> None:
 class _Connection(NamedTuple):
     client: AsyncAnthropic
     create: Callable[..., Any]  # looked up with the client, since that imports the rest
-    endpoint: Endpoint
-    failures: tuple[type[Exception], ...]  # of the package, and of reading what it returned
+    endpoint: ModelEndpoint
+    failures: tuple[type[Exception], ...]  # of the package, and of decoding what it returned
     bad_request: type[Exception]
 
 
 # Outgoing
 
 
-def wire_messages(messages: Sequence[Message], *, kept: bool = True) -> list[dict[str, Any]]:
-    """Write a conversation as the Messages API wants it, without its system messages.
+def wire_messages(messages: Sequence[Message], *, signed: bool = True) -> list[dict[str, Any]]:
+    """Return a conversation in the format of the Messages API, without its system messages.
 
     Args:
-        messages: The conversation; empty ones are left out, since the API refuses them.
-        kept: Use the blocks that were kept word for word, where there are any.
+        messages: The conversation; empty messages are left out, since the API refuses them.
+        signed: Send stored blocks of the API unchanged, where a message has them.
     """
     wire: list[dict[str, Any]] = []
     for message in messages:
-        role, blocks = _blocks(message, kept)
+        role, blocks = _blocks(message, signed)
         if not blocks:
             continue
         if wire and wire[-1]["role"] == role:
@@ -224,11 +225,11 @@ def wire_messages(messages: Sequence[Message], *, kept: bool = True) -> list[dic
     return wire
 
 
-def _blocks(message: Message, kept: bool) -> tuple[str, list[dict[str, Any]]]:
+def _blocks(message: Message, signed: bool) -> tuple[str, list[dict[str, Any]]]:
     if isinstance(message, SystemMessage):
         return "system", []
     if isinstance(message, AssistantMessage):
-        return "assistant", (kept and _kept_blocks(message)) or _assistant_blocks(message)
+        return "assistant", (signed and _signed_blocks(message)) or _assistant_blocks(message)
     if isinstance(message, ToolMessage):
         result = {
             "type": "tool_result",
@@ -252,7 +253,7 @@ def _assistant_blocks(message: AssistantMessage) -> list[dict[str, Any]]:
     ]
 
 
-def _kept_blocks(message: AssistantMessage) -> list[dict[str, Any]]:
+def _signed_blocks(message: AssistantMessage) -> list[dict[str, Any]]:
     data = message.provider_data or {}
     blocks = data.get("content")
     if data.get("provider") != _PROVIDER or not isinstance(blocks, list):
@@ -261,7 +262,7 @@ def _kept_blocks(message: AssistantMessage) -> list[dict[str, Any]]:
         return []
     asked = [block.get("id") for block in blocks if block.get("type") == "tool_use"]
     if asked != [call.id for call in message.tool_calls]:
-        return []  # the message was changed since, and the old calls must not come back
+        return []  # the message was changed; its old calls must not be sent
     return [
         {**block, "id": call_id(block["id"])} if block.get("type") == "tool_use" else block
         for block in blocks
@@ -304,23 +305,26 @@ class _Event(Struct):
     usage: _Usage | None = None
 
 
-class _Answer:
-    """Puts the events of one answer together."""
+class _ReplyBuilder:
+    """Assembles the events of one answer."""
 
     def __init__(self, name: str) -> None:
         self.started = False
         self._name = name
         self._blocks: dict[int, dict[str, Any]] = {}  # by index, as they are sent back
-        self._arguments: dict[int, str] = {}  # of each tool_use block, as the model wrote them
+        self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field of the block
+        self._arguments: dict[int, list[str]] = {}  # of each tool_use block, by index
+        self._size = AnswerSize(name)
         self._usage = _Usage()
         self._stop_reason: str | None = None
         self._complete = False
 
-    def take(self, data: Any) -> list[ModelEvent]:
-        """Take one event of the wire; return what can be shown of it.
+    def add(self, data: Any) -> list[ModelEvent]:
+        """Add one decoded event; return the model events it holds.
 
         Raises:
             msgspec.ValidationError: It is not an event of the Messages API.
+            ModelInterrupted: The answer is too long.
         """
         event = msgspec.convert(data, _Event)
         if event.type == "message_start" and event.message:
@@ -357,42 +361,53 @@ class _Answer:
         return Reply(message, self._total(), stop_reason)
 
     def _start_block(self, index: int, block: dict[str, Any]) -> list[ModelEvent]:
+        self._size.add_json(block)
         self._blocks[index] = block
+        self._pieces[index] = {}
         if block.get("type") == "tool_use":
-            self._arguments[index] = ""
+            self._size.add_call()
+            self._arguments[index] = []
         if block.get("type") != "text":
             return []
         block["text"] = str(block.get("text") or "")
         return [TextDelta(block["text"])] if block["text"] else []
 
     def _extend_block(self, index: int, delta: _Delta) -> list[ModelEvent]:
-        block = self._blocks.get(index)
-        if block is None:
-            raise ValueError(f"a piece of block {index}, which was never begun")
+        if index not in self._blocks:
+            raise ValueError(f"a piece of block {index}, which has not started")
         if delta.type == "input_json_delta" and index in self._arguments:
-            self._arguments[index] += delta.partial_json
-        elif delta.type == "text_delta":
-            block["text"] = str(block.get("text", "")) + delta.text
-            return [TextDelta(delta.text)] if delta.text else []
-        elif delta.type == "thinking_delta":
-            block["thinking"] = str(block.get("thinking", "")) + delta.thinking
-            return [ReasoningDelta(delta.thinking)] if delta.thinking else []
+            self._size.add(delta.partial_json)
+            self._arguments[index].append(delta.partial_json)
+        elif delta.type == "text_delta" and delta.text:
+            self._add_piece(index, "text", delta.text)
+            return [TextDelta(delta.text)]
+        elif delta.type == "thinking_delta" and delta.thinking:
+            self._add_piece(index, "thinking", delta.thinking)
+            return [ReasoningDelta(delta.thinking)]
         elif delta.type == "signature_delta":
-            block["signature"] = delta.signature
+            self._size.add(delta.signature)
+            self._blocks[index]["signature"] = delta.signature
         return []
+
+    def _add_piece(self, index: int, field: str, text: str) -> None:
+        self._size.add(text)
+        self._pieces[index].setdefault(field, []).append(text)
 
     def _finish_blocks(self, *, cut: bool) -> None:
         last = max(self._blocks, default=-1)
-        if cut and self._arguments.get(last) == "":
-            # The limit came before the first argument: nothing was asked for yet.
+        if cut and last in self._arguments and not "".join(self._arguments[last]):
+            # The token limit came before the first argument, so the call is dropped.
             del self._arguments[last], self._blocks[last]
         for index, block in list(self._blocks.items()):
+            for field, pieces in self._pieces[index].items():
+                block[field] = str(block.get(field) or "") + "".join(pieces)
             if block.get("type") == "text" and not str(block.get("text", "")).strip():
-                del self._blocks[index]  # the API sends empty text, and refuses it
+                del self._blocks[index]  # the API sends empty text but refuses it
 
     def _calls(self) -> list[ToolCall]:
         calls = []
-        for index, arguments in sorted(self._arguments.items()):
+        for index, pieces in sorted(self._arguments.items()):
+            arguments = "".join(pieces)
             block = self._blocks[index]
             call = tool_call(str(block.get("id", "")), str(block.get("name", "")), arguments)
             if not arguments and isinstance(block.get("input"), dict):
@@ -402,7 +417,7 @@ class _Answer:
         return calls
 
     def _provider_data(self, blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
-        # Text and calls say it all themselves; anything else has to go back as it came.
+        # Text and calls are in the message; other blocks must be sent back unchanged.
         if all(block.get("type") in ("text", "tool_use") for block in blocks):
             return None
         return {"provider": _PROVIDER, "content": blocks}

@@ -1,8 +1,8 @@
 """OpenAI's models, DeepSeek's, and any server that speaks OpenAI's chat completions.
 
 Servers differ in how they stream tool calls: in fragments, whole, without ids, without indexes.
-`_Calls` holds the rules for all of them. What a server streams as its reasoning is shown, kept
-and sent back to the same server, and to no other.
+`_Calls` holds the rules for all of them. A server's reasoning is shown and stored. It is sent back
+to the same server only.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from interlock.models import (
     ToolDefinition,
     Usage,
 )
+from interlock.models.answer_size import AnswerSize
 from interlock.models.vendors import (
-    Endpoint,
+    ModelEndpoint,
     call_id,
     call_name,
     event_fields,
@@ -45,16 +46,16 @@ OPENAI_URL = "https://api.openai.com/v1"
 DEEPSEEK_URL = "https://api.deepseek.com"
 _KEYS = {"openai": "OPENAI_API_KEY", "deepseek": "DEEPSEEK_API_KEY", "ollama": "OLLAMA_API_KEY"}
 _STOP_REASONS = {"length": "length", "content_filter": "refusal"}
-_HERE = ("localhost", "127.0.0.1", "::1")  # where no proxy of the environment leads
-_FAILED = {"error", "insufficient_system_resource"}  # finish reasons of an answer that broke off
+_HERE = ("localhost", "127.0.0.1", "::1")  # hosts reached without the environment's proxy
+_FAILED = {"error", "insufficient_system_resource"}  # finish reasons of an incomplete answer
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek and llama.cpp; Ollama and vLLM
-_LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request beyond
+_LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request above this
 
 
 class OpenAIModel:
     """A model behind a chat completions API.
 
-    The vendor's package is imported, and the client made, when the first question is asked.
+    The first request imports the vendor's package and makes the client.
     """
 
     def __init__(
@@ -65,18 +66,18 @@ class OpenAIModel:
         api_key: str | None = None,
         base_url: str | None = None,
     ) -> None:
-        """Remember whom to ask.
+        """Store the settings; nothing is sent yet.
 
         Args:
             model: As the provider calls it.
             provider: "openai", "deepseek" or "ollama".
             api_key: Else `OPENAI_API_KEY`, `DEEPSEEK_API_KEY` or `OLLAMA_API_KEY`; "" sends none.
-                Only OpenAI's and DeepSeek's own servers insist on one.
-            base_url: Up to and including "/v1"; else what `OPENAI_BASE_URL` or `OLLAMA_HOST`
-                says for that provider, else the provider's own.
+                Only OpenAI's and DeepSeek's own servers require one.
+            base_url: Up to and including "/v1"; else the provider's `OPENAI_BASE_URL` or
+                `OLLAMA_HOST`, else the provider's own URL.
 
         Raises:
-            ValueError: Nobody knows this provider.
+            ValueError: The provider is unknown.
         """
         if provider not in _KEYS:
             raise ValueError(f"provider {provider!r} is not one of {', '.join(_KEYS)}")
@@ -100,21 +101,21 @@ class OpenAIModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Ask the model; yield pieces as they come, then one `Reply`."""
+        """Ask the model; yield pieces as they arrive, then one `Reply`."""
         connection = await self._open()
-        answer = _Answer(self.name, f"{self._provider}{self._at}")
+        answer = _ReplyBuilder(self.name, f"{self._provider}{self._at}")
         try:
             async with await self._ask(connection, messages, tools) as chunks:
                 answer.started = True
                 async for chunk in chunks:
-                    for piece in answer.take(event_fields(chunk)):
+                    for piece in answer.add(event_fields(chunk)):
                         yield piece
         except connection.failures as error:
             raise connection.endpoint.explain(error, started=answer.started) from error
         yield answer.reply()
 
     async def close(self) -> None:
-        """Let the connections go. Closing twice is fine; asking again opens them again."""
+        """Close the connections. Closing twice is allowed; the next request opens them again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.client.close()
@@ -129,7 +130,7 @@ class OpenAIModel:
                     raise ModelUnavailable(
                         f"no key for {self.name}: set {variable} in the environment"
                     )
-                # The import takes most of a second, and must not stop the loop for so long.
+                # The import takes most of a second, which would block the event loop.
                 self._connection = await asyncio.to_thread(self._connect, address, key)
             return self._connection
 
@@ -140,11 +141,11 @@ class OpenAIModel:
             raise MissingExtra("OpenAI and compatible models", "openai") from error
         is_here = urlsplit(address).hostname in _HERE
         client = openai.AsyncOpenAI(
-            api_key=key or "none",  # the package insists on one; who wants none ignores it
+            api_key=key or "none",  # the package requires one; servers without keys ignore it
             base_url=address,
             http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if is_here else None,
         )
-        endpoint = Endpoint(
+        endpoint = ModelEndpoint(
             name=self.name,
             model=self._model,
             host=client.base_url.netloc.decode(),
@@ -167,7 +168,7 @@ class OpenAIModel:
         try:
             return await create(**request)
         except connection.bad_request as error:
-            # Some of OpenAI's models take tools here only when they do not reason.
+            # Some OpenAI models accept tools in this API only without reasoning.
             if getattr(error, "param", None) != "reasoning_effort" or not tools or self._effort:
                 raise
         self._effort = "none"
@@ -201,7 +202,7 @@ def ollama_url() -> str:
     """Return the base URL of the Ollama that `OLLAMA_HOST` names, else of the one on this host."""
     host = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/") or "127.0.0.1"
     scheme, found, address = host.rpartition("://")
-    # The variable also tells the server where to listen, and nobody can connect to "everywhere".
+    # The variable also sets the address the server listens on; clients cannot connect to 0.0.0.0.
     address = re.sub(r"^0\.0\.0\.0(?=:|$)", "127.0.0.1", address)
     if ":" not in address.rpartition("]")[2]:
         address = f"{address}:11434"
@@ -211,8 +212,8 @@ def ollama_url() -> str:
 class _Connection(NamedTuple):
     client: AsyncOpenAI
     create: Callable[..., Any]  # looked up with the client, since that imports the rest
-    endpoint: Endpoint
-    failures: tuple[type[Exception], ...]  # of the package, and of reading what it returned
+    endpoint: ModelEndpoint
+    failures: tuple[type[Exception], ...]  # of the package, and of decoding what it returned
     bad_request: type[Exception]
 
 
@@ -220,11 +221,11 @@ class _Connection(NamedTuple):
 
 
 def wire_messages(messages: Sequence[Message], *, provider: str) -> list[dict[str, Any]]:
-    """Write a conversation as the chat completions API wants it.
+    """Return a conversation in the format of the chat completions API.
 
     Args:
         messages: The conversation; assistant messages without text and calls are left out.
-        provider: Whose reasoning may go along; that of others is left out.
+        provider: The provider whose reasoning is included; that of others is left out.
     """
     return [wire for message in messages if (wire := _wire_message(message, provider))]
 
@@ -235,7 +236,7 @@ def _wire_message(message: Message, provider: str) -> dict[str, Any] | None:
     if isinstance(message, AssistantMessage):
         return _wire_assistant(message, provider)
     if isinstance(message, ToolMessage):
-        # The API has no mark for a failure, so the text must say it.
+        # The API has no field for a failure, so the text states it.
         failed = message.is_error and not message.content.lower().startswith("error")
         content = f"Error: {message.content}" if failed else message.content
         return {"role": "tool", "tool_call_id": call_id(message.tool_call_id), "content": content}
@@ -252,13 +253,13 @@ def _wire_assistant(message: AssistantMessage, provider: str) -> dict[str, Any] 
     if data.get("provider") == provider:
         wire |= {field: data[field] for field in _REASONING if isinstance(data.get(field), str)}
     if provider.startswith("deepseek") and not wire.get("reasoning_content"):
-        # DeepSeek refuses a conversation with tools when a message lacks its reasoning, and has
-        # none of what another model said. It wants words, and not the same ones every time.
-        wire["reasoning_content"] = _said_instead(message)
+        # DeepSeek refuses a conversation with tools if a message lacks reasoning, as those of
+        # other models do. It also refuses the same text in every message.
+        wire["reasoning_content"] = _made_up_reasoning(message)
     return wire
 
 
-def _said_instead(message: AssistantMessage) -> str:
+def _made_up_reasoning(message: AssistantMessage) -> str:
     if message.tool_calls:
         return f"Next: call {', '.join(call_name(call.name) for call in message.tool_calls)}."
     return f"Answer: {message.content[:80]}"
@@ -319,25 +320,27 @@ class _Chunk(Struct):
     usage: _Usage | None = None
 
 
-class _Answer:
-    """Puts the chunks of one answer together."""
+class _ReplyBuilder:
+    """Assembles the chunks of one answer."""
 
     def __init__(self, name: str, provider: str) -> None:
         self.started = False
         self._name = name
         self._provider = provider
+        self._size = AnswerSize(name)
         self._text: list[str] = []
-        self._reasoning: dict[str, str] = {}  # by the field it came in
-        self._calls = _Calls()
+        self._reasoning: dict[str, list[str]] = {}  # by the field it came in
+        self._calls = _Calls(self._size)
         self._refused = False
         self._finish_reason: str | None = None
         self._usage = Usage()
 
-    def take(self, data: Any) -> list[ModelEvent]:
-        """Take one chunk of the wire; return what can be shown of it.
+    def add(self, data: Any) -> list[ModelEvent]:
+        """Add one decoded chunk; return the events it holds.
 
         Raises:
             msgspec.ValidationError: It is not a chunk of a chat completion.
+            ModelInterrupted: The answer is too long.
         """
         chunk = msgspec.convert(data, _Chunk)
         if chunk.usage:
@@ -367,7 +370,10 @@ class _Answer:
         calls = self._calls.finish(cut=stop_reason == "length")
         if stop_reason == "end" and (calls or self._refused):
             stop_reason = "tool_calls" if calls else "refusal"
-        data = {"provider": self._provider, **self._reasoning} if self._reasoning else None
+        data = None
+        if self._reasoning:
+            joined = {field: "".join(parts) for field, parts in self._reasoning.items()}
+            data = {"provider": self._provider, **joined}
         return Reply(AssistantMessage("".join(self._text), calls, data), self._usage, stop_reason)
 
     def _extend(self, delta: _Delta) -> list[ModelEvent]:
@@ -375,11 +381,13 @@ class _Answer:
         for field in _REASONING:
             thought = getattr(delta, field)
             if thought:
-                self._reasoning[field] = self._reasoning.get(field, "") + thought
+                self._size.add(thought)
+                self._reasoning.setdefault(field, []).append(thought)
                 pieces.append(ReasoningDelta(thought))
         self._refused = self._refused or bool(delta.refusal)
         for text in (delta.content, delta.refusal):
             if text:
+                self._size.add(text)
                 self._text.append(text)
                 pieces.append(TextDelta(text))
         for fragment in delta.tool_calls or []:
@@ -387,43 +395,51 @@ class _Answer:
         return pieces
 
 
-class _Open(Struct):
-    """A call that is still being written."""
+class _OpenCall(Struct):
+    """A call whose arguments are still arriving."""
 
     index: int | None
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: list[str] = []
 
 
 class _Calls:
-    """Puts the fragments of tool calls together.
+    """Assembles the fragments of tool calls.
 
-    Rule 1: A fragment belongs to the call with its index; without an index to that with its id;
-        with neither to the last one.
-    Rule 2: A fragment with a name and another id begins a call, whatever its index: some servers
+    Rule 1: A fragment belongs to the call with its index; without an index to the call with its
+        id; with neither to the last call.
+    Rule 2: A fragment with a name and another id starts a call, whatever its index: some servers
         send whole calls, all with index 0.
-    Rule 3: An id and a name are taken from the first fragment that has them, late or not.
+    Rule 3: The id and the name come from the first fragment that has them.
     """
 
-    def __init__(self) -> None:
-        self._calls: list[_Open] = []
+    def __init__(self, size: AnswerSize) -> None:
+        self._size = size
+        self._calls: list[_OpenCall] = []
 
     def add(self, fragment: _Fragment) -> None:
-        """Add a fragment to the call it belongs to, or begin one."""
+        """Add a fragment to the call it belongs to, or start a call."""
         function = fragment.function or _Function()
         call = self._find(fragment, function)
         if call is None:
-            call = _Open(fragment.index)
+            self._size.add_call()
+            call = _OpenCall(fragment.index)
             self._calls.append(call)
-        call.id = call.id or fragment.id or ""
-        call.name = call.name or function.name or ""
+        if not call.id and fragment.id:
+            self._size.add(fragment.id)
+            call.id = fragment.id
+        if not call.name and function.name:
+            self._size.add(function.name)
+            call.name = function.name
         arguments = function.arguments or ""
         if isinstance(arguments, dict):
             arguments = msgspec.json.encode(arguments).decode()
-        call.arguments += arguments
+        if arguments:
+            self._size.add(arguments)
+            call.arguments.append(arguments)
 
-    def _find(self, fragment: _Fragment, function: _Function) -> _Open | None:
+    def _find(self, fragment: _Fragment, function: _Function) -> _OpenCall | None:
         for call in reversed(self._calls):
             if fragment.index is None:
                 same = call.id == fragment.id if fragment.id else not function.name
@@ -435,8 +451,8 @@ class _Calls:
         return None
 
     def finish(self, *, cut: bool) -> tuple[ToolCall, ...]:
-        """Return the calls in order. `cut`: the last one may lack its end."""
-        if cut and self._calls and not self._calls[-1].arguments.strip():
-            # The limit came before the first argument: nothing was asked for yet.
+        """Return the calls in order. `cut`: the last one may be incomplete."""
+        if cut and self._calls and not "".join(self._calls[-1].arguments).strip():
+            # The token limit came before the first argument, so the call is dropped.
             self._calls.pop()
-        return unique_ids([tool_call(c.id, c.name, c.arguments) for c in self._calls])
+        return unique_ids([tool_call(c.id, c.name, "".join(c.arguments)) for c in self._calls])

@@ -1,11 +1,10 @@
-"""What the models behind a vendor's package share: names, ids, schemas, arguments, errors.
+"""What the models of all vendors share: names, ids, schemas, arguments, errors.
 
-The rules of a conversation that every provider accepts are kept here, so that one that began
-with another model can go on:
+Rules that let a conversation continue with another provider's model:
 
-1. A tool call's id and name are made acceptable the same way wherever they are sent.
-2. A tool's schema is an object at its top level; the rest goes out as the server gave it.
-3. No key, nor a part of one, gets into the text of an error.
+1. The ids and names of tool calls are converted the same way for every provider.
+2. A tool's schema is made an object at its top level; the rest is sent unchanged.
+3. The text of an error never holds the API key or a part of it.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _REFUSED_AT_THE_TOP = frozenset((*_COMBINED, "$ref", "enum", "not"))
 
 
 def call_id(id: str) -> str:
-    """Return `id`, or the same stand-in each time when another provider's form is not accepted.
+    """Return `id` if every provider accepts it, else a stand-in that depends on `id` only.
 
-    Anthropic takes letters, digits, "_" and "-"; OpenAI takes at most 40 characters.
+    Anthropic accepts letters, digits, "_" and "-"; OpenAI accepts at most 40 characters.
     """
     if _ID.fullmatch(id):
         return id
@@ -45,16 +44,16 @@ def call_id(id: str) -> str:
 
 
 def call_name(name: str) -> str:
-    """Return the name of a past call in the form providers accept, even one a model made up."""
+    """Return the name of a past call in a form that every provider accepts."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
 
 
 def object_schema(encoded: bytes) -> dict[str, Any]:
-    """Decode a tool's input schema and make its top level what every provider accepts.
+    """Decode a tool's input schema and give it a top level that every provider accepts.
 
-    Anthropic and OpenAI refuse a whole request when one schema is not an object at the top, or
-    has a combination there. The properties of such branches are offered side by side; what they
-    exclude is still checked against the real schema before the tool runs.
+    Anthropic and OpenAI refuse a whole request if one schema is not an object at the top or has
+    `allOf`, `anyOf` or `oneOf` there. The properties of all such branches are offered together.
+    Arguments are checked against the original schema before the tool runs.
     """
     decoded = msgspec.json.decode(encoded)
     schema: dict[str, Any] = decoded if isinstance(decoded, dict) else {}
@@ -98,13 +97,13 @@ def _names(value: Any) -> list[str]:
 
 
 def event_fields(event: Any) -> Any:
-    """Return what a vendor's event object was made from, unknown fields included."""
-    # The packages build their objects unchecked, so an event may be any JSON value.
+    """Return the JSON of a vendor's event object, unknown fields included."""
+    # The packages do not validate their objects, so an event may be any JSON value.
     return event.to_dict(warnings=False) if hasattr(event, "to_dict") else event
 
 
 def tool_call(id: str, name: str, arguments: str) -> ToolCall:
-    """Build a call from what a model wrote; no text at all means no arguments."""
+    """Build a call from the text of its arguments; blank text means no arguments."""
     if not arguments.strip():
         return ToolCall(id, name)
     try:
@@ -119,7 +118,7 @@ def tool_call(id: str, name: str, arguments: str) -> ToolCall:
 
 
 def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Give every call an id of its own: some servers send none, or one for all."""
+    """Return the calls with unique ids: some servers send none, or the same one for all."""
     seen: set[str] = set()
     result = []
     for call in calls:
@@ -134,28 +133,28 @@ def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
 
 
 def shown_url(url: str) -> str:
-    """Return the URL without the user and password that it may hold."""
+    """Return the URL without user and password."""
     return re.sub(r"^(\w+://)[^/@]*@", r"\1", url)
 
 
-class Endpoint(NamedTuple):
-    """Who is asked, for the text of errors."""
+class ModelEndpoint(NamedTuple):
+    """A model and its host, as named in errors."""
 
-    name: str  # the model, as in --model
-    model: str  # the model, as the provider calls it
+    name: str  # as in --model
+    model: str  # the provider's name for it
     host: str  # host, or host:port
-    key: str  # the secret, never shown; "" when there is none
-    variable: str  # where a key is looked for
+    key: str  # the API key, never shown; "" for none
+    variable: str  # the environment variable of the key
 
     def __repr__(self) -> str:
-        return f"Endpoint({self.name!r}, {self.host!r})"
+        return f"ModelEndpoint({self.name!r}, {self.host!r})"
 
     def explain(self, error: Exception, *, started: bool) -> ModelError:
-        """Say in one line what went wrong and what to do.
+        """Return the error to raise: one line with the problem and what to do.
 
         Args:
-            error: From the vendor's package or from reading what it returned.
-            started: The answer had begun to arrive.
+            error: From the vendor's package, or from decoding what it returned.
+            started: Whether a part of the answer had arrived.
         """
         self._redact_arguments(error)
         status = getattr(error, "status_code", None)
@@ -200,8 +199,8 @@ class Endpoint(NamedTuple):
             inner = body.get("error", body)
             message = inner.get("message") if isinstance(inner, dict) else inner
             return self._clean(str(message or _error_type(error) or "no reason given"))
-        if isinstance(body, str):  # a page of some proxy, not an answer of the API
-            return f"what came is not from a model API; is the address {self.host} right?"
+        if isinstance(body, str):  # an HTML page, perhaps of a proxy
+            return f"the response is not from a model API; check the address {self.host}"
         return self._clean(str(error) or type(error).__name__)
 
     def _clean(self, text: str) -> str:
@@ -209,8 +208,8 @@ class Endpoint(NamedTuple):
         return text if len(text) <= 300 else f"{text[:299]}…"
 
     def redact(self, text: str) -> str:
-        """Take the key out of a text, and what could be a part of it."""
-        text = re.sub(r"\S*\*{3,}\S*", "[key]", text)  # a key that the provider has masked
+        """Replace the key, and every part of it of 6 characters or more, by "[key]"."""
+        text = re.sub(r"\S*\*{3,}\S*", "[key]", text)  # a key masked by the provider
         shortest = 6
         start = 0
         while self.key and start + shortest <= len(text):
@@ -225,7 +224,7 @@ class Endpoint(NamedTuple):
         return text
 
     def _redact_arguments(self, error: Exception) -> None:
-        # A traceback shows the cause too, and a provider may have put the key into it.
+        # A traceback shows the cause, too, and a provider may repeat the key in its message.
         error.args = tuple(self.redact(a) if isinstance(a, str) else a for a in error.args)
 
 

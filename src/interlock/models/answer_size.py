@@ -1,0 +1,50 @@
+"""The limit on what one answer of a model may hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from interlock.errors import ModelInterrupted
+from interlock.messages import AssistantMessage
+
+MAX_ANSWER_BYTES = 4 * 1024 * 1024  # text, reasoning and tool calls together
+_CALL_OVERHEAD = 256  # bytes a tool call counts besides its text, so that empty calls count too
+
+
+class AnswerSize:
+    """Counts the bytes of one answer while it arrives.
+
+    Every method raises `ModelInterrupted` once the answer is over `MAX_ANSWER_BYTES`.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._bytes = 0
+
+    def add(self, text: str) -> None:
+        """Count the UTF-8 bytes of a piece of text."""
+        self._add_bytes(len(text.encode(errors="replace")))
+
+    def add_json(self, value: Any) -> None:
+        """Count the bytes of a value written as JSON."""
+        self.add(json.dumps(value, ensure_ascii=False))
+
+    def add_call(self) -> None:
+        """Count a tool call that begins; its name and arguments are added as text."""
+        self._add_bytes(_CALL_OVERHEAD)
+
+    def _add_bytes(self, count: int) -> None:
+        self._bytes += count
+        if self._bytes > MAX_ANSWER_BYTES:
+            raise ModelInterrupted(
+                f"the answer of {self._model} is too long "
+                f"(limit {MAX_ANSWER_BYTES >> 20} MiB); ask for a shorter one"
+            )
+
+
+def check_size(message: AssistantMessage, model: str) -> None:
+    """Raise `ModelInterrupted` if a whole answer is over the limit."""
+    AnswerSize(model).add_json(msgspec.to_builtins(message))
