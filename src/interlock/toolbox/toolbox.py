@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from interlock import config
 from interlock.client import ClientOptions
 from interlock.config import HttpServer, ServerConfig, StdioServer
-from interlock.connection import ProgressHandler
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
+from interlock.protocol import ProgressHandler
 from interlock.toolbox.upstream import Entry, ServerStatus, Upstream
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult

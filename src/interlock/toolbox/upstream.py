@@ -24,7 +24,6 @@ from interlock import schema
 from interlock.client import Client, ClientOptions
 from interlock.client.listing import Listing
 from interlock.config import HttpServer, ServerConfig, StdioServer
-from interlock.connection import ProgressHandler
 from interlock.errors import (
     AuthError,
     HttpError,
@@ -40,6 +39,7 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
+from interlock.protocol import ProgressHandler
 from interlock.protocol.envelope import encode
 from interlock.redaction import Redactor
 from interlock.revisions import METHOD_NOT_FOUND
