@@ -267,7 +267,9 @@ class Upstream:
         except RequestTimeout as error:
             if self._settings is None:
                 raise
-            raise RequestTimeout(f'{error}; "connectTimeout" gives a slow server longer') from None
+            is_shorter = self._settings.timeout < self._settings.connect_timeout
+            setting = "timeout" if is_shorter else "connectTimeout"
+            raise RequestTimeout(f'{error}; "{setting}" gives a slow server longer') from None
         return client
 
     # Failing
