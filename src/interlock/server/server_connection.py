@@ -42,7 +42,7 @@ class ServerConnection:
             on_loss=self._lose,
         )
         self._session = Session()
-        self._listener = for_session(self._session.subscriptions, self.notify)
+        self._listener = for_session(self._session.subscriptions, self.notify, None)
         self._ended = asyncio.get_running_loop().create_future()
         self._is_open = False
         self._leaving: asyncio.Task[None] | None = None
