@@ -28,7 +28,7 @@ from interlock.models import Model, choose
 from interlock.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from interlock.store import Conversation, Store
+    from interlock.store import Conversation, ConversationStore
 
 LONGEST_TITLE = 80  # characters
 
@@ -44,7 +44,7 @@ class ConversationLog:
 
     def __init__(
         self,
-        store: Store | None,
+        store: ConversationStore | None,
         conversation: Conversation | None = None,
         *,
         warn: Callable[[str], None],
@@ -193,7 +193,7 @@ async def open_chat(
 async def _open_kept(stack: AsyncExitStack, id: str | None, warn: Callable[[str], None]) -> _Opened:
     try:
         # The import takes half a second that the servers use for their start.
-        kind = await asyncio.to_thread(lambda: store.Store)
+        kind = await asyncio.to_thread(lambda: store.ConversationStore)
         opened = await stack.enter_async_context(kind.open())
     except (MissingExtra, StoreError) as error:
         if id is not None:

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from interlock.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from interlock.store import Conversation, Store
+from interlock.store import Conversation, ConversationStore
 
 BROKEN = {"command": "no-such-program"}
 
 
 def kept() -> list[tuple[Conversation, list[Message]]]:
     async def read() -> list[tuple[Conversation, list[Message]]]:
-        async with Store.open() as store:
+        async with ConversationStore.open() as store:
             return [(each, await store.messages(each.id)) for each in await store.list()]
 
     return asyncio.run(read())

@@ -7,10 +7,10 @@ import pytest
 from interlock.chat import ConversationLog, open_chat
 from interlock.errors import ModelUnavailable, StoreError
 from interlock.messages import AssistantMessage, ToolCall, UserMessage, interrupted
-from interlock.store import Conversation, Store
+from interlock.store import Conversation, ConversationStore
 
 
-class FaultyStore(Store):
+class FaultyStore(ConversationStore):
     """Fails as long as it is told to."""
 
     failing = False
@@ -83,7 +83,7 @@ async def test_another_model_is_kept_with_the_conversation(script, tmp_path: Pat
         chat.begin_anew()
         assert chat.messages == []
         assert chat.kept.conversation is None
-    async with Store.open() as store:
+    async with ConversationStore.open() as store:
         assert first is not None
         assert (await store.resolve(first.id)).model == f"scripted:{other}"
         assert [each.content for each in await store.messages(first.id)] == [
@@ -96,7 +96,7 @@ async def test_another_model_is_kept_with_the_conversation(script, tmp_path: Pat
 
 async def test_a_call_that_was_cut_off_is_answered_before_the_conversation_goes_on(script):
     call = ToolCall("1", "notes_add")
-    async with Store.open() as store:
+    async with ConversationStore.open() as store:
         kept = await store.create("title", script("Yes."))
         await store.append(kept.id, UserMessage("a"), AssistantMessage("", (call,)))
     async with open_chat(None, model=None, conversation=kept.id, warn=print) as chat:

@@ -9,7 +9,7 @@ import pytest
 
 from interlock.cli import conversations as module
 from interlock.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from interlock.store import Store
+from interlock.store import ConversationStore
 
 CALL = ToolCall("c1", "e__say", {"text": "x"})
 MESSAGES = (
@@ -20,9 +20,9 @@ MESSAGES = (
 )
 
 
-def stored(work: Callable[[Store], Awaitable[object]]) -> object:
+def stored(work: Callable[[ConversationStore], Awaitable[object]]) -> object:
     async def run() -> object:
-        async with Store.open() as store:
+        async with ConversationStore.open() as store:
             return await work(store)
 
     return asyncio.run(run())
@@ -30,7 +30,7 @@ def stored(work: Callable[[Store], Awaitable[object]]) -> object:
 
 @pytest.fixture
 def id() -> str:
-    async def fill(store: Store) -> str:
+    async def fill(store: ConversationStore) -> str:
         conversation = await store.create("Say x.", "scripted:x")
         await store.append(conversation.id, *MESSAGES)
         return conversation.id
@@ -68,7 +68,7 @@ def test_show_marks_calls_and_tools(interlock, id: str):
 
 
 def test_show_marks_what_failed(interlock):
-    async def fill(store: Store) -> str:
+    async def fill(store: ConversationStore) -> str:
         conversation = await store.create()
         failed = ToolMessage("c1", "no", "e__say", is_error=True)
         await store.append(conversation.id, AssistantMessage("", (CALL,)), failed)
@@ -144,7 +144,7 @@ def test_without_the_package_for_it_the_way_out_is_told(program, without):
 
 
 def test_exported_json_is_the_same_whoever_reads_it(interlock, home: Path):
-    async def fill(store: Store) -> str:
+    async def fill(store: ConversationStore) -> str:
         conversation = await store.create("\x1b[2J")
         await store.append(conversation.id, UserMessage("\u202e\x9b"))
         return conversation.id

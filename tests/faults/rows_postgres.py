@@ -15,7 +15,7 @@ from interlock.agent import Agent
 from interlock.errors import StoreError, StoreLocked
 from interlock.messages import Message, ToolCall, ToolMessage, UserMessage, interrupted
 from interlock.models.scripted import ScriptedModel
-from interlock.store import Store
+from interlock.store import ConversationStore
 from interlock.toolbox import Toolbox
 from tests.faults.ground import CANARY, Ground, Told, all_of
 from tests.faults.matrix import row
@@ -46,7 +46,7 @@ class Kept:
         messages: What was acknowledged.
     """
 
-    def __init__(self, server: Postgres, store: Store, id: str) -> None:
+    def __init__(self, server: Postgres, store: ConversationStore, id: str) -> None:
         self.server = server
         self.store = store
         self.id = id
@@ -98,7 +98,7 @@ def url_of(server: Postgres) -> str:
 async def kept(ground: Ground) -> Kept:
     """Start the server and keep something there."""
     server = started(ground)
-    store = await ground.stack.enter_async_context(Store.open(url_of(server)))
+    store = await ground.stack.enter_async_context(ConversationStore.open(url_of(server)))
     found = Kept(server, store, (await store.create()).id)
     await found.append()
     return found
@@ -112,11 +112,11 @@ async def kept(ground: Ground) -> Kept:
 )
 async def is_no_server(ground: Ground) -> None:
     with free_port() as port, ground.promise(StoreError, "cannot connect to .*127.0.0.1"):
-        async with Store.open(f"postgresql://me:{CANARY}@127.0.0.1:{port}/db"):
+        async with ConversationStore.open(f"postgresql://me:{CANARY}@127.0.0.1:{port}/db"):
             pass
     silent = ground.promise(StoreError, "cannot connect to .*127.0.0.1.*: no answer within 5 s")
     with full_listener() as port, ground.flying_time(), silent:
-        async with Store.open(f"postgresql://me:{CANARY}@127.0.0.1:{port}/db"):
+        async with ConversationStore.open(f"postgresql://me:{CANARY}@127.0.0.1:{port}/db"):
             pass
 
 
@@ -204,7 +204,7 @@ async def hangs(ground: Ground) -> None:
 )
 async def hangs_at_both_ends(ground: Ground) -> None:
     server = started(ground)
-    async with Store.open(url_of(server)) as store:
+    async with ConversationStore.open(url_of(server)) as store:
         made = await store.create()
         # So that there is more than one connection to close.
         await all_of(*(store.messages(made.id) for _ in range(5)))
@@ -213,11 +213,11 @@ async def hangs_at_both_ends(ground: Ground) -> None:
         began = loop.time()
     assert loop.time() - began < 0.5
     with ground.flying_time(), ground.promise(StoreError, SILENT):
-        async with Store.open(url_of(server)):
+        async with ConversationStore.open(url_of(server)):
             pass
     server.signal(signal.SIGCONT)
     with ground.promise(outcome="opened when it goes on"):
-        async with Store.open(url_of(server)) as store:
+        async with ConversationStore.open(url_of(server)) as store:
             assert await store.messages(made.id) == []
 
 

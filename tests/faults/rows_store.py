@@ -17,7 +17,7 @@ from interlock.agent import Agent
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked
 from interlock.messages import Message, ToolMessage, UserMessage
 from interlock.models.scripted import ScriptedModel
-from interlock.store import Store
+from interlock.store import ConversationStore
 from tests.faults.failing_disk import FailingDisk, failing_disk
 from tests.faults.ground import Ground
 from tests.faults.matrix import row
@@ -43,7 +43,7 @@ class Kept:
 
     async def use(self) -> None:
         """Do some of everything."""
-        async with Store.open(self.path) as store:
+        async with ConversationStore.open(self.path) as store:
             for number in range(2):
                 await store.append(self.id, UserMessage(f"message {number} " + "x" * 2_000))
                 self.messages.append(UserMessage(f"message {number} " + "x" * 2_000))
@@ -53,7 +53,7 @@ class Kept:
 
     async def check(self) -> None:
         """See that all that was acknowledged is there, and nothing in halves."""
-        async with Store.open(self.path) as store:
+        async with ConversationStore.open(self.path) as store:
             messages = await store.messages(self.id)
             assert messages[: len(self.messages)] == self.messages
             assert len(messages) <= len(self.messages) + 1
@@ -65,7 +65,7 @@ class Kept:
 
 async def filled(path: Path) -> str:
     """Make a database with one conversation of one message; give its id."""
-    async with Store.open(path) as store:
+    async with ConversationStore.open(path) as store:
         made = await store.create()
         await store.append(made.id, HELLO)
         return made.id
@@ -165,7 +165,7 @@ async def does_not_sync(ground: Ground) -> None:
     template = ground.folder / "template.db"
     id = await filled(template)
     # A log that is emptied after each write is synced as often as can be.
-    with failing_disk() as disk, mock.patch("interlock.store.database.LONGEST_LOG", 0):
+    with failing_disk() as disk, mock.patch("interlock.store.sqlite_file.LONGEST_LOG", 0):
         nth, failed = 0, 1
         while failed:
             nth += 1
@@ -177,7 +177,7 @@ async def does_not_sync(ground: Ground) -> None:
             failed = disk.failed
             assert disk.count == (nth if failed else nth - 1)
             disk.disarm()
-            with mock.patch("interlock.store.database._unsynced", set()):  # as in a new process
+            with mock.patch("interlock.store.sqlite_file._unsynced", set()):  # as in a new process
                 await kept.check()
     assert nth > 10
     ground.kept.insert(0, (0.0, f"{nth - 1} syncs, nothing lost"))
@@ -187,7 +187,7 @@ async def use_though_a_sync_fails(ground: Ground, kept: Kept) -> None:
     """Write five times, and see that each write after the first error is refused."""
     loop = asyncio.get_running_loop()
     errors = []
-    async with Store.open(kept.path) as store:
+    async with ConversationStore.open(kept.path) as store:
         for number in range(5):
             message = UserMessage(f"message {number} " + "x" * 2_000)
             began = loop.time()
@@ -217,7 +217,7 @@ async def is_locked(ground: Ground) -> None:
         mock.patch("interlock.store.database.LOCK_TIMEOUT", 0.3),
         closing(sqlite3.connect(path, isolation_level=None)) as other,
     ):
-        async with Store.open(path) as store:
+        async with ConversationStore.open(path) as store:
             other.execute("BEGIN IMMEDIATE")
             assert await store.messages(id) == [HELLO]
             with ground.promise(StoreLocked, "is locked by another process"):
@@ -235,14 +235,14 @@ async def is_locked(ground: Ground) -> None:
 async def is_damaged(ground: Ground) -> None:
     path = ground.folder / "damaged.db"
     id = await filled(path)
-    async with Store.open(path) as store:
+    async with ConversationStore.open(path) as store:
         await store.append(id, *[UserMessage("x" * 3000)] * 20)
     content = bytearray(path.read_bytes())
     content[8192:12288] = b"\xff" * 4096
     for damaged in (bytes(content), b"not a database " * 1000, bytes(content[:-6000])):
         path.write_bytes(damaged)
         with ground.promise(StoreCorrupt, "damaged: restore a backup|not a SQLite database"):
-            async with Store.open(path):
+            async with ConversationStore.open(path):
                 pass
         assert path.read_bytes() == damaged
 
@@ -260,7 +260,7 @@ async def is_killed(ground: Ground) -> None:
     ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
     acknowledged = ran.stdout.decode().split()
     with ground.promise(outcome=f"{len(acknowledged)} pairs acknowledged, none lost"):
-        async with Store.open(path) as store:
+        async with ConversationStore.open(path) as store:
             messages = await store.messages(id)
             assert messages == await store.resume(id)
     kept = [each.content for each in messages if isinstance(each, ToolMessage)]
@@ -278,7 +278,7 @@ async def is_full_while_an_agent_answers(ground: Ground) -> None:
     path = ground.folder / "agent.db"
     id = await filled(path)
     with failing_disk() as disk:
-        async with Store.open(path) as store:
+        async with ConversationStore.open(path) as store:
 
             async def record(new: Any) -> None:
                 await store.append(id, *new)

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import inspect
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from interlock.store import Store
+from interlock.store import ConversationStore
 from tests.servers.postgres import Postgres
 
 _numbers = count()
@@ -73,8 +73,8 @@ def place(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def empty(place: str) -> AsyncIterator[Store]:
-    async with Store.open(place) as store:
+async def empty(place: str) -> AsyncIterator[ConversationStore]:
+    async with ConversationStore.open(place) as store:
         yield store
 
 
@@ -87,8 +87,8 @@ def shared_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture
-async def store(shared_place: str) -> AsyncIterator[Store]:
-    async with Store.open(shared_place) as store:
+async def store(shared_place: str) -> AsyncIterator[ConversationStore]:
+    async with ConversationStore.open(shared_place) as store:
         yield store
 
 

@@ -18,7 +18,7 @@ from select import select
 from signal import SIGKILL
 
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage
-from interlock.store import Store
+from interlock.store import ConversationStore
 
 
 def pair(text: str) -> list[Message]:
@@ -27,18 +27,18 @@ def pair(text: str) -> list[Message]:
 
 
 async def start(place: str) -> None:
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         await store.create()
 
 
 async def append(place: str, id: str, writer: int, times: int) -> None:
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         for index in range(times):
             await store.append(id, *pair(f"{writer}-{index}"))
 
 
 async def append_for_ever(place: str, id: str, acknowledged: int) -> None:
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         for index in count():
             text = f"{os.getpid()}-{index}"
             await store.append(id, *pair(text))

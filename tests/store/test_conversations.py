@@ -16,7 +16,7 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.store import Store
+from interlock.store import ConversationStore
 from interlock.store.repair import interrupted
 
 CALL = ToolCall("1", "clock__now", {"zone": "Asia/Tokyo"})
@@ -26,7 +26,7 @@ PAIR = (AssistantMessage("", (CALL,)), ToolMessage("1", "12:00", "clock__now"))
 # Conversations
 
 
-async def test_a_new_conversation_is_empty_and_now(empty: Store):
+async def test_a_new_conversation_is_empty_and_now(empty: ConversationStore):
     before = datetime.now(UTC)
     made = await empty.create("Tokyo", "scripted:test")
 
@@ -37,14 +37,14 @@ async def test_a_new_conversation_is_empty_and_now(empty: Store):
     assert (await empty.list())[0].created.tzinfo is UTC
 
 
-async def test_ids_are_short_and_never_the_same(store: Store):
+async def test_ids_are_short_and_never_the_same(store: ConversationStore):
     ids = {(await store.create()).id for _ in range(50)}
 
     assert len(ids) == 50
     assert all(len(id) == 12 and id.isalnum() and id.islower() for id in ids)
 
 
-async def test_the_list_starts_with_the_last_change(empty: Store):
+async def test_the_list_starts_with_the_last_change(empty: ConversationStore):
     first, second, third = [await empty.create(title) for title in ("1", "2", "3")]
     await empty.append(first.id, UserMessage("hello"), AssistantMessage("hello"))
     await empty.update(second.id, title="two", model="scripted:other")
@@ -58,7 +58,7 @@ async def test_the_list_starts_with_the_last_change(empty: Store):
 
 
 async def test_pages_follow_each_other_even_at_one_instant(
-    empty: Store, monkeypatch: pytest.MonkeyPatch
+    empty: ConversationStore, monkeypatch: pytest.MonkeyPatch
 ):
     class Stopped(datetime):
         @classmethod
@@ -76,7 +76,7 @@ async def test_pages_follow_each_other_even_at_one_instant(
     assert {each.id for page in pages for each in page} == made
 
 
-async def test_an_update_changes_only_what_is_given(store: Store):
+async def test_an_update_changes_only_what_is_given(store: ConversationStore):
     made = await store.create("title", "model")
     await store.update(made.id, title="")
 
@@ -85,7 +85,7 @@ async def test_an_update_changes_only_what_is_given(store: Store):
     assert (now.title, now.model) == ("", "model")
 
 
-async def test_titles_hold_what_a_database_can(store: Store):
+async def test_titles_hold_what_a_database_can(store: ConversationStore):
     made = await store.create("a\0b", "\ud800")
     await store.update(made.id, title="c\0d")
 
@@ -93,7 +93,9 @@ async def test_titles_hold_what_a_database_can(store: Store):
     assert (await store.resolve(made.id)).title == "c�d"
 
 
-async def test_a_deleted_conversation_takes_its_messages_along(empty: Store, place: str, dump):
+async def test_a_deleted_conversation_takes_its_messages_along(
+    empty: ConversationStore, place: str, dump
+):
     gone, kept = await empty.create(), await empty.create()
     for each in (gone, kept):
         await empty.append(each.id, UserMessage("hello"))
@@ -107,7 +109,7 @@ async def test_a_deleted_conversation_takes_its_messages_along(empty: Store, pla
 
 
 @pytest.mark.parametrize("id", ["nobody", "", "a\0b", "\ud800", "%", "' OR 1=1 --"])
-async def test_an_unknown_id_is_an_error_that_helps(store: Store, id: str):
+async def test_an_unknown_id_is_an_error_that_helps(store: ConversationStore, id: str):
     for use in (
         store.append(id, UserMessage("hello")),
         store.messages(id),
@@ -121,7 +123,7 @@ async def test_an_unknown_id_is_an_error_that_helps(store: Store, id: str):
 
 
 async def test_the_start_of_an_id_is_enough_when_it_is_the_only_one(
-    empty: Store, monkeypatch: pytest.MonkeyPatch
+    empty: ConversationStore, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("interlock.store.conversations._ID_LETTERS", "a")
     monkeypatch.setattr("interlock.store.conversations._ID_LENGTH", 3)
@@ -136,6 +138,49 @@ async def test_the_start_of_an_id_is_enough_when_it_is_the_only_one(
         await empty.resolve("aa")
     with pytest.raises(UnknownConversation):
         await empty.resolve("A")
+
+
+# Owners
+
+
+async def test_owners_list_and_resolve_only_their_own_conversations(empty: ConversationStore):
+    anna, berta = empty.owned_by("user:anna"), empty.owned_by("user:berta")
+    of_anna, of_berta, local = await anna.create(), await berta.create(), await empty.create()
+
+    assert [of_anna.owner, of_berta.owner, local.owner] == ["user:anna", "user:berta", ""]
+    assert await anna.list() == [of_anna]
+    assert await berta.list() == [of_berta]
+    assert await empty.list() == [local]
+    assert await anna.resolve(of_anna.id) == of_anna
+    with pytest.raises(UnknownConversation):
+        await anna.resolve(of_berta.id)
+
+
+async def test_a_conversation_of_another_owner_is_unknown(empty: ConversationStore):
+    anna, berta = empty.owned_by("user:anna"), empty.owned_by("user:berta")
+    id = (await anna.create("kept")).id
+    await anna.append(id, UserMessage("hello"))
+
+    for use in (
+        berta.append(id, UserMessage("intruder")),
+        berta.messages(id),
+        berta.resume(id),
+        berta.update(id, title="x"),
+        berta.delete(id),
+    ):
+        with pytest.raises(UnknownConversation):
+            await use
+    assert await anna.messages(id) == [UserMessage("hello")]
+    assert (await anna.resolve(id)).title == "kept"
+
+
+async def test_a_store_opened_for_an_owner_creates_conversations_of_that_owner(place: str):
+    async with ConversationStore.open(place, owner="user:anna") as store:
+        made = await store.create()
+
+    async with ConversationStore.open(place) as store:
+        assert await store.list() == []
+        assert await store.owned_by("user:anna").list() == [made]
 
 
 # Messages
@@ -168,14 +213,14 @@ async def test_the_start_of_an_id_is_enough_when_it_is_the_only_one(
     ],
     ids=lambda message: type(message).__name__,
 )
-async def test_a_message_comes_back_as_it_was(store: Store, message: Message):
+async def test_a_message_comes_back_as_it_was(store: ConversationStore, message: Message):
     made = await store.create()
     await store.append(made.id, message)
 
     assert await store.messages(made.id) == [message]
 
 
-async def test_messages_stay_in_order_over_many_appends(store: Store):
+async def test_messages_stay_in_order_over_many_appends(store: ConversationStore):
     made = await store.create()
     sent = [UserMessage(str(number)) for number in range(20)]
     for start in range(0, 20, 4):
@@ -186,7 +231,7 @@ async def test_messages_stay_in_order_over_many_appends(store: Store):
     assert (await store.resolve(made.id)).message_count == 20
 
 
-async def test_one_bad_message_keeps_all_of_them_out(store: Store):
+async def test_one_bad_message_keeps_all_of_them_out(store: ConversationStore):
     made = await store.create()
 
     with pytest.raises(StoreError, match="not JSON"):
@@ -195,7 +240,7 @@ async def test_one_bad_message_keeps_all_of_them_out(store: Store):
     assert await store.messages(made.id) == []
 
 
-async def test_many_tasks_append_at_once(store: Store):
+async def test_many_tasks_append_at_once(store: ConversationStore):
     made = await store.create()
     await asyncio.gather(
         *(store.append(made.id, UserMessage(f"{n} a"), UserMessage(f"{n} b")) for n in range(40))
@@ -209,11 +254,11 @@ async def test_many_tasks_append_at_once(store: Store):
 
 
 async def test_what_one_store_wrote_another_reads(place: str):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         made = await store.create("kept")
         await store.append(made.id, *PAIR)
 
-    async with Store.open(place) as one, Store.open(place) as other:
+    async with ConversationStore.open(place) as one, ConversationStore.open(place) as other:
         assert await one.messages(made.id) == list(PAIR)
         await one.append(made.id, UserMessage("more"))
         assert len(await other.messages(made.id)) == 3
@@ -222,7 +267,7 @@ async def test_what_one_store_wrote_another_reads(place: str):
 # Continuing
 
 
-async def test_a_whole_conversation_is_resumed_as_it_is(store: Store):
+async def test_a_whole_conversation_is_resumed_as_it_is(store: ConversationStore):
     made = await store.create()
     assert await store.resume(made.id) == []
     await store.append(made.id, UserMessage("time?"), *PAIR, AssistantMessage("noon"))
@@ -232,7 +277,7 @@ async def test_a_whole_conversation_is_resumed_as_it_is(store: Store):
     assert await store.resolve(made.id) == before
 
 
-async def test_open_calls_are_closed_for_good(store: Store):
+async def test_open_calls_are_closed_for_good(store: ConversationStore):
     made = await store.create()
     second = ToolCall("2", "clock__zones")
     called = AssistantMessage("", (CALL, second))
@@ -246,7 +291,7 @@ async def test_open_calls_are_closed_for_good(store: Store):
 
 
 async def test_resuming_at_once_closes_once(place: str):
-    async with Store.open(place) as one, Store.open(place) as other:
+    async with ConversationStore.open(place) as one, ConversationStore.open(place) as other:
         made = await one.create()
         await one.append(made.id, PAIR[0])
 
@@ -256,7 +301,7 @@ async def test_resuming_at_once_closes_once(place: str):
         assert resumed == [[PAIR[0], interrupted(CALL)]] * 10
 
 
-async def test_a_result_after_the_interruption_is_kept_but_not_told(store: Store):
+async def test_a_result_after_the_interruption_is_kept_but_not_told(store: ConversationStore):
     made = await store.create()
     await store.append(made.id, PAIR[0])
     resumed = await store.resume(made.id)
@@ -269,7 +314,7 @@ async def test_a_result_after_the_interruption_is_kept_but_not_told(store: Store
 # Interrupts
 
 
-async def test_a_cancelled_append_leaves_all_or_nothing(store: Store):
+async def test_a_cancelled_append_leaves_all_or_nothing(store: ConversationStore):
     made = await store.create()
     tried = 40
     for step in range(tried):
@@ -284,7 +329,7 @@ async def test_a_cancelled_append_leaves_all_or_nothing(store: Store):
     await store.append(made.id, UserMessage("still here"))
 
 
-async def test_a_cancelled_read_leaves_a_working_store(store: Store):
+async def test_a_cancelled_read_leaves_a_working_store(store: ConversationStore):
     made = await store.create()
     await store.append(made.id, *PAIR)
     for step in range(20):
@@ -298,7 +343,7 @@ async def test_a_cancelled_read_leaves_a_working_store(store: Store):
 
 async def test_opening_can_be_cancelled_at_any_moment(place: str):
     async def open_and_close() -> None:
-        async with Store.open(place):
+        async with ConversationStore.open(place):
             pass
 
     for step in range(20):
@@ -307,12 +352,12 @@ async def test_opening_can_be_cancelled_at_any_moment(place: str):
         task.cancel()
         await asyncio.wait([task])
 
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         assert await store.list() == []
 
 
 async def test_closing_waits_for_what_was_cancelled_twice(place: str):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         made = await store.create()
         task = asyncio.create_task(store.append(made.id, *PAIR))
         for _ in range(3):
@@ -321,12 +366,12 @@ async def test_closing_waits_for_what_was_cancelled_twice(place: str):
         await asyncio.wait([task])
         assert task.cancelled()
 
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         assert await store.messages(made.id) == list(PAIR)
 
 
 async def test_a_closed_store_says_so(place: str):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         made = await store.create()
 
     with pytest.raises(StoreError, match="has been closed"):
@@ -335,7 +380,7 @@ async def test_a_closed_store_says_so(place: str):
         await store.list()
 
 
-async def test_more_readers_than_connections_take_turns(store: Store):
+async def test_more_readers_than_connections_take_turns(store: ConversationStore):
     made = await store.create()
     await store.append(made.id, *PAIR)
 

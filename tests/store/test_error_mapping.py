@@ -22,8 +22,8 @@ from sqlalchemy import text
 import interlock.store
 from interlock.errors import MissingExtra, StoreCorrupt, StoreError, StoreLocked
 from interlock.messages import UserMessage
-from interlock.store import Store, database
-from interlock.store.error_mapping import damage, store_error
+from interlock.store import ConversationStore, database, sqlite_file
+from interlock.store.error_mapping import damage_error, store_error
 from tests.faults.failing_disk import failing_disk
 
 HELLO = UserMessage("hello")
@@ -31,7 +31,7 @@ HELLO = UserMessage("hello")
 
 async def fill(place: str | Path, count: int = 1) -> str:
     """Make a conversation of `count` messages, return its id."""
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         made = await store.create("kept")
         await store.append(made.id, *[HELLO] * count)
         return made.id
@@ -42,7 +42,7 @@ def size(path: str) -> int:
 
 
 async def read(place: str | Path, id: str) -> int:
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         assert len(await store.list()) == 1
         return len(await store.resume(id))
 
@@ -55,8 +55,8 @@ def test_the_folder_is_made_and_both_are_the_owners_alone(tmp_path: Path):
     modes = []
 
     async def look() -> None:
-        async with Store.open(path) as store:
-            assert store.place == str(path)
+        async with ConversationStore.open(path) as store:
+            assert store.location == str(path)
             await store.create()
             modes.extend(stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir())
 
@@ -71,8 +71,8 @@ def test_the_place_is_what_is_asked_for_or_set_or_the_users_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     async def place(asked: str | None = None) -> str:
-        async with Store.open(asked) as store:
-            return store.place
+        async with ConversationStore.open(asked) as store:
+            return store.location
 
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -94,7 +94,7 @@ def test_the_place_is_what_is_asked_for_or_set_or_the_users_own(
         (":memory:", "give a path instead of ':memory:'"),
         ("/proc/nothing/here.db", r"/proc/nothing/here.db cannot be created: "),
         ("/dev/null/here.db", r"/dev/null/here.db cannot be created: /dev/null is not a folder"),
-        ("/", "/ is not a file: choose another place"),
+        ("/", "/ is not a file: choose another location"),
         ("/dev/null", "/dev/null is not a file"),
     ],
 )
@@ -110,7 +110,7 @@ async def test_a_lock_that_is_held_too_long_is_an_error(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.05)
-    async with Store.open(sqlite) as store:
+    async with ConversationStore.open(sqlite) as store:
         made = await store.create()
         with closing(sqlite3.connect(sqlite, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -121,7 +121,7 @@ async def test_a_lock_that_is_held_too_long_is_an_error(
 
 
 async def test_a_lock_is_waited_for(sqlite: str):
-    async with Store.open(sqlite) as store:
+    async with ConversationStore.open(sqlite) as store:
         made = await store.create()
         with closing(sqlite3.connect(sqlite, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -158,7 +158,7 @@ async def test_a_file_without_a_log_gets_one_when_its_writer_has_left(sqlite: st
 
 async def test_a_commit_is_on_the_disk_and_not_only_on_its_way(sqlite: str):
     full = 2
-    async with Store.open(sqlite) as store:
+    async with ConversationStore.open(sqlite) as store:
         pragma = text("PRAGMA synchronous")
         assert await store._database.read(lambda connection: connection.scalar(pragma)) == full
 
@@ -168,14 +168,14 @@ async def test_a_statement_that_takes_a_server_too_long_is_an_error(
 ):
     await fill(postgres)
     monkeypatch.setattr(database, "COMMAND_TIMEOUT", 1)
-    async with Store.open(postgres) as store:
+    async with ConversationStore.open(postgres) as store:
         with pytest.raises(StoreLocked, match="took too long to answer"):
             await store._database.read(lambda each: each.execute(text("SELECT pg_sleep(60)")))
 
 
 async def test_a_row_locked_on_a_server_is_an_error(postgres: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(database, "LOCK_TIMEOUT", 1)
-    async with Store.open(postgres) as store:
+    async with ConversationStore.open(postgres) as store:
         made = await store.create()
         other = await asyncpg.connect(postgres)
         try:
@@ -227,7 +227,7 @@ def test_a_file_that_was_cut_is_refused_at_the_start(tmp_path: Path):
 
 
 async def test_a_full_disk_is_told_and_survived(sqlite: str):
-    async with Store.open(sqlite) as store:
+    async with ConversationStore.open(sqlite) as store:
         made = await store.create()
 
         async def limit(pages: int) -> None:
@@ -256,10 +256,10 @@ APPEND_UNTIL_FULL = """
 import asyncio, resource, sys
 from interlock.errors import StoreError
 from interlock.messages import UserMessage
-from interlock.store import Store
+from interlock.store import ConversationStore
 
 async def main(place, id):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
         acknowledged = 0
         try:
@@ -294,7 +294,7 @@ async def test_after_a_failed_sync_a_database_is_only_read_by_this_process(tmp_p
     both = [HELLO, HELLO]
     refused = f"^{path}: the disk did not keep what was written .*: check the disk, then start"
     with failing_disk() as disk:
-        async with Store.open(path) as store, Store.open(path) as other:
+        async with ConversationStore.open(path) as store, ConversationStore.open(path) as other:
             await store.append(id, HELLO)  # is in the log
             disk.arm("unsynced", 1)
             with pytest.raises(StoreError, match=refused):
@@ -305,13 +305,13 @@ async def test_after_a_failed_sync_a_database_is_only_read_by_this_process(tmp_p
                 with pytest.raises(StoreError, match=refused):
                     await each.append(id, HELLO)
                 assert await each.messages(id) == both
-        async with Store.open(path) as store:
+        async with ConversationStore.open(path) as store:
             assert (await store.messages(id))[:2] == both
             with pytest.raises(StoreError, match=refused):
                 await store.delete(id)
         link = tmp_path / "link.db"
         link.symlink_to(path)
-        async with Store.open(link) as store:
+        async with ConversationStore.open(link) as store:
             assert (await store.messages(id))[:2] == both
             with pytest.raises(StoreError, match=r"link\.db: the disk did not keep"):
                 await store.delete(id)
@@ -324,7 +324,7 @@ async def test_after_a_failed_sync_a_database_is_only_read_by_this_process(tmp_p
 async def test_a_write_that_waits_while_another_fails_to_sync_is_refused(sqlite: str):
     id = await fill(sqlite)
     with failing_disk() as disk:
-        async with Store.open(sqlite) as store:
+        async with ConversationStore.open(sqlite) as store:
             disk.arm("unsynced", 1)
             writes = [store.append(id, HELLO) for _ in range(3)]
             outcomes = await asyncio.gather(*writes, return_exceptions=True)
@@ -336,10 +336,10 @@ async def test_a_write_that_waits_while_another_fails_to_sync_is_refused(sqlite:
 async def test_a_log_that_becomes_long_goes_into_the_file(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(database, "LONGEST_LOG", 100_000)
+    monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 100_000)
     sizes = []
     id = await fill(sqlite)
-    async with Store.open(sqlite) as store:
+    async with ConversationStore.open(sqlite) as store:
         for _ in range(60):
             await store.append(id, UserMessage("x" * 10_000))
             sizes.append(size(f"{sqlite}-wal"))
@@ -353,9 +353,9 @@ async def test_nothing_but_us_puts_the_log_into_the_file(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ):
     """SQLite would, and not say if the disk fails at it."""
-    monkeypatch.setattr(database, "LONGEST_LOG", 10**9)
+    monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 10**9)
     id = await fill(sqlite)
-    async with Store.open(sqlite) as store:
+    async with ConversationStore.open(sqlite) as store:
         for _ in range(6):
             await store.append(id, UserMessage("x" * 1_000_000))
         assert size(f"{sqlite}-wal") > 6_000_000
@@ -364,10 +364,10 @@ async def test_nothing_but_us_puts_the_log_into_the_file(
 async def test_a_sync_that_fails_while_the_log_goes_into_the_file_is_told_by_the_next_write(
     sqlite: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(database, "LONGEST_LOG", 0)
+    monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 0)
     id = await fill(sqlite)
     with failing_disk() as disk:
-        async with Store.open(sqlite) as store:
+        async with ConversationStore.open(sqlite) as store:
             of_the_file = 4  # after those of the log: its beginning, the commit, and once more
             disk.arm("unsynced", of_the_file)
             await store.append(id, HELLO)
@@ -420,11 +420,11 @@ READ_THEN_APPEND = """
 import asyncio, sys
 from interlock.errors import StoreError
 from interlock.messages import UserMessage
-from interlock.store import Store
+from interlock.store import ConversationStore
 
 async def main(place, id):
     try:
-        async with Store.open(place) as store:
+        async with ConversationStore.open(place) as store:
             print(len(await store.list()), len(await store.resume(id)))
             await store.append(id, UserMessage("more"))
             print("appended")
@@ -471,7 +471,7 @@ def test_what_is_read_only_can_be_read(tmp_path: Path, which: Callable[[Path], l
 @pytest.mark.parametrize("folder_too", [False, True])
 async def test_what_is_read_only_can_be_read_while_another_writes(tmp_path: Path, folder_too: bool):
     path = tmp_path / "own" / "conversations.db"
-    async with Store.open(path) as store:
+    async with ConversationStore.open(path) as store:
         made = await store.create()
         await store.append(made.id, HELLO)
         with only_readable(path, *[path.parent] * folder_too):
@@ -495,10 +495,10 @@ def test_a_log_left_behind_is_read_too(tmp_path: Path):
 APPEND_AND_DIE = """
 import asyncio, os, sys
 from interlock.messages import UserMessage
-from interlock.store import Store
+from interlock.store import ConversationStore
 
 async def main(place, id):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         await store.append(id, UserMessage("last words"))
         os.kill(os.getpid(), 9)
 
@@ -522,7 +522,7 @@ def test_a_file_of_somebody_else_is_named(tmp_path: Path):
 
     output = python(READ_THEN_APPEND, path, "id")
 
-    assert output == f"{path} cannot be read: check its rights\n"
+    assert output == f"{path} cannot be read: check its permissions\n"
 
 
 def test_an_old_file_that_is_read_only_must_be_upgraded_first(tmp_path: Path):
@@ -561,7 +561,7 @@ async def test_a_database_that_does_not_exist_is_named(postgres: str):
 
 
 async def test_a_broken_connection_is_replaced(postgres: str):
-    async with Store.open(postgres) as store:
+    async with ConversationStore.open(postgres) as store:
         made = await store.create()
         other = await asyncpg.connect(postgres)
         try:
@@ -585,7 +585,7 @@ async def test_a_server_without_rights_for_us_says_so(postgres: str, change):
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO reader",
     )
 
-    async with Store.open(postgres.replace("interlock@", "reader@")) as store:
+    async with ConversationStore.open(postgres.replace("interlock@", "reader@")) as store:
         (made,) = await store.list()
         assert await store.messages(made.id) == [HELLO]
         with pytest.raises(StoreError, match="does not grant this user the rights it needs"):
@@ -594,7 +594,7 @@ async def test_a_server_without_rights_for_us_says_so(postgres: str, change):
 
 
 async def test_nothing_is_held_between_calls(postgres: str):
-    async with Store.open(postgres) as store:
+    async with ConversationStore.open(postgres) as store:
         made = await store.create()
         await store.append(made.id, HELLO)
         await store.resume(made.id)
@@ -627,7 +627,7 @@ def test_sql_is_never_put_together_from_strings():
 
 
 async def test_contents_are_not_in_errors(place: str, change):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         made = await store.create()
         await change(place, "ALTER TABLE messages RENAME COLUMN tool_calls TO calls")
 
@@ -642,7 +642,7 @@ async def test_contents_are_not_in_errors(place: str, change):
 async def test_contents_are_not_in_logs(place: str, caplog: pytest.LogCaptureFixture):
     caplog.set_level("DEBUG")
     id = await fill(place)
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         await store.append(id, UserMessage("s3cret"))
         await store.update(id, title="s3cret")
         assert (await store.messages(id))[1].content == "s3cret"
@@ -669,8 +669,8 @@ import interlock.store
 from interlock.errors import MissingExtra
 
 async def main():
-    from interlock.store import Store
-    async with Store.open(sys.argv[2]):
+    from interlock.store import ConversationStore
+    async with ConversationStore.open(sys.argv[2]):
         pass
 
 try:
@@ -726,7 +726,7 @@ def test_an_error_without_a_code_is_told_by_its_type_alone():
 
 async def test_writers_of_one_process_take_turns_by_themselves(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.0)
-    async with Store.open(tmp_path / "x.db") as store:
+    async with ConversationStore.open(tmp_path / "x.db") as store:
         made = await store.create()
         await asyncio.gather(*(store.append(made.id, HELLO) for _ in range(30)))
 
@@ -742,8 +742,8 @@ def test_nobody_waits_longer_for_a_connection_than_for_a_lock():
     [
         ("Tree 5 page 2: unable to get the page. error code=266", StoreError),
         ("Tree 5 page 2: unable to get the page. error code=11", StoreCorrupt),
-        ("row 1 missing from index conversations_updated", StoreCorrupt),
+        ("row 1 missing from index conversations_owner_updated", StoreCorrupt),
     ],
 )
 def test_what_cannot_be_read_now_is_not_called_damaged(verdict: str, kind: type[StoreError]):
-    assert type(damage(verdict, "x.db")) is kind
+    assert type(damage_error(verdict, "x.db")) is kind

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from interlock.messages import AssistantMessage, ToolMessage
-from interlock.store import Store
+from interlock.store import ConversationStore
 
 CROWD = Path(__file__).with_name("crowd.py")
 
@@ -26,19 +26,19 @@ def crowd(*arguments: object) -> str:
 async def test_eight_processes_start_at_one_new_database(place: str):
     crowd("start", place, 8)
 
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         assert len(await store.list()) == 8
 
 
 async def test_eight_processes_upgrade_one_old_database(old_place: str):
     crowd("start", old_place, 8)
 
-    async with Store.open(old_place) as store:
+    async with ConversationStore.open(old_place) as store:
         assert len(await store.list()) == 9
 
 
 async def test_eight_processes_append_to_one_conversation(place: str):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         made = await store.create()
         crowd("append", place, made.id, 8, 25)
         messages = await store.messages(made.id)
@@ -53,12 +53,12 @@ async def test_eight_processes_append_to_one_conversation(place: str):
 
 
 async def test_twenty_kills_lose_nothing_that_was_acknowledged(place: str):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         made = await store.create()
 
     acknowledged = crowd("kill", place, made.id, 20, 1).split()
 
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         messages = await store.messages(made.id)
         assert messages == await store.resume(made.id)  # pairs are whole or absent
     kept = [message.content for message in messages if isinstance(message, ToolMessage)]
@@ -73,10 +73,10 @@ async def test_twenty_kills_lose_nothing_that_was_acknowledged(place: str):
 ASK_AND_WAIT = """
 import asyncio, sys
 from interlock.messages import AssistantMessage, ToolCall, UserMessage
-from interlock.store import Store
+from interlock.store import ConversationStore
 
 async def main(place, id):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         calls = ToolCall("1", "clock__now"), ToolCall("2", "git__log", {"count": 3})
         await store.append(id, UserMessage("time?"), AssistantMessage("", calls))
         print("acknowledged", flush=True)
@@ -93,7 +93,7 @@ def killed_when_it_says_so(*command: str) -> None:
 
 
 async def test_a_conversation_killed_in_a_tool_call_goes_on(place: str):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         made = await store.create()
         killed_when_it_says_so(ASK_AND_WAIT, place, made.id)
 

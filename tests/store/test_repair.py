@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from interlock.store.repair import closed, interrupted, open_calls
+from interlock.store.repair import answer_every_call, interrupted, unanswered_calls
 
 A, B, C = (ToolCall(letter, f"tool_{letter}", {"of": letter}) for letter in "abc")
 ASKED = UserMessage("please")
@@ -30,31 +30,31 @@ def test_a_conversation_without_open_calls_stays_as_it_is():
         [ASKED, CALLED, answer(A), answer(B), answer(C)],
         [ASKED, CALLED, answer(A), answer(B), answer(C), AssistantMessage("done")],
     ):
-        assert open_calls(messages) == []
-        assert closed(messages) == messages
+        assert unanswered_calls(messages) == []
+        assert answer_every_call(messages) == messages
 
 
 def test_every_step_of_a_turn_can_be_the_last_one():
     steps = [ASKED, CALLED, answer(A), answer(B), answer(C)]
 
-    assert open_calls(steps[:2]) == [A, B, C]
-    assert open_calls(steps[:3]) == [B, C]
-    assert open_calls(steps[:4]) == [C]
-    assert closed(steps[:3]) == [*steps[:3], interrupted(B), interrupted(C)]
+    assert unanswered_calls(steps[:2]) == [A, B, C]
+    assert unanswered_calls(steps[:3]) == [B, C]
+    assert unanswered_calls(steps[:4]) == [C]
+    assert answer_every_call(steps[:3]) == [*steps[:3], interrupted(B), interrupted(C)]
 
 
 def test_answers_are_put_in_the_order_of_their_calls():
     messages = [ASKED, CALLED, answer(C), answer(A)]
 
-    assert open_calls(messages) == [B]
-    assert closed(messages) == [ASKED, CALLED, answer(A), interrupted(B), answer(C)]
+    assert unanswered_calls(messages) == [B]
+    assert answer_every_call(messages) == [ASKED, CALLED, answer(A), interrupted(B), answer(C)]
 
 
 def test_open_calls_in_the_middle_are_closed_where_they_are():
     messages = [ASKED, CALLED, answer(A), UserMessage("and now?")]
 
-    assert open_calls(messages) == []
-    assert closed(messages) == [
+    assert unanswered_calls(messages) == []
+    assert answer_every_call(messages) == [
         ASKED,
         CALLED,
         answer(A),
@@ -67,16 +67,16 @@ def test_open_calls_in_the_middle_are_closed_where_they_are():
 def test_answers_that_nobody_asked_for_are_left_out():
     late = [ASKED, AssistantMessage("", (A,)), interrupted(A), answer(A), ToolMessage("x", "?")]
 
-    assert closed(late) == late[:3]
-    assert closed([answer(A), ASKED, answer(B)]) == [ASKED]
+    assert answer_every_call(late) == late[:3]
+    assert answer_every_call([answer(A), ASKED, answer(B)]) == [ASKED]
 
 
 def test_calls_with_one_id_are_answered_one_by_one():
     twice = AssistantMessage("", (A, A))
     first, second = ToolMessage("a", "first"), ToolMessage("a", "second")
 
-    assert closed([twice, first, second]) == [twice, first, second]
-    assert open_calls([twice, first]) == [A]
+    assert answer_every_call([twice, first, second]) == [twice, first, second]
+    assert unanswered_calls([twice, first]) == [A]
 
 
 CALLS = st.sampled_from([A, B, C])
@@ -90,7 +90,7 @@ MESSAGES = st.lists(
 
 @given(MESSAGES)
 def test_closed_is_valid_whatever_happened(messages: list[Message]):
-    rest = iter(closed(messages))
+    rest = iter(answer_every_call(messages))
     for message in rest:
         assert not isinstance(message, ToolMessage)
         for call in getattr(message, "tool_calls", ()):
@@ -99,7 +99,7 @@ def test_closed_is_valid_whatever_happened(messages: list[Message]):
 
 @given(MESSAGES)
 def test_answering_the_open_calls_closes_the_end(messages: list[Message]):
-    answered = [*messages, *map(interrupted, open_calls(messages))]
+    answered = [*messages, *map(interrupted, unanswered_calls(messages))]
 
-    assert open_calls(answered) == []
-    assert closed(answered) == closed(messages)
+    assert unanswered_calls(answered) == []
+    assert answer_every_call(answered) == answer_every_call(messages)

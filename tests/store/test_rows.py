@@ -16,7 +16,7 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.store.rows import message, readable, row
+from interlock.store.rows import message_from_row, row_from_message, storable
 
 TEXT = st.text() | st.text("a\0\ud800\udc00é😀�")
 JSON = st.recursive(
@@ -35,7 +35,7 @@ MESSAGE = (
 
 
 def kept(original: Message) -> Message:
-    return message({**row(original), "conversation_id": "abc", "position": 0})
+    return message_from_row({**row_from_message(original), "conversation_id": "abc", "position": 0})
 
 
 @given(MESSAGE)
@@ -48,7 +48,7 @@ def test_a_message_comes_back_from_its_row_as_it_was(original: Message):
 
 @given(MESSAGE)
 def test_every_column_is_text_that_any_database_takes(original: Message):
-    for text in row(original).values():
+    for text in row_from_message(original).values():
         assert text is None or "\0" not in text.encode().decode()
 
 
@@ -59,10 +59,10 @@ def test_infinities_in_a_tool_call_come_back():
 
 
 def test_readable_keeps_what_it_can():
-    assert readable("a\0b") == "a�b"
-    assert readable("a\ud800b") == "a�b"
-    assert readable("\ud83d\ude00") == "😀"
-    assert readable("\ufeffa\0") == "\ufeffa�"
+    assert storable("a\0b") == "a�b"
+    assert storable("a\ud800b") == "a�b"
+    assert storable("\ud83d\ude00") == "😀"
+    assert storable("\ufeffa\0") == "\ufeffa�"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_readable_keeps_what_it_can():
 def test_a_row_older_than_tool_calls_is_a_plain_message(role: str, expected: Message):
     added = dict.fromkeys(("tool_calls", "tool_results", "provider_data", "content_json"))
 
-    assert message({"role": role, "content": "hello", **added}) == expected
+    assert message_from_row({"role": role, "content": "hello", **added}) == expected
 
 
 def nested(depth: int) -> dict[str, object]:
@@ -92,9 +92,9 @@ def test_nesting_has_a_limit_below_what_can_be_read_back():
 
     assert kept(deep) == deep
     with pytest.raises(StoreError, match="tool call is not JSON: nested over 200 deep"):
-        row(AssistantMessage("", (ToolCall("1", "dig", nested(300)),)))
+        row_from_message(AssistantMessage("", (ToolCall("1", "dig", nested(300)),)))
     with pytest.raises(StoreError, match="tool call is not JSON"):
-        row(AssistantMessage("", (ToolCall("1", "dig", nested(100_000)),)))
+        row_from_message(AssistantMessage("", (ToolCall("1", "dig", nested(100_000)),)))
 
 
 def test_many_brackets_side_by_side_are_not_deep():
@@ -106,12 +106,12 @@ def test_many_brackets_side_by_side_are_not_deep():
 @pytest.mark.parametrize("value", [object(), b"bytes", 10**5000], ids=["object", "bytes", "digits"])
 def test_what_is_not_json_is_refused_without_repeating_it(value: object):
     with pytest.raises(StoreError, match="cannot keep a message whose provider data is not JSON"):
-        row(AssistantMessage("secret", provider_data={"x": value}))
+        row_from_message(AssistantMessage("secret", provider_data={"x": value}))
 
 
 def test_what_is_not_a_message_is_refused():
     with pytest.raises(TypeError, match="not a message: ToolCall"):
-        row(ToolCall("1", "add", {}))  # type: ignore[arg-type]  # the point of the test
+        row_from_message(ToolCall("1", "add", {}))  # type: ignore[arg-type]  # the point of the test
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,6 @@ def test_a_row_nobody_wrote_is_reported_with_its_place(columns: dict[str, str]):
     empty = dict.fromkeys(("tool_calls", "tool_results", "provider_data", "content_json"))
 
     with pytest.raises(StoreCorrupt, match="message 3 of conversation 'abc' cannot be read"):
-        message({"conversation_id": "abc", "position": 3, "content": "", **empty, **columns})
+        message_from_row(
+            {"conversation_id": "abc", "position": 3, "content": "", **empty, **columns}
+        )

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, create_engine, text
 import interlock.store
 from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
-from interlock.store import Store
+from interlock.store import ConversationStore
 from interlock.store.tables import REVISIONS, metadata
 from interlock.store.upgrade import upgrade
 
@@ -29,7 +29,7 @@ MIGRATIONS = Path(interlock.store.__file__).with_name("migrations")
 
 
 async def open_and_close(place: str | Path) -> None:
-    async with Store.open(place):
+    async with ConversationStore.open(place):
         pass
 
 
@@ -45,7 +45,7 @@ async def test_the_migrations_end_in_the_tables_of_this_program(place: str):
     def differences(connection: Connection) -> list[object]:
         return compare_metadata(MigrationContext.configure(connection), metadata)
 
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         found = await store._database.read(lambda connection: connection.run_sync(differences))
 
     assert found == []
@@ -62,14 +62,15 @@ OLD_MESSAGES = [
 async def test_an_older_database_keeps_what_it_had_and_takes_new_messages(old_place: str):
     called = AssistantMessage("", (ToolCall("1", "clock__now", {"zone": "UTC"}),))
 
-    async with Store.open(old_place) as store:
+    async with ConversationStore.open(old_place) as store:
         (old,) = await store.list()
         assert (old.id, old.title, old.model, old.message_count) == ("old", "Old times", "m", 4)
+        assert old.owner == ""
         assert old.created == datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
         assert await store.messages("old") == OLD_MESSAGES
         await store.append("old", called)
 
-    async with Store.open(old_place) as store:
+    async with ConversationStore.open(old_place) as store:
         assert await store.messages("old") == [*OLD_MESSAGES, called]
 
 
@@ -81,7 +82,7 @@ async def test_a_versionless_database_may_have_some_of_the_columns(old_place: st
         WHERE role = 'assistant'""",
     )
 
-    async with Store.open(old_place) as store:
+    async with ConversationStore.open(old_place) as store:
         assert (await store.messages("old"))[2].tool_calls == (ToolCall("1", "n", {"a": 1}),)
 
 
@@ -89,13 +90,13 @@ async def test_a_database_of_the_first_version_is_upgraded(old_place: str, chang
     await change(old_place, "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
     await change(old_place, "INSERT INTO alembic_version VALUES ('0001')")
 
-    async with Store.open(old_place) as store:
+    async with ConversationStore.open(old_place) as store:
         assert await store.messages("old") == OLD_MESSAGES
 
 
 async def test_a_failed_upgrade_changes_nothing(old_place: str, change, dump):
-    # The last statement of the upgrade clashes with this one.
-    await change(old_place, "CREATE INDEX conversations_updated ON messages (role)")
+    # The last statement of the upgrade creates a table of this name.
+    await change(old_place, "CREATE INDEX audit_heads ON messages (role)")
     before = await dump(old_place)
 
     with pytest.raises(StoreError):
@@ -105,12 +106,12 @@ async def test_a_failed_upgrade_changes_nothing(old_place: str, change, dump):
 
 
 async def test_a_newer_database_is_refused_and_not_touched(place: str, change, dump):
-    async with Store.open(place) as store:
+    async with ConversationStore.open(place) as store:
         await store.create("from the future")
     await change(place, "UPDATE alembic_version SET version_num = '9999'")
     before = await dump(place)
 
-    with pytest.raises(StoreTooNew, match=r"is of version 9999, this program knows up to 0002"):
+    with pytest.raises(StoreTooNew, match=r"has version 9999, this program supports up to 0004"):
         await open_and_close(place)
 
     assert await dump(place) == before
@@ -152,23 +153,23 @@ async def test_tables_of_other_programs_are_not_mistaken_for_ours(place: str, ch
 async def test_half_of_our_tables_is_not_enough(old_place: str, change):
     await change(old_place, "DROP TABLE messages")
 
-    with pytest.raises(StoreCorrupt, match="only one of our tables"):
+    with pytest.raises(StoreCorrupt, match="lacks one of its tables"):
         await open_and_close(old_place)
 
 
 async def test_a_database_on_a_server_may_be_shared(postgres: str, change):
     await change(postgres, "CREATE TABLE bookmarks (url TEXT)")
 
-    async with Store.open(postgres) as store:
+    async with ConversationStore.open(postgres) as store:
         assert await store.list() == []
 
 
 OPEN_AND_TELL = """
 import asyncio, sys
-from interlock.store import Store
+from interlock.store import ConversationStore
 
 async def main():
-    async with Store.open(sys.argv[1]) as store:
+    async with ConversationStore.open(sys.argv[1]) as store:
         await store.create()
     print("alembic" in sys.modules)
 
@@ -189,7 +190,7 @@ def test_a_database_that_got_too_new_while_we_waited_for_our_turn_is_refused():
         connection.execute(text("CREATE TABLE alembic_version (version_num TEXT)"))
         connection.execute(text("INSERT INTO alembic_version VALUES ('9999')"))
 
-        with pytest.raises(StoreTooNew, match="x is of version 9999"):
+        with pytest.raises(StoreTooNew, match="x has version 9999"):
             upgrade(connection, "x")
     engine.dispose()
 

@@ -15,7 +15,7 @@ from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, saf
 from interlock.messages import AssistantMessage, Message, ToolMessage
 
 if TYPE_CHECKING:
-    from interlock.store import Conversation, Store
+    from interlock.store import Conversation, ConversationStore
 
 _T = TypeVar("_T")
 _id = click.argument("id", metavar="ID")
@@ -127,17 +127,17 @@ def export(id: str, form: str) -> None:
 # Reading
 
 
-def _with_store(work: Callable[[Store], Awaitable[_T]]) -> _T:
+def _with_store(work: Callable[[ConversationStore], Awaitable[_T]]) -> _T:
     async def opened() -> _T:
-        from interlock.store import Store
+        from interlock.store import ConversationStore
 
-        async with Store.open() as store:
+        async with ConversationStore.open() as store:
             return await work(store)
 
     return run(opened())
 
 
-async def _read(store: Store, id: str) -> tuple[Conversation, list[Message]]:
+async def _read(store: ConversationStore, id: str) -> tuple[Conversation, list[Message]]:
     conversation = await store.resolve(id)
     return conversation, await store.messages(conversation.id)
 

@@ -153,7 +153,7 @@ async def _database(report: Report) -> None:
             report.database = f"{found} (made by the first conversation)"
             return
         report.database = str(found) if isinstance(found, Path) else location.public_name(found)
-        async with store.Store.open():
+        async with store.ConversationStore.open():
             pass
     except MissingExtra as error:
         report.database += f" ({error})"

@@ -1,31 +1,36 @@
-"""Conversations and their messages, kept in SQLite or PostgreSQL.
+"""Conversations, in SQLite or PostgreSQL.
 
-Importing this package costs nothing; SQLAlchemy is imported with the first use of `Store`.
+Importing this package is cheap; SQLAlchemy is imported when a name of it is first used.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from interlock.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from interlock.store.conversations import Conversation, Store
+    from interlock.store.conversations import Conversation, ConversationStore
 
-__all__ = ["Conversation", "Store"]
+__all__ = ["Conversation", "ConversationStore"]
 
+_HOMES = {
+    "Conversation": "conversations",
+    "ConversationStore": "conversations",
+}
 _NEEDED = {"aiosqlite", "alembic", "greenlet", "sqlalchemy"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from interlock.store import conversations
+        module = import_module(f"interlock.store.{_HOMES[name]}")
     except ImportError as error:
-        # SQLAlchemy raises one of its own, without a name, for greenlet.
+        # For greenlet, SQLAlchemy raises an error without a name.
         missing = error if error.name else error.__cause__
         if getattr(missing, "name", None) not in _NEEDED:
             raise
         raise MissingExtra("keeping conversations", "chat") from error
-    return getattr(conversations, name)
+    return getattr(module, name)

@@ -1,4 +1,4 @@
-"""Conversations: made, added to, read back, continued after a crash."""
+"""Conversations: create, list, extend and read them, and continue one after a crash."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import Struct
-from sqlalchemy import Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.errors import UnknownConversation
 from interlock.messages import Message, interrupted
 from interlock.store import tables
 from interlock.store.database import Database, open_database
-from interlock.store.repair import closed, open_calls
-from interlock.store.rows import message as message_of
-from interlock.store.rows import readable, row
+from interlock.store.repair import answer_every_call, unanswered_calls
+from interlock.store.rows import message_from_row, row_from_message, storable
 
-# No letters that look alike, and none that a shell or a URL reads in its own way.
+# No letters that look alike, and none that a shell or a URL treats specially.
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _ID_LENGTH = 12  # 59 bits
 
@@ -35,58 +34,75 @@ class Conversation(Struct, frozen=True):
     created: datetime  # UTC
     updated: datetime  # UTC, of the last message or change
     message_count: int = 0
+    owner: str = ""  # the principal it belongs to; "" is the local user
 
 
-# `Store.list` hides the builtin in the annotations that follow it.
+# The method `ConversationStore.list` hides the builtin from annotations below it.
 _Conversations: TypeAlias = list[Conversation]
 _Messages: TypeAlias = list[Message]
 _Rows: TypeAlias = list[dict[str, str | None]]
 
 
-class Store:
-    """The conversations of one database, which other processes may use at the same time.
+class ConversationStore:
+    """The conversations of one owner in one database.
 
-    Everything that was acknowledged survives a crash. Every method raises `StoreError`: see the
-    tree in `interlock.errors`. It comes at once from a PostgreSQL server that has ended, after 6
-    seconds from one that hangs (11 when all 15 connections wait for it already); a write is then
-    there as a whole or not at all. When the server is back, the store can be used as it is.
-    Methods may be called from any task of the loop that opened it.
+    Other processes may use the database at the same time. A change that was acknowledged
+    survives a crash. Every method may raise a `StoreError`; see the tree in `interlock.errors`.
+    A PostgreSQL server that has ended raises it at once, one that hangs after 6 seconds, or 11
+    when all 15 connections are already waiting. The change was then made as a whole or not at
+    all. The store works again when the server does. Call the methods from any task of the event
+    loop that opened the store.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, owner: str = "") -> None:
         self._database = database
+        self._owner = storable(owner)
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, place: str | Path | None = None) -> AsyncIterator[Store]:
-        """Open a database, create it if needed, and bring it to this program's version.
+    async def open(
+        cls, location: str | Path | None = None, owner: str = ""
+    ) -> AsyncIterator[ConversationStore]:
+        """Open a database, create it if needed, and upgrade it to this program's version.
 
         Args:
-            place: A path or a postgresql:// URL. None: INTERLOCK_DATABASE, else
+            location: A path or a postgresql:// URL. None: INTERLOCK_DATABASE, else
                 `conversations.db` in the user's data folder.
+            owner: The principal whose conversations are used; "" is the local user.
 
         Raises:
-            StoreError: It cannot be used; a read-only one can be opened and read.
+            StoreError: The database cannot be used. A read-only one can be opened and read.
             MissingExtra: A package for this kind of database is not installed.
         """
-        database = await open_database(place)
+        database = await open_database(location)
         try:
-            yield cls(database)
+            yield cls(database, owner)
         finally:
             await database.close()
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The path, or server and database, without user and password."""
-        return self._database.place
+        return self._database.location
+
+    def owned_by(self, owner: str) -> ConversationStore:
+        """Return a store of another owner's conversations in the same database."""
+        return ConversationStore(self._database, owner)
 
     # Conversations
 
     async def create(self, title: str = "", model: str = "") -> Conversation:
-        """Start an empty conversation. Characters no database can hold become U+FFFD."""
+        """Create an empty conversation. Characters no database can hold become U+FFFD."""
         id = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
         now = datetime.now(UTC)
-        conversation = Conversation(id, readable(title), readable(model), now, now)
+        conversation = Conversation(
+            id,
+            storable(title),
+            storable(model),
+            now,
+            now,
+            owner=self._owner,
+        )
 
         async def work(connection: AsyncConnection) -> None:
             await connection.execute(
@@ -96,6 +112,7 @@ class Store:
                     model=conversation.model,
                     created=now,
                     updated=now,
+                    owner=conversation.owner,
                 )
             )
 
@@ -103,40 +120,42 @@ class Store:
         return conversation
 
     async def resolve(self, prefix: str) -> Conversation:
-        """Return the conversation with this id, or the only one whose id starts so.
+        """Return the conversation with this id, or the only one whose id starts with it.
 
         Raises:
-            UnknownConversation: None, or several.
+            UnknownConversation: No conversation matches, or several do.
         """
-        prefix = readable(prefix)
-        ids = tables.conversations.c.id
-        start = func.substr(ids, 1, len(prefix)) == prefix
+        prefix = storable(prefix)
+        columns = tables.conversations.c
+        matches = and_(
+            columns.owner == self._owner, func.substr(columns.id, 1, len(prefix)) == prefix
+        )
 
         async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            return (await connection.execute(_listed.where(start).order_by(ids).limit(6))).all()
+            query = _listed.where(matches).order_by(columns.id).limit(6)
+            return (await connection.execute(query)).all()
 
         found = [_conversation(row) for row in await self._database.read(work)] if prefix else []
         if len(found) == 1 or (found and found[0].id == prefix):
             return found[0]
         if not found:
-            raise UnknownConversation(
-                f"no conversation {prefix!r}: `interlock conversations list` shows their ids"
-            )
-        ids_found = ", ".join(each.id for each in found[:5]) + (", …" if len(found) > 5 else "")
-        raise UnknownConversation(f"{prefix!r} could be {ids_found}: give more of the id")
+            raise _unknown(prefix)
+        ids = ", ".join(each.id for each in found[:5]) + (", …" if len(found) > 5 else "")
+        raise UnknownConversation(f"{prefix!r} could be {ids}: give more of the id")
 
     async def list(self, limit: int = 50, before: Conversation | None = None) -> _Conversations:
-        """Return conversations, last changed first.
+        """Return a page of conversations, last changed first.
 
         Args:
-            limit: At most so many.
-            before: The last one of the page before.
+            limit: The most to return.
+            before: The last conversation of the previous page.
         """
         columns = tables.conversations.c
-        page = _listed.order_by(columns.updated.desc(), columns.id.desc()).limit(limit)
+        page = _listed.where(columns.owner == self._owner)
         if before:
             same_time = and_(columns.updated == before.updated, columns.id < before.id)
             page = page.where(or_(columns.updated < before.updated, same_time))
+        page = page.order_by(columns.updated.desc(), columns.id.desc()).limit(limit)
 
         async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
             return (await connection.execute(page)).all()
@@ -144,18 +163,17 @@ class Store:
         return [_conversation(row) for row in await self._database.read(work)]
 
     async def update(self, id: str, *, title: str | None = None, model: str | None = None) -> None:
-        """Change the title, the model, or both; None leaves one as it is."""
+        """Change the title, the model, or both; None leaves one unchanged."""
         given = {"title": title, "model": model}
-        values = {name: readable(value) for name, value in given.items() if value is not None}
-        await self._database.write(lambda connection: _touch(connection, id, **values))
+        changes = {name: storable(value) for name, value in given.items() if value is not None}
+        await self._database.write(lambda connection: self._touch(connection, id, **changes))
 
     async def delete(self, id: str) -> None:
-        """Remove a conversation and its messages."""
+        """Delete a conversation and its messages."""
 
         async def work(connection: AsyncConnection) -> None:
-            table = tables.conversations
-            done = await connection.execute(delete(table).where(table.c.id == readable(id)))
-            if not done.rowcount:
+            deleted = await connection.execute(delete(tables.conversations).where(self._owned(id)))
+            if not deleted.rowcount:
                 raise _unknown(id)
 
         await self._database.write(work)
@@ -163,79 +181,74 @@ class Store:
     # Messages
 
     async def append(self, id: str, *messages: Message) -> None:
-        """Add messages at the end, all or none, next to each other; durable when it returns.
+        """Add all messages at the end, next to each other, or none; they are durable on return.
 
-        A cancelled call ends when it is certain which of the two it was.
+        A cancelled call returns only once it is known whether they were added.
 
         Raises:
-            UnknownConversation: It has been deleted, or never was.
+            UnknownConversation: The conversation was deleted or never existed.
             StoreError: A tool call's input is not JSON, or the database fails.
         """
-        rows = [row(message) for message in messages]
+        rows = [row_from_message(message) for message in messages]
         if rows:
-            await self._database.write(lambda connection: _append(connection, id, rows))
+            await self._database.write(lambda connection: self._append(connection, id, rows))
 
     async def messages(self, id: str) -> _Messages:
-        """Return the messages exactly as they were added, valid for a provider or not."""
-        return await self._database.read(lambda connection: _messages(connection, id))
+        """Return the messages exactly as they were added, even if no provider accepts them."""
+        return await self._database.read(lambda connection: self._messages(connection, id))
 
     async def resume(self, id: str) -> _Messages:
-        """Return the messages so that any provider takes them, to continue the conversation.
+        """Return the messages in a form that every provider accepts, to continue from them.
 
-        Tool calls that a crash or an interrupt left without an answer are answered as
-        interrupted; those at the end are kept, so that everybody sees what the model was told.
-        Nobody else should be at work on the conversation: a result that comes after this is kept
-        too, but not told to the model any more.
+        Tool calls that a crash or a cancellation left unanswered are answered as interrupted. The
+        answers at the end are stored. No other program should be using the conversation: a tool
+        result that it adds later is stored, but the model no longer sees it.
         """
         messages = await self.messages(id)
-        if not open_calls(messages):
-            return closed(messages)
+        if not unanswered_calls(messages):
+            return answer_every_call(messages)
 
         async def work(connection: AsyncConnection) -> _Messages:
-            await _touch(connection, id)
-            messages = await _messages(connection, id)
-            answers = [interrupted(call) for call in open_calls(messages)]
+            await self._touch(connection, id)
+            messages = await self._messages(connection, id)
+            answers = [interrupted(call) for call in unanswered_calls(messages)]
             if answers:
-                await _append(connection, id, [row(answer) for answer in answers])
-            return closed([*messages, *answers])
+                await self._append(connection, id, [row_from_message(each) for each in answers])
+            return answer_every_call([*messages, *answers])
 
         return await self._database.write(work)
 
+    # Inside a transaction
 
-# Inside a transaction
+    async def _append(self, connection: AsyncConnection, id: str, rows: _Rows) -> None:
+        await self._touch(connection, id)
+        columns = tables.messages.c
+        query = select(func.max(columns.position)).where(columns.conversation_id == id)
+        last = await connection.scalar(query)
+        first = 0 if last is None else last + 1
+        common = {"conversation_id": id, "created": datetime.now(UTC)}
+        values = [{**row, **common, "position": first + index} for index, row in enumerate(rows)]
+        await connection.execute(insert(tables.messages), values)
 
-
-async def _append(connection: AsyncConnection, id: str, rows: _Rows) -> None:
-    await _touch(connection, id)
-    columns = tables.messages.c
-    last = select(func.max(columns.position)).where(columns.conversation_id == id)
-    position = await connection.scalar(last)
-    first = 0 if position is None else position + 1
-    place = {"conversation_id": id, "created": datetime.now(UTC)}
-    values = [{**row, **place, "position": first + index} for index, row in enumerate(rows)]
-    await connection.execute(insert(tables.messages), values)
-
-
-async def _touch(connection: AsyncConnection, id: str, **values: str) -> None:
-    # In PostgreSQL this also takes the row's lock: writers to a conversation take turns.
-    table = tables.conversations
-    change = update(table).where(table.c.id == readable(id))
-    done = await connection.execute(change.values(updated=datetime.now(UTC), **values))
-    if not done.rowcount:
-        raise _unknown(id)
-
-
-async def _messages(connection: AsyncConnection, id: str) -> _Messages:
-    table = tables.messages
-    ordered = (
-        select(table).where(table.c.conversation_id == readable(id)).order_by(table.c.position)
-    )
-    rows = (await connection.execute(ordered)).all()
-    if not rows:
-        known = select(tables.conversations.c.id).where(tables.conversations.c.id == readable(id))
-        if await connection.scalar(known) is None:
+    async def _touch(self, connection: AsyncConnection, id: str, **changes: str) -> None:
+        # In PostgreSQL this also locks the row, so writers to one conversation take turns.
+        change = update(tables.conversations).where(self._owned(id))
+        done = await connection.execute(change.values(updated=datetime.now(UTC), **changes))
+        if not done.rowcount:
             raise _unknown(id)
-    return [message_of(row._asdict()) for row in rows]
+
+    async def _messages(self, connection: AsyncConnection, id: str) -> _Messages:
+        query = select(tables.messages).join(tables.conversations).where(self._owned(id))
+        rows = (await connection.execute(query.order_by(tables.messages.c.position))).all()
+        if not rows:
+            known = select(tables.conversations.c.id).where(self._owned(id))
+            if await connection.scalar(known) is None:
+                raise _unknown(id)
+        return [message_from_row(row._asdict()) for row in rows]
+
+    def _owned(self, id: str) -> ColumnElement[bool]:
+        columns = tables.conversations.c
+        return and_(columns.id == storable(id), columns.owner == self._owner)
 
 
 _listed = select(

@@ -1,59 +1,52 @@
-"""A database of ours: opened at the right version, used in short transactions.
+"""A database, opened at this program's version and used in short transactions.
 
-1. Work runs to its end even when its caller is cancelled: all of it happened or nothing, and
-   the driver's connection is never left half-way.
-2. A connection is held for one piece of work, never while somebody waits for something else.
-3. SQLite has one writer a process; writers of other processes take turns by its lock.
-4. Whatever the database raises leaves here as a `StoreError`.
-5. After a sync that failed nobody knows what is on the disk, and the next one may well succeed
-   without having written what the first one lost. So this process writes no more to that
-   SQLite file, syncs it no more and leaves its log in place: the next start reads from it what
-   is whole. Reading goes on.
+1. Work runs to its end even when its caller is cancelled: it happens as a whole or not at all.
+2. A connection is held for one piece of work and never while the caller waits for something else.
+3. In SQLite, one task of a process writes at a time; processes take turns by SQLite's lock.
+4. Every error of the database is raised as a `StoreError`.
+5. After a failed sync, this process only reads from that SQLite file; see `sqlite_file`.
 6. A PostgreSQL server that does not answer is an error after 6 seconds, or after 11 when all
-   connections wait for it already. When it is back, whoever comes next uses it again.
+   connections are already waiting. Once it answers again, the next piece of work uses it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import aiosqlite  # noqa: F401  # SQLAlchemy's driver by name: if it is missing, say so now
+import aiosqlite  # noqa: F401  # SQLAlchemy loads it by name; fail here if it is missing
 from sqlalchemy import URL, event, text
 from sqlalchemy.engine.interfaces import AdaptedConnection, DBAPIConnection
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from interlock.errors import MissingExtra, StoreError
-from interlock.store import location
+from interlock.errors import StoreError
+from interlock.store import postgres, sqlite_file
 from interlock.store.error_mapping import (
     DATABASE_ERRORS,
-    damage,
+    damage_error,
     is_failed_sync,
     store_error,
-    unsynced,
+    unsynced_error,
 )
+from interlock.store.location import find, prepare_file, public_name, without_links
 from interlock.store.upgrade import is_current, upgrade
 
-# Seconds to wait for another process; for PostgreSQL also to connect, or for a connection that
-# is free.
+# Seconds to wait for a lock of another process, for a connection to PostgreSQL, and for a free
+# connection of the pool.
 LOCK_TIMEOUT = 5.0
-COMMAND_TIMEOUT = 6.0  # seconds for an answer of PostgreSQL, which may have to wait for a lock
-LONGEST_LOG = 4 * 1024 * 1024  # bytes that SQLite's log may have before it goes into the file
-_CHECK_PAGES = 4096  # a file up to 16 MiB is checked whole at start, in at most 10 ms
-_UPGRADE_LOCK = 0x696E7465726C6F63  # names our advisory lock in PostgreSQL
+COMMAND_TIMEOUT = 6.0  # seconds for an answer of PostgreSQL, which may itself wait for a lock
+_CHECK_PAGES = 4096  # a file of up to 16 MiB is checked completely at start, in at most 10 ms
+_UPGRADE_LOCK = 0x696E7465726C6F63  # the key of our advisory lock in PostgreSQL
 
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Awaitable[T]]
-
-_unsynced: set[Path] = set()  # files that this process writes no more to
 
 
 class Database:
@@ -61,15 +54,15 @@ class Database:
 
     Args:
         engine: Its connections.
-        place: Its path, or the public part of its URL, for messages.
-        file: Of SQLite, without symbolic links.
+        location: Its path, or the public part of its URL, for messages.
+        file: The SQLite file, without symbolic links.
 
     Attributes:
-        place: As given.
+        location: As given.
     """
 
-    def __init__(self, engine: AsyncEngine, place: str, file: Path | None = None) -> None:
-        self.place = place
+    def __init__(self, engine: AsyncEngine, location: str, file: Path | None = None) -> None:
+        self.location = location
         self._engine = engine
         self._file = file
         self._writing = asyncio.Lock()
@@ -78,28 +71,28 @@ class Database:
 
     async def read(self, work: Work[T]) -> T:
         """Run work that changes nothing."""
-        return await self._to_the_end(self._run(work))
+        return await self._run_to_completion(self._run(work))
 
     async def write(self, work: Work[T]) -> T:
-        """Run work in one transaction; what it did is durable when this returns."""
-        return await self._to_the_end(self._write(work))
+        """Run work in one transaction, which is durable when this returns."""
+        return await self._run_to_completion(self._write(work))
 
     async def close(self) -> None:
-        """Finish what is running and end all connections and their threads."""
+        """Finish running work, then close all connections and their threads."""
         self._closed = True
         if self._file:
-            self._start(self._end_log(self._file))
+            self._start(self._empty_log(self._file))
         if self._running:
             await asyncio.wait(self._running)
-        with _log_left(self._file) if self._file in _unsynced else nullcontext():
+        with sqlite_file.log_preserved(self._file) if self._file else nullcontext():
             await self._engine.dispose()
 
     # Working
 
-    async def _to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_to_completion(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:
             work.close()
-            raise StoreError(f"{self.place} has been closed")
+            raise StoreError(f"{self.location} has been closed")
         task = self._start(work)
         try:
             return await asyncio.shield(task)
@@ -120,13 +113,13 @@ class Database:
                 return await work(connection)
         except DATABASE_ERRORS as error:
             if self._file and is_failed_sync(error):
-                _unsynced.add(self._file)
-            raise store_error(error, self.place) from error
+                sqlite_file.mark_unsynced(self._file)
+            raise store_error(error, self.location) from error
 
     async def _write(self, work: Work[T]) -> T:
         async def committed(connection: AsyncConnection) -> T:
             if self._file:
-                # Taking the lock first is what makes waiting for it possible.
+                # SQLite waits for another process's lock only at the start of a transaction.
                 await connection.execute(text("BEGIN IMMEDIATE"))
             result = await work(connection)
             await connection.commit()
@@ -135,32 +128,30 @@ class Database:
         if not self._file:
             return await self._run(committed)
         async with self._writing:
-            if self._file in _unsynced:
-                raise unsynced(self.place)
+            if sqlite_file.is_unsynced(self._file):
+                raise unsynced_error(self.location)
             result = await self._run(committed)
-            await self._empty_log(self._file, over=LONGEST_LOG)
+            await self._checkpoint(self._file, over=sqlite_file.LONGEST_LOG)
             return result
 
-    async def _end_log(self, file: Path) -> None:
-        async with self._writing:  # after all who wait for it
-            await self._empty_log(file, over=0)
+    async def _empty_log(self, file: Path) -> None:
+        async with self._writing:  # after all waiting writers
+            await self._checkpoint(file, over=0)
 
-    async def _empty_log(self, file: Path, *, over: int) -> None:
-        """Put SQLite's log into the file, if it has over so many bytes."""
-        # SQLite would do this by itself, but say nothing when the disk fails at it.
-        with suppress(StoreError, OSError):  # what has been acknowledged is in the log
-            if file not in _unsynced and _log_of(file).stat().st_size > over:
+    async def _checkpoint(self, file: Path, *, over: int) -> None:
+        if sqlite_file.needs_checkpoint(file, over=over):
+            with suppress(StoreError):  # acknowledged changes are still in the log
                 await self._run(lambda each: each.execute(text("PRAGMA wal_checkpoint(PASSIVE)")))
 
 
-async def open_database(place: str | Path | None) -> Database:
-    """Open the database at a path or URL, or the user's own, and bring it to our version.
+async def open_database(location: str | Path | None) -> Database:
+    """Open the database at a path or URL, or the user's own, and upgrade it to our version.
 
     Raises:
         StoreError: It cannot be opened; the subclass and the text say why.
-        MissingExtra: PostgreSQL without its driver.
+        MissingExtra: asyncpg, which PostgreSQL needs, is not installed.
     """
-    found = location.find(place)
+    found = find(location)
     if isinstance(found, Path):
         return await _open_sqlite(found)
     return await _open_postgres(found)
@@ -170,33 +161,33 @@ async def open_database(place: str | Path | None) -> Database:
 
 
 async def _open_sqlite(path: Path) -> Database:
-    file = location.without_links(path)
-    writable = location.prepare_file(path) and file not in _unsynced
+    file = without_links(path)
+    writable = prepare_file(path) and not sqlite_file.is_unsynced(file)
     database = Database(_sqlite_engine(file, writable), str(path), file)
     try:
-        await database.read(lambda connection: _check(connection, database.place))
+        await database.read(lambda connection: _check(connection, database.location))
         if not await database.read(lambda connection: connection.run_sync(is_current, str(path))):
-            if not writable and file not in _unsynced:
+            if not writable and not sqlite_file.is_unsynced(file):
                 raise StoreError(f"{path} is read-only and of an older version: make it writable")
             await database.write(lambda connection: connection.run_sync(upgrade, str(path)))
         if writable:
-            await database.read(_keep_a_log)
+            await database.read(_enable_log)
     except BaseException:
         await database.close()
         raise
     return database
 
 
-async def _check(connection: AsyncConnection, place: str) -> None:
+async def _check(connection: AsyncConnection, location: str) -> None:
     pages = await connection.scalar(text("PRAGMA page_count"))
     if pages <= _CHECK_PAGES:
         verdict = await connection.scalar(text("PRAGMA quick_check(1)"))
         if verdict != "ok":
-            raise damage(verdict, place)
+            raise damage_error(verdict, location)
 
 
-async def _keep_a_log(connection: AsyncConnection) -> None:
-    # SQLite does not wait by itself when starters stand in each other's way here.
+async def _enable_log(connection: AsyncConnection) -> None:
+    # When several processes start at once, SQLite fails here at once instead of waiting.
     deadline = monotonic() + LOCK_TIMEOUT
     while await connection.scalar(text("PRAGMA journal_mode")) != "wal":
         try:
@@ -208,15 +199,15 @@ async def _keep_a_log(connection: AsyncConnection) -> None:
 
 
 def _sqlite_engine(file: Path, writable: bool) -> AsyncEngine:
-    # Its debug lines repeat every parameter, and so everything that is said.
+    # The driver's debug messages repeat every parameter, and so the contents of messages.
     logging.getLogger("aiosqlite").setLevel(logging.INFO)
     query = {"uri": "true", "mode": "rw" if writable else "ro"}
-    if not writable and not _log_of(file).exists():
-        # Without a log nobody is writing, and a log cannot be made in a read-only folder.
+    if not writable and not sqlite_file.log_of(file).exists():
+        # Without a log there is no writer, and a read-only folder does not let us create a log.
         query["immutable"] = "1"
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database="file:" + quote(str(file)), query=query),
-        # Transactions begin where this file says so, not where the sqlite3 module guesses.
+        # Transactions begin where this file starts them, not where the sqlite3 module guesses.
         connect_args={"timeout": LOCK_TIMEOUT, "isolation_level": None},
         hide_parameters=True,
         max_overflow=0,
@@ -225,47 +216,26 @@ def _sqlite_engine(file: Path, writable: bool) -> AsyncEngine:
     @event.listens_for(engine.sync_engine, "connect")
     def set_up(connection: DBAPIConnection, _record: object) -> None:
         cursor = connection.cursor()
-        cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
-        cursor.execute("PRAGMA wal_autocheckpoint = 0")  # `Database` does it
-        cursor.execute("PRAGMA journal_size_limit = 0")  # so that the log's size is what is in it
+        for setting in sqlite_file.SETTINGS:
+            cursor.execute(setting)
         cursor.close()
 
     return engine
-
-
-def _log_of(file: Path) -> Path:
-    return file.with_name(f"{file.name}-wal")
-
-
-@contextmanager
-def _log_left(file: Path) -> Iterator[None]:
-    """Let connections end without what the last one does: put the log into the file, and sync.
-
-    Here the last one is one that cannot write.
-    """
-    reader = sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)
-    try:
-        with suppress(sqlite3.Error):
-            reader.execute("SELECT 1 FROM sqlite_master").close()  # opens file and log
-        yield
-    finally:
-        reader.close()
 
 
 # PostgreSQL
 
 
 async def _open_postgres(url: str) -> Database:
-    database = Database(_postgres_engine(url), location.public_name(url))
-    place = database.place
+    database = Database(_postgres_engine(url), public_name(url))
+    location = database.location
 
     async def upgrade_alone(connection: AsyncConnection) -> None:
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-        await connection.run_sync(upgrade, place)
+        await connection.run_sync(upgrade, location)
 
     try:
-        if not await database.read(lambda connection: connection.run_sync(is_current, place)):
+        if not await database.read(lambda each: each.run_sync(is_current, location)):
             await database.write(upgrade_alone)
     except BaseException:
         await database.close()
@@ -274,44 +244,22 @@ async def _open_postgres(url: str) -> Database:
 
 
 def _postgres_engine(url: str) -> AsyncEngine:
-    try:
-        import asyncpg  # type: ignore[import-untyped]  # it ships no types
-    except ModuleNotFoundError as error:
-        raise MissingExtra("a PostgreSQL database", "postgres") from error
-
-    name = location.public_name(url)
+    postgres.import_driver()
 
     async def connect(*_: object, **__: object) -> Any:
-        try:
-            return await asyncpg.connect(
-                url,
-                timeout=LOCK_TIMEOUT,
-                command_timeout=COMMAND_TIMEOUT,
-                server_settings={
-                    "application_name": "interlock",
-                    "lock_timeout": str(int(LOCK_TIMEOUT * 1000)),
-                },
-            )
-        except ValueError:
-            # Its text may repeat the URL, with the password.
-            raise StoreError(f"{name}: the URL is not a valid postgresql:// URL") from None
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            silent = isinstance(error, TimeoutError) and not str(error)
-            words = f"no answer within {LOCK_TIMEOUT:g} s" if silent else str(error)
-            reason = words.partition("\n")[0] or type(error).__name__
-            raise StoreError(f"cannot connect to {name}: {reason}") from error
+        return await postgres.connect(url, timeout=LOCK_TIMEOUT, command_timeout=COMMAND_TIMEOUT)
 
     engine = create_async_engine(
         "postgresql+asyncpg://",
         async_creator=connect,
         hide_parameters=True,
-        pool_pre_ping=True,  # a connection that broke while nobody used it is replaced
+        pool_pre_ping=True,  # replaces a connection that broke while it was idle
         pool_timeout=LOCK_TIMEOUT,
     )
 
     @event.listens_for(engine.sync_engine, "close")
-    def hang_up(connection: AdaptedConnection, _record: object) -> None:
-        # A server that hangs would not say goodbye, and each connection would wait for that.
+    def terminate(connection: AdaptedConnection, _record: object) -> None:
+        # An orderly end would wait for a server that hangs, once for each connection.
         connection.driver_connection.terminate()
 
     return engine

@@ -1,6 +1,6 @@
-"""Database errors in our own words: the only place where they become `StoreError`s.
+"""Conversion of database errors to `StoreError`s.
 
-The driver's text is used only where it cannot hold a parameter, which may be what somebody said.
+The driver's text is used only where it cannot contain a parameter, which may be a message.
 """
 
 from __future__ import annotations
@@ -13,30 +13,33 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked
 
-# What a driver under SQLAlchemy raises; anything else is a bug and is left to be one.
+# What SQLAlchemy and its drivers raise. Any other exception is a bug and is not converted.
 DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)
 
 _SQLITE: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: (StoreLocked, "is locked by another process: try again when it is done"),
     sqlite3.SQLITE_LOCKED: (StoreLocked, "is locked by another process: try again when it is done"),
     sqlite3.SQLITE_CORRUPT: (StoreCorrupt, "is damaged: restore a backup, or move it away"),
-    sqlite3.SQLITE_NOTADB: (StoreCorrupt, "is not a SQLite database: choose another place"),
+    sqlite3.SQLITE_NOTADB: (StoreCorrupt, "is not a SQLite database: choose another location"),
     sqlite3.SQLITE_FULL: (StoreError, "cannot grow, the disk is full: free some space"),
     sqlite3.SQLITE_IOERR: (StoreError, "cannot be read or written: is the disk full or failing?"),
     sqlite3.SQLITE_READONLY: (StoreError, "is read-only: make the file and its folder writable"),
-    sqlite3.SQLITE_CANTOPEN: (StoreError, "cannot be opened: check the rights of file and folder"),
-    sqlite3.SQLITE_PERM: (StoreError, "cannot be opened: check the rights of file and folder"),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreError,
+        "cannot be opened: check file and folder permissions",
+    ),
+    sqlite3.SQLITE_PERM: (StoreError, "cannot be opened: check file and folder permissions"),
 }
 
 _FAILED_SYNCS = {sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC}
 
 _UNREAD = re.compile(r"error code[= ](\d+)")
 
-# The longest prefix of the five-character SQLSTATE wins.
+# By SQLSTATE, which has five characters. The longest matching prefix is used.
 _POSTGRES: dict[str, tuple[type[StoreError], str]] = {
     "08": (StoreError, "has closed the connection: is the server running?"),
     "25006": (StoreError, "is read-only: connect to the primary server"),
-    "40P01": (StoreLocked, "is busy, two writers stood in each other's way: try again"),
+    "40P01": (StoreLocked, "is busy, two writers blocked each other: try again"),
     "42501": (StoreError, "does not grant this user the rights it needs"),
     "53": (StoreError, "is out of connections or memory: try again later"),
     "53100": (StoreError, "cannot grow, the disk is full: free some space"),
@@ -48,46 +51,46 @@ _POSTGRES: dict[str, tuple[type[StoreError], str]] = {
 }
 
 
-def damage(verdict: str, place: str) -> StoreError:
-    """Return what to raise for a file that SQLite's check finds fault with."""
+def damage_error(verdict: str, location: str) -> StoreError:
+    """Return the error for a file that fails SQLite's check with this verdict."""
     code = _UNREAD.search(verdict)
     if code is not None and int(code[1]) & 0xFF == sqlite3.SQLITE_IOERR:
-        # What could not be read now says nothing about what is there.
+        # A page that cannot be read now is not necessarily damaged.
         kind, text = _SQLITE[sqlite3.SQLITE_IOERR]
-        return kind(f"{place} {text}")
-    return StoreCorrupt(f"{place} is damaged: restore a backup, or move it away")
+        return kind(f"{location} {text}")
+    return StoreCorrupt(f"{location} is damaged: restore a backup, or move it away")
 
 
 def is_failed_sync(error: Exception) -> bool:
-    """Tell whether what was written may not be on the disk, whatever is tried now."""
+    """Return whether a sync failed, after which written data may be lost."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     return getattr(cause, "sqlite_errorcode", None) in _FAILED_SYNCS
 
 
-def unsynced(place: str) -> StoreError:
-    """Return what every write raises from the first sync that failed."""
+def unsynced_error(location: str) -> StoreError:
+    """Return the error of every write after a failed sync."""
     return StoreError(
-        f"{place}: the disk did not keep what was written (fsync failed), so nothing more is "
+        f"{location}: the disk did not keep what was written (fsync failed), so nothing more is "
         "written there: check the disk, then start again"
     )
 
 
-def store_error(error: Exception, place: str) -> StoreError:
-    """Return what to raise instead of a database error, naming the place and the way out."""
+def store_error(error: Exception, location: str) -> StoreError:
+    """Return the error to raise instead of a database error; it names location and remedy."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     if is_failed_sync(error):
-        return unsynced(place)
+        return unsynced_error(location)
     if isinstance(cause, sqlite3.Error) and hasattr(cause, "sqlite_errorcode"):
-        # The low byte is the kind, what is above it the circumstances.
+        # The low byte is the kind of error, the rest its details.
         kind, text = _SQLITE.get(cause.sqlite_errorcode & 0xFF, (StoreError, f"failed: {cause}"))
-        return kind(f"{place} {text}")
+        return kind(f"{location} {text}")
     if sqlstate := getattr(cause, "sqlstate", None):
         for length in (5, 3, 2):
             if found := _POSTGRES.get(sqlstate[:length]):
-                return found[0](f"{place} {found[1]}")
-        return StoreError(f"{place} failed: PostgreSQL error {sqlstate}")
+                return found[0](f"{location} {found[1]}")
+        return StoreError(f"{location} failed: PostgreSQL error {sqlstate}")
     if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return StoreError(f"{place} has closed the connection: is the server running?")
+        return StoreError(f"{location} has closed the connection: is the server running?")
     if isinstance(cause, TimeoutError | PoolTimeout):
-        return StoreLocked(f"{place} took too long to answer: try again")
-    return StoreError(f"{place} failed: {type(cause).__name__}")
+        return StoreLocked(f"{location} took too long to answer: try again")
+    return StoreError(f"{location} failed: {type(cause).__name__}")

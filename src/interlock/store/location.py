@@ -1,4 +1,4 @@
-"""Where conversations are: a SQLite file, or a PostgreSQL URL."""
+"""Where the database is: a SQLite file or a PostgreSQL URL."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from platformdirs import user_data_path
 from interlock.errors import StoreError
 
 
-def find(place: str | Path | None) -> str | Path:
-    """Return the PostgreSQL URL, or the absolute path, of the database to use.
+def find(location: str | Path | None) -> str | Path:
+    """Return the PostgreSQL URL or the absolute path of the database to use.
 
     Args:
-        place: A path or URL; None asks INTERLOCK_DATABASE, then the user's data folder.
+        location: A path or URL. None: INTERLOCK_DATABASE, else a file in the user's data folder.
+
+    Raises:
+        StoreError: Databases of this kind are not supported.
     """
-    place = place or os.environ.get("INTERLOCK_DATABASE")
-    if not place:
+    location = location or os.environ.get("INTERLOCK_DATABASE")
+    if not location:
         return user_data_path("interlock") / "conversations.db"
-    if isinstance(place, str) and "://" in place:
-        scheme = place.partition("://")[0]
+    if isinstance(location, str) and "://" in location:
+        scheme = location.partition("://")[0]
         if scheme not in ("postgresql", "postgres"):
             raise StoreError(
                 f"a {scheme}:// database is not supported: give a path, or a postgresql:// URL"
             )
-        return place
-    if str(place) == ":memory:":
+        return location
+    if str(location) == ":memory:":
         raise StoreError("conversations are kept in a file: give a path instead of ':memory:'")
-    return Path(place).expanduser().absolute()
+    return Path(location).expanduser().absolute()
 
 
 def public_name(url: str) -> str:
-    """Return what may be shown of a PostgreSQL URL: server and database, no user, no password."""
+    """Return a PostgreSQL URL's server and database, without user and password."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or parse_qs(parts.query).get("host", ["localhost"])[0]
@@ -44,15 +47,15 @@ def public_name(url: str) -> str:
 
 
 def without_links(path: Path) -> Path:
-    """Return the one name that a file has whatever link it is reached by, if there is one yet."""
+    """Return the file's path without symbolic links, so that it is equal for all links."""
     return path.resolve()
 
 
 def prepare_file(path: Path) -> bool:
-    """Make sure the file exists, for its owner only, and tell whether it can be written.
+    """Create the file for its owner only if it is missing; return whether it can be written.
 
     Raises:
-        StoreError: It is missing and cannot be created, or is no file, or cannot be read.
+        StoreError: It cannot be created, is not a file, or cannot be read.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,7 +66,7 @@ def prepare_file(path: Path) -> bool:
     except OSError as error:
         raise StoreError(f"{path} cannot be created: {error.strerror}") from error
     if not path.is_file():
-        raise StoreError(f"{path} is not a file: choose another place")
+        raise StoreError(f"{path} is not a file: choose another location")
     if not os.access(path, os.R_OK):
-        raise StoreError(f"{path} cannot be read: check its rights")
+        raise StoreError(f"{path} cannot be read: check its permissions")
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)

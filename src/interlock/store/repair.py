@@ -1,7 +1,7 @@
-"""What a crash or an interrupt leaves open, closed so that every provider accepts it.
+"""Repair of conversations that a crash or an interrupt cut short.
 
-The rules are those of `interlock.messages`: each tool call is answered once, right after the
-message that made it, in the order of the calls.
+Providers require what `interlock.messages` describes: each tool call has one answer, right after
+the message that made it, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ from interlock.messages import (
 )
 
 
-def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
-    """Return the calls of the last message but for answers that have none yet, in order."""
+def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """Return the calls that end the conversation and have no answer yet, in order."""
     answers = list(takewhile(_is_answer, reversed(messages)))
-    asked = len(messages) - len(answers) - 1
-    last = messages[asked] if asked >= 0 else None
+    last = messages[-len(answers) - 1] if len(answers) < len(messages) else None
     if not isinstance(last, AssistantMessage):
         return []
-    return [call for call in last.tool_calls if not _take_answer(call, answers)]
+    return [call for call in last.tool_calls if not _pop_answer(call, answers)]
 
 
-def closed(messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation with every call answered once, in its place.
+def answer_every_call(messages: Sequence[Message]) -> list[Message]:
+    """Return the conversation with one answer to each call, in the required order.
 
-    An answer that comes too late, as when two programs had the conversation open, is left out:
-    the model has been told that the call was interrupted.
+    Missing answers are errors that say "interrupted". An answer that came too late, because two
+    programs used the conversation, is left out: the model was told that the call was interrupted.
     """
     result: list[Message] = []
     for position, message in enumerate(messages):
         if isinstance(message, ToolMessage):
-            continue  # put beside its call below
+            continue  # added after its call below
         result.append(message)
         if isinstance(message, AssistantMessage) and message.tool_calls:
             answers = list(takewhile(_is_answer, islice(messages, position + 1, None)))
             result += [
-                _take_answer(call, answers) or interrupted(call) for call in message.tool_calls
+                _pop_answer(call, answers) or interrupted(call) for call in message.tool_calls
             ]
     return result
 
@@ -51,7 +50,7 @@ def _is_answer(message: Message) -> bool:
     return isinstance(message, ToolMessage)
 
 
-def _take_answer(call: ToolCall, answers: list[Message]) -> Message | None:
+def _pop_answer(call: ToolCall, answers: list[Message]) -> Message | None:
     for position, answer in enumerate(answers):
         if isinstance(answer, ToolMessage) and answer.tool_call_id == call.id:
             return answers.pop(position)

@@ -1,9 +1,9 @@
-"""A message as a row, and back, without losing anything.
+"""Conversion of messages to rows and back, without loss.
 
-Text columns cannot hold everything that a Python string can: PostgreSQL refuses NUL, and no
-database takes half of a surrogate pair, which is what a badly cut stream leaves behind. JSON can
-say both. So JSON columns never meet the problem, and an odd `content` is written twice: readable
-in its own column, exact in `content_json`.
+A text column cannot hold every Python string: PostgreSQL refuses NUL, and no database accepts half
+of a surrogate pair, which a stream cut in the wrong place leaves behind. JSON can express both. So
+JSON columns need no care, and `content` with such characters is written twice: without them in its
+own column, exactly in `content_json`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from interlock.messages import (
     UserMessage,
 )
 
-MAX_DEPTH = 200  # of objects and lists in each other; Python's JSON gives up near 1000
+MAX_DEPTH = 200  # of nested objects and lists; Python's JSON decoder fails near 1000
 
 
-def row(message: Message) -> dict[str, str | None]:
-    """Return the columns of a message; the caller adds where and when.
+def row_from_message(message: Message) -> dict[str, str | None]:
+    """Return a message's columns, without its conversation, position and time.
 
     Raises:
         StoreError: A tool call's input or the provider's data is not JSON.
-        TypeError: It is not a message.
+        TypeError: `message` is not a message.
     """
     if not isinstance(message, Message):
         raise TypeError(f"not a message: {type(message).__name__}")
     columns: dict[str, str | None] = {
-        "content": readable(message.content),
+        "content": storable(message.content),
         "content_json": None,
         "tool_calls": None,
         "tool_results": None,
@@ -61,11 +61,11 @@ def row(message: Message) -> dict[str, str | None]:
     return columns
 
 
-def message(row: Mapping[str, Any]) -> Message:
+def message_from_row(row: Mapping[str, Any]) -> Message:
     """Return the message of a row. Columns that older programs left empty have defaults.
 
     Raises:
-        StoreCorrupt: The row says something no program of ours has written.
+        StoreCorrupt: No version of this program writes such a row.
     """
     try:
         return _message(row)
@@ -76,8 +76,8 @@ def message(row: Mapping[str, Any]) -> Message:
         ) from error
 
 
-def readable(text: str) -> str:
-    """Return the text as any text column takes it, with U+FFFD for what none takes."""
+def storable(text: str) -> str:
+    """Return the text with U+FFFD for each character that a text column cannot hold."""
     if "\0" not in text and not _has_surrogates(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "�")
@@ -94,7 +94,7 @@ def _call_object(call: ToolCall) -> dict[str, Any]:
 def _encode(value: object, what: str) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        # Only a text full of brackets can nest too deep, so few are walked through.
+        # Only a text with many brackets can nest too deeply, so few values are walked.
         if text.count("{") + text.count("[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
             raise ValueError(f"nested over {MAX_DEPTH} deep")
         return json.dumps(value, separators=(",", ":")) if _has_surrogates(text) else text

@@ -1,16 +1,18 @@
-"""The two tables, as they are now. `migrations/` is how they came to be."""
+"""The tables in their current form. `migrations/` creates them step by step."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     DateTime,
     Dialect,
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -18,23 +20,22 @@ from sqlalchemy import (
     TypeDecorator,
 )
 
-# Oldest first; the last one is what this program reads and writes. Kept here, because asking
-# Alembic means importing it.
-REVISIONS = ("0001", "0002")
+# Oldest first; this program uses the last one. Listed here so that Alembic need not be imported.
+REVISIONS = ("0001", "0002", "0003", "0004")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware time. SQLite keeps no zone, so the column is UTC by agreement."""
+    """An aware time. SQLite stores no time zone, so its columns are in UTC."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
-        """Turn any zone into UTC."""
+        """Convert a time in any zone to UTC."""
         return value.astimezone(UTC) if value else None
 
     def process_result_value(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
-        """Give SQLite's naive times their zone back."""
+        """Return an aware time; SQLite's are naive."""
         return value.replace(tzinfo=UTC) if value and not value.tzinfo else value
 
 
@@ -48,7 +49,8 @@ conversations = Table(
     Column("model", Text, nullable=False),
     Column("created", UtcDateTime, nullable=False),
     Column("updated", UtcDateTime, nullable=False),
-    Index("conversations_updated", "updated"),
+    Column("owner", String, nullable=False, server_default=""),  # "" is the local user
+    Index("conversations_owner_updated", "owner", "updated"),
 )
 
 messages = Table(
@@ -64,11 +66,47 @@ messages = Table(
     Column("role", String, nullable=False),
     Column("content", Text, nullable=False),
     Column("created", UtcDateTime, nullable=False),
-    # What follows is JSON, and NULL where a message has no such thing.
+    # The columns below are JSON, or NULL where a message has no such part.
     Column("tool_calls", Text),  # of an assistant message: [{id, name, input, malformed?}]
     Column("tool_results", Text),  # of a tool message: [{tool_call_id, name, is_error}]
     Column("provider_data", Text),
     Column("content_json", Text),  # the exact content, where a text column cannot hold it
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("writer", String, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),  # from 1, without gaps
+    Column("at", BigInteger, nullable=False),  # microseconds since 1970, UTC
+    Column("tenant", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("call", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("server", String, nullable=False),
+    Column("tool", String, nullable=False),
+    Column("status", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("body", Text, nullable=False),  # JSON
+    Column("hash", LargeBinary, nullable=False),
+    Index("audit_at", "at"),
+    Index("audit_call", "call"),
+    Index("audit_user_at", "user", "at"),
+    Index("audit_tool_at", "tool", "at"),
+)
+
+audit_heads = Table(
+    "audit_heads",
+    metadata,
+    Column("writer", String, primary_key=True),
+    Column("started", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("ended", BigInteger),  # NULL: the writer is running or was killed
+    Column("host", String, nullable=False),
+    Column("seq", BigInteger, nullable=False),  # of the last record when `ended` or `signed_at`
+    Column("hash", LargeBinary, nullable=False),
+    Column("signature", LargeBinary),
+    Column("signed_at", BigInteger),
 )
 
 versions = Table("alembic_version", MetaData(), Column("version_num", String, primary_key=True))

@@ -1,6 +1,6 @@
-"""Which version a database has, and how it gets to ours.
+"""Detection of a database's version, and its upgrade to this program's version.
 
-Alembic is imported only when there is something to do.
+Alembic is imported only if an upgrade is needed.
 """
 
 from __future__ import annotations
@@ -12,38 +12,39 @@ from sqlalchemy import Connection, inspect, select
 from interlock.errors import MissingExtra, StoreCorrupt, StoreTooNew
 from interlock.store.tables import REVISIONS, versions
 
-# What the tables had before there were versions.
+# The columns of the tables before there were versions.
 _FIRST_COLUMNS = {
     "conversations": {"id", "title", "model", "created", "updated"},
     "messages": {"conversation_id", "position", "role", "content", "created"},
 }
 
 
-def is_current(connection: Connection, place: str) -> bool:
-    """Tell whether the database is as this program wants it, with one or two cheap queries.
+def is_current(connection: Connection, location: str) -> bool:
+    """Return whether the database has this program's version, by one or two cheap queries.
 
     Raises:
-        StoreTooNew: A version this program does not know.
+        StoreTooNew: A newer program wrote it.
     """
     revision = _revision(connection)
     if revision is not None and revision not in REVISIONS:
         raise StoreTooNew(
-            f"{place} is of version {revision}, this program knows up to {REVISIONS[-1]}:"
-            " upgrade interlock, or set INTERLOCK_DATABASE to another place"
+            f"{location} has version {revision}, this program supports up to {REVISIONS[-1]}:"
+            " upgrade interlock, or set INTERLOCK_DATABASE to another location"
         )
     return revision == REVISIONS[-1]
 
 
-def upgrade(connection: Connection, place: str) -> None:
-    """Bring the database to the version of this program.
+def upgrade(connection: Connection, location: str) -> None:
+    """Upgrade the database to this program's version.
 
-    The caller holds a transaction that shuts other starters out, so look again before acting.
+    The caller holds a transaction that excludes other processes. One of them may have upgraded
+    the database in the meantime, so the version is checked again.
 
     Raises:
         StoreCorrupt: The tables are another program's.
-        StoreTooNew: A version this program does not know.
+        StoreTooNew: A newer program wrote it.
     """
-    if is_current(connection, place):
+    if is_current(connection, location):
         return
     try:
         from alembic import command
@@ -54,7 +55,7 @@ def upgrade(connection: Connection, place: str) -> None:
     config = Config(attributes={"connection": connection})
     folder = str(Path(__file__).with_name("migrations"))
     config.set_main_option("script_location", folder.replace("%", "%%"))
-    if _revision(connection) is None and _has_tables(connection, place):
+    if _revision(connection) is None and _has_tables(connection, location):
         command.stamp(config, REVISIONS[0])
     command.upgrade(config, "head")
 
@@ -65,17 +66,18 @@ def _revision(connection: Connection) -> str | None:
     return connection.scalar(select(versions.c.version_num))
 
 
-def _has_tables(connection: Connection, place: str) -> bool:
+def _has_tables(connection: Connection, location: str) -> bool:
     inspector = inspect(connection)
     present = set(inspector.get_table_names())
     if connection.dialect.name == "postgresql":
-        present &= _FIRST_COLUMNS.keys()  # a server's database may well be shared
+        present &= _FIRST_COLUMNS.keys()  # other programs may share the database of a server
     for table in present:
         columns = {column["name"] for column in inspector.get_columns(table)}
         if not _FIRST_COLUMNS.get(table, {"no such table"}) <= columns:
             raise StoreCorrupt(
-                f"{place} is another program's database (table {table!r}): choose another place"
+                f"{location} is another program's database (table {table!r}):"
+                " choose another location"
             )
     if present and present != _FIRST_COLUMNS.keys():
-        raise StoreCorrupt(f"{place} has only one of our tables: restore it from a backup")
+        raise StoreCorrupt(f"{location} lacks one of its tables: restore it from a backup")
     return bool(present)

@@ -1,4 +1,4 @@
-"""Run by Alembic: migrate over the connection that `interlock.store.upgrade` hands in."""
+"""The script that Alembic runs, over the connection that `interlock.store.upgrade` passes in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations and plain messages, as the first programs kept them, without versions."""
+"""Conversations and plain messages, as the first programs stored them, without versions."""
 
 from __future__ import annotations
 

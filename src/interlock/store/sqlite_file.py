@@ -1,0 +1,73 @@
+"""One SQLite file and its write-ahead log, shared by all connections of this process.
+
+After a failed sync, nothing in this process can tell what is on the disk: the next sync may
+succeed without writing what the first one lost. So the process no longer writes to that file, no
+longer syncs it, and leaves its log in place. The next start reads from the log what is intact.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+LONGEST_LOG = 4 * 1024 * 1024  # bytes; a longer log is copied into the file
+
+SETTINGS = (
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA synchronous = FULL",  # a commit survives a power failure
+    # SQLite does not report a failed sync when it copies the log by itself, so the writers do it.
+    "PRAGMA wal_autocheckpoint = 0",
+    "PRAGMA journal_size_limit = 0",  # the log shrinks when it starts over
+)
+
+_unsynced: set[Path] = set()
+
+
+def mark_unsynced(file: Path) -> None:
+    """Remember that a sync of the file failed; `file` is without symbolic links."""
+    _unsynced.add(file)
+
+
+def is_unsynced(file: Path) -> bool:
+    """Return whether a sync of the file has failed in this process."""
+    return file in _unsynced
+
+
+def log_of(file: Path) -> Path:
+    """Return the path of the write-ahead log."""
+    return file.with_name(f"{file.name}-wal")
+
+
+def needs_checkpoint(file: Path, *, over: int) -> bool:
+    """Return whether the log is longer than `over` bytes and may be copied into the file."""
+    try:
+        return file not in _unsynced and log_of(file).stat().st_size > over
+    except OSError:
+        return False
+
+
+def uri(file: Path, **query: str) -> str:
+    """Return the `file:` URI that SQLite opens."""
+    return f"file:{quote(str(file))}?{'&'.join(f'{key}={value}' for key, value in query.items())}"
+
+
+@contextmanager
+def log_preserved(file: Path) -> Iterator[None]:
+    """Keep the log in place while connections close, if a sync has failed.
+
+    The last connection that closes would copy the log into the file and sync. Within this
+    context, the last one is a connection that cannot write.
+    """
+    if file not in _unsynced:
+        yield
+        return
+    reader = sqlite3.connect(uri(file, mode="ro"), uri=True)
+    try:
+        with suppress(sqlite3.Error):
+            reader.execute("SELECT 1 FROM sqlite_master").close()  # opens file and log
+        yield
+    finally:
+        reader.close()
