@@ -1,18 +1,19 @@
-"""Work in threads that may never come back."""
+"""Work in threads that may hang, and pauses between attempts."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import threading
+from unittest import mock
 
 import pytest
 
-from interlock.aio import in_thread
+from interlock.aio import Backoff, in_thread
 
 
 @pytest.mark.usefixtures("nothing_is_left")
-async def test_work_gives_its_result_or_its_error_and_leaves_no_thread():
+async def test_in_thread_returns_the_result_or_raises_the_error_and_leaves_no_thread():
     def fail() -> None:
         raise ValueError("no")
 
@@ -25,22 +26,44 @@ async def test_work_gives_its_result_or_its_error_and_leaves_no_thread():
             await in_thread(sys.exit)
 
 
-def test_a_program_can_end_while_a_thread_hangs():
+def test_in_thread_hanging_work_does_not_keep_the_program_running():
     hanging, go_on = threading.Event(), threading.Event()
 
     def hang() -> None:
         hanging.set()
         go_on.wait()
 
-    async def give_up() -> None:
+    async def time_out() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await in_thread(hang)
 
-    asyncio.run(give_up())
+    asyncio.run(time_out())
 
-    assert hanging.wait(10)  # it may begin after it was given up
+    assert hanging.wait(10)  # it may begin after the timeout
     (thread,) = [each for each in threading.enumerate() if each.name == "interlock-blocking"]
     assert thread.daemon
     go_on.set()
     thread.join()
+
+
+def test_backoff_doubles_each_pause_up_to_the_longest():
+    backoff = Backoff(1.0, 5.0)
+    assert [backoff.next_pause(now) for now in (0, 1, 2, 3, 4)] == [1, 2, 4, 5, 5]
+    assert backoff.attempts == 5
+    backoff.reset()
+    assert (backoff.attempts, backoff.next_pause(9)) == (0, 1)
+
+
+def test_backoff_restarts_after_an_attempt_that_lasted():
+    backoff = Backoff(1.0, 5.0, reset_after=10.0)
+    assert backoff.next_pause(100.0) == 1  # the second attempt begins at 101
+    assert backoff.next_pause(111.0) == 2  # it lasted 10 s; the third begins at 113
+    assert backoff.next_pause(123.5) == 1
+    assert backoff.attempts == 1
+
+
+@pytest.mark.parametrize(("chance", "pause"), [(0.0, 8.0), (0.5, 6.0), (1.0, 4.0)])
+def test_backoff_jitter_shortens_a_pause(chance: float, pause: float):
+    with mock.patch("random.random", return_value=chance):
+        assert Backoff(8.0, 8.0, jitter=0.5).next_pause(0.0) == pause

@@ -1,12 +1,14 @@
-"""asyncio helpers: tasks that start at once, and blocking calls that may never return."""
+"""asyncio helpers: tasks that start at once, blocking calls that may hang, and retry pauses."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from math import inf
 from threading import Thread
 from typing import TypeVar
 
@@ -21,9 +23,9 @@ else:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run blocking work in a thread of its own; who stops waiting leaves it behind.
+    """Run blocking work in a thread of its own. Cancelling stops the waiting, not the work.
 
-    The pool of the event loop will not do: a program cannot end while one of its threads hangs.
+    The event loop's own pool is not used: a program cannot exit while one of its threads hangs.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -42,7 +44,7 @@ async def in_thread(work: Callable[[], T]) -> T:
             result = work()
         except BaseException as raised:
             error = raised
-        with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
+        with suppress(RuntimeError):  # the event loop was closed
             loop.call_soon_threadsafe(settle, result, error)
 
     thread = Thread(target=run, name="interlock-blocking", daemon=True)
@@ -51,4 +53,46 @@ async def in_thread(work: Callable[[], T]) -> T:
         return await future
     finally:
         if future.done() and not future.cancelled():
-            thread.join()  # it has nothing left to do
+            thread.join()  # returns at once
+
+
+class Backoff:
+    """Pauses between attempts: each is twice as long as the one before.
+
+    Args:
+        first: Seconds of the first pause.
+        longest: Seconds that no pause exceeds.
+        reset_after: An attempt that lasted longer than this (seconds) ends the series; the
+            next pause is a first one.
+        jitter: Shorten each pause by a random part of up to this fraction, so that clients
+            do not all retry at the same time.
+
+    Attributes:
+        attempts: Pauses since the series began.
+    """
+
+    def __init__(
+        self, first: float, longest: float, reset_after: float = inf, *, jitter: float = 0.0
+    ) -> None:
+        self.attempts = 0
+        self._first = first
+        self._longest = longest
+        self._reset_after = reset_after
+        self._jitter = jitter
+        self._pause = first
+        self._began = inf  # the last attempt
+
+    def next_pause(self, now: float) -> float:
+        """Return the seconds to wait after an attempt that ended at `now` (monotonic clock)."""
+        if now - self._began > self._reset_after:
+            self.reset()
+        pause = self._pause * (1 - self._jitter * random.random())  # noqa: S311 - no secret
+        self.attempts += 1
+        self._pause = min(2 * self._pause, self._longest)
+        self._began = now + pause
+        return pause
+
+    def reset(self) -> None:
+        """Begin a new series, as after a success."""
+        self.attempts = 0
+        self._pause = self._first

@@ -306,7 +306,7 @@ async def answers_nobody(ground: Ground) -> None:
 async def answers_only_others(ground: Ground) -> None:
     client = await ground.open()
     for id in ('"$ID"', "999"):
-        with ground.promise(HttpError, "its JSON is no answer to the request"):
+        with ground.promise(HttpError, "its JSON does not answer the request"):
             await say(client, GOOD.replace("$ID", id))
     await good(client)
 

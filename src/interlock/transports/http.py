@@ -298,10 +298,10 @@ class HttpTransport:
         The server has taken the request, so nothing that happens here may look as if it had not.
         """
         why: InterlockError = StreamEnded(f"{self._endpoint.shown} sends it in too many parts")
-        pause, attempts = RETRY, 0
-        while attempts < MAX_RESUMPTIONS and parser.last_id:
-            await asyncio.sleep(_pause(parser, pause))
-            attempts, seen = attempts + 1, parser.last_id
+        backoff = aio.Backoff(RETRY, LONGEST_RETRY)
+        while backoff.attempts < MAX_RESUMPTIONS and parser.last_id:
+            await asyncio.sleep(_pause(parser, backoff.next_pause(self._loop.time())))
+            seen = parser.last_id
             try:
                 await self._read_on(id, parser)
             except ConnectionClosed as error:
@@ -312,8 +312,7 @@ class HttpTransport:
             if not self._receiver.awaits(id):
                 return None
             if parser.last_id != seen:
-                attempts, pause = 0, RETRY
-            pause = min(2 * pause, LONGEST_RETRY)
+                backoff.reset()
         return StreamEnded(f"the rest of an answer is lost: {why}")
 
     async def _read_on(self, id: RequestId, parser: SseParser) -> None:
@@ -345,9 +344,9 @@ class HttpTransport:
 
     async def _listen(self, gate: asyncio.Event) -> None:
         parser = SseParser(self._endpoint.max_bytes)
-        pause, attempts = RETRY, 0
-        while attempts < MAX_LISTENS:
-            attempts, seen, began, busy = attempts + 1, 0, self._loop.time(), 0.0
+        backoff = aio.Backoff(RETRY, LONGEST_RETRY, WELL)
+        while backoff.attempts < MAX_LISTENS:
+            seen, busy = 0, 0.0
             refused: str | None = None
             try:
                 async with self._endpoint.request("GET", self._stream_headers(parser)) as response:
@@ -371,11 +370,11 @@ class HttpTransport:
                 parser = SseParser(self._endpoint.max_bytes)  # that event is not asked for again
             if refused is not None and not await self._gets_another_token(refused):
                 return
-            if seen or self._loop.time() - began > WELL:
-                attempts, pause = 0, RETRY
+            if seen:
+                backoff.reset()
+            pause = backoff.next_pause(self._loop.time())
             wait = _pause(parser, pause)
             await asyncio.sleep(max(wait if seen else max(wait, pause), busy))
-            pause = min(2 * pause, LONGEST_RETRY)
 
     async def _gets_another_token(self, refused: str) -> bool:
         """Wait until a request has got one: only they may ask a person."""
