@@ -26,7 +26,7 @@ from interlock.transports.http import HttpTransport
 from interlock.types import ElicitResult
 from tests.servers import evil_http
 from tests.servers.evil_http import LEGACY, MODERN, Asked, EvilHttp, text_result
-from tests.transports.ear import Ear, call_frame, request_frame
+from tests.transports.ear import Ear
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -66,7 +66,8 @@ def headers(server: EvilHttp, method: str) -> list[dict[str, str]]:
     return [asked.headers for asked in server.asked if asked.method == method]
 
 
-INITIALIZE = request_frame("initialize")
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%b"}}'
+INITIALIZE = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}'
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 
@@ -178,10 +179,11 @@ async def test_a_session_that_was_refused_has_not_begun(server: EvilHttp, teach:
 
 
 async def test_a_modern_message_belongs_to_no_session(server: EvilHttp):
-    meta = f'"io.modelcontextprotocol/protocolVersion":"{MODERN}"'.encode()
+    meta = f'{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"{MODERN}"}}}}'
+    listing = f'{{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{meta}}}'
     async with transport_to(server, Ear(1, 2)) as transport:
         await tell(transport, INITIALIZE)
-        await tell(transport, request_frame("tools/list", meta, id=2))
+        await tell(transport, listing.encode())
     (sent,) = headers(server, "tools/list")
     assert sent["mcp-protocol-version"] == MODERN
     assert SESSION not in sent
@@ -425,11 +427,11 @@ async def test_listening_takes_no_connection_from_requests(
     monkeypatch.setattr(http_pool, "MAX_CONNECTIONS", 1)
     modern.tell("subscriptions/listen", "mute")
     ear = Ear(1, 2)
-    listen = request_frame("subscriptions/listen", id=2)
+    listen = b'{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen"}'
     async with transport_to(modern, ear) as transport, asyncio.timeout(20):
         transport.send([listen])
         await modern.heard("subscriptions/listen")
-        transport.send([call_frame("echo")])
+        transport.send([CALL % b"echo"])
         await modern.heard("tools/call")
 
 
@@ -673,7 +675,7 @@ async def test_who_stops_waiting_stops_going_on(server: EvilHttp, teach: Teach):
                 "body": '{"jsonrpc":"2.0","id":99,"result":{}}',
                 "type": "application/json",
             },
-            "its JSON does not answer the request",
+            "its JSON is no answer to the request",
         ),
     ],
     ids=["202", "empty", "html", "untyped", "nothing", "other"],
@@ -739,7 +741,7 @@ async def test_a_modern_server_is_not_notified(modern: EvilHttp):
 
 async def test_a_call_that_is_forgotten_at_once_leaves_nothing(modern: EvilHttp):
     async with transport_to(modern, Ear(1)) as transport:
-        transport.send([call_frame("mute")])
+        transport.send([CALL % b"mute"])
         transport.forget(1)
         await asyncio.wait(transport._posts.values())
         assert transport._posts == {}
@@ -748,7 +750,7 @@ async def test_a_call_that_is_forgotten_at_once_leaves_nothing(modern: EvilHttp)
 async def test_a_call_that_was_answered_does_not_fail(nothing_is_left: object):
     ear = Ear(1)
     async with EvilHttp(MODERN, "stream") as server, transport_to(server, ear) as transport:
-        transport.send([call_frame("echo")])
+        transport.send([CALL % b"echo"])
         await asyncio.wait(transport._posts.values())
     assert len(ear.frames) == 1
     assert ear.failures == []
@@ -836,13 +838,13 @@ async def test_an_answer_of_ours_does_not_wait_for_calls_to_end(
 
 async def test_closing_waits_for_requests_to_end_and_sends_no_more(modern: EvilHttp):
     async with transport_to(modern, Ear(1)) as transport:
-        transport.send([call_frame("mute")])
+        transport.send([CALL % b"mute"])
         await modern.heard("tools/call")
         posts = list(transport._posts.values())
         await transport.close()
         assert [post.cancelled() for post in posts] == [True]
         before = asyncio.all_tasks()
-        transport.send([call_frame("mute")])
+        transport.send([CALL % b"mute"])
         assert asyncio.all_tasks() == before
 
 

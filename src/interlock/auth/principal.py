@@ -1,15 +1,47 @@
-"""A caller whose identity has been proven."""
+"""A caller whose identity has been verified."""
 
 from __future__ import annotations
+
+from typing import TypeAlias
+from urllib.parse import quote
 
 from msgspec import Struct
 
 from interlock.types import JsonObject
 
+Identity: TypeAlias = tuple[str, str, str, str]  # tenant, id, key and view
+
 
 class Principal(Struct, frozen=True):
-    """Who asks, as far as that was proven. `id` is unique among all principals."""
+    """A verified caller.
+
+    Attributes:
+        id: Unique within the tenant.
+        scopes: What the credential grants.
+        claims: All claims of the token; {} for other credentials.
+        key_id: Which of the caller's keys was used; "" for none.
+        groups: The groups that the caller belongs to.
+        tenant: The tenant that the caller belongs to; "" without tenants.
+        view: The part of the catalogue that the caller sees; "" for all of it.
+    """
 
     id: str
     scopes: frozenset[str] = frozenset()
     claims: JsonObject = {}
+    key_id: str = ""
+    groups: frozenset[str] = frozenset()
+    tenant: str = ""
+    view: str = ""
+
+    @property
+    def owner(self) -> str:
+        """The key for what a caller owns, and for limits: the same for all of its keys."""
+        return f"{quote(self.tenant, safe='')}/{self.id}"
+
+    @property
+    def identity(self) -> Identity:
+        """The key for what no other credential may use, such as a session."""
+        return self.tenant, self.id, self.key_id, self.view
+
+
+__all__ = ["Identity", "Principal"]

@@ -15,13 +15,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
 from interlock import revisions
 from interlock.client.features import ClientFeatures
 from interlock.client.handshake import Handshake, Negotiated
 from interlock.client.retries import Retry, RetryPolicy
-from interlock.connection import Connection
+from interlock.connection import Connection, ProgressHandler
 from interlock.errors import (
     AuthError,
     ConnectionClosed,
@@ -32,7 +31,7 @@ from interlock.errors import (
     RevisionError,
     StreamEnded,
 )
-from interlock.protocol import Notification, Protocol, Request, RequestOptions
+from interlock.protocol import Notification, Protocol, Request
 from interlock.transports import Transport
 from interlock.types import Implementation
 
@@ -262,7 +261,9 @@ class ReconnectingConnection:
         if revisions.is_modern(self.negotiated.revision) or self._agreed is not lost:
             return False
         try:
-            await self.connection.request("ping", options=RequestOptions(PING_TIMEOUT))
+            await self.connection.request(
+                "ping", b"{}", timeout=PING_TIMEOUT, hard_timeout=PING_TIMEOUT
+            )
         except RemoteError:
             return True
         except InterlockError:
@@ -272,34 +273,66 @@ class ReconnectingConnection:
     # Requests
 
     def request(
-        self, method: str, params: bytes, options: RequestOptions
+        self,
+        method: str,
+        params: bytes,
+        timeout: float,
+        hard_timeout: float,
+        *,
+        progress: ProgressHandler | None = None,
+        meta: bytes = b"",
+        idempotent: bool = False,
     ) -> Coroutine[Any, Any, Raw]:
         """Send a request and wait for its result, over HTTP as often as it takes.
 
-        Arguments and errors as for `Connection.request`.
+        Arguments and errors as for `Connection.request`; `idempotent` as for `Client.call_tool`.
         """
         if self._recovery is None:
-            return self.connection.request(method, params, options)
-        return self._request_with_retries(self._recovery, method, params, options)
+            return self.connection.request(
+                method,
+                params,
+                timeout=timeout,
+                hard_timeout=hard_timeout,
+                progress=progress,
+                meta=meta,
+            )
+        return self._request_with_retries(
+            self._recovery, method, params, timeout, hard_timeout, progress, meta, idempotent
+        )
 
     async def _request_with_retries(
-        self, recovery: RetryPolicy, method: str, params: bytes, options: RequestOptions
+        self,
+        recovery: RetryPolicy,
+        method: str,
+        params: bytes,
+        timeout: float,
+        hard_timeout: float,
+        progress: ProgressHandler | None,
+        meta: bytes,
+        idempotent: bool,
     ) -> Raw:
         recovery.sent += 1
         sent = monotonic()
-        deadline = inf if options.hard_timeout is None else sent + options.hard_timeout
+        deadline = sent + hard_timeout
         attempt: Retry | None = None
         while True:
             connection = self.connection
             try:
-                return await connection.request(method, params, options)
+                return await connection.request(
+                    method,
+                    params,
+                    timeout=timeout,
+                    hard_timeout=hard_timeout,
+                    progress=progress,
+                    meta=meta,
+                )
             except InterlockError as error:
                 if attempt is None:
                     attempt = recovery.attempt(
-                        method, idempotent=options.idempotent, sent=sent, deadline=deadline
+                        method, idempotent=idempotent, sent=sent, deadline=deadline
                     )
                 await attempt.recover(self.named(error), connection)
-                options = replace(options, hard_timeout=attempt.deadline - monotonic())
+                hard_timeout = attempt.deadline - monotonic()
 
     def named(self, error: _E) -> _E:
         """Let an error over HTTP say which server it is about."""

@@ -10,10 +10,8 @@ from interlock.protocol.core import (
     Notification,
     Overrun,
     Progress,
-    ProgressHandler,
     Protocol,
     Request,
-    RequestOptions,
 )
 
 __all__ = [
@@ -24,8 +22,6 @@ __all__ = [
     "Notification",
     "Overrun",
     "Progress",
-    "ProgressHandler",
     "Protocol",
     "Request",
-    "RequestOptions",
 ]

@@ -1,14 +1,14 @@
-"""The handler of each method, in every revision: (request, context) -> encoded result."""
+"""What each method answers, in every revision. One shape for all: (request, context) -> bytes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
-from functools import partial
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from interlock import revisions
 from interlock.context import LEVELS, Context
@@ -23,14 +23,14 @@ from interlock.errors import (
 from interlock.protocol import Request
 from interlock.protocol.envelope import encode
 from interlock.server import subscribers
-from interlock.server.catalogue import Catalogue, Kind, ServedResource
+from interlock.server.catalogue import Catalogue
 from interlock.server.encoders import Encoder, implementation_for
 from interlock.server.mrtr import AskingParams, Round, canonical
+from interlock.server.resources import ServedResource
 from interlock.server.sealing import Seal
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import Tasks
-from interlock.server.tools import FunctionTool, call_foreign
 from interlock.types import (
     CompleteParams,
     Completion,
@@ -38,12 +38,15 @@ from interlock.types import (
     InitializeParams,
     JsonObject,
     ListenParams,
+    PromptReference,
     ServerCapabilities,
     SubscriptionFilter,
 )
 
+PAGE_SIZE = 1_000
 MAX_VALUES = 100  # of a completion
-MAX_CACHED_PAGES = 1_024  # of all lists, revisions and views
+
+_CURSOR = re.compile(r"[1-9][0-9]{0,8}")
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 _T = TypeVar("_T")
@@ -70,12 +73,12 @@ class Methods:
     """The handlers of a server's methods, by name in `table`.
 
     Args:
-        info: The server's identity.
+        info: Who the server is.
         instructions: What a model should know before it uses the tools.
-        catalogue: What the server offers.
-        subscribers: The clients to notify of changes.
-        seal: For the state that clients return between rounds of questions.
-        list_ttl_ms: How long clients may cache lists.
+        catalogue: What there is.
+        subscribers: Who wants to be told of changes.
+        seal: For what clients hand back between rounds of questions.
+        list_ttl_ms: How long clients may keep lists.
         task_store, task_ttl: See `Server`.
     """
 
@@ -93,12 +96,12 @@ class Methods:
         self._info = info
         self._instructions = instructions
         self._catalogue = catalogue
-        self._subscribers = subscribers
+        self._listeners = subscribers
         self._seal = seal
         self._list_ttl_ms = list_ttl_ms
         self._encoder = Encoder(info)
         self.tasks = Tasks(task_store, task_ttl, subscribers, self._encoder)
-        self._pages: dict[tuple[Kind, str, Hashable, str], bytes] = {}
+        self._encoded: dict[tuple[str, str, str], bytes] = {}
         self._offered: dict[str, Handler] = {}
         self._version = -1  # of the catalogue, when the two above were made
         self.table: dict[str, Handler] = {
@@ -106,14 +109,14 @@ class Methods:
             "ping": self._ping,
             "server/discover": self._discover,
             "logging/setLevel": self._set_level,
-            "tools/list": partial(self._list, "tools"),
+            "tools/list": self._list_tools,
             "tools/call": self._call_tool,
-            "resources/list": partial(self._list, "resources"),
-            "resources/templates/list": partial(self._list, "resourceTemplates"),
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
             "resources/read": self._read_resource,
             "resources/subscribe": self._subscribe,
             "resources/unsubscribe": self._unsubscribe,
-            "prompts/list": partial(self._list, "prompts"),
+            "prompts/list": self._list_prompts,
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
             "subscriptions/listen": self._listen,
@@ -124,7 +127,7 @@ class Methods:
         """Answer one request.
 
         Raises:
-            RemoteError: -32601; the method is unknown, or the server lacks its capability.
+            RemoteError: -32601; there is no such method, or nothing behind it.
             InterlockError: What the method's handler raises.
         """
         if self._version != self._catalogue.version:
@@ -135,15 +138,15 @@ class Methods:
         return await handler(request, context)
 
     def _renew(self) -> None:
-        """Derive everything from the catalogue again, because it has changed."""
+        """Forget what was made from the catalogue; it has changed since."""
         self._version = self._catalogue.version
-        self._pages.clear()
+        self._encoded.clear()
         has = self._catalogue.capabilities()
         self._offered = {
             method: handler for method, handler in self.table.items() if _offers(has, method)
         }
 
-    # Handshake
+    # Beginning
 
     async def _initialize(self, request: Request, context: Context) -> bytes:
         params = _decode(InitializeParams, request)
@@ -191,26 +194,42 @@ class Methods:
 
     # Lists
 
-    async def _list(self, kind: Kind, request: Request, context: Context) -> bytes:
+    async def _list_tools(self, request: Request, context: Context) -> bytes:
+        return self._page(
+            "tools", [each.definition for each in self._catalogue.tools.values()], request, context
+        )
+
+    async def _list_resources(self, request: Request, context: Context) -> bytes:
+        items = [each.definition for each in self._catalogue.resources.values()]
+        return self._page("resources", items, request, context)
+
+    async def _list_templates(self, request: Request, context: Context) -> bytes:
+        items = [each.definition for each in self._catalogue.templates.values()]
+        return self._page("resourceTemplates", items, request, context)
+
+    async def _list_prompts(self, request: Request, context: Context) -> bytes:
+        items = [each.definition for each in self._catalogue.prompts.values()]
+        return self._page("prompts", items, request, context)
+
+    def _page(
+        self, member: str, items: Sequence[Struct], request: Request, context: Context
+    ) -> bytes:
+        """Give one page, encoded once for each revision until something changes."""
         cursor = _decode(dict[str, Any], request).get("cursor", "")
-        if not isinstance(cursor, str):
-            raise InvalidArguments("the cursor must be a string")
-        key = (kind, context.revision, self._catalogue.view(context), cursor)
-        page = self._pages.get(key)
-        if page is None:
-            items, next_cursor = self._catalogue.page(kind, cursor, context)
-            page = self._encoder.listing(
-                kind,
-                items,
+        key = (member, context.revision, cursor if isinstance(cursor, str) else "\0")
+        kept = self._encoded.get(key)
+        if kept is None:
+            start = _start_of(cursor, len(items))
+            end = start + PAGE_SIZE
+            kept = self._encoded[key] = self._encoder.listing(
+                member,
+                items[start:end],
                 context.revision,
-                next_cursor=next_cursor,
+                next_cursor=str(end) if end < len(items) else None,
                 ttl_ms=self._list_ttl_ms,
                 cache_scope="private",
             )
-            if len(self._pages) >= MAX_CACHED_PAGES:
-                self._pages.clear()
-            self._pages[key] = page
-        return page
+        return kept
 
     # Tools, resources, prompts
 
@@ -220,7 +239,7 @@ class Methods:
         except (msgspec.DecodeError, RecursionError) as error:
             text = f"params of tools/call: {error}"
             raise ParseError(text, revisions.INVALID_PARAMS) from None
-        tool = self._catalogue.find("tools", params.name, context)
+        tool = self._catalogue.tools.get(params.name)
         if tool is None:
             raise UnknownTool(f"unknown tool {params.name!r}")
         arguments = params.arguments if isinstance(params.arguments, Raw) else None
@@ -232,39 +251,36 @@ class Methods:
         if params.request_state is not UNSET or params.input_responses is not UNSET:
             round = Round(params, request, context, subject, self._seal)
         try:
-            if not isinstance(tool, FunctionTool):
-                result = await call_foreign(tool, arguments, context)
-            elif tool.task:
+            if tool.task:
                 return await self.tasks.call(tool, arguments, context)
-            else:
-                result = await tool.call(arguments, context)
+            result = await tool.call(arguments, context)
         except InputRequired as error:
             round = round or Round(params, request, context, subject, self._seal)
             return round.ask(error, self._encoder)
-        return self._encoder.call(result, context.revision, tool.definition)
+        return self._encoder.call(result, context.revision, wraps=tool.wraps)
 
     async def _read_resource(self, request: Request, context: Context) -> bytes:
         params = _decode(_ReadParams, request)
-        resource = self._find_resource(params.uri, context)
+        served, values = self._find_resource(params.uri, context)
         round = Round(params, request, context, lambda: (params.uri.encode(),), self._seal)
         try:
-            result = await resource.read(params.uri, context)
+            result = await served.read(params.uri, values, context)
         except InputRequired as error:
             return round.ask(error, self._encoder)
         except UnknownResource as error:
             raise _not_found(error, context) from None
         return self._encoder.read(result, context.revision)
 
-    def _find_resource(self, uri: str, context: Context) -> ServedResource:
-        resource = self._catalogue.find("resources", uri, context)
-        if resource is None:
+    def _find_resource(self, uri: str, context: Context) -> tuple[ServedResource, dict[str, str]]:
+        found = self._catalogue.find_resource(uri)
+        if found is None:
             raise _not_found(UnknownResource(uri), context)
-        return resource
+        return found
 
     async def _get_prompt(self, request: Request, context: Context) -> bytes:
         params = _decode(_GetParams, request)
-        prompt = self._catalogue.find("prompts", params.name, context)
-        if prompt is None:
+        served = self._catalogue.prompts.get(params.name)
+        if served is None:
             raise InvalidArguments(f"unknown prompt {params.name!r}")
         arguments = params.arguments if isinstance(params.arguments, dict) else {}
 
@@ -273,21 +289,27 @@ class Methods:
 
         round = Round(params, request, context, subject, self._seal)
         try:
-            result = await prompt.get(arguments, context)
+            result = await served.get(arguments, context)
         except InputRequired as error:
             return round.ask(error, self._encoder)
         return self._encoder.prompt(result, context.revision)
 
     async def _complete(self, request: Request, context: Context) -> bytes:
         params = _decode(CompleteParams, request)
-        found = self._catalogue.find_completion(params.ref, params.argument.name, context)
+        ref = params.ref
+        catalogue = self._catalogue
+        name = ref.name if isinstance(ref, PromptReference) else ref.uri
+        of_prompt = isinstance(ref, PromptReference)
+        table: Mapping[str, object] = catalogue.prompts if of_prompt else catalogue.templates
+        if name not in table:
+            raise InvalidArguments(f"unknown prompt or resource template {name!r}")
+        served = self._catalogue.completions.get((name, params.argument.name))
         before = {} if params.context is UNSET else params.context.arguments
-        values = await found.complete(params.argument.value, before) if found else []
+        values = await served.complete(params.argument.value, before) if served else []
         completion = values if isinstance(values, Completion) else _completion(list(values))
-        # An empty `values` would be left out, but the specification requires it.
-        body = encode(
-            {"completion": {"values": completion.values, **msgspec.to_builtins(completion)}}
-        )
+        # Members that are empty are left out, but this one has to be there.
+        told = {"values": completion.values, **msgspec.to_builtins(completion)}
+        body = encode({"completion": told})
         return self._encoder.result(body, context.revision)
 
     # Subscriptions
@@ -297,9 +319,8 @@ class Methods:
         if context.session is not None:
             uris = context.session.subscriptions
             if len(uris) >= subscribers.MAX_URIS:
-                raise InvalidArguments(
-                    f"too many subscriptions (limit {subscribers.MAX_URIS}); unsubscribe first"
-                )
+                raise InvalidArguments(f"over {subscribers.MAX_URIS} subscriptions")
+            subscribers.check_size([uri])
             self._find_resource(uri, context)
             uris.add(uri)
         return b"{}"
@@ -310,20 +331,10 @@ class Methods:
         return b"{}"
 
     async def _listen(self, request: Request, context: Context) -> bytes:
-        """Keep a stream open until the client ends it."""
-        wanted = _decode(ListenParams, request).notifications
-        has = self._catalogue.capabilities()
-        honoured = SubscriptionFilter(
-            tools_list_changed=wanted.tools_list_changed and has.tools is not None,
-            prompts_list_changed=wanted.prompts_list_changed and has.prompts is not None,
-            resources_list_changed=wanted.resources_list_changed and has.resources is not None,
-            resource_subscriptions=wanted.resource_subscriptions if has.resources else [],
-            task_ids=await self.tasks.listenable(wanted.task_ids, context),
-        )
-        subscriber = subscribers.for_stream(
-            request.id, honoured, context.link.notify, context.principal
-        )
-        self._subscribers.add(subscriber)
+        """Hold a stream open until the client ends it."""
+        honoured = await self._honoured(request, context)
+        subscriber = subscribers.for_stream(request.id, honoured, context.link.notify)
+        self._listeners.add(subscriber)
         try:
             acknowledged = {
                 "notifications": honoured,
@@ -332,11 +343,24 @@ class Methods:
             context.link.notify("notifications/subscriptions/acknowledged", encode(acknowledged))
             await asyncio.get_running_loop().create_future()  # until cancelled
         finally:
-            self._subscribers.remove(subscriber)
+            self._listeners.remove(subscriber)
         raise AssertionError("unreachable")
 
+    async def _honoured(self, request: Request, context: Context) -> SubscriptionFilter:
+        wanted = _decode(ListenParams, request).notifications
+        subscribers.check_size(wanted.resource_subscriptions)
+        subscribers.check_size(wanted.task_ids)
+        has = self._catalogue.capabilities()
+        return SubscriptionFilter(
+            tools_list_changed=wanted.tools_list_changed and has.tools is not None,
+            prompts_list_changed=wanted.prompts_list_changed and has.prompts is not None,
+            resources_list_changed=wanted.resources_list_changed and has.resources is not None,
+            resource_subscriptions=wanted.resource_subscriptions if has.resources else [],
+            task_ids=await self.tasks.listenable(wanted.task_ids, context),
+        )
 
-# Helpers
+
+# Small things
 
 
 def _offers(has: ServerCapabilities, method: str) -> bool:
@@ -358,6 +382,17 @@ def _decode(type: type[_T], request: Request) -> _T:
 def _not_found(error: UnknownResource, context: Context) -> RemoteError:
     code = revisions.INVALID_PARAMS if context.is_modern else revisions.RESOURCE_NOT_FOUND
     return RemoteError(code, str(error), {"uri": error.uri})
+
+
+def _start_of(cursor: object, count: int) -> int:
+    if cursor == "":
+        return 0
+    start = int(cursor) if isinstance(cursor, str) and _CURSOR.fullmatch(cursor) else 1
+    if start % PAGE_SIZE:
+        raise InvalidArguments("the cursor is not one of ours")
+    if start >= count:
+        raise InvalidArguments("the cursor points past the end; begin again without it")
+    return start
 
 
 def _completion(values: list[str]) -> Completion:

@@ -61,7 +61,7 @@ class Round:
         self._state = _State(0)
         self._method = request.method.encode()
         self._subject = subject
-        self._who = context.principal.id.encode() if context.principal else b""
+        self._who = context.principal.owner.encode() if context.principal else b""
         if context.is_modern and params.request_state is not UNSET:
             sealed = seal.open(params.request_state, self._bound())
             self._state = msgspec.json.decode(sealed, type=_State)

@@ -1,8 +1,7 @@
-"""Functions as resources, prompts and completions."""
+"""Functions as resources and prompts, and proposals for their arguments."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 
 from interlock.context import Context
-from interlock.errors import InvalidArguments, SignatureError, UnknownResource
+from interlock.errors import InvalidArguments, SignatureError
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import Signature, describe, is_async, problem, summary
 from interlock.server.tools import Workers
@@ -45,7 +44,7 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Function:
-    """A function that is called with strings by name."""
+    """A described function and how to call it with strings."""
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
         self.signature: Signature = describe(function, Context, strict=False)
@@ -65,8 +64,8 @@ class _Function:
         return await self._workers.run(self._function, arguments)
 
 
-class FunctionResource:
-    """A function as a resource, or as a resource template if `uri` has variables."""
+class ServedResource:
+    """A resource, or a family of them when `uri` has variables."""
 
     def __init__(
         self, uri: str, function: Callable[..., Any], options: ItemOptions, workers: Workers
@@ -76,9 +75,9 @@ class FunctionResource:
         self._call = _Function(function, workers)
         variables = self.template.variables
         if set(variables) != set(self._call.signature.parameters):
-            takes = ", ".join(self._call.signature.parameters) or "no parameters"
+            takes = ", ".join(self._call.signature.parameters) or "nothing"
             has = ", ".join(variables) or "no variables"
-            raise SignatureError(f"resource {uri!r} has {has}, but its function has {takes}")
+            raise SignatureError(f"resource {uri!r} has {has}, but its function takes {takes}")
         common: dict[str, Any] = {
             "name": options.name or getattr(function, "__name__", uri),
             "title": options.title,
@@ -94,15 +93,8 @@ class FunctionResource:
             else Resource(uri=uri, **common)
         )
 
-    def serves(self, uri: str) -> bool:
-        """Return whether `uri` matches the template."""
-        return self.template.match(uri) is not None
-
-    async def read(self, uri: str, context: Context) -> ReadResourceResult:
-        """Call the function with the variables that `uri` has."""
-        values = self.template.match(uri)
-        if values is None:
-            raise UnknownResource(uri)
+    async def read(self, uri: str, values: dict[str, str], context: Context) -> ReadResourceResult:
+        """Run the function for `uri`, whose variables are `values`."""
         result = resource_result(await self._call(values, context), uri, self._options.mime_type)
         if result.ttl_ms == 0 and self._options.ttl_ms:
             result = replace(
@@ -111,8 +103,8 @@ class FunctionResource:
         return result
 
 
-class FunctionPrompt:
-    """A function of strings that returns messages."""
+class ServedPrompt:
+    """A prompt: a function of strings that gives messages."""
 
     def __init__(
         self, function: Callable[..., Any], options: ItemOptions, workers: Workers
@@ -139,10 +131,10 @@ class FunctionPrompt:
         )
 
     async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult:
-        """Call the function and return its messages.
+        """Make the messages.
 
         Raises:
-            InvalidArguments: An argument is missing or unknown.
+            InvalidArguments: One is missing or unknown.
         """
         name = self.definition.name
         try:
@@ -152,26 +144,23 @@ class FunctionPrompt:
         return prompt_result(value, self.definition.description)
 
 
-class FunctionCompletion:
-    """A function that proposes values for one argument.
-
-    It takes what the user typed and, if it has a second parameter, the arguments before it.
-    """
+class ServedCompletion:
+    """Proposals for one argument: a function of what was typed, and of what stands before."""
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
+        import inspect
+
         count = len(inspect.signature(function).parameters)
         if count not in (1, 2):
             name = getattr(function, "__name__", function)
-            raise SignatureError(
-                f"completion {name} has {count} parameters; define (value) or (value, arguments)"
-            )
+            raise SignatureError(f"completion {name} takes (value) or (value, arguments)")
         self._takes_arguments = count == 2
         self._is_async = is_async(function)
         self._function = function
         self._workers = workers
 
     async def complete(self, value: str, arguments: dict[str, str]) -> Any:
-        """Call the function."""
+        """Ask for proposals."""
         given: tuple[Any, ...] = (value, arguments) if self._takes_arguments else (value,)
         if self._is_async:
             return await self._function(*given)

@@ -212,8 +212,32 @@ async def test_a_body_over_the_limit_is_refused_while_it_comes(make, headers):
     for _ in range(11):
         reply.send_more(b" " * 100)
 
-    assert (await reply.finished()).code == 413
+    assert await reply.status() == 413
+    reply.send_more(b" " * 100, more=False)
+    await reply.finished()
     assert http.app.dropped == {"HTTP 413": 1}
+
+
+async def test_a_refused_body_is_discarded_up_to_a_limit(make, monkeypatch):
+    monkeypatch.setattr(request, "MAX_DISCARDED", 1000)
+    http = make(max_body_bytes=100)
+    reply = http.start("POST", body=[], headers={"transfer-encoding": "chunked"})
+    for _ in range(30):
+        reply.send_more(b" " * 100)
+
+    assert (await reply.finished()).code == 413
+    assert reply._incoming.qsize() == 18
+
+
+async def test_a_refused_body_is_discarded_until_a_deadline(make, monkeypatch):
+    monkeypatch.setattr(request, "DISCARD_DEADLINE", 0.01)
+    http = make(max_body_bytes=100)
+    reply = http.start("POST", body=[b" " * 101, b""], headers={"transfer-encoding": "chunked"})
+    reply._incoming.get_nowait()
+    reply._incoming.get_nowait()
+    reply.send_more(b" " * 101)
+
+    assert (await reply.finished()).code == 413
 
 
 @pytest.mark.parametrize(
@@ -230,15 +254,15 @@ async def test_a_refusal_does_not_wait_for_a_body_without_a_bound(make, headers,
     http = make(max_body_bytes=1000)
     reply = http.start("POST", body=[], headers=headers | {"content-type": "text/plain"})
 
-    assert (await reply.finished()).code == 415
+    assert await reply.status() == 415
     assert (reply.header("connection") == "close") is closes
 
 
-async def test_a_body_that_is_announced_too_large_is_not_read(make):
+async def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(make):
     http = make(max_body_bytes=1000)
     reply = http.start("POST", body=[], headers={"content-length": "1001"})
 
-    assert (await reply.finished()).code == 413
+    assert await reply.status() == 413
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "1e3", "", "9" * 40, "9" * 5000, "\xb2"])

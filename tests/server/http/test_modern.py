@@ -8,6 +8,7 @@ import json
 import pytest
 
 from interlock import Context
+from interlock.auth import Principal
 from interlock.server.http import header_checks, streams
 
 PROGRESS = {"progressToken": "p"}
@@ -345,6 +346,51 @@ async def test_listeners_are_limited(make):
     await first.finished()
     again = http.begin("subscriptions/listen", FILTER, id=3)
     await again.message()
+
+
+async def verify(token: str) -> Principal | None:
+    tenant, _, name = token.partition("-")
+    return Principal(name, tenant=tenant)
+
+
+async def test_streams_are_limited_per_principal(make):
+    http = make(
+        max_streams_per_principal=2, verify_token=verify, resource="https://api.example.com/mcp"
+    )
+
+    async def open_stream(token):
+        headers = {"authorization": f"Bearer {token}"}
+        return http.begin("subscriptions/listen", FILTER, headers=headers)
+
+    opened = [await open_stream("north-anna") for _ in range(2)]
+    assert [await each.status() for each in opened] == [200, 200]
+    assert await (await open_stream("north-anna")).status() == 503
+    assert await (await open_stream("north-bob")).status() == 200
+    assert await (await open_stream("south-anna")).status() == 200
+
+    opened[0].disconnect()
+    await opened[0].finished()
+    assert await (await open_stream("north-anna")).status() == 200
+
+
+@pytest.mark.parametrize(
+    "uris", [["notes://one"] * 1001, ["notes://" + "x" * 2050]], ids=["many", "long"]
+)
+@pytest.mark.parametrize("with_resources", [True, False])
+async def test_a_filter_too_large_to_keep_is_refused(make, server, uris, with_resources):
+    http = make()
+    if not with_resources:
+        server.remove_resource("notes://one")
+    wanted = {"notifications": {"resourceSubscriptions": uris}}
+    reply = await http.ask("subscriptions/listen", wanted)
+
+    assert reply.error == -32602
+
+
+async def test_parameters_of_a_stream_are_limited_to_what_may_be_kept(http):
+    reply = await http.ask("subscriptions/listen", FILTER | {"padding": "x" * 262_144})
+
+    assert (reply.code, reply.json["id"]) == (413, 1)
 
 
 async def test_an_end_of_the_server_is_told_to_listeners(http):

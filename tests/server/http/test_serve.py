@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import signal
 import subprocess
@@ -22,6 +23,12 @@ META = {
     "progressToken": 1,
 }
 
+INITIALIZE = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "tests", "version": "1"},
+}
+
 
 @asynccontextmanager
 async def served(server: Server, **options):
@@ -35,6 +42,25 @@ async def served(server: Server, **options):
     finally:
         running.should_exit = True
         await task
+
+
+async def connect(running):
+    return await asyncio.open_connection(*running.servers[0].sockets[0].getsockname()[:2])
+
+
+def legacy(method, params, session=None, id=1):
+    """Return the arguments of a POST by a legacy client."""
+    message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    if session is not None:
+        headers |= {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+    return {"data": json.dumps(message), "headers": headers}
+
+
+async def initialize(running, client):
+    """Begin a legacy session and return its id."""
+    async with client.post(running.url, **legacy("initialize", INITIALIZE)) as reply:
+        return reply.headers["mcp-session-id"]
 
 
 def call(tool, arguments=None, id=1):
@@ -120,6 +146,45 @@ async def test_a_stream_does_not_keep_the_server_from_ending(server):
         rest = await reply.content.read()
         assert b"notifications/cancelled" in rest
         assert b'"resultType":"complete"' in rest
+
+
+async def test_a_legacy_call_is_answered_while_the_server_ends(server, gate):
+    async with served(server) as (running, client):
+        idle, busy = await initialize(running, client), await initialize(running, client)
+        headers = {"mcp-protocol-version": "2025-11-25", "accept": "text/event-stream"}
+        listening = [
+            await client.get(running.url, headers=headers | {"mcp-session-id": each})
+            for each in (idle, busy)
+        ]
+        calling = asyncio.create_task(
+            client.post(running.url, **legacy("tools/call", {"name": "hold"}, busy))
+        )
+        await gate.entered.wait()
+        running.should_exit = True
+        async with asyncio.timeout(10):
+            for each in listening:
+                await each.read()
+        assert not gate.cancelled.is_set()
+        gate.opened.set()
+
+        answer = await (await calling).json()
+        assert answer["result"]["content"][0]["text"] == "done"
+
+
+async def test_a_call_of_the_oldest_revision_is_answered_while_the_server_ends(server, gate):
+    async with served(server, sse=True) as (running, client):
+        base = running.url.removesuffix("/mcp")
+        stream = await client.get(f"{base}/sse", headers={"accept": "text/event-stream"})
+        await stream.content.readline()
+        url = base + (await stream.content.readline()).decode().removeprefix("data: ").strip()
+        await client.post(url, **legacy("initialize", INITIALIZE, id=0))
+        await client.post(url, **legacy("tools/call", {"name": "hold"}))
+        async with asyncio.timeout(10):
+            await gate.entered.wait()
+        running.should_exit = True
+        asyncio.get_running_loop().call_later(0.2, gate.opened.set)
+
+        assert b'"text":"done"' in await stream.content.read()
 
 
 async def test_a_call_that_outlasts_the_drain_is_cancelled(server, gate, monkeypatch):
@@ -236,6 +301,55 @@ async def test_connections_from_one_address_are_limited(server, monkeypatch):
         assert server.dropped == {"too many connections of an address": 1, "HTTP 405": 1}
         for _, writer in opened:
             writer.transport.abort()
+
+
+@pytest.mark.parametrize(("count", "status"), [(55, b"405"), (70, b"431"), (180, b"431")])
+async def test_the_sum_of_small_headers_is_limited(server, count, status):
+    async with served(server) as (running, _):
+        reader, writer = await connect(running)
+        headers = b"".join(b"X-%03d: %b\r\n" % (number, b"x" * 1015) for number in range(count))
+        writer.write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n" + headers + b"\r\n")
+        assert status in await reader.readline()
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/mcp", b"405"),
+        ("/mcp/", b"405"),
+        ("//mcp", b"404"),
+        ("///mcp", b"404"),
+        ("/mcp//", b"404"),
+        ("/%6dcp", b"404"),
+        ("/x/../mcp", b"404"),
+        ("http://127.0.0.1/mcp", b"405"),
+        ("http://other/mcp", b"403"),
+        ("HTTP://user@other:80/mcp", b"403"),
+        ("*", b"404"),
+    ],
+)
+async def test_only_the_raw_path_of_the_endpoint_reaches_it(server, target, status):
+    """R-18."""
+    async with served(server) as (running, _):
+        reader, writer = await connect(running)
+        writer.write(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        assert status in await reader.readline()
+        writer.transport.abort()
+
+
+async def test_an_ordinary_client_that_still_sends_reads_that_its_body_is_too_large(server):
+    def post(port):
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        client.request("POST", "/mcp", b" " * 20_000_000, {"content-type": "application/json"})
+        with client.getresponse() as response:
+            return response.status, json.loads(response.read())["error"]["message"]
+
+    async with served(server) as (running, _):
+        port = running.servers[0].sockets[0].getsockname()[1]
+        status, text = await asyncio.to_thread(post, port)
+
+    assert (status, text) == (413, "body of over 4194304 bytes")
 
 
 @pytest.mark.parametrize("header", ["Transfer-Encoding: chunked", "Content-Length: 2000000"])

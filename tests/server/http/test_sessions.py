@@ -482,6 +482,33 @@ def bearer(name):
     return {"authorization": f"Bearer {name}"}
 
 
+@pytest.mark.parametrize("member", ["id", "tenant", "key_id", "view"])
+async def test_a_session_is_used_only_with_the_credential_that_began_it(make, member):
+    async def verify(token: str) -> Principal | None:
+        return Principal(**{"id": "anna", token: "other"})
+
+    http = make(verify_token=verify, resource="http://127.0.0.1:8000/mcp")
+    client = await http.initialize(headers=bearer("groups"))
+    assert (await client.ask("ping")).code == 200
+    client.headers |= bearer(member)
+    assert (await client.ask("ping", id=2)).code == 404
+    assert (await client.listen().finished()).code == 404
+
+
+async def test_a_session_uses_the_scopes_of_the_newest_request(make, server):
+    async def verify(token: str) -> Principal | None:
+        return Principal("anna", scopes=frozenset({token}))
+
+    @server.tool
+    async def scopes(context: Context) -> str:
+        return ",".join(context.principal.scopes)
+
+    http = make(verify_token=verify, resource="http://127.0.0.1:8000/mcp")
+    client = await http.initialize(headers=bearer("read"))
+    client.headers |= bearer("write")
+    assert (await client.call("scopes")).text == "write"
+
+
 async def test_a_session_of_somebody_else_does_not_exist(owned):
     client = await owned.initialize(headers=bearer("user-a"))
     assert (await client.ask("ping")).code == 200
@@ -505,7 +532,7 @@ async def test_sessions_of_one_principal_are_limited(owned):
     await first.delete()
     await owned.initialize(headers=bearer("user-a"))
     await other.delete()
-    assert list(owned.app.sessions._owners) == ["user-a"]  # nobody is remembered for nothing
+    assert list(owned.app.sessions._owners) == ["/user-a"]  # nobody is remembered for nothing
 
 
 # Beginning at once

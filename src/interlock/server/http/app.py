@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from urllib.parse import quote
 
 from msgspec import UNSET
 
@@ -20,6 +21,7 @@ from interlock.server.http.modern import Modern
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest, SlowRequests
 from interlock.server.http.responses import (
+    CLOSE,
     ClientGone,
     HttpRefusal,
     Receive,
@@ -33,6 +35,7 @@ from interlock.server.http.responses import (
 from interlock.server.http.sessions import Sessions
 from interlock.server.http.streams import Budget
 
+_SSE_PATHS = (STREAM_PATH.encode(), MESSAGES_PATH.encode())
 _log = logging.getLogger("interlock.server.http")
 
 
@@ -42,12 +45,15 @@ class Endpoint:
     def __init__(self, server: Answering, options: HttpOptions) -> None:
         self._server = server
         self.path = "/" + options.path.strip("/")
+        self._raw_path = quote(self.path).encode()
         self._guard = Guard(options.hosts, options.origins, options.cors)
         self._auth = options.bearer
         self._max_body_bytes = options.max_body_bytes
         self._patience = SlowRequests()
         self.sessions = Sessions(options)
-        budget = Budget(options.max_streams, server.dropped)
+        budget = Budget(
+            options.max_streams, server.dropped, max_each=options.max_streams_per_principal
+        )
         self._modern = Modern(server, options, budget)
         self._legacy = Legacy(server, options, self.sessions, budget)
         self._sse = EventSource(server, options, self.sessions, budget) if options.sse else None
@@ -88,7 +94,13 @@ class Endpoint:
         # Not where it was caught: it knows that function, which would know it, and both would
         # keep the request until somebody looks for such circles.
         self._server.dropped[f"HTTP {refusal.status}"] += 1
-        await refuse(exchange.send, refusal, exchange.headers_of_refusal(self._max_body_bytes))
+        if not exchange.leaves_body(self._max_body_bytes):
+            await refuse(exchange.send, refusal, exchange.extra)
+            return
+        # A client that still sends would not read a refusal on a connection that is closed now.
+        await refuse(exchange.send, refusal, [*exchange.extra, CLOSE], ends=False)
+        await exchange.discard_body()
+        await exchange.send({"type": "http.response.body", "body": b""})
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -99,11 +111,12 @@ class Endpoint:
 
     async def _serve(self, exchange: HttpRequest) -> None:
         self._guard.check(exchange)
-        path: str = exchange.scope["path"]
-        if path != self.path or exchange.scope.get("root_path"):
-            path = self._path_of(exchange)
-        method: str = exchange.scope["method"]
-        if path != self.path and (self._sse is None or path not in (STREAM_PATH, MESSAGES_PATH)):
+        scope = exchange.scope
+        path: bytes | None = scope.get("raw_path")
+        if path != self._raw_path or scope.get("root_path"):
+            path = _path_below_mount(scope)
+        method: str = scope["method"]
+        if path != self._raw_path and (self._sse is None or path not in _SSE_PATHS):
             await self._serve_elsewhere(exchange)
             return
         if method == "OPTIONS" and (headers := self._guard.preflight(exchange)) is not None:
@@ -111,7 +124,7 @@ class Endpoint:
             return
         if self._auth is not None:
             exchange.principal = await self._auth.principal_of(exchange.all(b"authorization"))
-        if path != self.path:
+        if path != self._raw_path:
             await self._serve_oldest(exchange, path, method)
         elif method == "POST":
             await self._post(exchange)
@@ -120,9 +133,9 @@ class Endpoint:
         else:
             raise _not_allowed(b"POST")
 
-    async def _serve_oldest(self, exchange: HttpRequest, path: str, method: str) -> None:
+    async def _serve_oldest(self, exchange: HttpRequest, path: bytes, method: str) -> None:
         assert self._sse is not None  # noqa: S101 - it was, when the path was looked at
-        if path == STREAM_PATH:
+        if path == _SSE_PATHS[0]:
             if method != "GET":
                 raise _not_allowed(b"GET")
             await self._sse.open(exchange)
@@ -137,20 +150,11 @@ class Endpoint:
         """Serve what anybody may read: where tokens for this endpoint come from."""
         if (
             self._auth is None
-            or exchange.scope["path"] != self._auth.metadata_path
+            or _raw_path(exchange.scope) != self._auth.metadata_path.encode()
             or exchange.scope["method"] != "GET"
         ):
             raise HttpRefusal(404, "nothing is served at this path")
         await reply(exchange.send, 200, self._auth.metadata(), exchange.extra)
-
-    @staticmethod
-    def _path_of(exchange: HttpRequest) -> str:
-        """The path below the place where the application is mounted."""
-        path: str = exchange.scope["path"]
-        root: str = exchange.scope.get("root_path", "")
-        if root and path.startswith(root):
-            path = path[len(root) :]
-        return "/" + path.strip("/")
 
     @staticmethod
     def _is_legacy(exchange: HttpRequest) -> bool:
@@ -213,13 +217,17 @@ class Endpoint:
             ready.set_exception(error)
 
     def end_streams(self) -> None:
-        """End what would never end by itself: sessions, and streams of those who listen."""
+        """End what never ends by itself: idle sessions, and streams of subscribers.
+
+        Calls that run may finish.
+        """
         self._modern.close()
-        self.sessions.close()
+        self.sessions.drain()
 
     async def close(self) -> None:
         """End sessions and streams, and leave the server's lifespan."""
-        self.end_streams()
+        self._modern.close()
+        self.sessions.close()
         self._is_open = False
         runner, self._runner = self._runner, None
         if runner is not None:
@@ -240,6 +248,25 @@ class Endpoint:
             await send({"type": f"lifespan.{event}.complete"})
             if not starting:
                 return
+
+
+def _raw_path(scope: Scope) -> bytes:
+    """Return the path as the client sent it, so that no other spelling of it is served."""
+    raw: bytes | None = scope.get("raw_path")
+    return quote(scope["path"]).encode() if raw is None else raw
+
+
+def _path_below_mount(scope: Scope) -> bytes:
+    """Return the raw path below the prefix that the application is mounted at."""
+    path = _raw_path(scope)
+    root: str = scope.get("root_path", "")
+    for prefix in (root.encode(), quote(root).encode()):
+        if root and path.startswith(prefix):
+            path = path[len(prefix) :]
+            break
+    if len(path) > 1 and path.endswith(b"/"):
+        path = path[:-1]
+    return path or b"/"
 
 
 def _not_allowed(instead: bytes) -> HttpRefusal:

@@ -150,7 +150,7 @@ class Legacy:
             raise HttpRefusal(409, "the session has a stream already")
         else:
             stream, after = session.standalone, session.standalone.seen
-        with self._budget.stream():
+        with self._budget.stream(exchange.principal):
             await self._send(exchange, stream, after)
 
     async def end(self, exchange: HttpRequest) -> None:

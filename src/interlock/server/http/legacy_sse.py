@@ -47,7 +47,7 @@ class EventSource:
             raise HttpRefusal(406, "a stream needs Accept: text/event-stream")
         self._sessions.check_room(exchange.principal)
         root: str = exchange.scope.get("root_path", "")
-        with self._budget.stream():
+        with self._budget.stream(exchange.principal):
             session = LegacySession(self._server, exchange.principal, self._budget, single=True)
             self._sessions.add(session)
             outlet = EventWriter(

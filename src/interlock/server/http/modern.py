@@ -26,8 +26,7 @@ from interlock.errors import (
 from interlock.protocol import Request, envelope
 from interlock.protocol.envelope import Envelope, encode
 from interlock.server import request_context
-from interlock.server.answering import Answering
-from interlock.server.catalogue import input_schema
+from interlock.server.answering import Answering, input_schema
 from interlock.server.http import header_checks
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest
@@ -35,6 +34,8 @@ from interlock.server.http.responses import ClientGone, Header, HttpRefusal, rep
 from interlock.server.http.streams import Budget, EventWriter, event, gone
 from interlock.server.subscribers import end_of_stream
 from interlock.types import JsonObject, RequestId
+
+MAX_LISTEN_BYTES = 256 * 1024  # of the parameters of `subscriptions/listen`
 
 _STATUS = {
     revisions.PARSE_ERROR: 400,
@@ -220,7 +221,10 @@ class Modern:
             raise RemoteError(revisions.METHOD_NOT_FOUND, "subscriptions are switched off")
         if not call.accepts_stream:
             raise HttpRefusal(406, "subscriptions/listen needs Accept: text/event-stream")
-        with self._budget.stream():
+        size = memoryview(request.params).nbytes
+        if size > MAX_LISTEN_BYTES:  # kept as long as the stream
+            raise HttpRefusal(413, f"params too large ({size} bytes, limit {MAX_LISTEN_BYTES})")
+        with self._budget.stream(call.exchange.principal):
             self._listening.add(call)
             call.is_listening = True
             try:

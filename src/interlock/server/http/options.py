@@ -27,6 +27,7 @@ class HttpKeywords(TypedDict, total=False):
     max_sessions: int
     max_sessions_per_principal: int
     max_streams: int
+    max_streams_per_principal: int
     session_idle: float
     json_silence: float
     keep_alive: float
@@ -50,7 +51,8 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
         max_body_bytes: Longest request.
         max_sessions: Of legacy clients, in all; the next one gets 503.
         max_sessions_per_principal: Of them, of one principal.
-        max_streams: Replies that are streams, at once; the next one gets 503.
+        max_streams: Streams held open for subscribers, in all; the next one gets 503.
+        max_streams_per_principal: Streams held open for one principal.
         session_idle: Seconds after which a session that is left alone is ended.
         json_silence: Seconds without a word after which a reply becomes a stream.
         keep_alive: Seconds between comments in a stream that has nothing to tell.
@@ -69,6 +71,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     max_sessions: int = 10_000
     max_sessions_per_principal: int = 100
     max_streams: int = 10_000
+    max_streams_per_principal: int = 100
     session_idle: float = 1800.0
     json_silence: float = 10.0
     keep_alive: float = 15.0

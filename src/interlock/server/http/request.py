@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,8 @@ from interlock.server.http.responses import (
 )
 
 BODY_DEADLINE = 30.0  # seconds for the whole body
+MAX_DISCARDED = 64 * 1024 * 1024  # bytes of a refused body that are read, so that the client ...
+DISCARD_DEADLINE = 10.0  # ... reads the refusal; seconds
 MAX_REMEMBERED = 1_000  # bytes of a header whose meaning is remembered
 
 # Given twice, the first and the last one could be seen by different programs.
@@ -86,14 +89,23 @@ class HttpRequest:
         accept = self.headers.get(b"accept", b"*/*")
         return (_accepts if len(accept) <= MAX_REMEMBERED else _read_accept)(accept, type)
 
-    def headers_of_refusal(self, max_bytes: int) -> list[Header]:
-        """Give the headers for a refusal before the body: none is read that has no bound."""
+    def leaves_body(self, max_bytes: int) -> bool:
+        """Whether more of the body may follow than a server reads to keep the connection."""
         length = self.headers.get(b"content-length", b"0")
         is_bounded = length.isdigit() and len(length) < 19 and int(length) <= max_bytes
         is_bounded = is_bounded and (self._alarm is None or not self._alarm.rang)
-        if self._is_read or (is_bounded and b"transfer-encoding" not in self.headers):
-            return self.extra
-        return [*self.extra, *_CLOSE]
+        return not self._is_read and (not is_bounded or b"transfer-encoding" in self.headers)
+
+    async def discard_body(self) -> None:
+        """Read the rest of the body, up to a limit, and keep nothing of it."""
+        left = 0 if self._alarm is not None and self._alarm.rang else MAX_DISCARDED
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_DEADLINE):
+                while left > 0:
+                    message = await self.receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body"):
+                        break
 
     def when_late(self, act: Callable[[], None] | None) -> None:
         """Call a function if what is done now takes longer than most; None: do not."""
@@ -158,16 +170,13 @@ class HttpRequest:
                 self._alarm.stop()
         if message["type"] == "http.disconnect":
             raise ClientGone
+        self._is_read = not message.get("more_body")
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
-        self._is_read = True
         return body
 
     def _set_alarm(self) -> None:
         self._alarm = CancelTimer(self.task, BODY_DEADLINE)
-
-
-_CLOSE: list[Header] = [(b"connection", b"close")]
 
 
 def _too_large(max_bytes: int) -> HttpRefusal:

@@ -17,6 +17,7 @@ Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 LATER: list[Header] = [(b"retry-after", b"60")]
+CLOSE: Header = (b"connection", b"close")
 _JSON: Header = (b"content-type", b"application/json")
 
 
@@ -60,13 +61,15 @@ class ClientGone(InterlockError):
     """The client closed the connection; there is nobody to tell."""
 
 
-async def reply(send: Send, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
-    """Send a JSON body."""
+async def reply(
+    send: Send, status: int, body: bytes, headers: Iterable[Header] = (), *, ends: bool = True
+) -> None:
+    """Send a JSON body; the response stays open unless it `ends`."""
     length = (b"content-length", b"%d" % len(body))
     await send(
         {"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]}
     )
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": not ends})
 
 
 async def reply_empty(send: Send, status: int, headers: Iterable[Header] = ()) -> None:
@@ -77,7 +80,9 @@ async def reply_empty(send: Send, status: int, headers: Iterable[Header] = ()) -
     await send({"type": "http.response.body", "body": b""})
 
 
-async def refuse(send: Send, refusal: HttpRefusal, headers: Iterable[Header] = ()) -> None:
+async def refuse(
+    send: Send, refusal: HttpRefusal, headers: Iterable[Header] = (), *, ends: bool = True
+) -> None:
     """Send a refusal as a JSON-RPC error."""
     body = envelope.error(refusal.id, refusal.code, refusal.message, refusal.data)
-    await reply(send, refusal.status, body, [*refusal.headers, *headers])
+    await reply(send, refusal.status, body, [*refusal.headers, *headers], ends=ends)

@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from time import monotonic
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 from interlock.errors import ConfigError, MissingExtra
 from interlock.server.http.app import Endpoint
@@ -24,7 +25,8 @@ HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of
 IDLE_CONNECTION = 30.0  # seconds between two requests
 DRAIN = 30.0  # seconds that open requests get when the server ends
 MAX_PER_ADDRESS = 1_000  # connections from one address
-MAX_HEAD = 64 * 1024  # bytes of a request's headers, besides the first ones that come
+MAX_HEAD = 64 * 1024  # bytes of a request's target and headers
+MAX_CHUNK = 256 * 1024  # bytes that the event loop reads at once
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
 
 
@@ -123,28 +125,45 @@ def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[Http
     class BoundedConnection(HttpToolsProtocol):
         address = ""
         is_in_head = False
-        head = 0  # bytes that have come of it
+        is_refused = False
+        chunk = 0  # bytes received last
+        head = 0  # bytes of the request's head, at most: its first chunk may hold other bytes
 
-        # The parser keeps headers without end, and many small ones as ten times their bytes.
+        # The parser itself accepts headers of any size; small ones take ten times their bytes.
 
         def on_message_begin(self) -> None:
             self.is_in_head = True
-            self.head = 0
+            self.head = self.chunk
             super().on_message_begin()
 
         def on_headers_complete(self) -> None:
             self.is_in_head = False
+            if self.head > MAX_HEAD and _size_of_head(self) > MAX_HEAD:
+                self.is_refused = True
+                raise ValueError("the head is too large")  # stops the parser
+            if not self.url.startswith(b"/"):
+                _use_host_of_target(self)
             super().on_headers_complete()
+
+        def send_400_response(self, msg: str) -> None:
+            if self.is_refused:
+                self.refuse_head()
+            else:
+                super().send_400_response(msg)
+
+        def refuse_head(self) -> None:
+            dropped["HTTP 431"] += 1
+            self.transport.write(_TOO_LONG)
+            self.transport.close()
 
         def data_received(self, data: bytes) -> None:
             was_in_head = self.is_in_head
+            self.chunk = len(data)
             super().data_received(data)
             if was_in_head and self.is_in_head:
                 self.head += len(data)
-                if self.head > MAX_HEAD:
-                    dropped["HTTP 431"] += 1
-                    self.transport.write(_TOO_LONG)
-                    self.transport.close()
+                if self.head > MAX_HEAD + MAX_CHUNK:
+                    self.refuse_head()
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
             super().connection_made(transport)
@@ -161,6 +180,19 @@ def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[Http
             super().connection_lost(exc)
 
     return BoundedConnection
+
+
+def _size_of_head(connection: HttpToolsProtocol) -> int:
+    lines = sum(len(name) + len(value) + 4 for name, value in connection.headers)
+    return len(connection.url) + lines
+
+
+def _use_host_of_target(connection: HttpToolsProtocol) -> None:
+    """Replace `Host` by the host of a target such as `http://example.com/mcp` (RFC 9112, 3.2.2)."""
+    target = urlsplit(connection.url.decode("latin-1")).netloc
+    if target:
+        others = [each for each in connection.headers if each[0] != b"host"]
+        connection.headers[:] = [*others, (b"host", target.encode("latin-1"))]
 
 
 def _is_in_headers(connection: Any) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from interlock import revisions
-from interlock.auth.principal import Principal
+from interlock.auth.principal import Identity, Principal
 from interlock.context import Context, Session
 from interlock.errors import (
     CapabilityError,
@@ -81,8 +81,9 @@ class LegacySession:
         self._last_asked = 0
         self._running: dict[RequestId, asyncio.Task[None]] = {}
         self._asked: dict[int, asyncio.Future[Raw]] = {}
-        self._listener = for_session(self.session.subscriptions, self._tell, principal)
+        self._listener = for_session(self.session.subscriptions, self._tell)
         self.is_closed = False
+        self._is_draining = False
 
     @property
     def is_busy(self) -> bool:
@@ -92,6 +93,13 @@ class LegacySession:
             or self.standalone.has_reader
             or any(each.has_reader for each in self._streams.values())
         )
+
+    def drain(self) -> bool:
+        """End the standalone stream once no call needs it. Returns whether a call runs."""
+        self._is_draining = True
+        if not self.is_single or not self._running:
+            self.standalone.end()
+        return bool(self._running)
 
     # Requests
 
@@ -140,6 +148,8 @@ class LegacySession:
         finally:
             if self._running.get(request.id) is asyncio.current_task():
                 del self._running[request.id]
+            if self._is_draining and not self._running:
+                self.standalone.end()
 
     async def answer(self, request: Request, link: LegacyCall) -> bytes:
         """Answer a request; an error is an answer as well."""
@@ -333,7 +343,7 @@ class Sessions:
                 INTERNAL_ERROR,
                 headers=LATER,
             )
-        if principal is not None and self._owners[principal.id] >= self._max_per_principal:
+        if principal is not None and self._owners[principal.owner] >= self._max_per_principal:
             limit = f"over {self._max_per_principal} sessions of one principal"
             raise HttpRefusal(503, f"{limit}; end some first", INTERNAL_ERROR, headers=LATER)
 
@@ -341,7 +351,7 @@ class Sessions:
         """Let a session be found."""
         self._open[session.id] = session
         if session.principal is not None:
-            self._owners[session.principal.id] += 1
+            self._owners[session.principal.owner] += 1
         self._arm()
 
     def find(self, id: str, principal: Principal | None, *, single: bool = False) -> LegacySession:
@@ -355,9 +365,10 @@ class Sessions:
         if (
             session is None
             or session.is_single != single
-            or _id(session.principal) != _id(principal)
+            or _identity(session.principal) != _identity(principal)
         ):
             raise HttpRefusal(404, "no such session; begin with initialize")
+        session.principal = principal  # its scopes and claims may have changed
         session.used = monotonic()
         self._open.move_to_end(id)
         return session
@@ -365,7 +376,7 @@ class Sessions:
     def remove(self, session: LegacySession) -> None:
         """End a session."""
         if self._open.pop(session.id, None) is not None and session.principal is not None:
-            self._owners[session.principal.id] -= 1
+            self._owners[session.principal.owner] -= 1
             self._owners += Counter()  # forgets who has none
         session.close()
 
@@ -380,6 +391,12 @@ class Sessions:
                 session.used = now
                 self._open.move_to_end(session.id)
             else:
+                self.remove(session)
+
+    def drain(self) -> None:
+        """End idle sessions and standalone streams; calls that run may finish."""
+        for session in list(self._open.values()):
+            if not session.drain():
                 self.remove(session)
 
     def close(self) -> None:
@@ -402,5 +419,5 @@ class Sessions:
         self._arm()
 
 
-def _id(principal: Principal | None) -> str | None:
-    return None if principal is None else principal.id
+def _identity(principal: Principal | None) -> Identity | None:
+    return None if principal is None else principal.identity

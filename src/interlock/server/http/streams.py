@@ -8,12 +8,14 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from interlock.auth.principal import Principal
 from interlock.errors import OutOfMemory
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server.http.responses import LATER, Header, HttpRefusal, Message, Receive, Send
 
 SEND_DEADLINE = 30.0  # seconds that a client may take to make room for more
 MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read
+MAX_EACH = 100  # streams of one principal
 MAX_KEPT = 64 * 1024 * 1024  # bytes kept for all clients that may come back
 
 _HEADERS: list[Header] = [
@@ -163,38 +165,54 @@ async def gone(receive: Receive) -> None:
         pass
 
 
+def _too_many(what: str) -> HttpRefusal:
+    return HttpRefusal(503, f"too many {what}", INTERNAL_ERROR, headers=LATER)
+
+
 class Budget:
-    """What all streams of an endpoint may take together.
+    """The limits that all streams of an endpoint share.
 
     Args:
-        max_streams: Streams that are held open without a request that ends them.
-        dropped: Where what is dropped is counted, by reason.
+        max_streams: Open streams of subscribers, which no answer ends.
+        dropped: Counts what is dropped, by reason.
+        max_each: Open streams of one principal.
         max_bytes: Bytes kept for clients that may come back.
     """
 
-    def __init__(self, max_streams: int, dropped: Counter[str], max_bytes: int = MAX_KEPT) -> None:
+    def __init__(
+        self,
+        max_streams: int,
+        dropped: Counter[str],
+        *,
+        max_each: int = MAX_EACH,
+        max_bytes: int = MAX_KEPT,
+    ) -> None:
         self.dropped = dropped
         self.max_bytes = max_bytes
         self.bytes = 0
         self._max_streams = max_streams
-        self._streams = 0
+        self._max_each = max_each
+        self._streams: Counter[str | None] = Counter()
 
     @contextmanager
-    def stream(self) -> Iterator[None]:
-        """Hold a stream open.
+    def stream(self, principal: Principal | None) -> Iterator[None]:
+        """Count a stream while it is open.
 
         Raises:
             HttpRefusal: 503; there are too many.
         """
-        if self._streams >= self._max_streams:
-            raise HttpRefusal(
-                503, f"over {self._max_streams} streams; try later", INTERNAL_ERROR, headers=LATER
-            )
-        self._streams += 1
+        owner = None if principal is None else principal.owner
+        if owner is not None and self._streams[owner] >= self._max_each:
+            raise _too_many(f"streams of one principal (limit {self._max_each}); end some first")
+        if self._streams.total() >= self._max_streams:
+            raise _too_many(f"streams (limit {self._max_streams}); try again later")
+        self._streams[owner] += 1
         try:
             yield
         finally:
-            self._streams -= 1
+            self._streams[owner] -= 1
+            if not self._streams[owner]:
+                del self._streams[owner]
 
 
 class ReplayStream:
