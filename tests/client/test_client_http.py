@@ -27,6 +27,7 @@ from interlock.transports.http import HttpTransport
 from interlock.transports.http_pool import HttpPool
 from tests.servers import evil_http
 from tests.servers.evil_http import LEGACY, MODERN, Asked, EvilHttp
+from tests.support.bearer import BearerHeaders
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -289,7 +290,7 @@ async def test_a_server_that_cannot_be_met_anew_is_not_reported_when_nobody_wait
         gc.collect()  # a task that fails unseen is told of when it goes
 
 
-class Slow:
+class Slow(BearerHeaders):
     """An authorization that never has an answer, and takes its time to stop."""
 
     token = ""
@@ -297,10 +298,10 @@ class Slow:
     def __init__(self) -> None:
         self.asked, self.has_stopped = asyncio.Event(), False
 
-    async def fresh(self) -> str:
+    async def valid_token(self) -> str:
         return ""
 
-    async def answer(self, error: AuthError) -> None:
+    async def refresh_after(self, error: AuthError) -> None:
         self.asked.set()
         try:
             await asyncio.Event().wait()

@@ -24,6 +24,7 @@ from interlock.errors import (
 )
 from interlock.transports.http_pool import HttpPool
 from tests.servers.evil_http import LEGACY, MIB, MODERN, OLDEST, EvilHttp
+from tests.support.bearer import BearerHeaders
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -173,7 +174,7 @@ async def test_when_the_oldest_kind_refuses_too_the_first_refusal_is_told():
     assert caught.value.__suppress_context__
 
 
-class Helpful:
+class Helpful(BearerHeaders):
     """An authorization that can help, unless it is told that nobody is there."""
 
     token = ""
@@ -182,10 +183,10 @@ class Helpful:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def fresh(self) -> str:
+    async def valid_token(self) -> str:
         return ""
 
-    async def answer(self, error: AuthError) -> None:
+    async def refresh_after(self, error: AuthError) -> None:
         self.asked += 1
         if self.alone:
             raise LoginRequired("nobody is there")
@@ -222,7 +223,7 @@ async def test_the_time_that_a_keyring_takes_is_not_the_servers():
     loop = asyncio.get_running_loop()
 
     class Slow(Helpful):
-        async def fresh(self) -> str:
+        async def valid_token(self) -> str:
             now = loop.time()
             if not self.asked:
                 self.asked += 1

@@ -26,6 +26,7 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
+from tests.support.bearer import BearerHeaders
 
 DEADLINE = 60.0
 CALL = "tools/call"
@@ -33,7 +34,7 @@ CUT = StreamEnded("cut")
 GONE = SessionExpired("who?")
 
 
-class World:
+class World(BearerHeaders):
     """What a client can do, each of which takes the time it is told to take.
 
     Attributes:
@@ -52,10 +53,10 @@ class World:
 
     token = ""
 
-    async def fresh(self) -> str:
+    async def valid_token(self) -> str:
         return ""
 
-    async def answer(self, error: AuthError) -> None:
+    async def refresh_after(self, error: AuthError) -> None:
         self._do(error)
         if self.refusal is not None:
             raise self.refusal

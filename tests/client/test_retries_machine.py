@@ -31,6 +31,7 @@ from tests.client.interrupted import (
     every_wait,
 )
 from tests.client.world import Peer, World, listening
+from tests.support.bearer import BearerHeaders
 from tests.support.scripted_server import LEGACY, MODERN
 from tests.support.wire import Json, Wire
 
@@ -63,7 +64,7 @@ class Target:
         self.is_closed = True
 
 
-class LoginPrompt:
+class LoginPrompt(BearerHeaders):
     """An authorization that takes its time, and refuses in the end if told to."""
 
     token = ""
@@ -71,10 +72,10 @@ class LoginPrompt:
     def __init__(self) -> None:
         self.refuses = False
 
-    async def fresh(self) -> str:
+    async def valid_token(self) -> str:
         return ""
 
-    async def answer(self, error: AuthError) -> None:
+    async def refresh_after(self, error: AuthError) -> None:
         for _ in range(2):
             await asyncio.sleep(1)
         if self.refuses:

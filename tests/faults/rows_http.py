@@ -40,21 +40,22 @@ from tests.faults.matrix import HTTP, JSON, OLDEST, SESSION, SSE, row
 from tests.faults.rows_processes import no_descriptors_left
 from tests.servers.evil_http import EvilHttp
 from tests.servers.ports import free_port as free_port  # rows_postgres.py uses it, too
+from tests.support.bearer import BearerHeaders
 
 POSTED = (JSON, SSE, SESSION)  # where the answer comes on the request
 
 
-class Tokens:
+class Tokens(BearerHeaders):
     """An authorization that has always one more token."""
 
     def __init__(self) -> None:
         self.token = f"{CANARY}-0"
         self.refused: list[str] = []
 
-    async def fresh(self) -> str:
+    async def valid_token(self) -> str:
         return self.token
 
-    async def answer(self, error: AuthError) -> None:
+    async def refresh_after(self, error: AuthError) -> None:
         self.refused.append(error.token_used)
         self.token = f"{CANARY}-{len(self.refused)}"
 

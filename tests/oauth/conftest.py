@@ -10,7 +10,7 @@ import pytest
 
 from interlock.errors import AuthError, AuthRequired, InsufficientScope
 from interlock.oauth import MemoryTokenStore, OAuth, TokenStore
-from interlock.oauth.challenges import bearer_challenge
+from interlock.oauth.challenges import token_challenge
 from tests.servers.authorization_server import AuthorizationServer, Browser, ProtectedServer
 
 REDIRECT = "http://127.0.0.1:1/callback"
@@ -31,26 +31,30 @@ class World:
         return OAuth(self.server.url, **{**given, **options})
 
     async def call(self, auth: Any) -> str:
-        """Call the server as the client does; give the token that it has let in."""
+        """Call the server as the client does; return the token that it has accepted."""
         for _ in range(4):
-            token = await auth.fresh()
-            async with (
-                aiohttp.ClientSession() as session,
-                session.get(
-                    self.server.url, headers={"Authorization": f"Bearer {token}"} if token else {}
-                ) as response,
-            ):
-                if response.status == 200:
-                    return str((await response.json())["token"])
-                error = self.refusal(response.status, response.headers["WWW-Authenticate"], token)
-            await auth.answer(error)
+            token = await auth.valid_token()
+            for _ in range(2):
+                async with (
+                    aiohttp.ClientSession() as session,
+                    session.get(
+                        self.server.url, headers=auth.headers("GET", self.server.url)
+                    ) as response,
+                ):
+                    if response.status == 200:
+                        return str((await response.json())["token"])
+                    challenge = response.headers["WWW-Authenticate"]
+                if not auth.needs_resend(response.status, response.headers):
+                    break
+            error = self.refusal(response.status, challenge, token)
+            await auth.refresh_after(error)
         raise error
 
     def refusal(self, status: int, challenge: str, token: str) -> AuthError:
         """Make the error that the transport raises."""
         error: AuthError = AuthRequired("no", status, challenge)
         if status == 403:
-            error = InsufficientScope(bearer_challenge(challenge).scopes, challenge)
+            error = InsufficientScope(token_challenge(challenge).scopes, challenge)
         error.token_used = token
         return error
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from interlock.oauth.challenges import (
     MAX_CHALLENGE,
     Challenge,
-    bearer_challenge,
+    Dpop,
     challenges,
     split_scopes,
+    token_challenge,
 )
 
 METADATA = "https://mcp.example/.well-known/oauth-protected-resource"
@@ -50,8 +51,11 @@ METADATA = "https://mcp.example/.well-known/oauth-protected-resource"
         "quotes in quotes",
     ],
 )
-def test_a_bearer_challenge_is_found_however_it_is_written(header: str):
-    assert bearer_challenge(header) == Challenge(METADATA, ("a", "b"), "invalid_token")
+def test_a_token_challenge_is_found_however_it_is_written(header: str):
+    found = token_challenge(header)
+
+    assert (found.resource_metadata, found.scopes) == (METADATA, ("a", "b"))
+    assert found.error == "invalid_token"
 
 
 @pytest.mark.parametrize(
@@ -68,14 +72,14 @@ def test_a_bearer_challenge_is_found_however_it_is_written(header: str):
         "Bearer=",
     ],
 )
-def test_a_header_without_a_bearer_challenge_asks_for_nothing(header: str):
-    assert bearer_challenge(header) == Challenge()
+def test_a_header_without_a_token_challenge_asks_for_nothing(header: str):
+    assert token_challenge(header) == Challenge()
 
 
 def test_of_two_values_the_first_counts():
     header = 'Bearer scope="a", scope="b", Bearer scope="c", error="x"'
 
-    assert bearer_challenge(header) == Challenge("", ("a",), "x")
+    assert token_challenge(header) == Challenge("", ("a",), "x")
 
 
 def test_parameters_of_one_scheme_are_not_taken_for_those_of_another():
@@ -87,12 +91,12 @@ def test_parameters_of_one_scheme_are_not_taken_for_those_of_another():
 
 
 def test_nothing_is_read_after_a_quote_that_never_ends():
-    assert bearer_challenge('Bearer error="x", realm="a, scope="b') == Challenge(error="x")
+    assert token_challenge('Bearer error="x", realm="a, scope="b') == Challenge(error="x")
     assert challenges('Basic realm="a, Bearer scope=b') == [("basic", {}), ("realm", {})]
 
 
 def test_an_empty_value_says_nothing():
-    assert bearer_challenge('Bearer scope="", error=""') == Challenge()
+    assert token_challenge('Bearer scope="", error=""') == Challenge()
 
 
 def test_a_token_after_a_scheme_is_no_other_scheme():
@@ -105,16 +109,38 @@ def test_what_is_no_scope_is_left_out():
 
 @given(st.text(max_size=200))
 def test_no_header_is_too_odd(header: str):
-    bearer_challenge(header)
+    token_challenge(header)
 
 
 @given(st.text(alphabet='Bearer ="\\,\t', max_size=60))
 def test_no_header_of_odd_signs_is_too_odd(header: str):
-    bearer_challenge(header)
+    token_challenge(header)
 
 
 @pytest.mark.parametrize("piece", ['a="', "a,", "a=b,", '"\\', "a" * 9 + " ", "=,"])
 def test_only_the_beginning_of_a_long_header_is_read(piece: str):
     header = 'Bearer error="early", ' + piece * (MAX_CHALLENGE // len(piece))
 
-    assert bearer_challenge(header + ', Bearer scope="late"') == Challenge(error="early")
+    assert token_challenge(header + ', Bearer scope="late"') == Challenge(error="early")
+
+
+@pytest.mark.parametrize(
+    ("header", "dpop"),
+    [
+        ('Bearer scope="a"', Dpop.UNKNOWN),
+        ('DPoP algs="ES256", Bearer', Dpop.OFFERED),
+        ("Bearer, DPoP", Dpop.OFFERED),
+        ("DPoP", Dpop.REQUIRED),
+        ("Basic, dpop", Dpop.REQUIRED),
+    ],
+)
+def test_dpop_is_required_when_the_header_has_no_bearer_challenge(header: str, dpop: Dpop):
+    assert token_challenge(header).dpop is dpop
+
+
+def test_a_dpop_challenge_names_metadata_and_scopes():
+    header = f'DPoP error="use_dpop_nonce", scope="a b", resource_metadata="{METADATA}"'
+
+    assert token_challenge(header) == Challenge(
+        METADATA, ("a", "b"), "use_dpop_nonce", Dpop.REQUIRED
+    )

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from interlock.errors import AuthError, ConfigError, InsufficientScope, MissingExtra
 from interlock.oauth import ClientCredentials, ClientIdentity
 from interlock.oauth.assertion import LIFETIME, sign
-from interlock.oauth.client_credentials import place_of
+from interlock.oauth.client_grant import place_of
 from tests.oauth.conftest import World
 from tests.servers.authorization_server import SERVER_METADATA, refused
 
@@ -179,7 +179,7 @@ async def test_a_client_does_not_take_the_token_of_a_person(world: World):
     theirs = await world.call(person)
     auth = credentials(world)
 
-    assert await auth.fresh() == ""
+    assert await auth.valid_token() == ""
     assert await world.call(auth) != theirs
     assert await world.call(world.oauth(ask=None)) == theirs  # nor does it lose it
 
@@ -189,14 +189,14 @@ async def test_a_client_does_not_take_the_token_of_another_client(world: World):
     theirs = await world.call(credentials(world, id="other"))
     auth = credentials(world)
 
-    assert await auth.fresh() == ""
+    assert await auth.valid_token() == ""
     assert await world.call(auth) != theirs
 
 
 async def test_a_client_does_not_take_the_token_of_another_issuer(world: World):
     await world.call(credentials(world))
 
-    assert await credentials(world, issuer="https://other.example").fresh() == ""
+    assert await credentials(world, issuer="https://other.example").valid_token() == ""
 
 
 async def test_more_scopes_are_asked_for_once(world: World):
@@ -210,7 +210,7 @@ async def test_more_scopes_are_asked_for_once(world: World):
 
     error = world.refusal(403, 'Bearer error="insufficient_scope", scope="b"', auth.token)
     with pytest.raises(InsufficientScope):
-        await auth.answer(error)
+        await auth.refresh_after(error)
     assert len(world.authorization.sent("/token")) == 2
 
 
@@ -241,7 +241,7 @@ async def test_scopes_that_were_not_granted_are_asked_for_again(world: World):
     assert auth._tokens is not None
     auth._tokens = replace(auth._tokens, expires_at=1.0)
 
-    assert await auth.fresh()
+    assert await auth.valid_token()
     assert [sent["scope"] for sent in world.authorization.sent("/token")] == ["a b", "a b"]
 
 
@@ -262,7 +262,7 @@ async def test_a_refusal_that_names_no_scopes_is_told_at_once(world: World):
     world.authorization.requests.clear()
 
     with pytest.raises(InsufficientScope):
-        await auth.answer(world.refusal(403, "Bearer", auth.token))
+        await auth.refresh_after(world.refusal(403, "Bearer", auth.token))
 
     assert world.server.paths == world.authorization.paths == []
 
@@ -317,7 +317,7 @@ async def test_a_client_that_is_refused_says_why_without_its_secret(world: World
 async def test_an_authorization_server_without_a_place_for_tokens_is_an_error(world: World):
     del world.authorization.metadata["token_endpoint"]
 
-    with pytest.raises(AuthError, match="names no endpoint for tokens"):
+    with pytest.raises(AuthError, match="has no token endpoint"):
         await world.call(credentials(world))
 
 

@@ -298,7 +298,7 @@ async def test_a_slash_after_the_issuer_makes_no_other_one_for_a_registered_clie
 
     token = await world.call(world.oauth(client=client))
 
-    assert await world.oauth(client=client).fresh() == token
+    assert await world.oauth(client=client).valid_token() == token
 
 
 async def test_a_registered_client_does_not_show_its_secret_where_none_is_taken(world: World):
@@ -313,7 +313,7 @@ async def test_a_registered_client_takes_no_token_of_another_client(world: World
     world.authorization.clients["me"] = ""
     auth = world.oauth(client=ClientIdentity(id="me"))
 
-    assert await auth.fresh() == ""
+    assert await auth.valid_token() == ""
     assert await world.call(auth) != theirs
 
 
@@ -322,7 +322,7 @@ async def test_a_registered_client_takes_no_token_of_another_issuer(world: World
     await world.call(world.oauth(client=ClientIdentity(id="me")))
     moved = ClientIdentity(id="me", issuer="https://as.example")
 
-    assert await world.oauth(client=moved).fresh() == ""
+    assert await world.oauth(client=moved).valid_token() == ""
 
 
 async def test_a_registered_client_is_not_shown_to_another_issuer(world: World):
@@ -809,7 +809,7 @@ async def test_scopes_of_one_issuer_are_not_asked_of_another_one(
     challenge = 'Bearer error="insufficient_scope", scope="b"'
 
     auth = world.oauth() if restarted else auth
-    await auth.answer(world.refusal(status, challenge, token))
+    await auth.refresh_after(world.refusal(status, challenge, token))
 
     await other.close()
     assert other.sent("/authorize")[0]["scope"] == "b"
@@ -844,7 +844,7 @@ async def test_a_server_that_does_not_say_which_scopes_it_needs_cannot_be_helped
     world.authorization.requests.clear()
 
     with pytest.raises(InsufficientScope):
-        await auth.answer(error)
+        await auth.refresh_after(error)
 
     assert len(world.browser.shown) == 1
     assert world.server.paths == world.authorization.paths == []  # nothing is looked for
@@ -921,7 +921,7 @@ async def test_a_login_by_hand_during_a_renewal_is_a_login(world: World):
     token = await world.call(auth)
     world.authorization.access_tokens.clear()
     world.authorization.holding.clear()
-    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", token)))
+    renewal = asyncio.create_task(auth.refresh_after(world.refusal(401, "", token)))
     await world.authorization.held.wait()
 
     login = asyncio.create_task(auth.login())

@@ -46,7 +46,7 @@ async def test_the_refresh_token_is_revoked_by_whom_it_was_given_to(world: Any):
         }
     ]
     with pytest.raises(LoginRequired):
-        await world.oauth(ask=None).answer(AuthRequired("no"))
+        await world.oauth(ask=None).refresh_after(AuthRequired("no"))
 
 
 async def test_nobody_else_uses_the_login_while_it_ends(world: Any):

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from interlock.errors import InterlockError
 from interlock.oauth import AuthorizationRequest, ClientCredentials, ClientIdentity
 from interlock.oauth.authorization import Pending
-from interlock.oauth.client_credentials import place_of
+from interlock.oauth.client_grant import place_of
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import (
     ErrorAnswer,
@@ -235,7 +235,7 @@ async def test_errors_of_renewals_in_the_background_are_logged_without_secrets(
     assert tokens is not None
     await world.store.save_tokens(world.server.url, replace(tokens, expires_at=1.0))
 
-    assert await world.oauth(ask=None).fresh() == ""
+    assert await world.oauth(ask=None).valid_token() == ""
 
     assert "temporarily_unavailable" in logged(caplog)
     for secret in secrets(world):
@@ -252,7 +252,7 @@ PROOFS: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("member", ["code", "code_verifier", "refresh_token", *PROOFS])
+@pytest.mark.parametrize("member", ["assertion", "code", "code_verifier", "refresh_token", *PROOFS])
 async def test_words_that_repeat_one_secret_of_a_request_are_not_told(member: str):
     class Repeating(Fetcher):
         async def post(self, url: str, **sent: Any) -> Reply:
@@ -262,7 +262,8 @@ async def test_words_that_repeat_one_secret_of_a_request_are_not_told(member: st
 
     server = ServerMetadata("https://as.example", token_endpoint="https://as.example/token")
     client = ClientIdentity(id="me", **PROOFS.get(member, {}))
-    grant = {"code": "c0de", "code_verifier": "v3rifier", "refresh_token": "r3fresh"}
+    grant = {"assertion": "j.w.t", "code": "c0de", "code_verifier": "v3rifier"}
+    grant["refresh_token"] = "r3fresh"
 
     refusal = await request_tokens(Repeating(), Discovery("", None, server), client, grant)
 

@@ -38,7 +38,7 @@ async def test_the_token_of_an_earlier_login_is_sent(world: World, token: str):
     login = kept(world)
 
     assert login.token == ""
-    assert await login.fresh() == token == login.token
+    assert await login.valid_token() == token == login.token
 
 
 async def test_a_login_that_is_not_expected_is_looked_up_when_the_server_asks(
@@ -47,12 +47,12 @@ async def test_a_login_that_is_not_expected_is_looked_up_when_the_server_asks(
     assert isinstance(world.store, Counting)
     login = kept(world, is_expected=False)
     world.store.reads = 0
-    assert await login.fresh() == ""
+    assert await login.valid_token() == ""
     assert world.store.reads == 0
 
-    await login.answer(world.refusal(401, "Bearer", ""))
+    await login.refresh_after(world.refusal(401, "Bearer", ""))
 
-    assert await login.fresh() == token == login.token
+    assert await login.valid_token() == token == login.token
 
 
 async def test_a_token_that_is_refused_is_renewed_and_nobody_is_asked(world: World, token: str):
@@ -66,10 +66,10 @@ async def test_a_token_that_is_refused_is_renewed_and_nobody_is_asked(world: Wor
 async def test_what_was_found_out_once_is_known(world: World, token: str):
     assert isinstance(world.store, Counting)
     login = kept(world)
-    await login.fresh()
+    await login.valid_token()
     world.store.reads = 0
 
-    assert await login.fresh() == token
+    assert await login.valid_token() == token
     assert world.store.reads == 0
 
 
@@ -89,4 +89,4 @@ async def test_logins_are_those_of_the_user(
 ):
     monkeypatch.setattr(kept_module, "UserTokenStore", lambda: world.store)
 
-    assert await StoredLogin(world.server.url, is_expected=True).fresh() == token
+    assert await StoredLogin(world.server.url, is_expected=True).valid_token() == token

@@ -29,7 +29,7 @@ from interlock.oauth import (
     UserTokenStore,
 )
 from interlock.oauth import login as login_module
-from interlock.oauth.client_credentials import place_of
+from interlock.oauth.client_grant import place_of
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.identity import identity_of
@@ -93,7 +93,7 @@ async def test_a_client_proves_itself_at_a_renewal_as_it_did_before(world: World
     await world.call(world.oauth(client=client))
     await expire(world)
 
-    assert await world.oauth(client=client, ask=None).fresh()
+    assert await world.oauth(client=client, ask=None).valid_token()
 
     seen = [seen for seen in world.authorization.requests if seen.path == "/token"]
     assert [each.sent["client_secret"] for each in seen] == ["s3cr3t"] * 2
@@ -108,7 +108,7 @@ async def test_a_machine_proves_itself_at_a_renewal_as_it_did_before(world: Worl
     await world.call(ClientCredentials(world.server.url, client=client, store=world.store))
     await expire(world, place_of("me", world.server.url))
 
-    assert await ClientCredentials(world.server.url, client=client, store=world.store).fresh()
+    assert await ClientCredentials(world.server.url, client=client, store=world.store).valid_token()
 
     seen = [seen for seen in world.authorization.requests if seen.path == "/token"]
     assert ["client_secret" in each.sent for each in seen] == [method.endswith("post")] * 2
@@ -119,7 +119,7 @@ async def test_the_login_of_a_registered_client_without_secret_is_renewed_by_its
     await world.call(world.oauth(client=ClientIdentity(id="me")))
     await expire(world)
 
-    assert await world.oauth(ask=None).fresh()
+    assert await world.oauth(ask=None).valid_token()
     assert grants(world) == ["authorization_code", "refresh_token"]
 
 
@@ -129,7 +129,7 @@ async def test_the_login_of_a_registered_client_with_secret_is_not_renewed_witho
     await world.call(world.oauth(client=ClientIdentity(id="me", secret="s3cr3t")))
     await expire(world)
 
-    assert await world.oauth(ask=None).fresh() == ""
+    assert await world.oauth(ask=None).valid_token() == ""
     assert grants(world) == ["authorization_code"]
 
 
@@ -329,7 +329,7 @@ async def test_an_authorization_server_that_is_gone_is_no_error_before_the_serve
     gone = replace(tokens, expires_at=1.0, token_endpoint="http://127.0.0.1:1/token")
     await world.store.save_tokens(world.server.url, gone)
 
-    assert await world.oauth().fresh() == ""
+    assert await world.oauth().valid_token() == ""
 
 
 async def test_a_refresh_token_is_not_shown_to_another_issuer(world: World):
@@ -377,8 +377,8 @@ async def test_a_refusal_of_an_older_token_is_answered_at_once(world: World):
     world.server.requests.clear()
     store.reads = 0
 
-    await auth.answer(world.refusal(401, "Bearer", "an-older-token"))
-    await auth.answer(world.refusal(401, "Bearer", ""))
+    await auth.refresh_after(world.refusal(401, "Bearer", "an-older-token"))
+    await auth.refresh_after(world.refusal(401, "Bearer", ""))
 
     assert world.authorization.requests == world.server.requests == []
     assert store.reads == 0
@@ -387,7 +387,7 @@ async def test_a_refusal_of_an_older_token_is_answered_at_once(world: World):
 async def test_a_refusal_of_a_token_that_is_gone_is_answered_with_another_one(world: World):
     auth = world.oauth()
 
-    await auth.answer(world.refusal(401, "Bearer", "gone"))
+    await auth.refresh_after(world.refusal(401, "Bearer", "gone"))
 
     assert auth.token
 
@@ -399,7 +399,9 @@ async def test_a_refusal_while_the_tokens_are_looked_up_is_answered_with_another
     world.authorization.access_tokens.clear()
     auth = world.oauth()
 
-    await asyncio.gather(auth.fresh(), auth.answer(world.refusal(401, "Bearer", before)))
+    await asyncio.gather(
+        auth.valid_token(), auth.refresh_after(world.refusal(401, "Bearer", before))
+    )
 
     assert auth.token != before
 
@@ -425,11 +427,13 @@ async def test_fifty_refusals_at_once_are_one_renewal(world: World, ask: bool):
     before = await world.call(auth)
     if not ask:
         auth = world.oauth(ask=None)
-        await auth.fresh()
+        await auth.valid_token()
     world.authorization.access_tokens.clear()
     challenge = f'Bearer resource_metadata="{world.server.origin}{world.server.metadata_path}"'
 
-    await asyncio.gather(*(auth.answer(world.refusal(401, challenge, before)) for _ in range(50)))
+    await asyncio.gather(
+        *(auth.refresh_after(world.refusal(401, challenge, before)) for _ in range(50))
+    )
 
     assert grants(world) == ["authorization_code", "refresh_token"]
     assert auth.token in world.authorization.access_tokens
@@ -466,11 +470,11 @@ async def test_other_requests_are_not_held_up_by_a_renewal(world: World):
     auth = world.oauth()
     before = await world.call(auth)
     world.authorization.holding.clear()
-    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", before)))
+    renewal = asyncio.create_task(auth.refresh_after(world.refusal(401, "", before)))
     await world.authorization.held.wait()
 
     assert auth.token == before
-    assert await auth.fresh() == before
+    assert await auth.valid_token() == before
     assert await world.call(auth) == before
 
     world.authorization.holding.set()
@@ -483,7 +487,7 @@ async def test_who_gives_up_does_not_end_the_renewal_for_the_others(world: World
     before = await world.call(auth)
     world.authorization.holding.clear()
     one, other = (
-        asyncio.create_task(auth.answer(world.refusal(401, "", before))) for _ in range(2)
+        asyncio.create_task(auth.refresh_after(world.refusal(401, "", before))) for _ in range(2)
     )
     await world.authorization.held.wait()
 
@@ -503,7 +507,7 @@ async def test_what_was_given_is_kept_though_nobody_waits_any_more(world: World)
     before = await world.call(auth)
     world.authorization.access_tokens.clear()
     world.authorization.holding.clear()
-    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", before)))
+    renewal = asyncio.create_task(auth.refresh_after(world.refusal(401, "", before)))
     await world.authorization.held.wait()
 
     renewal.cancel()
@@ -521,7 +525,7 @@ async def test_what_a_login_was_given_is_kept_though_nobody_waits_any_more(world
     """The code can be used once: what came for it must not be lost."""
     auth = world.oauth()
     world.authorization.holding.clear()
-    login = asyncio.create_task(auth.answer(world.refusal(401, "", "")))
+    login = asyncio.create_task(auth.refresh_after(world.refusal(401, "", "")))
     await world.authorization.held.wait()
 
     login.cancel()
@@ -547,7 +551,7 @@ async def test_a_person_is_let_alone_when_nobody_waits_any_more(
         raise AssertionError("never")
 
     auth = world.oauth(ask=ask)
-    call = asyncio.create_task(auth.answer(world.refusal(401, "", "")))
+    call = asyncio.create_task(auth.refresh_after(world.refusal(401, "", "")))
     await asked.wait()
 
     call.cancel()
@@ -598,7 +602,7 @@ async def test_requests_at_once_look_into_the_store_once(world: World):
     auth = world.oauth()
     store.reads = 0
 
-    tokens = await asyncio.gather(*(auth.fresh() for _ in range(50)))
+    tokens = await asyncio.gather(*(auth.valid_token() for _ in range(50)))
 
     assert len(set(tokens)) == 1
     assert store.reads == 1
@@ -610,7 +614,7 @@ async def test_a_failure_that_nobody_waits_for_is_not_reported(
     auth = world.oauth()
     before = await world.call(auth)
     world.authorization.holding.clear()
-    renewal = asyncio.create_task(auth.answer(world.refusal(401, "", before)))
+    renewal = asyncio.create_task(auth.refresh_after(world.refusal(401, "", before)))
     await world.authorization.held.wait()
     world.authorization.clients.clear()
 
@@ -740,10 +744,10 @@ async def main(url, folder, challenge):
     store = UserTokenStore(Path(folder), keyring=False)
     auth = OAuth(url, redirect_uri="http://127.0.0.1:1/callback", ask=None, store=store)
     error = AuthRequired("no", 401, challenge)
-    error.token_used = await auth.fresh()
+    error.token_used = await auth.valid_token()
     print(json.dumps("ready"), flush=True)
     sys.stdin.readline()
-    await auth.answer(error)
+    await auth.refresh_after(error)
     print(json.dumps(auth.token), flush=True)
 
 asyncio.run(main(*sys.argv[1:]))

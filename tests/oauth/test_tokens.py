@@ -43,4 +43,5 @@ async def test_names_are_kept_as_they_are_written(monkeypatch: Any):
         "token_endpoint": "https://AS.example/T",
         "auth_method": "none",
         "lacks": "",
+        "dpop_key": "",
     }

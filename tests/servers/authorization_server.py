@@ -19,6 +19,7 @@ import aiohttp
 from aiohttp import web
 
 from interlock.oauth import AuthorizationRequest
+from tests.servers.dpop import ProofChecker
 
 Json = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -108,6 +109,8 @@ class AuthorizationServer(Site):
         self.refresh_tokens: dict[str, str] = {}  # still good: client
         self.access_tokens: dict[str, str] = {}  # still good: scope
         self.rotates = True
+        self.dpop: ProofChecker | None = None  # binds tokens to keys
+        self.thumbprints: dict[str, str] = {}  # of the keys, by access or refresh token
         self.holding = asyncio.Event()  # while cleared, the token endpoint waits
         self.holding.set()
         self.held = asyncio.Event()  # somebody waits there
@@ -171,6 +174,13 @@ class AuthorizationServer(Site):
         if client is None:
             return refused("invalid_client", 401)
         sent = seen.sent
+        thumbprint = ""
+        if self.dpop is not None:
+            thumbprint, why = self.dpop.check(
+                seen.headers.get("dpop", ""), "POST", f"{self.origin}/token"
+            )
+            if why:
+                return refused(why, headers={"DPoP-Nonce": self.dpop.nonce})
         match sent["grant_type"]:
             case "authorization_code":
                 asked = self.codes.pop(sent["code"], None)
@@ -187,6 +197,8 @@ class AuthorizationServer(Site):
             case "refresh_token":
                 if self.refresh_tokens.get(sent["refresh_token"]) != client:
                     return refused("invalid_grant")
+                if self.thumbprints.get(sent["refresh_token"], "") != thumbprint:
+                    return refused("invalid_grant")
                 if self.rotates:
                     del self.refresh_tokens[sent["refresh_token"]]
                 scope = ""
@@ -194,6 +206,8 @@ class AuthorizationServer(Site):
                 scope = sent.get("scope", "")
         answer: Json = {"access_token": self.make("access"), "token_type": "Bearer"}
         answer["expires_in"] = 3600
+        if thumbprint:
+            answer["token_type"] = "DPoP"
         if sent["grant_type"] != "client_credentials" and (
             self.rotates or sent["grant_type"] != "refresh_token"
         ):
@@ -202,6 +216,8 @@ class AuthorizationServer(Site):
         if isinstance(answer.get("refresh_token"), str):
             self.refresh_tokens[answer["refresh_token"]] = client
         self.access_tokens[str(answer.get("access_token"))] = scope
+        for member in ("access_token", "refresh_token"):
+            self.thumbprints[str(answer.get(member))] = thumbprint
         return web.json_response(answer, headers={"Cache-Control": "no-store"})
 
     def _client(self, seen: Seen) -> str | None:
@@ -227,6 +243,7 @@ class ProtectedServer(Site):
         self.challenge: str | None = None  # instead of its own, on 401
         self.scope = ""  # that it asks for on 401
         self.needs: tuple[str, ...] = ()  # scopes without which there is a 403
+        self.dpop: ProofChecker | None = None  # accepts only tokens that are bound to keys
 
     async def open(self) -> None:
         await super().open()
@@ -242,13 +259,23 @@ class ProtectedServer(Site):
     async def answer(self, seen: Seen) -> web.StreamResponse:
         if seen.path != (self.path or "/"):
             return await super().answer(seen)
-        token = seen.headers.get("authorization", "").removeprefix("Bearer ")
-        granted = self.authorization.access_tokens.get(token)
+        expected = "Bearer" if self.dpop is None else "DPoP"
+        scheme, _, token = seen.headers.get("authorization", "").partition(" ")
+        granted = self.authorization.access_tokens.get(token) if scheme == expected else None
         if granted is None:
             scope = f', scope="{self.scope}"' if self.scope else ""
-            own = f'Bearer resource_metadata="{self.origin}{self.metadata_path}"{scope}'
+            own = f'{expected} resource_metadata="{self.origin}{self.metadata_path}"{scope}'
             challenge = own if self.challenge is None else self.challenge
             return web.Response(status=401, headers={"WWW-Authenticate": challenge})
+        if self.dpop is not None:
+            proof = seen.headers.get("dpop", "")
+            thumbprint, why = self.dpop.check(proof, seen.method, self.url, token)
+            if why or thumbprint != self.authorization.thumbprints[token]:
+                headers = {
+                    "WWW-Authenticate": f'DPoP error="{why or "invalid_token"}"',
+                    "DPoP-Nonce": self.dpop.nonce,
+                }
+                return web.Response(status=401, headers=headers)
         if not set(self.needs) <= set(granted.split()):
             challenge = f'Bearer error="insufficient_scope", scope="{" ".join(self.needs)}"'
             return web.Response(status=403, headers={"WWW-Authenticate": challenge})
@@ -275,8 +302,10 @@ class Browser:
 # Replies
 
 
-def refused(error: str, status: int = 400, **more: Any) -> web.Response:
-    return web.json_response({"error": error, **more}, status=status)
+def refused(
+    error: str, status: int = 400, headers: dict[str, str] | None = None, **more: Any
+) -> web.Response:
+    return web.json_response({"error": error, **more}, status=status, headers=headers)
 
 
 def always(

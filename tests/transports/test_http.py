@@ -26,6 +26,7 @@ from interlock.transports.http import HttpTransport
 from interlock.types import ElicitResult
 from tests.servers import evil_http
 from tests.servers.evil_http import LEGACY, MODERN, Asked, EvilHttp, text_result
+from tests.support.bearer import BearerHeaders
 from tests.transports.ear import Ear
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -435,17 +436,17 @@ async def test_listening_takes_no_connection_from_requests(
         await modern.heard("tools/call")
 
 
-class Renewing:
+class Renewing(BearerHeaders):
     """Tokens of which a request gets the next one, and nobody else."""
 
     def __init__(self) -> None:
         self.token = "token-1"
         self.asked = 0
 
-    async def fresh(self) -> str:
+    async def valid_token(self) -> str:
         return ""
 
-    async def answer(self, error: AuthError) -> None:
+    async def refresh_after(self, error: AuthError) -> None:
         assert error.token_used == self.token
         self.asked += 1
         self.token = f"token-{self.asked + 1}"
@@ -576,13 +577,13 @@ async def test_the_wait_before_going_on_is_the_one_the_server_names(
     assert [each for each in waited if each] == [0.45] * http.MAX_RESUMPTIONS
 
 
-class Tokens:
+class Tokens(BearerHeaders):
     token = "a"
 
-    async def fresh(self) -> str:
+    async def valid_token(self) -> str:
         return ""
 
-    async def answer(self, error: AuthError) -> None:
+    async def refresh_after(self, error: AuthError) -> None:
         pass
 
 

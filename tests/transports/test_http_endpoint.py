@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -36,6 +36,7 @@ from interlock.transports.http_endpoint import Endpoint, origin
 from interlock.transports.http_pool import HttpPool
 from tests.servers import evil_http
 from tests.servers.evil_http import Asked, EvilHttp
+from tests.support.bearer import BearerHeaders
 
 SECRET = "canary"
 BODY = b'{"jsonrpc":"2.0","id":1,"method":"x"}'
@@ -204,17 +205,18 @@ async def test_any_other_redirect_is_refused(
 # Tokens
 
 
-class Tokens:
+class Tokens(BearerHeaders):
     def __init__(self, token: str, fresh: str | AuthError = "") -> None:
         self.token = token
         self._fresh = fresh
 
-    async def fresh(self) -> str:
+    async def valid_token(self) -> str:
         if isinstance(self._fresh, AuthError):
             raise self._fresh
-        return self._fresh
+        self.token = self._fresh
+        return self.token
 
-    async def answer(self, error: AuthError) -> None:
+    async def refresh_after(self, error: AuthError) -> None:
         raise error
 
 
@@ -234,6 +236,41 @@ async def test_the_token_that_was_refused_is_noted_and_not_shown(
     assert isinstance(error, AuthRequired)
     assert error.token_used == sent.removeprefix("Bearer ")
     assert sent not in repr(error)
+
+
+class Proving(BearerHeaders):
+    """Sends a header for each request, and wants it sent once more when it was refused."""
+
+    token = "a"
+
+    def headers(self, method: str, url: str) -> dict[str, str]:
+        return {"DPoP": f"{method} {url}"}
+
+    def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
+        return status == 401 and "DPoP-Nonce" in headers
+
+
+async def test_a_request_refused_for_its_nonce_is_sent_once_more_with_new_headers(
+    server: EvilHttp, pool: HttpPool
+):
+    server.tell("x", "status", code=401, headers={"DPoP-Nonce": "n"})
+    async with to(server.url, pool, authorization=Proving()).request("POST", {}, BODY) as response:
+        assert response.status == 401
+    proof = f"POST {server.url}"
+    assert [asked.headers["dpop"] for asked in server.asked] == [proof, proof]
+
+
+async def test_the_request_after_a_redirect_has_headers_for_its_own_url(
+    server: EvilHttp, pool: HttpPool
+):
+    server.tell("x", "status", code=307, headers={"Location": "/elsewhere"}, times=1)
+    async with to(server.url, pool, authorization=Proving()).request("POST", {}, BODY):
+        pass
+    target = server.url.replace("/mcp", "/elsewhere")
+    assert [asked.headers["dpop"] for asked in server.asked] == [
+        f"POST {server.url}",
+        f"POST {target}",
+    ]
 
 
 async def test_why_there_is_no_token_is_told_as_it_is(server: EvilHttp, pool: HttpPool):

@@ -140,7 +140,8 @@ class ReconnectingConnection:
         while True:
             try:
                 if self.http.authorization is not None and not self.http.authorization.token:
-                    await self.http.authorization.fresh()  # may take long, by nobody's fault here
+                    # The timeout does not cover this: it may wait for a keyring.
+                    await self.http.authorization.valid_token()
                 self._agreed, self.negotiated = await self._agree()
             except AuthError as error:
                 if refusal is not None:

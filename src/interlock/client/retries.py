@@ -185,7 +185,7 @@ class Retry:
             raise error
         self._authorizations += 1
         began = monotonic()
-        await authorization.answer(error)
+        await authorization.refresh_after(error)
         self.deadline += monotonic() - began  # a person's time is not the server's
 
     async def _wait(self, error: InterlockError) -> None:

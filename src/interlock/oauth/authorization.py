@@ -122,6 +122,7 @@ def begin(
     client_id: str,
     redirect_uri: str,
     scopes: Sequence[str],
+    key_thumbprint: str = "",
 ) -> Pending:
     """Make the request that a person is to allow.
 
@@ -149,6 +150,8 @@ def begin(
         "code_challenge": urlsafe_b64encode(digest).decode().rstrip("="),
         "code_challenge_method": "S256",
     }
+    if key_thumbprint:
+        query["dpop_jkt"] = key_thumbprint  # binds the code, too (RFC 9449 section 10)
     if found.resource:
         query["resource"] = found.resource
     if scopes:

@@ -4,12 +4,13 @@ A header has several challenges, each with parameters in any order, and both are
 commas; values may be quoted, with commas and other challenges' names in them. What cannot be
 read is passed over: the discovery of the authorization server does without.
 
-RFC 9110 section 11.6.1, RFC 6750 section 3, RFC 9728 section 5.1.
+RFC 9110 section 11.6.1, RFC 6750 section 3, RFC 9449 section 7.1, RFC 9728 section 5.1.
 """
 
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 
 from msgspec import Struct
 
@@ -24,28 +25,41 @@ _GAP = re.compile(r"[ \t,]*")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749
 
 
+class Dpop(IntEnum):
+    """Whether a server accepts tokens that are bound to a key."""
+
+    UNKNOWN = 0
+    OFFERED = 1
+    REQUIRED = 2
+
+
 class Challenge(Struct, frozen=True):
-    """What a bearer challenge asks for; "" and () for what it does not say."""
+    """What a server demands of a token; "" and () for what it does not mention."""
 
     resource_metadata: str = ""
     scopes: tuple[str, ...] = ()
     error: str = ""
+    dpop: Dpop = Dpop.UNKNOWN
 
 
-def bearer_challenge(header: str) -> Challenge:
-    """Read what the bearer challenges of a header say; of two values the first counts.
+def token_challenge(header: str) -> Challenge:
+    """Merge the challenges of a header that ask for a token; the first value of a name counts.
 
     Args:
-        header: Value of `WWW-Authenticate`; of several headers, joined by ", ".
+        header: Value of `WWW-Authenticate`; several headers are joined by ", ".
     """
     known: dict[str, str] = {}
+    schemes: set[str] = set()
     for scheme, parameters in challenges(header):
-        if scheme == "bearer":
+        if scheme in ("bearer", "dpop"):
             known = {**parameters, **known}
+            schemes.add(scheme)
+    dpop = Dpop.OFFERED if "bearer" in schemes else Dpop.REQUIRED
     return Challenge(
         known.get("resource_metadata", ""),
         split_scopes(known.get("scope", "")),
         known.get("error", ""),
+        dpop if "dpop" in schemes else Dpop.UNKNOWN,
     )
 
 

@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Struct
 
 from interlock.errors import AuthError, HttpError, RedirectRefused
+from interlock.oauth.challenges import Dpop
 from interlock.oauth.documents import ResourceMetadata, ServerMetadata
 from interlock.oauth.fetcher import Fetcher, Reply, check_url, shown
 from interlock.quoting import echo
@@ -48,12 +49,14 @@ class Discovery(Struct, frozen=True):
         server: The authorization server. Its `issuer` is spelt as in its own document.
         is_guessed: Nobody says that there is an authorization server. The endpoints are those that
             servers of 2025-03-26 have without saying so.
+        dpop: Whether the protected server accepts tokens that are bound to a key.
     """
 
     resource: str
     scopes_supported: tuple[str, ...] | None
     server: ServerMetadata
     is_guessed: bool = False
+    dpop: Dpop = Dpop.UNKNOWN
 
     @property
     def issuer(self) -> str:
@@ -103,10 +106,17 @@ async def discover(
         metadata.resource,
         None if scopes is None else tuple(scopes),
         await server_metadata(fetcher, chosen),
+        dpop=_dpop(metadata),
     )
 
 
 # The protected server
+
+
+def _dpop(metadata: ResourceMetadata) -> Dpop:
+    if metadata.dpop_bound_access_tokens_required:
+        return Dpop.REQUIRED
+    return Dpop.OFFERED if metadata.dpop_signing_alg_values_supported else Dpop.UNKNOWN
 
 
 async def resource_metadata(

@@ -24,8 +24,8 @@ MAX_DESCRIPTION = 200
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
-# Codes of RFC 6749, 7591, 7592, 8628, 8707 and OpenID Connect. Another word that a server sends
-# may be anything, a secret of ours included.
+# Codes of RFC 6749, 7591, 7592, 8628, 8707, 9449 and OpenID Connect. Any other word may be a secret
+# that the server repeats.
 _CODES = frozenset(
     {
         "access_denied",
@@ -34,6 +34,7 @@ _CODES = frozenset(
         "interaction_required",
         "invalid_client",
         "invalid_client_metadata",
+        "invalid_dpop_proof",
         "invalid_grant",
         "invalid_redirect_uri",
         "invalid_request",
@@ -49,6 +50,7 @@ _CODES = frozenset(
         "unauthorized_client",
         "unsupported_grant_type",
         "unsupported_response_type",
+        "use_dpop_nonce",
     }
 )
 
@@ -59,6 +61,8 @@ class ResourceMetadata(Struct, frozen=True):
     resource: str
     authorization_servers: list[str] | None = None
     scopes_supported: list[str] | None = None
+    dpop_bound_access_tokens_required: bool | None = None
+    dpop_signing_alg_values_supported: list[str] | None = None
 
 
 class ServerMetadata(Struct, frozen=True):
@@ -75,6 +79,7 @@ class ServerMetadata(Struct, frozen=True):
     token_endpoint_auth_signing_alg_values_supported: list[str] | None = None
     authorization_response_iss_parameter_supported: bool | None = None
     client_id_metadata_document_supported: bool | None = None
+    dpop_signing_alg_values_supported: list[str] | None = None
 
 
 class RegistrationAnswer(Redacted, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic, time
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from interlock.errors import (
 )
 from interlock.oauth.addresses import is_loopback
 from interlock.oauth.authorization import AuthorizationRequest, Pending, begin
-from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
+from interlock.oauth.challenges import Challenge, split_scopes, token_challenge
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, origin
 from interlock.oauth.fetcher import Fetcher
@@ -29,7 +30,15 @@ from interlock.oauth.identity import identify, identity_of, retire
 from interlock.oauth.login_throttle import LoginThrottle
 from interlock.oauth.scopes import remember, scopes_to_ask
 from interlock.oauth.storage import Tokens, TokenStore
-from interlock.oauth.token_source import TokenSource, discovery_from, run_to_completion
+from interlock.oauth.token_source import (
+    TokenSource,
+    discovery_from,
+    new_key,
+    run_to_completion,
+)
+
+if TYPE_CHECKING:
+    from interlock.oauth.dpop import DpopKey
 
 REFRESH_PATIENCE = 60.0  # seconds in which a refresh is not tried again that has not helped
 
@@ -95,7 +104,7 @@ class OAuth(TokenSource):
             InterlockError: Nobody did, or it was refused.
         """
         self._attempts = LoginThrottle()
-        while not await self._share(partial(self._login_anew, bearer_challenge(challenge))):
+        while not await self._share(partial(self._login_anew, token_challenge(challenge))):
             pass  # that was another renewal
 
     # Renewal
@@ -103,7 +112,7 @@ class OAuth(TokenSource):
     async def _renew(self, error: AuthError) -> None:
         if await self._adopt(error.token_used):
             return
-        challenge = bearer_challenge(error.challenge)
+        challenge = token_challenge(error.challenge)
         if error.status == 403 and (self._ask is None or not challenge.scopes):
             await self._remember(challenge.scopes)
             raise error
@@ -148,8 +157,9 @@ class OAuth(TokenSource):
             if client is None:
                 return False
             grant = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
+            key = self._key or new_key(found)
             refusal = await run_to_completion(
-                self._redeem(found, client, grant, tokens.scope, tokens.lacks)
+                self._redeem(found, client, grant, tokens.scope, key, tokens.lacks)
             )
             if refusal is None:
                 if self._asked[0] != found.issuer:
@@ -199,17 +209,19 @@ class OAuth(TokenSource):
             raise LoginRequired(f"no login at {origin(self._server_url)}: {blocked_because}")
         redirect_uri = _checked(self._redirect_uri_of(found.issuer))
         client = await self._identify(found, redirect_uri, scopes)
+        key = new_key(found)
         pending = begin(
             found,
             server_url=self._server_url,
             client_id=client.id,
             redirect_uri=redirect_uri,
             scopes=scopes,
+            key_thumbprint=key.thumbprint if key is not None else "",
         )
         self._asked = found.issuer, scopes
         try:
             code = pending.code(await self._ask(pending.request))
-            await self._exchange(found, client, code, pending)
+            await self._exchange(found, client, code, pending, key)
         except Exception as error:
             why = str(error) if isinstance(error, InterlockError) else type(error).__name__
             self._attempts.add(found.issuer, scopes, why, now=monotonic())
@@ -247,7 +259,12 @@ class OAuth(TokenSource):
             raise found.explained(error) from None
 
     async def _exchange(
-        self, found: Discovery, client: ClientIdentity, code: str, pending: Pending
+        self,
+        found: Discovery,
+        client: ClientIdentity,
+        code: str,
+        pending: Pending,
+        key: DpopKey | None,
     ) -> None:
         grant = {
             "grant_type": "authorization_code",
@@ -257,7 +274,7 @@ class OAuth(TokenSource):
         }
         scope = " ".join(pending.request.scopes)
         async with self._store.lock(self._place):
-            refusal = await run_to_completion(self._redeem(found, client, grant, scope))
+            refusal = await run_to_completion(self._redeem(found, client, grant, scope, key))
         if refusal is not None:
             raise refusal.error
 

@@ -62,6 +62,8 @@ class Tokens(Redacted, frozen=True, kw_only=True, omit_defaults=True):
         auth_method: How the client proved itself there, such as "client_secret_post".
         lacks: Scopes that the server has asked for since, when nobody could be asked, separated
             by blanks: the next login is for these, too.
+        dpop_key: A secret: PEM of the private key that the tokens are bound to; "" for bearer
+            tokens. It is kept and deleted together with them.
     """
 
     public = ("issuer", "resource", "scope", "expires_at")
@@ -77,6 +79,7 @@ class Tokens(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     token_endpoint: str = ""
     auth_method: str = ""
     lacks: str = ""
+    dpop_key: str = ""
 
     def expired(self, now: float | None = None) -> bool:
         """Say whether the access token is of no use: it ends within `LEEWAY`, or has ended.

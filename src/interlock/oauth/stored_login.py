@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from interlock.errors import AuthError
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.login import OAuth
@@ -41,11 +43,19 @@ class StoredLogin:
         """The token to send now, "" for none."""
         return self._login.token if self._login is not None else ""
 
-    async def fresh(self) -> str:
+    async def valid_token(self) -> str:
         """Look the token up, and renew it if it has expired; "" when there is none."""
-        return await self._kept().fresh() if self._is_wanted else ""
+        return await self._kept().valid_token() if self._is_wanted else ""
 
-    async def answer(self, error: AuthError) -> None:
+    def headers(self, method: str, url: str) -> Mapping[str, str]:
+        """Return the headers that authorize one HTTP request; none without a token."""
+        return self._login.headers(method, url) if self._login is not None else {}
+
+    def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Return whether a request was refused only for lack of the nonce in `headers`."""
+        return self._login is not None and self._login.needs_resend(status, headers)
+
+    async def refresh_after(self, error: AuthError) -> None:
         """Find the token that the server asks for, or renew the one it has refused.
 
         Raises:
@@ -53,7 +63,7 @@ class StoredLogin:
             AuthError: A login would not help.
         """
         self._is_wanted = True
-        await self._kept().answer(error)
+        await self._kept().refresh_after(error)
 
     def _kept(self) -> OAuth:
         if self._login is None:

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -28,12 +28,13 @@ from interlock.errors import (
     AuthError,
     ConfigError,
     InterlockError,
+    MissingExtra,
     StoreCorrupt,
     StoreError,
     StoreTooNew,
 )
 from interlock.oauth.addresses import is_loopback
-from interlock.oauth.challenges import Challenge, bearer_challenge, split_scopes
+from interlock.oauth.challenges import Challenge, Dpop, split_scopes, token_challenge
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, discover, same_issuer
 from interlock.oauth.documents import ServerMetadata
@@ -42,6 +43,9 @@ from interlock.oauth.login_throttle import LoginThrottle
 from interlock.oauth.scopes import scopes_to_ask
 from interlock.oauth.storage import Tokens, TokenStore
 from interlock.oauth.tokens import TokenRefused, request_tokens
+
+if TYPE_CHECKING:
+    from interlock.oauth.dpop import DpopKey
 
 T = TypeVar("T")
 
@@ -73,7 +77,10 @@ class TokenSource(ABC):
         self._loaded = False
         self._flight: asyncio.Task[None] | None = None
         self._waiting = 0
+        self._key: DpopKey | None = None  # that the tokens are bound to
+        self._nonce = ""  # for the next proof of that key
         self._metadata_url = ""
+        self._dpop = Dpop.UNKNOWN
         self._asked: tuple[str, tuple[str, ...]] = "", ()  # issuer and scopes, last time
         self._attempts = LoginThrottle()
 
@@ -88,7 +95,7 @@ class TokenSource(ABC):
         tokens = self._tokens
         return "" if tokens is None or tokens.expired() else tokens.access_token
 
-    async def fresh(self) -> str:
+    async def valid_token(self) -> str:
         """Give the access token to send now, renewed if it has expired and nobody must be asked.
 
         Returns:
@@ -107,7 +114,39 @@ class TokenSource(ABC):
                 _log.info("%s: no new token yet: %s", shown(self._server_url), error)
         return self.token
 
-    async def answer(self, error: AuthError) -> None:
+    def headers(self, method: str, url: str) -> Mapping[str, str]:
+        """Return the headers that authorize one HTTP request; none without a token.
+
+        Args:
+            method: HTTP method of the request.
+            url: Its URL, which a proof of the token's key names.
+        """
+        token = self.token
+        if not token:
+            return {}
+        if self._key is None:
+            return {"Authorization": f"Bearer {token}"}
+        proof = self._key.proof(method, url, token=token, nonce=self._nonce)
+        return {"Authorization": f"DPoP {token}", "DPoP": proof}
+
+    def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Keep the nonce that a server names for the next proof (RFC 9449 section 9).
+
+        Args:
+            status: HTTP status of an answer.
+            headers: Its headers, case-insensitive.
+
+        Returns:
+            Whether the request was refused only for lack of that nonce.
+        """
+        nonce = headers.get("DPoP-Nonce", "")
+        if self._key is None or not nonce:
+            return False
+        self._nonce = nonce
+        error = token_challenge(headers.get("WWW-Authenticate", "")).error
+        return status == 401 and error == "use_dpop_nonce"
+
+    async def refresh_after(self, error: AuthError) -> None:
         """Get a better token than the one that was refused.
 
         Args:
@@ -162,9 +201,11 @@ class TokenSource(ABC):
         """Find where tokens come from: where ours do, if the server names it among others."""
         # A later challenge may leave out what an earlier one said.
         self._metadata_url = challenge.resource_metadata or self._metadata_url
+        self._dpop = max(self._dpop, challenge.dpop)
         known = self._tokens or self._client
         issuer = known.issuer if known is not None else ""
-        return await discover(self._fetcher, self._server_url, self._metadata_url, issuer)
+        found = await discover(self._fetcher, self._server_url, self._metadata_url, issuer)
+        return replace(found, dpop=max(found.dpop, self._dpop))
 
     async def _redeem(
         self,
@@ -172,10 +213,11 @@ class TokenSource(ABC):
         client: ClientIdentity,
         grant: Mapping[str, str],
         scope: str,
+        key: DpopKey | None,
         lacks: str = "",
     ) -> TokenRefused | None:
         """Get tokens and keep them. Its caller holds the store's lock."""
-        tokens = await request_tokens(self._fetcher, found, client, grant, scope)
+        tokens = await request_tokens(self._fetcher, found, client, grant, scope, key)
         if isinstance(tokens, TokenRefused):
             # Who refuses by a code is an authorization server, whether it was guessed or not.
             return tokens if tokens.code else TokenRefused("", found.explained(tokens.error))
@@ -190,7 +232,7 @@ class TokenSource(ABC):
         Raises:
             AuthError: `error`: they have just been asked for.
         """
-        challenge = bearer_challenge(error.challenge)
+        challenge = token_challenge(error.challenge)
         before = self._asked_of(found.issuer)
         scopes = scopes_to_ask(challenge, found, before, self._scopes)
         if self._obstacle(found, scopes, step_up=True):
@@ -217,10 +259,20 @@ class TokenSource(ABC):
         """Read what this or another process has stored. A damaged place is an empty one."""
         try:
             tokens = await self._store.load_tokens(self._place)
-            self._tokens = tokens if tokens is not None and self._is_ours(tokens) else None
+            self._use(tokens if tokens is not None and self._is_ours(tokens) else None)
         except (StoreCorrupt, StoreTooNew) as error:
             _log.warning("%s", error)
         self._loaded = True
+
+    def _use(self, tokens: Tokens | None) -> None:
+        pem = tokens.dpop_key if tokens is not None else ""
+        if not pem:
+            self._key = None
+        elif self._key is None or self._key.pem != pem:
+            from interlock.oauth.dpop import DpopKey
+
+            self._key = DpopKey(pem)
+        self._tokens = tokens
 
     def _is_ours(self, tokens: Tokens) -> bool:
         """Whether tokens were given to us, if the operator has said who we are."""
@@ -237,11 +289,29 @@ class TokenSource(ABC):
 
     async def _keep(self, tokens: Tokens) -> None:
         """Use tokens from now on, and store them. Its caller holds the store's lock."""
-        self._tokens = tokens
+        self._use(tokens)
         try:
             await self._store.save_tokens(self._place, tokens)
         except StoreError as error:
             _log.warning("%s", error)  # they are good for as long as this program runs
+
+
+def new_key(found: Discovery) -> DpopKey | None:
+    """Return a key to bind new tokens to; None unless both servers support that.
+
+    Raises:
+        MissingExtra: The protected server requires it, and there is no library to sign with.
+    """
+    algorithms = found.server.dpop_signing_alg_values_supported or ()
+    if found.dpop is Dpop.UNKNOWN or "ES256" not in algorithms:
+        return None
+    try:
+        from interlock.oauth.dpop import DpopKey
+    except MissingExtra:
+        if found.dpop is Dpop.REQUIRED:
+            raise
+        return None
+    return DpopKey()
 
 
 def discovery_from(tokens: Tokens) -> Discovery:
@@ -254,8 +324,10 @@ def discovery_from(tokens: Tokens) -> Discovery:
         tokens.issuer,
         token_endpoint=tokens.token_endpoint,
         token_endpoint_auth_methods_supported=methods,
+        dpop_signing_alg_values_supported=["ES256"] if tokens.dpop_key else None,
     )
-    return Discovery(tokens.resource, None, server)
+    dpop = Dpop.REQUIRED if tokens.dpop_key else Dpop.UNKNOWN
+    return Discovery(tokens.resource, None, server, dpop=dpop)
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import time
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,8 +19,11 @@ from interlock.oauth.fetcher import Fetcher, check_url, shown
 from interlock.oauth.identity import authenticate_client
 from interlock.oauth.storage import Tokens
 
+if TYPE_CHECKING:
+    from interlock.oauth.dpop import DpopKey
+
 # Members of a token request that must be in no message.
-_SECRET = ("code", "code_verifier", "refresh_token", "client_assertion")
+_SECRET = ("assertion", "client_assertion", "code", "code_verifier", "refresh_token")
 
 
 class TokenRefused(Struct, frozen=True):
@@ -40,36 +44,39 @@ async def request_tokens(
     client: ClientIdentity,
     grant: Mapping[str, str],
     scope: str = "",
+    key: DpopKey | None = None,
 ) -> Tokens | TokenRefused:
     """Ask for tokens.
 
     Args:
-        fetcher: Sends the request, once.
+        fetcher: Sends the request, once; a second time for a nonce that the endpoint demands.
         found: Where to, and for which resource.
         client: Who asks.
         grant: `grant_type`, and what belongs to it.
         scope: What was asked for: it was granted, if the answer does not say otherwise.
+        key: Binds the tokens, if the endpoint does that; None asks for bearer tokens.
 
     Raises:
         InterlockError: There was no answer, one of a server in trouble, or a token of no use.
     """
     issuer, endpoint = shown(found.issuer), found.server.token_endpoint
     if not endpoint:
-        raise AuthError(f"{issuer} names no endpoint for tokens")
+        raise AuthError(f"{issuer} has no token endpoint")
     check_url(endpoint, f"the token_endpoint of {issuer}")
-    form, headers = dict(grant), {"Accept": "application/json"}
-    if found.resource:
-        form["resource"] = found.resource
-    method = authenticate_client(client, found, form, headers)
+    sent = _TokenRequest(found, client, grant, endpoint, key)
     try:
-        reply = await fetcher.post(endpoint, form=form, headers=headers)
+        reply = await fetcher.post(endpoint, form=sent.form, headers=sent.headers)
+        error = error_of(reply)  # some refuse with 200
+        nonce = reply.headers.get("DPoP-Nonce", "")
+        if error is not None and error.error == "use_dpop_nonce" and key is not None and nonce:
+            # The endpoint has not used up the grant (RFC 9449 section 8).
+            sent = _TokenRequest(found, client, grant, endpoint, key, nonce)
+            reply = await fetcher.post(endpoint, form=sent.form, headers=sent.headers)
+            error = error_of(reply)
     except RedirectRefused as refused:
         return TokenRefused("", refused)
-    error = error_of(reply)  # some refuse with 200
     if error is not None or reply.status != 200:
-        proof = headers.get("Authorization", "").removeprefix("Basic ")
-        secrets = (proof, *client.secrets, *(form[name] for name in _SECRET if name in form))
-        what, why = f"{issuer} gave no token", refusal(reply, secrets)
+        what, why = f"{issuer} gave no token", refusal(reply, sent.secrets)
         if reply.status == 429 or reply.status >= 500:
             raise why.error(what, reply.status)
         if error is None:
@@ -79,20 +86,58 @@ async def request_tokens(
         answer = reply.json(TokenAnswer)
     except HttpError as unusable:
         return TokenRefused("", unusable)
-    if answer.token_type is not None and answer.token_type.lower() != "bearer":
-        raise AuthError(f"{issuer} gave a token that is no bearer token")
+    return _tokens(answer, sent, scope)
+
+
+class _TokenRequest:
+    """One request to a token endpoint. A repeated one has new signatures."""
+
+    def __init__(
+        self,
+        found: Discovery,
+        client: ClientIdentity,
+        grant: Mapping[str, str],
+        endpoint: str,
+        key: DpopKey | None,
+        nonce: str = "",
+    ) -> None:
+        self.found = found
+        self.client = client
+        self.endpoint = endpoint
+        self.key = key
+        self.form, self.headers = dict(grant), {"Accept": "application/json"}
+        if found.resource:
+            self.form["resource"] = found.resource
+        self.method = authenticate_client(client, found, self.form, self.headers)
+        if key is not None:
+            self.headers["DPoP"] = key.proof("POST", endpoint, nonce=nonce)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must be in no message."""
+        credentials = self.headers.get("Authorization", "").removeprefix("Basic ")
+        in_form = (self.form[name] for name in _SECRET if name in self.form)
+        return (credentials, *self.client.secrets, *in_form)
+
+
+def _tokens(answer: TokenAnswer, sent: _TokenRequest, scope: str) -> Tokens:
+    issuer = shown(sent.found.issuer)
+    kind = "bearer" if answer.token_type is None else answer.token_type.lower()
+    if kind not in ("bearer", "dpop") or (kind == "dpop" and sent.key is None):
+        raise AuthError(f"{issuer} gave a token of a type that was not requested")
     now, lifetime = time(), answer.lifetime
     # An empty or missing one leaves the old one in force.
-    refresh = answer.refresh_token or grant.get("refresh_token", "")
+    refresh = answer.refresh_token or sent.form.get("refresh_token", "")
     return Tokens(
         access_token=check_token(answer.access_token, f"{issuer} gave a token"),
         refresh_token=check_token(refresh, f"{issuer} gave a refresh token") if refresh else "",
         expires_at=None if lifetime is None else now + lifetime,
         received_at=now,
         scope=answer.scope or scope,
-        issuer=found.issuer,
-        resource=found.resource,
-        client_id=client.id,
-        token_endpoint=endpoint,
-        auth_method=method,
+        issuer=sent.found.issuer,
+        resource=sent.found.resource,
+        client_id=sent.client.id,
+        token_endpoint=sent.endpoint,
+        auth_method=sent.method,
+        dpop_key=sent.key.pem if sent.key is not None and kind == "dpop" else "",
     )

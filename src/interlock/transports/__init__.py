@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from interlock.errors import AuthError, InterlockError
@@ -79,11 +80,22 @@ class Authorization(Protocol):
         """The token to send now; "" when there is none, or it has expired."""
         ...
 
-    async def fresh(self) -> str:
-        """Give a token, renewing one that has expired; "" when that needs a person."""
+    async def valid_token(self) -> str:
+        """Return a token, renewing one that has expired; "" when that needs a person."""
         ...
 
-    async def answer(self, error: AuthError) -> None:
+    def headers(self, method: str, url: str) -> Mapping[str, str]:
+        """Return the headers that authorize one HTTP request; none without a token."""
+        ...
+
+    def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Note the answer to a request; return whether to send it again with new `headers`.
+
+        A server refuses a request (401) when it wants a nonce of its own in the next one.
+        """
+        ...
+
+    async def refresh_after(self, error: AuthError) -> None:
         """Get a better token than `error.token_used`, which the server has refused.
 
         Raises:

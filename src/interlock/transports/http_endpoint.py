@@ -15,8 +15,9 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -36,6 +37,8 @@ from interlock.protocol.event_stream import ServerSentEvent, SseParser
 from interlock.transports import Authorization
 from interlock.transports.http_errors import refusal, token_of
 from interlock.transports.http_pool import HttpPool
+
+Request = Callable[..., Awaitable[aiohttp.ClientResponse]]
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -163,22 +166,19 @@ class Endpoint:
             FAILURES: What `failure` makes an error of ours.
         """
         sent = {**self._headers, **headers}
-        if self._authorization is not None:
-            token = self._authorization.token or await self._authorization.fresh()
-            if token:
-                sent["Authorization"] = f"Bearer {token}"
         at_once = at_once or method == "GET"
-        request = (self._pool.streams if at_once else self._pool.session).request
-        response = await request(
-            method, self.url, data=body, headers=sent, proxy=self._proxy, allow_redirects=False
+        session = self._pool.streams if at_once else self._pool.session
+        request: Request = partial(
+            session.request, method, data=body, proxy=self._proxy, allow_redirects=False
         )
+        if self._authorization is not None:
+            request = partial(_send_authorized, self._authorization, request, method)
+        response = await request(self.url, headers=sent)
         if not 300 <= response.status < 400:
             return response
         response.release()
         target = self._target(response)
-        response = await request(
-            method, target, data=body, headers=sent, proxy=self._proxy, allow_redirects=False
-        )
+        response = await request(target, headers=sent)
         if 300 <= response.status < 400:
             response.release()
             raise RedirectRefused(f"{self.shown} redirects once more", response.status)
@@ -191,7 +191,7 @@ class Endpoint:
         """Give the token that the next request will have; None where there are no tokens."""
         if self._authorization is None:
             return None
-        return self._authorization.token or await self._authorization.fresh()
+        return self._authorization.token or await self._authorization.valid_token()
 
     def failure(self, error: BaseException) -> InterlockError:
         """Say what one of `FAILURES` means: whether the request was sent at all."""
@@ -291,6 +291,25 @@ class Endpoint:
             async with asyncio.timeout(ERROR_BODY_TIMEOUT):
                 body = await self.body(response, MAX_ERROR_BODY)
         return refusal(self.shown, response, body, (token_of(response), *self._secrets))
+
+
+async def _send_authorized(
+    authorization: Authorization,
+    request: Request,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+) -> aiohttp.ClientResponse:
+    """Send a request with the token, and once more if the server demands a nonce of its own."""
+    if not authorization.token:
+        await authorization.valid_token()
+    response = await request(url, headers={**headers, **authorization.headers(method, url)})
+    if authorization.needs_resend(response.status, response.headers):
+        response.release()
+        response = await request(url, headers={**headers, **authorization.headers(method, url)})
+        authorization.needs_resend(response.status, response.headers)
+    return response
 
 
 class PendingReplies:

@@ -25,7 +25,7 @@ from interlock.errors import (
     InterlockError,
     RemoteError,
 )
-from interlock.oauth.challenges import bearer_challenge
+from interlock.oauth.challenges import token_challenge
 from interlock.quoting import clip
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.types import ErrorObject
@@ -71,8 +71,9 @@ def refusal(
 
 
 def token_of(response: aiohttp.ClientResponse) -> str:
-    """Give the token that was sent to get an answer; "" for none."""
-    return response.request_info.headers.get("Authorization", "").removeprefix("Bearer ")
+    """Return the token that was sent with a request; "" for none."""
+    sent = response.request_info.headers.get("Authorization", "")
+    return sent.removeprefix("Bearer ").removeprefix("DPoP ")
 
 
 def media_type(response: aiohttp.ClientResponse) -> str:
@@ -96,7 +97,7 @@ def retry_after(response: aiohttp.ClientResponse) -> float | None:
 
 def _not_let_in(shown: str, response: aiohttp.ClientResponse, because: str) -> AuthError:
     challenge = ", ".join(response.headers.getall("WWW-Authenticate", ()))
-    told = bearer_challenge(challenge)
+    told = token_challenge(challenge)
     error: AuthError
     if response.status == 401:
         error = AuthRequired(f"{shown} wants to know who asks (401){because}", 401, challenge)

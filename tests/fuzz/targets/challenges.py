@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from interlock.oauth.challenges import MAX_CHALLENGE, bearer_challenge, challenges, split_scopes
+from interlock.oauth.challenges import MAX_CHALLENGE, challenges, split_scopes, token_challenge
 from tests.fuzz.choices import Choices
 
 TOKENS = [
@@ -30,7 +30,7 @@ def anything(header: str) -> None:
         assert scheme == scheme.lower()
         assert _TOKEN.fullmatch(scheme)
         assert all(name == name.lower() and _TOKEN.fullmatch(name) for name in parameters)
-    told = bearer_challenge(header)
+    told = token_challenge(header)
     assert len(told.resource_metadata) <= MAX_CHALLENGE
     assert split_scopes(" ".join(told.scopes)) == told.scopes
 
