@@ -13,7 +13,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -25,8 +25,11 @@ from interlock.oauth import (
     AuthorizationRequest,
     ClientCredentials,
     ClientIdentity,
+    Fetcher,
+    JwtBearer,
     MemoryTokenStore,
     OAuth,
+    TokenExchange,
 )
 from interlock.types import ElicitParams, ElicitResult, Tool
 
@@ -116,7 +119,7 @@ def has_default(field: Mapping[str, Any]) -> bool:
 
 def authorization(
     url: str, scenario: str, context: Mapping[str, Any]
-) -> OAuth | ClientCredentials | None:
+) -> OAuth | ClientCredentials | JwtBearer | None:
     """Choose who we are for a scenario's authorization server."""
     if not scenario.startswith("auth/"):
         return None
@@ -132,6 +135,8 @@ def authorization(
         )
     if client is not None and "client-credentials" in scenario:
         return ClientCredentials(url, client=client, store=store)
+    if client is not None and (assertion := jwt_source(url, context)) is not None:
+        return JwtBearer(url, assertion=assertion, client=client, store=store)
     return OAuth(
         url,
         redirect_uri=REDIRECT_URI,
@@ -139,6 +144,27 @@ def authorization(
         client=client,
         client_metadata_url=METADATA_URL,
         store=store,
+    )
+
+
+def jwt_source(url: str, context: Mapping[str, Any]) -> Callable[[str, str], Awaitable[str]] | None:
+    """Return where the JWT of a workload or of a company's user comes from; None for neither."""
+
+    async def platform(issuer: str, resource: str) -> str:
+        return str(context["valid_jwt"])
+
+    async def id_token() -> str:
+        return str(context["idp_id_token"])
+
+    if "valid_jwt" in context:
+        return platform
+    if "idp_token_endpoint" not in context:
+        return None
+    return TokenExchange(
+        context["idp_token_endpoint"],
+        client=ClientIdentity(id=context["idp_client_id"], issuer=context["idp_issuer"]),
+        id_token=id_token,
+        fetcher=Fetcher(url),  # this machine is the identity provider, too
     )
 
 

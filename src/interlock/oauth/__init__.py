@@ -1,4 +1,4 @@
-"""Logging in to protected servers with OAuth: what `Client.http(auth=...)` takes."""
+"""OAuth logins for protected servers, to be passed as `Client.http(auth=...)`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from interlock.oauth.authorization import AuthorizationRequest
 from interlock.oauth.client_credentials import ClientCredentials
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.fetcher import Fetcher
+from interlock.oauth.jwt_bearer import JwtBearer
 from interlock.oauth.login import OAuth
 from interlock.oauth.storage import MemoryTokenStore, TokenStore, UserTokenStore
+from interlock.oauth.token_exchange import TokenExchange
 
 __all__ = [
     "AuthorizationRequest",
     "ClientCredentials",
     "ClientIdentity",
     "Fetcher",
+    "JwtBearer",
     "MemoryTokenStore",
     "OAuth",
+    "TokenExchange",
     "TokenStore",
     "UserTokenStore",
 ]
