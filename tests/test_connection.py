@@ -14,11 +14,9 @@ from msgspec import Raw
 from interlock import connection
 from interlock.connection import Connection
 from interlock.errors import ConnectionClosed, InterlockError, RemoteError, RequestTimeout
-from interlock.protocol import Notification, Progress, Protocol, Request
+from interlock.protocol import Notification, Progress, Protocol, Request, RequestOptions
 from interlock.protocol.core import MAX_GARBAGE
 from interlock.transports.memory import MemoryTransport
-
-NO_LIMIT: dict[str, Any] = {"timeout": None, "hard_timeout": None}
 
 
 class Side:
@@ -30,6 +28,7 @@ class Side:
         self.requests: asyncio.Queue[Request] = asyncio.Queue()
         self.answer: Callable[[Request], Any] = self.never
         self.stopped: list[object] = []
+        self.reasons: list[str] = []  # for which the peer cancelled them
         self.connection = Connection(
             Protocol(),
             transport,
@@ -42,8 +41,9 @@ class Side:
         self.requests.put_nowait(request)
         try:
             result = await self.answer(request)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             self.stopped.append(request.id)
+            self.reasons.append(connection.cancel_reason(cancelled))
             raise
         self.connection.protocol.reply(request.id, result)
         self.connection.flush()
@@ -55,7 +55,7 @@ class Side:
         return bytes(request.params)
 
     async def ask(self, params: bytes = b'{"a":1}', **options: Any) -> Raw:
-        return await self.connection.request("x", params, **{**NO_LIMIT, **options})
+        return await self.connection.request("x", params, RequestOptions(**options))
 
 
 @asynccontextmanager
@@ -120,7 +120,7 @@ async def test_what_one_turn_sends_goes_out_in_bursts(monkeypatch: pytest.Monkey
 async def test_the_future_of_a_request_gets_its_result():
     async with two() as (one, other):
         other.answer = other.echo
-        id, future = one.connection.start("x", b'{"a":1}', **NO_LIMIT)
+        id, future = one.connection.start("x", b'{"a":1}')
         assert bytes(await future) == b'{"a":1}'
         one.connection.forget(id)
         await settle()
@@ -166,9 +166,23 @@ async def test_an_answer_that_meets_its_own_cancellation_is_dropped(told: str):
         assert one.connection.protocol.pending == 0
 
 
+async def test_cancel_reason_of_the_peer_is_passed_to_the_handler_and_its_own_requests():
+    async with two() as (one, two_), two() as (three, four):
+
+        async def forward(request: Request) -> bytes:
+            return bytes(await three.connection.request("y", bytes(request.params)))
+
+        two_.answer = forward
+        id, _ = one.connection.start("x")
+        await four.requests.get()
+        one.connection.forget(id, "no longer needed")
+        await settle()
+    assert two_.reasons == four.reasons == ["no longer needed"]
+
+
 async def test_a_request_that_is_forgotten_is_cancelled():
     async with two() as (one, other):
-        id, future = one.connection.start("x", b"{}", **NO_LIMIT)
+        id, future = one.connection.start("x", b"{}")
         await other.requests.get()
         one.connection.forget(id)
         one.connection.forget(id)

@@ -29,15 +29,16 @@ from interlock.protocol import (
     Notification,
     Overrun,
     Progress,
+    ProgressHandler,
     Protocol,
     Request,
+    RequestOptions,
 )
 from interlock.transports import Transport
 from interlock.types import RequestId
 
 RequestHandler = Callable[[Request], Coroutine[Any, Any, None]]
 NotificationHandler = Callable[[Notification], None]
-ProgressHandler = Callable[[Progress], None]
 LossHandler = Callable[[InterlockError], None]
 
 # Messages that do not wait for the end of the turn: the peer works on them while we write more.
@@ -45,6 +46,7 @@ BURST = 16
 HANDLER_PATIENCE = 1.0  # seconds that cancelled handlers get before `close` returns without them
 
 _NEVER = float("inf")
+_DEFAULTS = RequestOptions()
 _E = TypeVar("_E")
 
 
@@ -95,36 +97,22 @@ class Connection:
     def start(
         self,
         method: str,
-        params: bytes,
-        *,
-        timeout: float | None,
-        hard_timeout: float | None,
-        progress: ProgressHandler | None = None,
-        meta: bytes = b"",
+        params: bytes = b"{}",
+        options: RequestOptions = _DEFAULTS,
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
-        """Send a request; the future gets its result. Who stops waiting calls `forget`.
+        """Send a request; the future gets its result. To stop waiting, call `forget`.
 
         Args:
             method: Spec name.
             params: An encoded object, without `_meta`.
-            timeout: Seconds without progress; None waits for ever.
-            hard_timeout: Seconds in all; None waits for ever.
-            progress: Ask for progress and hand it to this function.
-            meta: Further members of `_meta`, encoded without braces.
+            options: Its timeouts, `_meta`, progress handler and the like.
 
         Raises:
             ConnectionClosed: The connection has ended.
         """
         now = monotonic()
-        id = self.protocol.request(
-            method,
-            params,
-            now=now,
-            timeout=timeout,
-            hard_timeout=hard_timeout,
-            progress=progress is not None,
-            meta=meta,
-        )
+        id = self.protocol.request(method, params, options, now=now)
+        timeout, hard_timeout, progress = options.timeout, options.hard_timeout, options.progress
         try:
             self._waiting[id] = future = self._loop.create_future()
             if progress is not None:
@@ -135,49 +123,39 @@ class Connection:
             ):
                 self._arm()
             self.flush()
-        except MemoryError:  # who called learns no id to forget
+        except MemoryError:  # the caller has no id to forget
             self.protocol.cancel(id)
             self.forget(id)
             raise
         return id, future
 
-    def forget(self, id: RequestId) -> None:
-        """Stop waiting for request `id`; the peer is told if it has not answered yet."""
+    def forget(self, id: RequestId, reason: str = "") -> None:
+        """Stop waiting for request `id`; cancel it if the peer has not answered yet."""
         self._progress.pop(id, None)
         if self._waiting.pop(id, None) is not None:
             self.transport.forget(id)
-            if self.protocol.cancel(id):
+            if self.protocol.cancel(id, reason):
                 self.flush()
 
     async def request(
-        self,
-        method: str,
-        params: bytes,
-        *,
-        timeout: float | None,
-        hard_timeout: float | None,
-        progress: ProgressHandler | None = None,
-        meta: bytes = b"",
+        self, method: str, params: bytes = b"{}", options: RequestOptions = _DEFAULTS
     ) -> Raw:
         """Send a request and wait for its result, still encoded. Arguments as for `start`.
 
-        Cancelling the waiting task tells the peer to stop.
+        Cancelling the waiting task cancels the request. A handler that waits here because of
+        a request of its own peer passes on the reason for which that one was cancelled.
 
         Raises:
             RemoteError: The peer answered with an error.
             RequestTimeout: No answer in time.
             ConnectionClosed: The connection ended first.
         """
-        id, future = self.start(
-            method,
-            params,
-            timeout=timeout,
-            hard_timeout=hard_timeout,
-            progress=progress,
-            meta=meta,
-        )
+        id, future = self.start(method, params, options)
         try:
             return await future
+        except asyncio.CancelledError as cancelled:
+            self.forget(id, cancel_reason(cancelled))
+            raise
         finally:
             self.forget(id)
 
@@ -242,7 +220,7 @@ class Connection:
             if handler is not None:
                 _call(handler, event)
         elif isinstance(event, Cancellation):
-            self._cancel_handler(event.id)
+            self._cancel_handler(event)
         elif isinstance(event, Overrun):
             words = self.transport.diagnostics()
             because = f"; it last said: {words}" if words else ""
@@ -250,12 +228,12 @@ class Connection:
         else:
             _call(self._on_notification, event)
 
-    def _cancel_handler(self, id: RequestId) -> None:
-        # Rare enough to look through all of them. One with this name that is done, or has
-        # replied, belongs to an older request: the peer uses its ids again.
+    def _cancel_handler(self, event: Cancellation) -> None:
+        # Cancellations are rare enough to look through all tasks. A task with this name that
+        # is done, or has replied, belongs to an older request: peers reuse ids.
         for task in self._handlers:
-            if task.get_name() == repr(id):
-                task.cancel()
+            if task.get_name() == repr(event.id):
+                task.cancel(event)  # see `cancel_reason`
 
     def awaits(self, id: RequestId) -> bool:
         """Whether our request `id` has not ended."""
@@ -336,6 +314,12 @@ class Connection:
             if task is not asyncio.current_task():  # a handler may close its own connection
                 task.cancel()
         self._arm()
+
+
+def cancel_reason(cancelled: asyncio.CancelledError) -> str:
+    """Return the peer's reason for cancelling its request; "" for any other cancellation."""
+    event = cancelled.args[0] if cancelled.args else None
+    return event.reason if isinstance(event, Cancellation) else ""
 
 
 def _call(handler: Callable[[_E], None], event: _E) -> None:

@@ -48,7 +48,6 @@ class Method(Struct, frozen=True):
     first: str
     last: str
     capability: str = ""
-    cacheable: bool = False
     may_ask: bool = False  # may answer "input_required"
 
 
@@ -57,15 +56,15 @@ _OLDEST = LEGACY[0]
 CLIENT_METHODS: dict[str, Method] = {
     "initialize": Method(_OLDEST, NEWEST_LEGACY),
     "ping": Method(_OLDEST, NEWEST_LEGACY),
-    "server/discover": Method(NEWEST, NEWEST, cacheable=True),
-    "tools/list": Method(_OLDEST, NEWEST, "tools", cacheable=True),
+    "server/discover": Method(NEWEST, NEWEST),
+    "tools/list": Method(_OLDEST, NEWEST, "tools"),
     "tools/call": Method(_OLDEST, NEWEST, "tools", may_ask=True),
-    "resources/list": Method(_OLDEST, NEWEST, "resources", cacheable=True),
-    "resources/templates/list": Method(_OLDEST, NEWEST, "resources", cacheable=True),
-    "resources/read": Method(_OLDEST, NEWEST, "resources", cacheable=True, may_ask=True),
+    "resources/list": Method(_OLDEST, NEWEST, "resources"),
+    "resources/templates/list": Method(_OLDEST, NEWEST, "resources"),
+    "resources/read": Method(_OLDEST, NEWEST, "resources", may_ask=True),
     "resources/subscribe": Method(_OLDEST, NEWEST_LEGACY, "resources.subscribe"),
     "resources/unsubscribe": Method(_OLDEST, NEWEST_LEGACY, "resources.subscribe"),
-    "prompts/list": Method(_OLDEST, NEWEST, "prompts", cacheable=True),
+    "prompts/list": Method(_OLDEST, NEWEST, "prompts"),
     "prompts/get": Method(_OLDEST, NEWEST, "prompts", may_ask=True),
     "completion/complete": Method(_OLDEST, NEWEST, "completions"),
     "logging/setLevel": Method(_OLDEST, NEWEST_LEGACY, "logging"),
@@ -79,16 +78,10 @@ SERVER_METHODS: dict[str, Method] = {
     "elicitation/create": Method("2025-06-18", NEWEST, "elicitation"),
 }
 
-# Capabilities that a revision had no name for; asking for them there needs no declaration.
-UNDECLARED = {("2024-11-05", "completions")}
-
 # First revision of what a client may have to leave out for an older server.
 ELICITATION = "2025-06-18"
 URL_ELICITATION = "2025-11-25"
-SAMPLING_TOOLS = "2025-11-25"
 COMPLETION_CONTEXT = "2025-06-18"
-TITLES = "2025-06-18"
-IMPLEMENTATION_DETAILS = "2025-11-25"
 
 
 def at_least(revision: str, first: str) -> bool:
@@ -109,3 +102,30 @@ def has_method(methods: dict[str, Method], name: str, revision: str) -> bool:
         and at_least(revision, method.first)
         and not (at_least(revision, method.last) and revision != method.last)
     )
+
+
+class Features(Struct, frozen=True):
+    """What clients of one revision send and accept, so that no call compares revisions."""
+
+    is_modern: bool
+    methods: frozenset[str]  # of CLIENT_METHODS
+    tool_annotations: bool  # also audio and messages of progress
+    links: bool  # resource links; metadata and modification time of content
+    structured: bool  # also titles and `_meta` of items and results
+    icons: bool  # also descriptions of implementations
+
+
+def _features(revision: str) -> Features:
+    return Features(
+        is_modern=is_modern(revision),
+        methods=frozenset(
+            name for name in CLIENT_METHODS if has_method(CLIENT_METHODS, name, revision)
+        ),
+        tool_annotations=at_least(revision, "2025-03-26"),
+        links=at_least(revision, "2025-06-18"),
+        structured=at_least(revision, "2025-06-18"),
+        icons=at_least(revision, "2025-11-25"),
+    )
+
+
+FEATURES = {revision: _features(revision) for revision in ALL}

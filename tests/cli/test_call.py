@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from interlock.cli.call import typed
+from interlock.cli.call import typed, unknown_parameters
 
 BROKEN = {"command": "no-such-program"}
 
@@ -146,6 +146,63 @@ def test_a_namespace_stands_for_its_server(interlock, servers):
 
     assert interlock("call", "n:say", "text=x").out == "x\n"
     assert "no tool 'e:say'; did you mean n:say?" in interlock("call", "e:say").err
+
+
+# Arguments that the schema does not name
+
+
+def test_an_argument_that_the_tool_does_not_name_is_sent_with_a_warning(interlock, servers):
+    servers()
+    ran = interlock("call", "e:echo", "txet=x")
+
+    assert (ran.code, ran.json) == (0, {"txet": "x"})
+    assert ran.err == "warning: tool e:echo has no parameter 'txet'; did you mean 'text'?\n"
+
+
+@pytest.mark.parametrize(
+    ("schema", "problems"),
+    [
+        ({}, ["has no parameter 'tz'; did you mean 'timezone'?"]),
+        ({"properties": {"text": {}}}, ["has no parameter 'tz'"]),
+        ({"properties": {}}, ["has no parameter 'tz'"]),
+        ({"additionalProperties": True}, ["has no parameter 'tz'; did you mean 'timezone'?"]),
+        ({"properties": {"text": {}}, "additionalProperties": {"type": "string"}}, []),
+        ({"additionalProperties": False}, []),
+        ({"unevaluatedProperties": False}, []),
+        ({"allOf": [{"properties": {"tz": {}}}]}, []),
+        ({"patternProperties": {"^t": {}}}, []),
+        ({"properties": {"tz": {}}}, []),
+        ({"properties": "rubbish"}, []),
+    ],
+)
+def test_unknown_parameters_are_those_the_schema_accepts_without_naming(
+    schema: dict[str, object], problems: list[str]
+):
+    whole = {"type": "object", "properties": {"timezone": {}}} | schema
+
+    assert list(unknown_parameters({"tz": "UTC"}, whole)) == problems
+
+
+def test_a_named_parameter_that_is_given_is_not_suggested():
+    schema = {"properties": {"text": {}}}
+
+    assert list(unknown_parameters({"text": 1, "txt": 1}, schema)) == ["has no parameter 'txt'"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["e:say", "text=a\udce9"], "text=… is not UTF-8"),
+        (["e:say", "\udce9=a"], "[KEY=VALUE]... number 1 is not UTF-8"),
+        (["e:\udce9"], "SERVER:TOOL is not UTF-8"),
+        (["e:say", "--arguments", '{"text": "\udce9"}'], "--arguments is not UTF-8"),
+    ],
+)
+def test_arguments_that_are_not_utf8_are_wrong_usage(interlock, arguments, message: str):
+    ran = interlock("call", *arguments)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == f"error: {message}: see `interlock call --help`\n"
 
 
 # Types

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock import config
+from interlock.cli import server_status
 from interlock.cli import servers as servers_module
 from interlock.config import trust
 
@@ -14,6 +15,9 @@ SECRET = "s3cr3t-value"
 
 def own_file(home: Path) -> Path:
     return home / "config" / "interlock" / "mcp.json"
+
+
+MUTE = {"command": "sh", "args": ["-c", "cat > /dev/null"], "connectTimeout": 60}
 
 
 # add and remove
@@ -209,6 +213,24 @@ def test_add_refuses_what_it_cannot_write(
     assert servers().read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["a\udce9", "run"], "NAME"),
+        (["a", "run\udce9"], "COMMAND|URL"),
+        (["a", "run", "x", "secret\udce9"], "[ARGS]... number 2"),
+        (["a", "run", "--env", "KEY=secret\udce9"], "--env KEY=…"),
+        (["a", "run", "--cwd", "/\udce9"], "--cwd"),
+    ],
+)
+def test_add_refuses_text_that_is_not_utf8(interlock, home, arguments: list[str], name: str):
+    ran = interlock("servers", "add", *arguments)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == f"error: {name} is not UTF-8: see `interlock servers add --help`\n"
+    assert not own_file(home).exists()
+
+
 def test_remove_takes_client_away(interlock, servers):
     path = servers(other={"command": "run"})
 
@@ -253,6 +275,19 @@ def test_check_tells_state_revision_time_and_tools(interlock, servers):
     assert new["start_seconds"] > 0
     assert new["tools"] == 6
     assert "echo 1.0" in interlock("servers", "check").out
+
+
+def test_check_shows_the_others_while_a_mute_server_is_starting(interlock, servers, monkeypatch):
+    monkeypatch.setattr(server_status, "IDLE_TIMEOUT", 1.5)
+    servers(mute=MUTE)
+    ran = interlock("servers", "check")
+
+    assert ran.code == 1
+    assert [line.split()[:2] for line in ran.out.splitlines()] == [
+        ["e", "ok"],
+        ["mute", "starting"],
+    ]
+    assert ran.err == "still starting: server 'mute'; wait for it with: interlock tools mute\n"
 
 
 def test_check_fails_with_the_reason_if_a_server_does(interlock, servers):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from interlock.cli import server_status
 from interlock.cli import tools as tools_module
 from interlock.config import trust
 from interlock.types import Tool
@@ -35,6 +36,25 @@ def test_a_broken_server_is_told_and_the_others_are_listed(interlock, servers):
     assert "e:say" in ran.out
     assert "broken" not in ran.out
     assert ran.err.startswith("warning: server 'broken' failed: cannot start 'no-such-program'")
+
+
+def test_the_others_are_listed_while_a_mute_server_is_starting(interlock, servers, monkeypatch):
+    monkeypatch.setattr(server_status, "IDLE_TIMEOUT", 1.5)
+    servers(mute={"command": "sh", "args": ["-c", "cat > /dev/null"], "connectTimeout": 60})
+    ran = interlock("tools")
+
+    assert ran.code == 0
+    assert "e:say" in ran.out
+    assert ran.err == "still starting: server 'mute'; wait for it with: interlock tools mute\n"
+
+
+def test_a_mute_server_is_given_up_at_its_own_timeout(interlock, servers):
+    servers(mute={"command": "sh", "args": ["-c", "cat > /dev/null"], "timeout": 0.3})
+    ran = interlock("tools")
+
+    assert ran.code == 0
+    assert "e:say" in ran.out
+    assert "warning: server 'mute' failed: no answer from the server within 0.3 s" in ran.err
 
 
 def test_it_fails_when_every_server_does(interlock, servers):

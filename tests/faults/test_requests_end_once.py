@@ -25,7 +25,7 @@ from interlock.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from interlock.protocol import Protocol, Request
+from interlock.protocol import Protocol, Request, RequestOptions
 from interlock.transports import Receiver
 
 NEVER = float("inf")
@@ -164,10 +164,7 @@ class Requests(RuleBasedStateMachine):
     def ask(self, timeout: float, hard: float) -> None:
         coroutine = self.connection.request(
             "x",
-            b"{}",
-            timeout=None if timeout == NEVER else timeout,
-            hard_timeout=hard,
-            progress=lambda _: None,
+            options=RequestOptions(None if timeout == NEVER else timeout, hard, lambda _: None),
         )
         task = self.loop.create_task(coroutine)
         self._turn()

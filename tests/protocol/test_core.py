@@ -28,6 +28,7 @@ from interlock.protocol import (
     Progress,
     Protocol,
     Request,
+    RequestOptions,
     envelope,
 )
 from interlock.protocol.core import GARBAGE_WINDOW, MAX_GARBAGE, MAX_PROGRESS, MAX_RUNNING
@@ -62,11 +63,39 @@ def progress(token: object, value: float, **fields: Any) -> Json:
     return message(method="notifications/progress", params=params)
 
 
+def ignore(_: Progress) -> None:
+    pass
+
+
 def cancelled(id: object, **fields: Any) -> Json:
     return message(method="notifications/cancelled", params={"requestId": id, **fields})
 
 
 # Requests
+
+
+def test_request_meta_is_added_to_the_members_of_the_connection():
+    peer = Protocol(meta=b'"a":1')
+    peer.request("x", now=0.0, options=RequestOptions(meta=b'"b":2'))
+    assert sent(peer)[0]["params"]["_meta"] == {"a": 1, "b": 2}
+
+
+def test_request_meta_replaces_the_members_of_the_connection_on_request():
+    peer = Protocol(meta=b'"a":1')
+    options = RequestOptions(meta=b'"b":2', replace_meta=True)
+    peer.request("x", now=0.0, options=options)
+    peer.request("x", now=0.0)
+    assert [each["params"]["_meta"] for each in sent(peer)] == [{"b": 2}, {"a": 1}]
+
+
+def test_request_frame_has_what_http_repeats_in_headers():
+    peer = Protocol(meta=b'"a":1')
+    options = RequestOptions(meta=b'"b":2', progress=ignore, name="add")
+    id = peer.request("tools/call", b'{"name":"add"}', options, now=0.0)
+    (frame,) = peer.frames_to_send()
+    assert isinstance(frame, envelope.RequestFrame)
+    assert (frame.id, frame.method, frame.name) == (id, "tools/call", "add")
+    assert frame.meta == b'"a":1,"b":2'
 
 
 def test_a_request_is_sent_and_its_answer_given():
@@ -114,7 +143,9 @@ def test_names_that_json_rpc_keeps_are_refused():
 
 def test_metadata_of_connection_call_and_progress_stand_in_one_object():
     peer = Protocol(meta=b'"version":"v"')
-    id = peer.request("x", b'{"a":1}', now=0.0, progress=True, meta=b'"traceparent":"t"')
+    id = peer.request(
+        "x", b'{"a":1}', now=0.0, options=RequestOptions(progress=ignore, meta=b'"traceparent":"t"')
+    )
 
     (request,) = sent(peer)
 
@@ -283,7 +314,7 @@ def test_garbage_of_long_ago_does_not_hide_an_overrun():
 
 def test_an_unanswered_request_expires_at_its_deadline():
     peer = Protocol()
-    id = peer.request("tools/list", now=10.0, timeout=5.0)
+    id = peer.request("tools/list", now=10.0, options=RequestOptions(timeout=5.0))
     peer.frames_to_send()
 
     assert peer.expire(now=14.9) == []
@@ -298,7 +329,7 @@ def test_an_unanswered_request_expires_at_its_deadline():
 
 def test_the_answer_to_an_expired_request_is_dropped():
     peer = Protocol()
-    id = peer.request("x", now=0.0, timeout=1.0)
+    id = peer.request("x", now=0.0, options=RequestOptions(timeout=1.0))
     peer.expire(now=1.0)
 
     assert give(peer, message(id=id, result={})) == []
@@ -311,8 +342,8 @@ def test_the_deadline_is_that_of_the_next_request_to_expire():
     assert peer.deadline() is None
     peer.request("a", now=0.0)
     assert peer.deadline() is None  # waits for ever
-    late = peer.request("b", now=0.0, timeout=9.0)
-    soon = peer.request("c", now=1.0, timeout=20.0, hard_timeout=4.0)
+    late = peer.request("b", now=0.0, options=RequestOptions(timeout=9.0))
+    soon = peer.request("c", now=1.0, options=RequestOptions(timeout=20.0, hard_timeout=4.0))
 
     assert peer.deadline() == 5.0
     assert [each.id for each in peer.expire(now=5.0)] == [soon]
@@ -323,7 +354,10 @@ def test_the_deadline_is_that_of_the_next_request_to_expire():
 
 def test_all_that_is_late_expires_at_once():
     peer = Protocol()
-    ids = [peer.request("x", now=0.0, timeout=seconds) for seconds in (1.0, 3.0, 2.0)]
+    ids = [
+        peer.request("x", now=0.0, options=RequestOptions(timeout=seconds))
+        for seconds in (1.0, 3.0, 2.0)
+    ]
 
     assert {each.id for each in peer.expire(now=2.5)} == {ids[0], ids[2]}
     assert peer.pending == 1
@@ -331,7 +365,9 @@ def test_all_that_is_late_expires_at_once():
 
 def test_progress_moves_the_idle_deadline_and_never_the_hard_one():
     peer = Protocol()
-    id = peer.request("x", now=0.0, timeout=5.0, hard_timeout=12.0, progress=True)
+    id = peer.request(
+        "x", now=0.0, options=RequestOptions(timeout=5.0, hard_timeout=12.0, progress=ignore)
+    )
 
     assert give(peer, progress(id, 1), now=4.0) == [Progress(id, 1.0)]
     assert peer.deadline() == 9.0
@@ -345,7 +381,7 @@ def test_progress_moves_the_idle_deadline_and_never_the_hard_one():
 
 def test_progress_moves_forward_only():
     peer = Protocol()
-    id = peer.request("x", now=0.0, timeout=5.0, progress=True)
+    id = peer.request("x", now=0.0, options=RequestOptions(timeout=5.0, progress=ignore))
     give(peer, progress(id, 2), now=1.0)
 
     assert give(peer, progress(id, 2), progress(id, 1), progress(id, -1), now=4.0) == []
@@ -356,21 +392,24 @@ def test_progress_moves_forward_only():
 
 def test_the_first_progress_may_be_zero_or_less():
     peer = Protocol()
-    id = peer.request("x", now=0.0, progress=True)
+    id = peer.request("x", now=0.0, options=RequestOptions(progress=ignore))
 
     assert give(peer, progress(id, -1), progress(id, 0)) == [Progress(id, -1.0), Progress(id, 0.0)]
 
 
 def test_progress_carries_total_and_message():
     peer = Protocol()
-    id = peer.request("x", now=0.0, progress=True)
+    id = peer.request("x", now=0.0, options=RequestOptions(progress=ignore))
 
     assert give(peer, progress(id, 1, total=4, message="half")) == [Progress(id, 1, 4, "half")]
 
 
 def test_a_flood_of_progress_is_dropped_but_for_its_first_part_in_each_second():
     peer = Protocol()
-    id, other = (peer.request("x", now=0.0, timeout=5.0, progress=True) for _ in range(2))
+    id, other = (
+        peer.request("x", now=0.0, options=RequestOptions(timeout=5.0, progress=ignore))
+        for _ in range(2)
+    )
     flood = [progress(id, number) for number in range(3_000)]
 
     assert len(give(peer, *flood[:1_500], now=1.0)) == MAX_PROGRESS
@@ -384,8 +423,8 @@ def test_a_flood_of_progress_is_dropped_but_for_its_first_part_in_each_second():
 
 def test_progress_that_nobody_asked_for_is_dropped():
     peer = Protocol()
-    quiet = peer.request("x", now=0.0, timeout=5.0)
-    done = peer.request("x", now=0.0, progress=True)
+    quiet = peer.request("x", now=0.0, options=RequestOptions(timeout=5.0))
+    done = peer.request("x", now=0.0, options=RequestOptions(progress=ignore))
     give(peer, message(id=done, result={}))
 
     assert give(peer, *(progress(each, 1) for each in (quiet, done, str(quiet), 99)), now=3.0) == []
@@ -400,7 +439,7 @@ def test_progress_that_nobody_asked_for_is_dropped():
 )
 def test_malformed_progress_is_dropped(params: object):
     peer = Protocol()
-    peer.request("x", now=0.0, timeout=5.0, progress=True)
+    peer.request("x", now=0.0, options=RequestOptions(timeout=5.0, progress=ignore))
 
     given = give(peer, message(method="notifications/progress", params=params), now=1.0)
 
@@ -411,7 +450,7 @@ def test_malformed_progress_is_dropped(params: object):
 
 def test_an_endless_progress_is_dropped_as_malformed():
     peer = Protocol()
-    peer.request("x", now=0.0, timeout=5.0, progress=True)
+    peer.request("x", now=0.0, options=RequestOptions(timeout=5.0, progress=ignore))
 
     assert give(peer, encode(progress(1, 7)).replace(b"7", b"1e999")) == []
     assert peer.dropped == {"malformed notification": 1}
@@ -422,7 +461,7 @@ def test_an_endless_progress_is_dropped_as_malformed():
 
 def test_a_cancelled_request_ends_silently_and_the_peer_is_told():
     peer = Protocol()
-    id = peer.request("tools/call", now=0.0, timeout=5.0)
+    id = peer.request("tools/call", now=0.0, options=RequestOptions(timeout=5.0))
     peer.frames_to_send()
 
     assert peer.cancel(id, "enough")
@@ -454,7 +493,7 @@ def test_without_a_reason_none_is_sent():
 def test_a_handshake_is_never_cancelled_on_the_wire(method: str):
     peer = Protocol()
     id = peer.request(method, now=0.0)
-    peer.request(method, now=0.0, timeout=1.0)
+    peer.request(method, now=0.0, options=RequestOptions(timeout=1.0))
     peer.frames_to_send()
 
     assert peer.cancel(id)
@@ -819,7 +858,7 @@ def test_batches_are_refused_where_the_revision_has_none():
 
 def test_closing_fails_everything_that_waits_and_forgets_the_rest():
     peer = Protocol()
-    ids = [peer.request("x", now=0.0, timeout=5.0) for _ in range(3)]
+    ids = [peer.request("x", now=0.0, options=RequestOptions(timeout=5.0)) for _ in range(3)]
     give(peer, message(id=9, method="y"))
     reason = ServerExited("the server ended", 3, "bad day")
 
@@ -836,7 +875,7 @@ def test_closing_fails_everything_that_waits_and_forgets_the_rest():
 
 def test_after_closing_nothing_goes_in_or_out():
     peer = Protocol(batches=True, answers_garbage=True)
-    id = peer.request("x", now=0.0, timeout=1.0)
+    id = peer.request("x", now=0.0, options=RequestOptions(timeout=1.0))
     give(peer, message(id=1, method="y"))
     peer.close()
 
@@ -868,7 +907,7 @@ def test_a_request_after_the_end_tells_why_it_ended():
 
 def test_two_protocols_understand_each_other():
     client, server = Protocol(), Protocol(answers_garbage=True)
-    id = client.request("tools/call", b'{"name":"add"}', now=0.0, progress=True)
+    id = client.request("tools/call", now=0.0, options=RequestOptions(progress=ignore))
 
     def carry(sender: Protocol, receiver: Protocol) -> list[Event]:
         return give(receiver, *sender.frames_to_send())
@@ -879,7 +918,7 @@ def test_two_protocols_understand_each_other():
     server.reply(request.id, b'{"content":[]}')
     assert carry(server, client) == [Progress(id, 1.0), Answer(id, Raw(b'{"content":[]}'))]
 
-    late = client.request("tools/call", now=0.0, timeout=1.0)
+    late = client.request("tools/call", now=0.0, options=RequestOptions(1.0))
     carry(client, server)
     client.expire(now=1.0)
     assert carry(client, server) == [Cancellation(late, "timeout")]
@@ -940,7 +979,7 @@ def test_a_request_that_there_is_no_memory_for_is_answered(
 def test_what_there_is_no_memory_for_leaves_nothing_behind():
     protocol = Protocol()
     with pytest.raises(MemoryError):
-        protocol.request("x", Params(b'{"a":1}'), now=0.0, meta=b'"b":2')
+        protocol.request("x", Params(b'{"a":1}'), now=0.0, options=RequestOptions(meta=b'"b":2'))
 
     assert (protocol.pending, protocol.frames_to_send()) == (0, [])
 
@@ -953,6 +992,22 @@ class Params(bytes):
 
     def __getitem__(self, place: Any) -> Any:
         raise MemoryError
+
+
+def test_messages_on_the_stream_of_a_request_name_it():
+    peer = Protocol()
+    id = peer.request("tools/call", now=0.0)
+    question, news = message(id=7, method="roots/list"), message(method="notifications/x")
+    events = [
+        *peer.receive(encode(question), now=0.0, request=id),
+        *peer.receive(encode(news), now=0.0, request=id),
+        *peer.receive(encode(news), now=0.0),
+    ]
+    assert events == [
+        Request(7, "roots/list", Raw(b"{}"), during=id),
+        Notification("notifications/x", Raw(b"{}"), during=id),
+        Notification("notifications/x", Raw(b"{}"), during=None),
+    ]
 
 
 def test_a_result_that_there_is_no_memory_for_may_still_become_an_error():

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from interlock.errors import ConnectionClosed, RequestTimeout, StreamEnded
-from interlock.protocol import Answer, Cancellation, Event, Failure, Overrun, Protocol, Request
+from interlock.protocol import (
+    Answer,
+    Cancellation,
+    Event,
+    Failure,
+    Overrun,
+    Protocol,
+    Request,
+    RequestOptions,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -81,9 +90,8 @@ class OneConnection(RuleBasedStateMachine):
         self, method: str, timeout: float | None, hard_timeout: float | None, progress: bool
     ) -> int:
         try:
-            id = self.protocol.request(
-                method, now=self.now, timeout=timeout, hard_timeout=hard_timeout, progress=progress
-            )
+            options = RequestOptions(timeout, hard_timeout, print if progress else None)
+            id = self.protocol.request(method, now=self.now, options=options)
         except ConnectionClosed:
             assert self.closed
             return 0

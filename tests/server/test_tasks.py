@@ -28,7 +28,7 @@ from interlock.errors import (
     ToolError,
     to_wire,
 )
-from interlock.protocol import Notification, Protocol, Request
+from interlock.protocol import Notification, Protocol, Request, RequestOptions
 from interlock.protocol.envelope import encode
 from interlock.server import Server, tasks
 from interlock.server.task_store import MemoryTasks, Task
@@ -811,9 +811,8 @@ async def wire(
 async def request(connection: Connection, method: str, params: dict[str, Any]) -> dict[str, Any]:
     others = dict(params)
     members = encode(others.pop("_meta", {}))[1:-1]
-    raw = await connection.request(
-        method, encode(others), timeout=10, hard_timeout=10, meta=members
-    )
+    options = RequestOptions(hard_timeout=10, meta=members)
+    raw = await connection.request(method, encode(others), options)
     return msgspec.json.decode(raw)
 
 

@@ -345,7 +345,7 @@ async def test_a_result_that_its_schema_forbids_is_kept_from_the_client(server: 
     result = await call(server, "count")
 
     assert result.is_error
-    assert "tool count gave a result that its schema forbids" in result.text
+    assert "tool count returned a result that its schema forbids" in result.text
     assert CANARY not in result.text
     assert reference_in(result.text) in caplog.text
 

@@ -108,9 +108,9 @@ def test_a_uri_has_a_longest_length():
 def test_a_function_takes_exactly_the_variables():
     server = Server("s")
 
-    with pytest.raises(SignatureError, match=r"'notes://\{name\}' has name, but .* takes title"):
+    with pytest.raises(SignatureError, match=r"'notes://\{name\}' has name, but .* has title"):
         server.resource("notes://{name}")(by_title)
-    with pytest.raises(SignatureError, match="has no variables, but its function takes title"):
+    with pytest.raises(SignatureError, match="has no variables, but its function has title"):
         server.resource("notes://all")(by_title)
 
 

@@ -457,6 +457,17 @@ async def test_a_toolbox_closed_while_it_opens_leaves_nothing():
     assert {status.state for status in toolbox.status.values()} == {"down"}
 
 
+async def test_open_with_an_idle_timeout_returns_while_a_mute_server_is_starting():
+    mute, quick = served(initialize=never), served("x")
+    toolbox = box_of(mute=mute, quick=quick)
+    await toolbox.open(idle_timeout=0.2)
+
+    assert [each.state for each in toolbox.status.values()] == ["starting", "ok"]
+    assert addresses(toolbox) == ["quick:x"]
+    await toolbox.close()
+    assert toolbox.status["mute"].state == "down"
+
+
 async def test_opening_that_is_cancelled_closes_what_has_started():
     slow, quick = served(initialize=never), served("x")
     toolbox = box_of(slow=slow, quick=quick)

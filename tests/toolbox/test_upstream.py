@@ -706,6 +706,14 @@ async def test_a_server_that_hangs_is_told_with_what_it_said_last():
     )
 
 
+async def test_a_timeout_below_the_connect_timeout_limits_the_start():
+    server = StdioServer(command="sh", args=("-c", "cat > /dev/null"), timeout=0.3)
+    async with Toolbox({"mute": server}) as toolbox:
+        reason = toolbox.status["mute"].reason
+
+    assert reason == 'no answer from the server within 0.3 s; "timeout" gives a slow server longer'
+
+
 LEAKY = """
 import json, os, sys
 for line in sys.stdin:

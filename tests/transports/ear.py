@@ -3,7 +3,24 @@
 from __future__ import annotations
 
 from interlock.errors import InterlockError
+from interlock.protocol import Protocol, RequestOptions
 from interlock.types import RequestId
+
+
+def request_frame(method: str, meta: bytes = b"", id: int = 1) -> bytes:
+    """Encode a request with number `id` as a protocol hands it to its transport."""
+    protocol = Protocol(meta=meta)
+    for _ in range(id):
+        protocol.request(method, now=0.0)
+    return protocol.frames_to_send()[-1]
+
+
+def call_frame(tool: str) -> bytes:
+    """Encode a first request: a call of a tool without arguments."""
+    protocol = Protocol()
+    params = b'{"name":"%b"}' % tool.encode()
+    protocol.request("tools/call", params, RequestOptions(name=tool), now=0.0)
+    return protocol.frames_to_send()[0]
 
 
 class Ear:

@@ -27,7 +27,7 @@ from interlock.types import ElicitResult
 from tests.servers import evil_http
 from tests.servers.evil_http import LEGACY, MODERN, Asked, EvilHttp, text_result
 from tests.support.bearer import BearerHeaders
-from tests.transports.ear import Ear
+from tests.transports.ear import Ear, call_frame, request_frame
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -67,8 +67,7 @@ def headers(server: EvilHttp, method: str) -> list[dict[str, str]]:
     return [asked.headers for asked in server.asked if asked.method == method]
 
 
-CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%b"}}'
-INITIALIZE = b'{"jsonrpc":"2.0","id":1,"method":"initialize"}'
+INITIALIZE = request_frame("initialize")
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 
@@ -180,11 +179,10 @@ async def test_a_session_that_was_refused_has_not_begun(server: EvilHttp, teach:
 
 
 async def test_a_modern_message_belongs_to_no_session(server: EvilHttp):
-    meta = f'{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"{MODERN}"}}}}'
-    listing = f'{{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{meta}}}'
+    meta = f'"io.modelcontextprotocol/protocolVersion":"{MODERN}"'.encode()
     async with transport_to(server, Ear(1, 2)) as transport:
         await tell(transport, INITIALIZE)
-        await tell(transport, listing.encode())
+        await tell(transport, request_frame("tools/list", meta, id=2))
     (sent,) = headers(server, "tools/list")
     assert sent["mcp-protocol-version"] == MODERN
     assert SESSION not in sent
@@ -428,11 +426,11 @@ async def test_listening_takes_no_connection_from_requests(
     monkeypatch.setattr(http_pool, "MAX_CONNECTIONS", 1)
     modern.tell("subscriptions/listen", "mute")
     ear = Ear(1, 2)
-    listen = b'{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen"}'
+    listen = request_frame("subscriptions/listen", id=2)
     async with transport_to(modern, ear) as transport, asyncio.timeout(20):
         transport.send([listen])
         await modern.heard("subscriptions/listen")
-        transport.send([CALL % b"echo"])
+        transport.send([call_frame("echo")])
         await modern.heard("tools/call")
 
 
@@ -676,7 +674,7 @@ async def test_who_stops_waiting_stops_going_on(server: EvilHttp, teach: Teach):
                 "body": '{"jsonrpc":"2.0","id":99,"result":{}}',
                 "type": "application/json",
             },
-            "its JSON is no answer to the request",
+            "its JSON does not answer the request",
         ),
     ],
     ids=["202", "empty", "html", "untyped", "nothing", "other"],
@@ -742,7 +740,7 @@ async def test_a_modern_server_is_not_notified(modern: EvilHttp):
 
 async def test_a_call_that_is_forgotten_at_once_leaves_nothing(modern: EvilHttp):
     async with transport_to(modern, Ear(1)) as transport:
-        transport.send([CALL % b"mute"])
+        transport.send([call_frame("mute")])
         transport.forget(1)
         await asyncio.wait(transport._posts.values())
         assert transport._posts == {}
@@ -751,7 +749,7 @@ async def test_a_call_that_is_forgotten_at_once_leaves_nothing(modern: EvilHttp)
 async def test_a_call_that_was_answered_does_not_fail(nothing_is_left: object):
     ear = Ear(1)
     async with EvilHttp(MODERN, "stream") as server, transport_to(server, ear) as transport:
-        transport.send([CALL % b"echo"])
+        transport.send([call_frame("echo")])
         await asyncio.wait(transport._posts.values())
     assert len(ear.frames) == 1
     assert ear.failures == []
@@ -839,13 +837,13 @@ async def test_an_answer_of_ours_does_not_wait_for_calls_to_end(
 
 async def test_closing_waits_for_requests_to_end_and_sends_no_more(modern: EvilHttp):
     async with transport_to(modern, Ear(1)) as transport:
-        transport.send([CALL % b"mute"])
+        transport.send([call_frame("mute")])
         await modern.heard("tools/call")
         posts = list(transport._posts.values())
         await transport.close()
         assert [post.cancelled() for post in posts] == [True]
         before = asyncio.all_tasks()
-        transport.send([CALL % b"mute"])
+        transport.send([call_frame("mute")])
         assert asyncio.all_tasks() == before
 
 

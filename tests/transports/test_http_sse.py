@@ -22,7 +22,7 @@ from interlock.transports.http_pool import HttpPool
 from interlock.transports.http_sse import SseTransport
 from tests.servers import evil_http
 from tests.servers.evil_http import OLDEST, Asked, EvilHttp
-from tests.transports.ear import Ear
+from tests.transports.ear import Ear, call_frame
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -53,9 +53,6 @@ def begin(server: EvilHttp, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes]
 
 def client_of(server: EvilHttp) -> Client:
     return Client.http(f"{server.url}?key={SECRET}", transport="sse", headers={"X-Key": SECRET})
-
-
-CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%b"}}'
 
 
 @asynccontextmanager
@@ -191,7 +188,7 @@ async def test_a_call_that_is_not_taken_stops_being_sent(
 async def test_what_was_sent_is_not_kept(server: EvilHttp):
     async with transport_to(server) as transport:
         await transport.open(Ear())
-        transport.send([CALL % b"mute", b'{"jsonrpc":"2.0","method":"notifications/x"}'])
+        transport.send([call_frame("mute"), b'{"jsonrpc":"2.0","method":"notifications/x"}'])
         await asyncio.wait(set(transport._tasks))
         assert not transport._tasks
         assert not transport._posts
@@ -204,13 +201,13 @@ async def test_closing_waits_for_all_to_end_and_sends_no_more(
     server.tell("tools/call", "mute_post")
     async with transport_to(server) as transport:
         await transport.open(Ear())
-        transport.send([CALL % b"echo"])
+        transport.send([call_frame("echo")])
         await server.heard("tools/call")
         posts = list(transport._tasks)
         await transport.close()
         assert [post.cancelled() for post in posts] == [True]
         before = asyncio.all_tasks()
-        transport.send([CALL % b"echo"])
+        transport.send([call_frame("echo")])
         assert asyncio.all_tasks() == before
 
 

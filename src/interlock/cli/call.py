@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import msgspec
 
 from interlock.cli import config_option
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit, emit_json, working
+from interlock.cli.terminal import emit, emit_json, warn, working
+from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import InvalidArguments, RequestTimeout
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from interlock.types import CallToolResult, Content
 
 
-@click.command()
+@click.command(cls=Utf8Command)
 @click.argument("address", metavar="SERVER:TOOL")
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("--arguments", metavar="JSON", help="All arguments at once, as a JSON object.")
@@ -75,6 +77,8 @@ async def _call(
         async with Toolbox(servers) as toolbox:
             entry = toolbox.find(address)
             arguments = typed(given, entry.tool.input_schema) | rest
+            for unknown in unknown_parameters(arguments, entry.tool.input_schema):
+                warn(f"tool {address} {unknown}")
             try:
                 result = await toolbox.call(
                     address,
@@ -176,6 +180,30 @@ def _types(part: Any, schema: dict[str, Any], depth: int) -> set[str]:
         for each in part[keyword]
     ]
     return set().union(*(_types(each, schema, depth + 1) for each in alternatives))
+
+
+# Keywords that may define parameters besides `properties`.
+_MORE_PARAMETERS = {"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties"}
+
+
+def unknown_parameters(arguments: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
+    """Yield a problem for each argument that the schema accepts without naming it.
+
+    An argument that the schema does not accept is left to the toolbox, which refuses the call.
+    """
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or _MORE_PARAMETERS & schema.keys():
+        return
+    if False in (schema.get("additionalProperties"), schema.get("unevaluatedProperties")):
+        return
+    unused = [name for name in properties if name not in arguments]
+    for name in [each for each in arguments if each not in properties]:
+        # Lenient, so that "tz" finds "timezone".
+        near = difflib.get_close_matches(name, unused, 1, 0.4)
+        if near:
+            yield f"has no parameter {name!r}; did you mean {near[0]!r}?"
+        elif "additionalProperties" not in schema:
+            yield f"has no parameter {name!r}"
 
 
 # Results

@@ -13,12 +13,13 @@ import click
 from interlock.cli import config_option
 from interlock.cli.signals import run
 from interlock.cli.terminal import is_terminal, say
+from interlock.cli.utf8_command import Utf8Command
 
 if TYPE_CHECKING:
     from interlock.config import ServerConfig
 
 
-@click.command()
+@click.command(cls=Utf8Command)
 @click.argument("prompt", required=False)
 @click.option(
     "--model",

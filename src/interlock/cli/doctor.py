@@ -123,6 +123,11 @@ async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
         return []
     report.servers = list(found)
     report.problems += [problem_of(status) for status in found if is_broken(status)]
+    report.problems += [
+        f"server {status.name!r} is still starting"
+        for status in found
+        if status.state == "starting"
+    ]
     return found
 
 

@@ -1,33 +1,52 @@
-"""How servers are, and what a person is told of it."""
+"""The status of servers, and the lines about it for the user."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from interlock.cli.terminal import safe_line, say, warn, working
 
 if TYPE_CHECKING:
     from interlock.config import ServerConfig
-    from interlock.toolbox import ServerStatus
+    from interlock.toolbox import ServerStatus, Toolbox
+
+
+IDLE_TIMEOUT = 10.0  # seconds without news of any server, after which the others are shown
+
+
+@asynccontextmanager
+async def started(servers: Mapping[str, ServerConfig]) -> AsyncIterator[Toolbox]:
+    """Start the servers to show them; a slow one does not hold up the others for long.
+
+    A single server is waited for until its connect timeout.
+    """
+    from interlock.toolbox import Toolbox
+
+    toolbox = Toolbox(servers)
+    try:
+        with working("starting servers"):
+            await toolbox.open(idle_timeout=IDLE_TIMEOUT if len(servers) > 1 else None)
+        yield toolbox
+    finally:
+        await toolbox.close()
 
 
 async def statuses(servers: Mapping[str, ServerConfig]) -> list[ServerStatus]:
-    """Start the servers, note how they are, and end them."""
-    from interlock.toolbox import Toolbox
-
-    with working("starting servers"):
-        async with Toolbox(servers) as toolbox:
-            return list(toolbox.status.values())
+    """Start the servers, return their status, and close them."""
+    async with started(servers) as toolbox:
+        return list(toolbox.status.values())
 
 
 def is_broken(status: ServerStatus) -> bool:
-    """Whether it should work and does not; one that is still starting may."""
+    """Return whether an enabled server does not work; one that is starting may still work."""
     return status.state not in ("ok", "disabled", "starting")
 
 
 def status_rows(found: Iterable[ServerStatus]) -> list[tuple[str, ...]]:
-    """Return name, state, revision, time of start, number of tools and the server's own name."""
+    """Return name, state, revision, start time, number of tools and the server's own name."""
     return [
         (
             each.name,
@@ -42,26 +61,34 @@ def status_rows(found: Iterable[ServerStatus]) -> list[tuple[str, ...]]:
 
 
 def problem_of(status: ServerStatus) -> str:
-    """Say in one line how a server is, and why."""
+    """Return the state of a server and its reason, in one line."""
     return f"server {status.name!r} {status.state}: {status.reason}"
 
 
 def warn_of_broken(found: Iterable[ServerStatus]) -> None:
-    """Say which servers are not there, why, and what can be done about it."""
+    """Warn of each server that does not work, with the reason and what to do."""
     for each in found:
         if is_broken(each):
             warn(problem_of(each))
 
 
-def tell_missing(found: Iterable[ServerStatus]) -> None:
-    """Say which tools are missing, and why."""
+def say_starting(found: Iterable[ServerStatus]) -> None:
+    """Print which servers are still starting, on stderr."""
+    for each in found:
+        if each.state == "starting":
+            name = shlex.quote(each.name)
+            say(f"still starting: server {each.name!r}; wait for it with: interlock tools {name}")
+
+
+def say_missing(found: Iterable[ServerStatus]) -> None:
+    """Print which tools of the servers are missing and why, on stderr."""
     for each in found:
         for line in each.missing:
             say(f"missing: server {each.name!r}: {safe_line(line)}")
 
 
-def tell_dropped(found: Iterable[ServerStatus]) -> None:
-    """Say which messages of servers were of no use."""
+def say_dropped(found: Iterable[ServerStatus]) -> None:
+    """Print how many messages of the servers were dropped and why, on stderr."""
     for each in found:
         if each.dropped:
             reasons = ", ".join(f"{times} x {reason}" for reason, times in each.dropped.items())

@@ -13,11 +13,11 @@ import click
 
 from interlock.cli import config_option
 from interlock.cli.server_status import (
-    is_broken,
+    say_dropped,
+    say_missing,
+    say_starting,
     status_rows,
     statuses,
-    tell_dropped,
-    tell_missing,
     warn_of_broken,
 )
 from interlock.cli.servers_add import add
@@ -126,9 +126,10 @@ def check(name: str | None, config: Path | None, as_json: bool) -> int:
         if not found:
             say("no servers: add one with `interlock servers add NAME COMMAND`")
         warn_of_broken(found)
-        tell_missing(found)
-        tell_dropped(found)
-    return int(any(is_broken(status) for status in found))
+        say_starting(found)
+        say_missing(found)
+        say_dropped(found)
+    return int(any(status.state not in ("ok", "disabled") for status in found))
 
 
 @servers.command()

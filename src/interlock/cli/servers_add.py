@@ -12,6 +12,7 @@ import click
 
 from interlock.cli import config_option
 from interlock.cli.terminal import say
+from interlock.cli.utf8_command import Utf8Command
 
 if TYPE_CHECKING:
     from interlock.config import Auth, HttpServer, OAuthClient, ServerConfig
@@ -20,7 +21,7 @@ _TRY = "try it with: interlock servers check"
 _LOG_IN = "log in with: interlock servers login"
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=Utf8Command, context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @click.argument("command", metavar="COMMAND|URL")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import click
 import msgspec
 
 from interlock.cli import config_option
-from interlock.cli.server_status import tell_missing, warn_of_broken
+from interlock.cli.server_status import say_missing, say_starting, started, warn_of_broken
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, say, working
 
@@ -63,11 +62,7 @@ async def _tool(servers: dict[str, Any], address: str, as_json: bool) -> int:
 
 
 async def _tools(servers: dict[str, Any], as_json: bool) -> int:
-    from interlock.toolbox import Toolbox
-
-    async with AsyncExitStack() as stack:
-        with working("starting servers"):
-            toolbox = await stack.enter_async_context(Toolbox(servers))
+    async with started(servers) as toolbox:
         if as_json:
             emit_json(_everything(toolbox))
         else:
@@ -76,7 +71,8 @@ async def _tools(servers: dict[str, Any], as_json: bool) -> int:
                 say("no servers: add one with `interlock servers add NAME COMMAND`")
         found = toolbox.status.values()
         warn_of_broken(found)
-        tell_missing(found)
+        say_starting(found)
+        say_missing(found)
         return int(all_failed(found))
 
 

@@ -25,7 +25,7 @@ from interlock.client.handshake import meta
 from interlock.client.listing import Kind, Listing
 from interlock.client.reconnecting import Events, ReconnectingConnection, own_info
 from interlock.client.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
-from interlock.connection import Connection, ProgressHandler
+from interlock.connection import Connection
 from interlock.errors import (
     ConnectionClosed,
     InterlockError,
@@ -35,8 +35,9 @@ from interlock.errors import (
     SchemaError,
     to_wire,
 )
-from interlock.protocol import Notification, Request
+from interlock.protocol import Notification, ProgressHandler, Request, RequestOptions
 from interlock.protocol.envelope import encode, encode_large
+from interlock.protocol.headers import NAMES
 from interlock.transports import MAX_FRAME_BYTES, Authorization, InProcessServer, Transport
 from interlock.transports.stdio import StdioTransport
 from interlock.types import (
@@ -302,7 +303,7 @@ class Client:
             try:
                 # Not by the channel, which would renew the connection first: that is us.
                 await self._connection.request(
-                    method, encode(params), timeout=LIST_TIMEOUT, hard_timeout=LIST_TIMEOUT
+                    method, encode(params), RequestOptions(hard_timeout=LIST_TIMEOUT)
                 )
             except InterlockError as error:  # the requests that wait for us are about other things
                 name = self.server_info.name or "server"
@@ -404,15 +405,10 @@ class Client:
         given: Any = UNSET if arguments is None else arguments
         params = CallToolParams(name=name, arguments=given)
         members = encode(meta)[1:-1] if meta else b""
-        result, _ = await self._ask(
-            "tools/call",
-            params,
-            decode_call,
-            timeout=timeout,
-            progress=progress,
-            members=members,
-            idempotent=idempotent,
+        options = self._options(
+            timeout, progress=progress, meta=members, name=name, idempotent=idempotent
         )
+        result, _ = await self._ask("tools/call", params, decode_call, options)
         if name in self._output_schemas and not result.is_error:
             self._check_output(name, result)
         return result
@@ -455,7 +451,7 @@ class Client:
             "resources/read",
             ReadResourceParams(uri=uri),
             decoder(ReadResourceResult, "resources/read result"),
-            timeout=timeout,
+            self._options(timeout, name=uri),
         )
         # What answers gave is for this reader only.
         if result.contents and not was_asked and _size(result) <= MAX_RESOURCE:
@@ -499,7 +495,8 @@ class Client:
         """
         given = UNSET if arguments is None else dict(arguments)
         params = GetPromptParams(name=name, arguments=given)
-        result, _ = await self._ask("prompts/get", params, decode_prompt, timeout=timeout)
+        options = self._options(timeout, name=name)
+        result, _ = await self._ask("prompts/get", params, decode_prompt, options)
         return result
 
     async def complete(
@@ -564,7 +561,10 @@ class Client:
         """Send any request, such as one of an extension, and return its result encoded."""
         others = dict(params or {})
         members = encode(others.pop("_meta", {}))[1:-1]
-        return await self._request(method, encode_large(others), timeout=timeout, members=members)
+        name = others.get(NAMES[method]) if method in NAMES else None
+        options = self._options(timeout, meta=members, name=name if isinstance(name, str) else None)
+        self._check_method(method)
+        return await self._channel.request(method, encode_large(others), options)
 
     # Requests
 
@@ -572,18 +572,26 @@ class Client:
     def _connection(self) -> Connection:
         return self._channel.connection
 
-    async def _request(
-        self, method: str, params: bytes, *, timeout: float | None = None, members: bytes = b""
-    ) -> Raw:
+    async def _request(self, method: str, params: bytes, *, timeout: float | None = None) -> Raw:
         self._check_method(method)
-        idle, hard = self._limits(timeout)
-        return await self._channel.request(method, params, idle, hard, meta=members)
+        return await self._channel.request(method, params, self._options(timeout))
 
-    def _limits(self, timeout: float | None) -> tuple[float, float]:
-        """Give the idle and the hard limit of a request; one of its own may raise the hard one."""
+    def _options(
+        self,
+        timeout: float | None,
+        *,
+        progress: ProgressHandler | None = None,
+        meta: bytes = b"",
+        name: str | None = None,
+        idempotent: bool = False,
+    ) -> RequestOptions:
+        """Add the client's timeouts; one of the request's own may raise the hard one."""
+        hard = self._hard_timeout
         if timeout is None:
-            return self._timeout, self._hard_timeout
-        return timeout, max(timeout, self._hard_timeout)
+            timeout = self._timeout
+        elif timeout > hard:
+            hard = timeout
+        return RequestOptions(timeout, hard, progress, meta, False, name, idempotent)
 
     def _check_method(self, method: str) -> None:
         known = method in revisions.CLIENT_METHODS
@@ -595,28 +603,15 @@ class Client:
         method: str,
         params: CallToolParams | ReadResourceParams | GetPromptParams,
         decode: Callable[[Raw], _R],
-        *,
-        timeout: float | None = None,
-        progress: ProgressHandler | None = None,
-        members: bytes = b"",
-        idempotent: bool = False,
+        options: RequestOptions,
     ) -> tuple[_R, bool]:
         """Send a request that may come back with questions; answer them and send it again.
 
         Returns:
             The result, and whether there were questions.
         """
-        idle, hard = self._limits(timeout)
         for asked in range(MAX_ROUNDS + 1):
-            raw = await self._channel.request(
-                method,
-                encode_large(params),
-                idle,
-                hard,
-                progress=progress,
-                meta=members,
-                idempotent=idempotent,
-            )
+            raw = await self._channel.request(method, encode_large(params), options)
             try:
                 result = decode(raw)
             except RemoteProtocolError as error:

@@ -33,6 +33,7 @@ from interlock.errors import (
     RequestTimeout,
     RevisionError,
 )
+from interlock.protocol import RequestOptions
 from interlock.protocol.envelope import encode
 from interlock.types import (
     DiscoverResult,
@@ -204,7 +205,7 @@ class Handshake:
         timeout = self._timeout
         if self._http is None:
             timeout = min(timeout / 2, PROGRAM_PATIENCE)
-        raw = await connection.request("server/discover", b"{}", timeout=timeout, hard_timeout=None)
+        raw = await connection.request("server/discover", options=RequestOptions(timeout=timeout))
         told = decode(DiscoverResult, raw, "server/discover result")
         mutual = _newest_modern(told.supported_versions)
         if mutual is None:
@@ -228,7 +229,7 @@ class Handshake:
             client_info=self._info,
         )
         raw = await connection.request(
-            "initialize", encode(params), timeout=self._timeout, hard_timeout=None
+            "initialize", encode(params), RequestOptions(timeout=self._timeout)
         )
         told = decode(InitializeResult, raw, "initialize result")
         if told.protocol_version not in revisions.LEGACY:

@@ -15,12 +15,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from interlock import revisions
 from interlock.client.features import ClientFeatures
 from interlock.client.handshake import Handshake, Negotiated
 from interlock.client.retries import Retry, RetryPolicy
-from interlock.connection import Connection, ProgressHandler
+from interlock.connection import Connection
 from interlock.errors import (
     AuthError,
     ConnectionClosed,
@@ -31,7 +32,7 @@ from interlock.errors import (
     RevisionError,
     StreamEnded,
 )
-from interlock.protocol import Notification, Protocol, Request
+from interlock.protocol import Notification, Protocol, Request, RequestOptions
 from interlock.transports import Transport
 from interlock.types import Implementation
 
@@ -262,9 +263,7 @@ class ReconnectingConnection:
         if revisions.is_modern(self.negotiated.revision) or self._agreed is not lost:
             return False
         try:
-            await self.connection.request(
-                "ping", b"{}", timeout=PING_TIMEOUT, hard_timeout=PING_TIMEOUT
-            )
+            await self.connection.request("ping", options=RequestOptions(PING_TIMEOUT))
         except RemoteError:
             return True
         except InterlockError:
@@ -274,66 +273,34 @@ class ReconnectingConnection:
     # Requests
 
     def request(
-        self,
-        method: str,
-        params: bytes,
-        timeout: float,
-        hard_timeout: float,
-        *,
-        progress: ProgressHandler | None = None,
-        meta: bytes = b"",
-        idempotent: bool = False,
+        self, method: str, params: bytes, options: RequestOptions
     ) -> Coroutine[Any, Any, Raw]:
         """Send a request and wait for its result, over HTTP as often as it takes.
 
-        Arguments and errors as for `Connection.request`; `idempotent` as for `Client.call_tool`.
+        Arguments and errors as for `Connection.request`.
         """
         if self._recovery is None:
-            return self.connection.request(
-                method,
-                params,
-                timeout=timeout,
-                hard_timeout=hard_timeout,
-                progress=progress,
-                meta=meta,
-            )
-        return self._request_with_retries(
-            self._recovery, method, params, timeout, hard_timeout, progress, meta, idempotent
-        )
+            return self.connection.request(method, params, options)
+        return self._request_with_retries(self._recovery, method, params, options)
 
     async def _request_with_retries(
-        self,
-        recovery: RetryPolicy,
-        method: str,
-        params: bytes,
-        timeout: float,
-        hard_timeout: float,
-        progress: ProgressHandler | None,
-        meta: bytes,
-        idempotent: bool,
+        self, recovery: RetryPolicy, method: str, params: bytes, options: RequestOptions
     ) -> Raw:
         recovery.sent += 1
         sent = monotonic()
-        deadline = sent + hard_timeout
+        deadline = inf if options.hard_timeout is None else sent + options.hard_timeout
         attempt: Retry | None = None
         while True:
             connection = self.connection
             try:
-                return await connection.request(
-                    method,
-                    params,
-                    timeout=timeout,
-                    hard_timeout=hard_timeout,
-                    progress=progress,
-                    meta=meta,
-                )
+                return await connection.request(method, params, options)
             except InterlockError as error:
                 if attempt is None:
                     attempt = recovery.attempt(
-                        method, idempotent=idempotent, sent=sent, deadline=deadline
+                        method, idempotent=options.idempotent, sent=sent, deadline=deadline
                     )
                 await attempt.recover(self.named(error), connection)
-                hard_timeout = attempt.deadline - monotonic()
+                options = replace(options, hard_timeout=attempt.deadline - monotonic())
 
     def named(self, error: _E) -> _E:
         """Let an error over HTTP say which server it is about."""

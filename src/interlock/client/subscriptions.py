@@ -46,9 +46,7 @@ class _Stream:
     def listen(self, connection: Connection) -> None:
         """Send the request."""
         self.connection = connection
-        self.id, self.ended = connection.start(
-            "subscriptions/listen", self.params, timeout=None, hard_timeout=None
-        )
+        self.id, self.ended = connection.start("subscriptions/listen", self.params)
 
 
 class Subscriptions:

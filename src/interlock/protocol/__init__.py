@@ -10,8 +10,10 @@ from interlock.protocol.core import (
     Notification,
     Overrun,
     Progress,
+    ProgressHandler,
     Protocol,
     Request,
+    RequestOptions,
 )
 
 __all__ = [
@@ -22,6 +24,8 @@ __all__ = [
     "Notification",
     "Overrun",
     "Progress",
+    "ProgressHandler",
     "Protocol",
     "Request",
+    "RequestOptions",
 ]

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -29,7 +30,7 @@ from interlock.errors import (
     RequestTimeout,
 )
 from interlock.protocol import envelope
-from interlock.protocol.envelope import Envelope
+from interlock.protocol.envelope import Envelope, RequestFrame
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
 from interlock.types import CancelledParams, ErrorObject, ProgressParams, RequestId
 
@@ -77,25 +78,34 @@ class Progress(Struct, frozen=True, gc=False):
 
 
 class Request(Struct, frozen=True, gc=False):
-    """The peer asks, and waits for `reply` or `reply_error`."""
+    """A request of the peer, to be answered by `reply` or `reply_error`.
+
+    `during` is the request of ours on whose stream it came; None where a transport has one
+    stream for everything.
+    """
 
     id: RequestId
     method: str
     params: Raw
+    during: RequestId | None = None
 
 
 class Cancellation(Struct, frozen=True, gc=False):
-    """The peer takes its request `id` back. It must not be answered any more."""
+    """The peer cancelled its request `id`, which must not be answered any more."""
 
     id: RequestId
     reason: str = ""
 
 
 class Notification(Struct, frozen=True, gc=False):
-    """The peer tells. Progress and cancellation have events of their own."""
+    """A notification of the peer other than progress and cancellation.
+
+    `during` is as for `Request`.
+    """
 
     method: str
     params: Raw
+    during: RequestId | None = None
 
 
 class Overrun(Struct, frozen=True):
@@ -105,6 +115,35 @@ class Overrun(Struct, frozen=True):
 
 
 Event = Answer | Failure | Progress | Request | Cancellation | Notification | Overrun
+
+ProgressHandler = Callable[[Progress], None]
+
+
+class RequestOptions(Struct, frozen=True):
+    """How one request is sent, and how long to wait for its answer.
+
+    Attributes:
+        timeout: Seconds without progress until the request fails; None for no limit.
+        hard_timeout: Seconds in all, progress or not; None for no limit.
+        progress: Ask for progress and call this with it.
+        meta: Further members of `_meta`, encoded without braces.
+        replace_meta: Send `meta` in place of the connection's own members, as on behalf of
+            another client.
+        name: The member of `params` that the HTTP header Mcp-Name repeats, where
+            `headers.NAMES` has the method.
+        idempotent: Sending it twice has the effect of sending it once, so it may be retried.
+    """
+
+    timeout: float | None = None
+    hard_timeout: float | None = None
+    progress: ProgressHandler | None = None
+    meta: bytes = b""
+    replace_meta: bool = False
+    name: str | None = None
+    idempotent: bool = False
+
+
+_DEFAULTS = RequestOptions()
 
 
 class _Pending(Struct, gc=False):
@@ -166,23 +205,17 @@ class Protocol:
         self,
         method: str,
         params: bytes = b"{}",
+        options: RequestOptions = _DEFAULTS,
         *,
         now: float,
-        timeout: float | None = None,
-        hard_timeout: float | None = None,
-        progress: bool = False,
-        meta: bytes = b"",
     ) -> int:
         """Queue a request for the peer and return its id.
 
         Args:
             method: Spec name, such as "tools/list".
             params: An encoded object, without `_meta`.
+            options: Its timeouts, `_meta` and the like. The id is the progress token.
             now: Monotonic clock, seconds.
-            timeout: Seconds without progress until `expire` gives the request up.
-            hard_timeout: Seconds until `expire` gives it up, progress or not.
-            progress: Ask for progress; the id is the token.
-            meta: Further members of `_meta`, encoded without braces.
 
         Returns:
             The id, unique for this connection, counting from 1.
@@ -198,18 +231,24 @@ class Protocol:
         if method.startswith("rpc."):
             raise LocalProtocolError(f"method {method!r} is reserved by JSON-RPC")
         self._last_id = id = self._last_id + 1
-        members = b",".join(filter(None, (self.meta, meta))) if meta else self.meta
-        if progress:
+        meta, timeout, hard_timeout = options.meta, options.timeout, options.hard_timeout
+        if not meta:
+            meta = self.meta
+        elif self.meta and not options.replace_meta:
+            meta = b"%b,%b" % (self.meta, meta)
+        members = meta
+        if options.progress is not None:
             token = b'"progressToken":%d' % id
-            members = members + b"," + token if members else token
-        # First of all the frame, which there may be no memory for.
-        frame = envelope.request(id, method, envelope.with_meta(params, members))
+            members = b"%b,%b" % (meta, token) if meta else token
+        # Encode first: that may run out of memory.
+        frame = RequestFrame(envelope.request(id, method, envelope.with_meta(params, members)))
+        frame.id, frame.method, frame.name, frame.meta = id, method, options.name, meta
         self._pending[id] = _Pending(
             method,
             timeout,
             _NEVER if timeout is None else now + timeout,
             _NEVER if hard_timeout is None else now + hard_timeout,
-            -_NEVER if progress else None,
+            None if options.progress is None else -_NEVER,
         )
         self.outbox.append(frame)
         return id
@@ -294,8 +333,9 @@ class Protocol:
         Args:
             frame: One message.
             now: Monotonic clock, seconds.
-            request: The only request of ours that it may answer; None for any.
-            batch: What the message is a part of.
+            request: The request of ours on whose stream it came, the only one that it may
+                answer; None where the stream is for all.
+            batch: The batch that the message is a part of.
         """
         if self.closed is not None:
             return []
@@ -323,7 +363,7 @@ class Protocol:
         id, method = message.id, message.method
         params = _EMPTY if message.params is UNSET else message.params
         if id is UNSET:
-            return self._receive_notification(method, params, now)
+            return self._receive_notification(method, params, now, request)
         if id is None:
             null = ParseError('"id" is null', INVALID_REQUEST)
             return self._receive_garbage(None, null, now, batch)
@@ -341,7 +381,7 @@ class Protocol:
             self.dropped["too many requests"] += 1
             self.reply_error(id, INTERNAL_ERROR, f"over {MAX_RUNNING} requests at once; try later")
             return []
-        return [Request(id, method, params)]
+        return [Request(id, method, params, request)]
 
     def _receive_batch(self, frame: bytes, now: float, request: RequestId | None) -> list[Event]:
         try:
@@ -377,12 +417,14 @@ class Protocol:
         """End our request `id`, which nothing answers any more; None when it has ended."""
         return None if self._pending.pop(id, None) is None else Failure(id, error)
 
-    def _receive_notification(self, method: str, params: Raw, now: float) -> list[Event]:
+    def _receive_notification(
+        self, method: str, params: Raw, now: float, during: RequestId | None
+    ) -> list[Event]:
         if method == "notifications/progress":
             return self._receive_progress(params, now)
         if method == "notifications/cancelled":
             return self._receive_cancelled(params)
-        return [Notification(method, params)]
+        return [Notification(method, params, during)]
 
     def _receive_progress(self, params: Raw, now: float) -> list[Event]:
         try:

@@ -53,6 +53,26 @@ class Cut(bytes):
     """The beginning of a frame that there was no memory for."""
 
 
+class RequestFrame(bytes):
+    """An encoded request, with the parts that an HTTP request repeats in its headers.
+
+    Attributes:
+        id, method: As in the request.
+        name: The member of `params` that Mcp-Name repeats; None when not stated.
+        meta: Members of `_meta`, encoded without braces.
+    """
+
+    id: int
+    method: str
+    name: str | None
+    meta: bytes
+
+
+class _Method(Struct, gc=False):
+    method: str = ""
+
+
+_decode_method = msgspec.json.Decoder(_Method).decode
 _KEYS = frozenset(Envelope.__struct_fields__)
 _decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
@@ -104,6 +124,11 @@ def decode(frame: bytes) -> Envelope:
     if len(frame) != size:
         _refuse_ambiguous_keys(frame)
     return envelope
+
+
+def notification_method(frame: bytes) -> str:
+    """Return the method of a notification that we encoded; "" for responses and batches."""
+    return "" if frame[:1] == b"[" else _decode_method(frame).method
 
 
 def split_batch(frame: bytes) -> list[bytes]:

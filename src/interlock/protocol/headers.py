@@ -28,9 +28,9 @@ NAMES = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
-    "tasks/get": "task_id",
-    "tasks/update": "task_id",
-    "tasks/cancel": "task_id",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
 }
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -164,6 +164,9 @@ class ToolHeaders:
     def replace(self, other: ToolHeaders) -> None:
         """Know what another one knows, and nothing else."""
         self._known = other._known.copy()
+
+    def __contains__(self, tool: object) -> bool:
+        return tool in self._known
 
     def of(self, tool: str, arguments: JsonObject | Raw) -> dict[str, str]:
         """Give the headers for a call, encoded: {"Mcp-Param-Region": "eu"}.

@@ -1,4 +1,4 @@
-"""What a connection or an HTTP endpoint uses of a server; a gateway is one without subclassing."""
+"""What connections and HTTP endpoints use of a server; a gateway is one without subclassing."""
 
 from __future__ import annotations
 
@@ -7,40 +7,18 @@ from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
-from msgspec import Raw
-
 from interlock.context import Context
 from interlock.protocol import Request
+from interlock.server.catalogue import ServedTool
 from interlock.server.subscribers import Subscribers
-from interlock.types import CallToolResult, JsonObject, Tool
-
-
-class ServedTool(Protocol):
-    """A tool that a server offers: a function, an operation of an API, another server's tool."""
-
-    @property
-    def definition(self) -> Tool | JsonObject:
-        """What clients list. Members of a plain object that `Tool` lacks are sent, too."""
-        ...
-
-    async def call(self, arguments: Raw | None, context: Context) -> CallToolResult | Raw:
-        """Run the tool with its encoded arguments; None if the client sent none.
-
-        An encoded result is sent as it is, with members that `CallToolResult` lacks.
-
-        Raises:
-            ToolError, InvalidArguments, RequestTimeout: The result is an error for the model.
-            InterlockError: The request fails.
-        """
-        ...
 
 
 class Answering(Protocol):
-    """Something that answers MCP requests. `Server` is one."""
+    """An object that answers MCP requests; `Server` is one."""
 
     @property
     def dropped(self) -> Counter[str]:
-        """Number of messages and requests that were dropped, by reason."""
+        """The number of messages and requests that were dropped, by reason."""
         ...
 
     @property
@@ -61,13 +39,5 @@ class Answering(Protocol):
         ...
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
-        """Return the tool of this name that the caller may use."""
+        """Return the tool of this name; None if the caller may not use one."""
         ...
-
-
-def input_schema(definition: Tool | JsonObject) -> JsonObject:
-    """Return the input schema of a tool's definition."""
-    if isinstance(definition, Tool):
-        return definition.input_schema
-    schema: JsonObject = definition["inputSchema"]
-    return schema

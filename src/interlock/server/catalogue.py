@@ -1,118 +1,144 @@
-"""What a server offers: tools, resources, prompts and completions, by name."""
+"""What a server offers. Each look-up has the caller, as callers may see different items."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, Protocol, overload
+
+from msgspec import Raw, Struct
 
 from interlock.context import Context
-from interlock.errors import LocalProtocolError, UnknownTool
-from interlock.revisions import TASKS_EXTENSION
-from interlock.server.resources import ServedCompletion, ServedPrompt, ServedResource
-from interlock.server.subscribers import Subscribers
-from interlock.server.tools import ServedTool
-from interlock.types import ServerCapabilities
+from interlock.types import (
+    CallToolResult,
+    GetPromptResult,
+    JsonObject,
+    PromptReference,
+    ReadResourceResult,
+    ResourceTemplateReference,
+    ServerCapabilities,
+    Tool,
+)
 
-_T = TypeVar("_T")
+Kind = Literal["tools", "resources", "resourceTemplates", "prompts"]
+Definition = Struct | JsonObject
 
 
-class Catalogue:
-    """The tables of a server. Subscribers are told of every change.
-
-    Attributes:
-        version: Counts the changes, so that what was made from the tables can be renewed.
-    """
-
-    def __init__(self, subscribers: Subscribers) -> None:
-        self.tools: dict[str, ServedTool] = {}
-        self.resources: dict[str, ServedResource] = {}
-        self.templates: dict[str, ServedResource] = {}
-        self.prompts: dict[str, ServedPrompt] = {}
-        self.completions: dict[tuple[str, str], ServedCompletion] = {}
-        self.version = 0
-        self._listeners = subscribers
+class ServedTool(Protocol):
+    """A tool that a server offers: a function, an operation of an API, another server's tool."""
 
     @property
-    def has_tasks(self) -> bool:
-        """Whether a call may become a task."""
-        return any(each.task for each in self.tools.values())
+    def definition(self) -> Tool | JsonObject:
+        """What clients list. A plain object may have members that `Tool` lacks."""
+        ...
+
+    async def call(self, arguments: Raw | None, context: Context) -> CallToolResult | Raw:
+        """Run the tool with its encoded arguments; None if the client sent none.
+
+        An encoded result is sent as it is, also members that `CallToolResult` lacks. It is
+        decoded only for clients of revisions that lack something in it.
+
+        Raises:
+            ToolError, InvalidArguments, RequestTimeout: The model reads the text as the result.
+            InterlockError: The request fails.
+        """
+        ...
+
+
+class ServedResource(Protocol):
+    """Something to read, or a family of such things."""
+
+    async def read(self, uri: str, context: Context) -> ReadResourceResult:
+        """Return the contents of `uri`.
+
+        Raises:
+            UnknownResource: Nothing can be read there.
+        """
+        ...
+
+
+class ServedPrompt(Protocol):
+    """A prompt that a server offers."""
+
+    async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult:
+        """Return the messages.
+
+        Raises:
+            InvalidArguments: An argument is missing or unknown.
+        """
+        ...
+
+
+class ServedCompletion(Protocol):
+    """Proposals for one argument of a prompt or resource template."""
+
+    async def complete(self, value: str, arguments: dict[str, str]) -> Any:
+        """Return a `Completion` or a list of strings that continue `value`."""
+        ...
+
+
+class Catalogue(Protocol):
+    """The tools, resources and prompts of a server, as each caller may see them."""
+
+    @property
+    def version(self) -> int:
+        """A number that changes when any list or capability changes."""
+        ...
 
     def capabilities(self) -> ServerCapabilities:
-        """What there is: only that is declared, and only that is answered."""
-        changes = {"listChanged": True}
-        has_resources = self.resources or self.templates
-        return ServerCapabilities(
-            tools=changes if self.tools else None,
-            resources={"subscribe": True, **changes} if has_resources else None,
-            prompts=changes if self.prompts else None,
-            completions={} if self.completions else None,
-            logging={},
-            extensions={TASKS_EXTENSION: {}} if self.has_tasks else None,
-        )
+        """Return what the server declares; methods of other capabilities are not answered."""
+        ...
 
-    def add_tool(self, tool: ServedTool) -> None:
-        """Add a tool; a second one of its name is refused."""
-        _add(self.tools, tool.definition.name, tool, "tool")
-        self._changed("tools")
+    def view(self, context: Context) -> Hashable:
+        """Return a key that only callers with equal lists share; encoded lists are cached by it."""
+        ...
 
-    def remove_tool(self, name: str) -> None:
-        """Take a tool away."""
-        if self.tools.pop(name, None) is None:
-            raise UnknownTool(f"no tool {name!r}")
-        self._changed("tools")
+    def page(
+        self, kind: Kind, cursor: str, context: Context
+    ) -> tuple[Sequence[Definition], str | None]:
+        """Return one page of definitions, and the cursor of the next page.
 
-    def add_resource(self, uri: str, resource: ServedResource) -> None:
-        """Add a resource, or a template if its URI has variables."""
-        table = self.templates if resource.template.variables else self.resources
-        _add(table, uri, resource, "resource")
-        self._changed("resources")
+        Args:
+            kind: Which list.
+            cursor: "" for the first page.
+            context: The caller's request.
 
-    def remove_resource(self, uri: str) -> None:
-        """Take a resource or template away."""
-        if self.resources.pop(uri, None) is None and self.templates.pop(uri, None) is None:
-            raise LocalProtocolError(f"no resource {uri!r}")
-        self._changed("resources")
+        Raises:
+            InvalidArguments: The cursor is not valid.
+        """
+        ...
 
-    def add_prompt(self, prompt: ServedPrompt) -> None:
-        """Add a prompt; a second one of its name is refused."""
-        _add(self.prompts, prompt.definition.name, prompt, "prompt")
-        self._changed("prompts")
-
-    def remove_prompt(self, name: str) -> None:
-        """Take a prompt away."""
-        if self.prompts.pop(name, None) is None:
-            raise LocalProtocolError(f"no prompt {name!r}")
-        self._changed("prompts")
-
-    def add_completion(self, ref: str, argument: str, completion: ServedCompletion) -> None:
-        """Add proposals for an argument of the prompt or template `ref`."""
-        _add(self.completions, (ref, argument), completion, "completion")
-
+    @overload
+    def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None: ...
+    @overload
     def find(
-        self,
-        kind: Literal["tools"],  # noqa: ARG002
-        name: str,
-        context: Context,  # noqa: ARG002
-    ) -> ServedTool | None:
-        """Return the tool of this name that the caller may use."""
-        return self.tools.get(name)
+        self, kind: Literal["resources"], name: str, context: Context
+    ) -> ServedResource | None: ...
+    @overload
+    def find(
+        self, kind: Literal["prompts"], name: str, context: Context
+    ) -> ServedPrompt | None: ...
 
-    def find_resource(self, uri: str) -> tuple[ServedResource, dict[str, str]] | None:
-        """Find what serves a URI, with the values of its variables."""
-        exact = self.resources.get(uri)
-        if exact is not None:
-            return exact, {}
-        for served in self.templates.values():
-            values = served.template.match(uri)
-            if values is not None:
-                return served, values
-        return None
+    def find_completion(
+        self, ref: PromptReference | ResourceTemplateReference, argument: str, context: Context
+    ) -> ServedCompletion | None:
+        """Return the proposals for an argument; None if there are none.
 
-    def _changed(self, kind: str) -> None:
-        self.version += 1
-        self._listeners.list_changed(kind)
+        Raises:
+            InvalidArguments: The caller cannot see such a prompt or template.
+        """
+        ...
 
 
-def _add(table: dict[Any, _T], key: Any, item: _T, noun: str) -> None:
-    if key in table:
-        raise LocalProtocolError(f"the server has a {noun} {key!r} already; remove it first")
-    table[key] = item
+def input_schema(definition: Tool | JsonObject) -> JsonObject:
+    """Return the input schema of a tool's definition."""
+    if isinstance(definition, Tool):
+        return definition.input_schema
+    schema: JsonObject = definition["inputSchema"]
+    return schema
+
+
+def output_schema(definition: Tool | JsonObject) -> JsonObject | None:
+    """Return the output schema of a tool's definition."""
+    if isinstance(definition, Tool):
+        return definition.output_schema
+    return definition.get("outputSchema")

@@ -1,7 +1,7 @@
-"""Results -> bytes for the client's revision: what it does not know is dropped or rewritten.
+"""Results -> bytes for the client's revision: what the revision lacks is left out or rewritten.
 
-What is new to a revision is in two tables; a modern client gets everything, and what only it
-knows (`resultType`, caching hints, who the server is) is added for it alone.
+A modern client gets every member, and `resultType`, caching hints and the server's identity
+besides. A result that was encoded elsewhere is decoded only as far as the revision demands.
 """
 
 from __future__ import annotations
@@ -10,19 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
+from interlock.errors import LocalProtocolError
 from interlock.protocol.envelope import encode, encode_into, encode_large, with_meta
-from interlock.revisions import (
-    IMPLEMENTATION_DETAILS,
-    LEGACY,
-    MODERN,
-    SERVER_INFO_KEY,
-    TITLES,
-    at_least,
-    is_modern,
-)
+from interlock.revisions import FEATURES, SERVER_INFO_KEY, Features
+from interlock.server.catalogue import Definition, output_schema
 from interlock.types import (
     Annotations,
     AudioContent,
@@ -36,33 +30,18 @@ from interlock.types import (
     ReadResourceResult,
     ResourceLink,
     TextContent,
+    Tool,
     UnknownContent,
+    decode_content,
 )
 
-# First revision of members of tools, resources, templates, prompts and their arguments.
-_ITEM_MEMBERS = {
-    "title": "2025-06-18",
-    "_meta": "2025-06-18",
-    "outputSchema": "2025-06-18",
-    "icons": "2025-11-25",
-    "execution": "2025-11-25",
-}
-# ... and of those who speak.
-_IMPLEMENTATION_MEMBERS = {
-    "title": TITLES,
-    "description": IMPLEMENTATION_DETAILS,
-    "websiteUrl": IMPLEMENTATION_DETAILS,
-    "icons": IMPLEMENTATION_DETAILS,
-}
-_TOOL_ANNOTATIONS = "2025-03-26"
-_AUDIO = "2025-03-26"
-_LINKS = "2025-06-18"  # and metadata of content, and when it was modified
-_STRUCTURED = "2025-06-18"
-_OBJECT_ONLY_UNTIL = "2025-11-25"
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_blocks = msgspec.json.Decoder(list[Raw]).decode
+_COMPLETE = Raw(b'"complete"')
 
 
 class Encoder:
-    """Encodes a server's results. One a server; what does not change is encoded once."""
+    """Encodes the results of one server."""
 
     def __init__(self, info: Implementation) -> None:
         self._meta = encode({SERVER_INFO_KEY: info})[1:-1]
@@ -73,9 +52,10 @@ class Encoder:
 
     def result(self, body: bytes, revision: str, meta: JsonObject | None = None) -> bytes:
         """Finish an encoded result that has no `_meta` of its own."""
-        if not is_modern(revision):
-            known = meta and at_least(revision, _ITEM_MEMBERS["_meta"])
-            return with_meta(body, encode(meta)[1:-1]) if known else body
+        features = FEATURES[revision]
+        if not features.is_modern:
+            has_meta = meta and features.structured
+            return with_meta(body, encode(meta)[1:-1]) if has_meta else body
         if meta:
             body = with_meta(body, encode({SERVER_INFO_KEY: self._server_info, **meta})[1:-1])
             return b'{"resultType":"complete",%b' % body[1:]
@@ -91,31 +71,41 @@ class Encoder:
         return with_meta(encode(body), self._meta)
 
     def task(self, body: bytes) -> bytes:
-        """Encode a task that a call has become."""
+        """Encode the task that answers a call."""
         return with_meta(b'{"resultType":"task",%b' % body[1:], self._meta)
 
     # Calls, prompts, resources
 
-    def call(self, result: CallToolResult, revision: str, *, wraps: bool = False) -> bytes:
+    def call(
+        self, result: CallToolResult | Raw, revision: str, definition: Tool | JsonObject
+    ) -> bytes:
         """Encode a tool's result; `content` is there even when empty.
 
         Args:
-            result: What the tool gave.
+            result: What the tool returned.
             revision: The client's.
-            wraps: Older clients know the tool's output as an object around the value.
+            definition: The tool's. Its output schema decides whether legacy clients get the
+                structured value as it is or in an object.
+
+        Raises:
+            LocalProtocolError: An encoded result is not an object.
         """
-        meta = result.meta
-        if meta is None and result.content and revision in MODERN:
-            whole = bytearray(self._complete)  # what most calls are
+        if type(result) is Raw:
+            return self._encoded_call(result, revision, definition)
+        features = FEATURES[revision]
+        if not features.is_modern:
+            result = _for_legacy(result, features, definition)
+        if result.meta is None and result.content:  # most results
+            head = self._complete if features.is_modern else b""
+            whole = bytearray(head)
             encode_into(result, whole, -1)
-            if _UNKNOWN in whole:
-                return b"%b,%b" % (self._complete, _encode_whole(result)[1:])
-            whole[len(self._complete)] = _COMMA
-            return bytes(whole)
+            if _UNKNOWN not in whole:
+                if head:
+                    whole[len(head)] = _COMMA
+                return bytes(whole)
+        meta = result.meta
         if meta is not None:
             result = replace(result, meta=None)
-        if not is_modern(revision):
-            result = _for_legacy(result, revision, wraps)
         body = encode_large(result)
         if _UNKNOWN in body:
             body = _encode_whole(result)
@@ -123,11 +113,29 @@ class Encoder:
             body = b'{"content":[]' + (b"," + body[1:] if len(body) > 2 else b"}")
         return self.result(body, revision, meta)
 
+    def _encoded_call(self, result: Raw, revision: str, definition: Tool | JsonObject) -> bytes:
+        features = FEATURES[revision]
+        try:
+            members = _decode_members(result)
+            if not features.is_modern:
+                _members_for_legacy(members, features, definition)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise LocalProtocolError(f"an encoded result is malformed: {error}") from None
+        members.setdefault("content", Raw(b"[]"))
+        if not features.is_modern:
+            return encode_large(members)
+        if "_meta" in members:
+            members.setdefault("resultType", _COMPLETE)
+            return encode_large(members)
+        members.pop("resultType", None)
+        return self.result(encode_large(members), revision)
+
     def prompt(self, result: GetPromptResult, revision: str) -> bytes:
         """Encode a prompt."""
-        if not is_modern(revision):
+        features = FEATURES[revision]
+        if not features.is_modern:
             messages = [
-                replace(each, content=_content_for([each.content], revision)[0])
+                replace(each, content=_block_for(each.content, features))
                 for each in result.messages
             ]
             result = replace(result, messages=messages)
@@ -138,11 +146,12 @@ class Encoder:
 
     def read(self, result: ReadResourceResult, revision: str) -> bytes:
         """Encode the contents of a resource."""
+        features = FEATURES[revision]
         contents = result.contents
-        if not at_least(revision, _LINKS):
+        if not features.links:
             contents = [replace(each, meta=None) for each in contents]
         body: dict[str, Any] = {"contents": contents}
-        if is_modern(revision):
+        if features.is_modern:
             body |= {"ttlMs": result.ttl_ms, "cacheScope": result.cache_scope}
         return self.result(encode_large(body), revision, result.meta)
 
@@ -151,7 +160,7 @@ class Encoder:
     def listing(
         self,
         member: str,
-        items: Iterable[Struct],
+        items: Iterable[Definition],
         revision: str,
         *,
         next_cursor: str | None,
@@ -159,48 +168,54 @@ class Encoder:
         cache_scope: str,
     ) -> bytes:
         """Encode one page of a list."""
-        body: dict[str, Any] = {member: [item_for(item, revision) for item in items]}
+        features = FEATURES[revision]
+        body: dict[str, Any] = {member: [_item_for(item, features) for item in items]}
         if next_cursor is not None:
             body["nextCursor"] = next_cursor
-        if is_modern(revision):
+        if features.is_modern:
             body |= {"ttlMs": ttl_ms, "cacheScope": cache_scope}
-        return self.result(encode(body), revision)
+        return self.result(encode_large(body), revision)
 
 
 def implementation_for(info: Implementation, revision: str) -> JsonObject:
-    """Write who the server is, for a revision."""
+    """Return the server's identity in the words of a revision."""
+    features = FEATURES[revision]
     fields: JsonObject = {"version": "", **msgspec.to_builtins(info)}
-    return {
-        member: value
-        for member, value in fields.items()
-        if at_least(revision, _IMPLEMENTATION_MEMBERS.get(member, LEGACY[0]))
-    }
-
-
-def item_for(item: Struct, revision: str) -> JsonObject:
-    """Write an item of a list for a revision."""
-    fields: JsonObject = msgspec.to_builtins(item)
-    if is_modern(revision):
-        return fields
-    for member, first in _ITEM_MEMBERS.items():
-        if member in fields and not at_least(revision, first):
-            del fields[member]
-    if "inputSchema" in fields and not at_least(revision, _TOOL_ANNOTATIONS):
-        fields.pop("annotations", None)
-    if "annotations" in fields and not at_least(revision, _LINKS):
-        fields["annotations"].pop("lastModified", None)
-    output = fields.get("outputSchema")
-    if output is not None and wraps_for_legacy(output):
-        fields["outputSchema"] = _wrapped_schema(output)
-    for argument in fields.get("arguments") or ():
-        if not at_least(revision, _ITEM_MEMBERS["title"]):
-            argument.pop("title", None)
+    if not features.structured:
+        fields.pop("title", None)
+    if not features.icons:
+        for member in ("description", "websiteUrl", "icons"):
+            fields.pop(member, None)
     return fields
 
 
-def wraps_for_legacy(schema: Mapping[str, Any]) -> bool:
-    """Tell whether older clients, which know objects only, get the value in a member "result"."""
-    return schema.get("type") != "object"
+# For legacy clients
+
+
+def _item_for(item: Definition, features: Features) -> Definition:
+    if features.is_modern:
+        return item
+    fields: JsonObject = msgspec.to_builtins(item)
+    if not features.icons:
+        fields.pop("icons", None)
+    if not features.structured:
+        for member in ("title", "_meta", "outputSchema"):
+            fields.pop(member, None)
+        for argument in fields.get("arguments") or ():
+            argument.pop("title", None)
+    if "inputSchema" in fields and not features.tool_annotations:
+        fields.pop("annotations", None)
+    if fields.get("annotations") and not features.links:
+        fields["annotations"].pop("lastModified", None)
+    output = fields.get("outputSchema")
+    if output is not None and _needs_wrapping(output):
+        fields["outputSchema"] = _wrapped_schema(output)
+    return fields
+
+
+def _needs_wrapping(schema: Mapping[str, Any] | None) -> bool:
+    """Whether legacy clients, which accept objects only, get `{"result": value}` instead."""
+    return schema is not None and schema.get("type") != "object"
 
 
 def _wrapped_schema(schema: JsonObject) -> JsonObject:
@@ -210,15 +225,39 @@ def _wrapped_schema(schema: JsonObject) -> JsonObject:
     return kept | {"type": "object", "properties": {"result": inner}, "required": ["result"]}
 
 
-def _for_legacy(result: CallToolResult, revision: str, wraps: bool) -> CallToolResult:
+def _for_legacy(
+    result: CallToolResult, features: Features, definition: Tool | JsonObject
+) -> CallToolResult:
     structured = result.structured_content
     if structured is not UNSET:
-        if not at_least(revision, _STRUCTURED):
-            structured = UNSET
-        elif wraps or not _is_object(structured):
-            structured = {"result": structured}
-    content = _content_for(result.content, revision)
-    return replace(result, content=content, structured_content=structured)
+        if not features.structured:
+            result = replace(result, structured_content=UNSET)
+        elif _needs_wrapping(output_schema(definition)) or not _is_object(structured):
+            result = replace(result, structured_content={"result": structured})
+    if features.icons:
+        return result
+    return replace(result, content=[_block_for(block, features) for block in result.content])
+
+
+def _members_for_legacy(
+    members: dict[str, Any], features: Features, definition: Tool | JsonObject
+) -> None:
+    """Rewrite an encoded result, whose members stay encoded where that is possible."""
+    members.pop("resultType", None)
+    if not features.structured:
+        members.pop("_meta", None)
+        members.pop("structuredContent", None)
+    elif "structuredContent" in members:
+        structured = members["structuredContent"]
+        if _needs_wrapping(output_schema(definition)) or not _is_object(structured):
+            members["structuredContent"] = {"result": structured}
+    content: Raw | None = members.get("content")
+    if content is None or features.icons or (features.links and b'"icons"' not in bytes(content)):
+        return
+    blocks = [_block_for(decode_content(each), features) for each in _decode_blocks(content)]
+    members["content"] = [
+        each.fields if isinstance(each, UnknownContent) else each for each in blocks
+    ]
 
 
 def _is_object(value: Any) -> bool:
@@ -227,18 +266,16 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def _content_for(content: list[Content], revision: str) -> list[Content]:
-    return [_block_for(block, revision) for block in content]
-
-
-def _block_for(block: Content, revision: str) -> Content:
-    if at_least(revision, _ITEM_MEMBERS["icons"]):
+def _block_for(block: Content, features: Features) -> Content:
+    if features.icons:
         return block
-    if at_least(revision, _LINKS):
+    if type(block) is TextContent and block.meta is None and block.annotations is None:
+        return block
+    if features.links:
         return replace(block, icons=None) if isinstance(block, ResourceLink) else block
     if isinstance(block, ResourceLink):
         return TextContent(text=f"{block.name or 'resource'}: {block.uri}")
-    if isinstance(block, AudioContent) and not at_least(revision, _AUDIO):
+    if isinstance(block, AudioContent) and not features.tool_annotations:
         return TextContent(text=f"[audio, {block.mime_type}]")
     if isinstance(block, TextContent | ImageContent | AudioContent):
         return replace(block, meta=None, annotations=_annotations_for(block.annotations))
@@ -253,7 +290,7 @@ def _annotations_for(annotations: Annotations | None) -> Annotations | None:
     return None if annotations is None else replace(annotations, last_modified=None)
 
 
-# How msgspec writes a block of a type that we do not know; on the wire it is what it was.
+# msgspec writes a block of unknown type as this struct; clients get the block's own members.
 _UNKNOWN = b'{"type":"","fields":{'
 _COMMA = ord(",")
 

@@ -1,14 +1,14 @@
-"""What each method answers, in every revision. One shape for all: (request, context) -> bytes."""
+"""The handler of each method, in every revision: (request, context) -> encoded result."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from interlock import revisions
 from interlock.context import LEVELS, Context
@@ -23,14 +23,14 @@ from interlock.errors import (
 from interlock.protocol import Request
 from interlock.protocol.envelope import encode
 from interlock.server import subscribers
-from interlock.server.catalogue import Catalogue
+from interlock.server.catalogue import Catalogue, Kind, ServedResource
 from interlock.server.encoders import Encoder, implementation_for
 from interlock.server.mrtr import AskingParams, Round, canonical
-from interlock.server.resources import ServedResource
 from interlock.server.sealing import Seal
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import Tasks
+from interlock.server.tools import FunctionTool, call_foreign
 from interlock.types import (
     CompleteParams,
     Completion,
@@ -38,15 +38,12 @@ from interlock.types import (
     InitializeParams,
     JsonObject,
     ListenParams,
-    PromptReference,
     ServerCapabilities,
     SubscriptionFilter,
 )
 
-PAGE_SIZE = 1_000
 MAX_VALUES = 100  # of a completion
-
-_CURSOR = re.compile(r"[1-9][0-9]{0,8}")
+MAX_CACHED_PAGES = 1_024  # of all lists, revisions and views
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 _T = TypeVar("_T")
@@ -73,12 +70,12 @@ class Methods:
     """The handlers of a server's methods, by name in `table`.
 
     Args:
-        info: Who the server is.
+        info: The server's identity.
         instructions: What a model should know before it uses the tools.
-        catalogue: What there is.
-        subscribers: Who wants to be told of changes.
-        seal: For what clients hand back between rounds of questions.
-        list_ttl_ms: How long clients may keep lists.
+        catalogue: What the server offers.
+        subscribers: The clients to notify of changes.
+        seal: For the state that clients return between rounds of questions.
+        list_ttl_ms: How long clients may cache lists.
         task_store, task_ttl: See `Server`.
     """
 
@@ -96,12 +93,12 @@ class Methods:
         self._info = info
         self._instructions = instructions
         self._catalogue = catalogue
-        self._listeners = subscribers
+        self._subscribers = subscribers
         self._seal = seal
         self._list_ttl_ms = list_ttl_ms
         self._encoder = Encoder(info)
         self.tasks = Tasks(task_store, task_ttl, subscribers, self._encoder)
-        self._encoded: dict[tuple[str, str, str], bytes] = {}
+        self._pages: dict[tuple[Kind, str, Hashable, str], bytes] = {}
         self._offered: dict[str, Handler] = {}
         self._version = -1  # of the catalogue, when the two above were made
         self.table: dict[str, Handler] = {
@@ -109,14 +106,14 @@ class Methods:
             "ping": self._ping,
             "server/discover": self._discover,
             "logging/setLevel": self._set_level,
-            "tools/list": self._list_tools,
+            "tools/list": partial(self._list, "tools"),
             "tools/call": self._call_tool,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
+            "resources/list": partial(self._list, "resources"),
+            "resources/templates/list": partial(self._list, "resourceTemplates"),
             "resources/read": self._read_resource,
             "resources/subscribe": self._subscribe,
             "resources/unsubscribe": self._unsubscribe,
-            "prompts/list": self._list_prompts,
+            "prompts/list": partial(self._list, "prompts"),
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
             "subscriptions/listen": self._listen,
@@ -127,7 +124,7 @@ class Methods:
         """Answer one request.
 
         Raises:
-            RemoteError: -32601; there is no such method, or nothing behind it.
+            RemoteError: -32601; the method is unknown, or the server lacks its capability.
             InterlockError: What the method's handler raises.
         """
         if self._version != self._catalogue.version:
@@ -138,15 +135,15 @@ class Methods:
         return await handler(request, context)
 
     def _renew(self) -> None:
-        """Forget what was made from the catalogue; it has changed since."""
+        """Derive everything from the catalogue again, because it has changed."""
         self._version = self._catalogue.version
-        self._encoded.clear()
+        self._pages.clear()
         has = self._catalogue.capabilities()
         self._offered = {
             method: handler for method, handler in self.table.items() if _offers(has, method)
         }
 
-    # Beginning
+    # Handshake
 
     async def _initialize(self, request: Request, context: Context) -> bytes:
         params = _decode(InitializeParams, request)
@@ -194,42 +191,26 @@ class Methods:
 
     # Lists
 
-    async def _list_tools(self, request: Request, context: Context) -> bytes:
-        return self._page(
-            "tools", [each.definition for each in self._catalogue.tools.values()], request, context
-        )
-
-    async def _list_resources(self, request: Request, context: Context) -> bytes:
-        items = [each.definition for each in self._catalogue.resources.values()]
-        return self._page("resources", items, request, context)
-
-    async def _list_templates(self, request: Request, context: Context) -> bytes:
-        items = [each.definition for each in self._catalogue.templates.values()]
-        return self._page("resourceTemplates", items, request, context)
-
-    async def _list_prompts(self, request: Request, context: Context) -> bytes:
-        items = [each.definition for each in self._catalogue.prompts.values()]
-        return self._page("prompts", items, request, context)
-
-    def _page(
-        self, member: str, items: Sequence[Struct], request: Request, context: Context
-    ) -> bytes:
-        """Give one page, encoded once for each revision until something changes."""
+    async def _list(self, kind: Kind, request: Request, context: Context) -> bytes:
         cursor = _decode(dict[str, Any], request).get("cursor", "")
-        key = (member, context.revision, cursor if isinstance(cursor, str) else "\0")
-        kept = self._encoded.get(key)
-        if kept is None:
-            start = _start_of(cursor, len(items))
-            end = start + PAGE_SIZE
-            kept = self._encoded[key] = self._encoder.listing(
-                member,
-                items[start:end],
+        if not isinstance(cursor, str):
+            raise InvalidArguments("the cursor must be a string")
+        key = (kind, context.revision, self._catalogue.view(context), cursor)
+        page = self._pages.get(key)
+        if page is None:
+            items, next_cursor = self._catalogue.page(kind, cursor, context)
+            page = self._encoder.listing(
+                kind,
+                items,
                 context.revision,
-                next_cursor=str(end) if end < len(items) else None,
+                next_cursor=next_cursor,
                 ttl_ms=self._list_ttl_ms,
                 cache_scope="private",
             )
-        return kept
+            if len(self._pages) >= MAX_CACHED_PAGES:
+                self._pages.clear()
+            self._pages[key] = page
+        return page
 
     # Tools, resources, prompts
 
@@ -239,7 +220,7 @@ class Methods:
         except (msgspec.DecodeError, RecursionError) as error:
             text = f"params of tools/call: {error}"
             raise ParseError(text, revisions.INVALID_PARAMS) from None
-        tool = self._catalogue.tools.get(params.name)
+        tool = self._catalogue.find("tools", params.name, context)
         if tool is None:
             raise UnknownTool(f"unknown tool {params.name!r}")
         arguments = params.arguments if isinstance(params.arguments, Raw) else None
@@ -251,36 +232,39 @@ class Methods:
         if params.request_state is not UNSET or params.input_responses is not UNSET:
             round = Round(params, request, context, subject, self._seal)
         try:
-            if tool.task:
+            if not isinstance(tool, FunctionTool):
+                result = await call_foreign(tool, arguments, context)
+            elif tool.task:
                 return await self.tasks.call(tool, arguments, context)
-            result = await tool.call(arguments, context)
+            else:
+                result = await tool.call(arguments, context)
         except InputRequired as error:
             round = round or Round(params, request, context, subject, self._seal)
             return round.ask(error, self._encoder)
-        return self._encoder.call(result, context.revision, wraps=tool.wraps)
+        return self._encoder.call(result, context.revision, tool.definition)
 
     async def _read_resource(self, request: Request, context: Context) -> bytes:
         params = _decode(_ReadParams, request)
-        served, values = self._find_resource(params.uri, context)
+        resource = self._find_resource(params.uri, context)
         round = Round(params, request, context, lambda: (params.uri.encode(),), self._seal)
         try:
-            result = await served.read(params.uri, values, context)
+            result = await resource.read(params.uri, context)
         except InputRequired as error:
             return round.ask(error, self._encoder)
         except UnknownResource as error:
             raise _not_found(error, context) from None
         return self._encoder.read(result, context.revision)
 
-    def _find_resource(self, uri: str, context: Context) -> tuple[ServedResource, dict[str, str]]:
-        found = self._catalogue.find_resource(uri)
-        if found is None:
+    def _find_resource(self, uri: str, context: Context) -> ServedResource:
+        resource = self._catalogue.find("resources", uri, context)
+        if resource is None:
             raise _not_found(UnknownResource(uri), context)
-        return found
+        return resource
 
     async def _get_prompt(self, request: Request, context: Context) -> bytes:
         params = _decode(_GetParams, request)
-        served = self._catalogue.prompts.get(params.name)
-        if served is None:
+        prompt = self._catalogue.find("prompts", params.name, context)
+        if prompt is None:
             raise InvalidArguments(f"unknown prompt {params.name!r}")
         arguments = params.arguments if isinstance(params.arguments, dict) else {}
 
@@ -289,27 +273,21 @@ class Methods:
 
         round = Round(params, request, context, subject, self._seal)
         try:
-            result = await served.get(arguments, context)
+            result = await prompt.get(arguments, context)
         except InputRequired as error:
             return round.ask(error, self._encoder)
         return self._encoder.prompt(result, context.revision)
 
     async def _complete(self, request: Request, context: Context) -> bytes:
         params = _decode(CompleteParams, request)
-        ref = params.ref
-        catalogue = self._catalogue
-        name = ref.name if isinstance(ref, PromptReference) else ref.uri
-        of_prompt = isinstance(ref, PromptReference)
-        table: Mapping[str, object] = catalogue.prompts if of_prompt else catalogue.templates
-        if name not in table:
-            raise InvalidArguments(f"unknown prompt or resource template {name!r}")
-        served = self._catalogue.completions.get((name, params.argument.name))
+        found = self._catalogue.find_completion(params.ref, params.argument.name, context)
         before = {} if params.context is UNSET else params.context.arguments
-        values = await served.complete(params.argument.value, before) if served else []
+        values = await found.complete(params.argument.value, before) if found else []
         completion = values if isinstance(values, Completion) else _completion(list(values))
-        # Members that are empty are left out, but this one has to be there.
-        told = {"values": completion.values, **msgspec.to_builtins(completion)}
-        body = encode({"completion": told})
+        # An empty `values` would be left out, but the specification requires it.
+        body = encode(
+            {"completion": {"values": completion.values, **msgspec.to_builtins(completion)}}
+        )
         return self._encoder.result(body, context.revision)
 
     # Subscriptions
@@ -319,7 +297,9 @@ class Methods:
         if context.session is not None:
             uris = context.session.subscriptions
             if len(uris) >= subscribers.MAX_URIS:
-                raise InvalidArguments(f"over {subscribers.MAX_URIS} subscriptions")
+                raise InvalidArguments(
+                    f"too many subscriptions (limit {subscribers.MAX_URIS}); unsubscribe first"
+                )
             subscribers.check_size([uri])
             self._find_resource(uri, context)
             uris.add(uri)
@@ -331,10 +311,12 @@ class Methods:
         return b"{}"
 
     async def _listen(self, request: Request, context: Context) -> bytes:
-        """Hold a stream open until the client ends it."""
+        """Keep a stream open until the client ends it."""
         honoured = await self._honoured(request, context)
-        subscriber = subscribers.for_stream(request.id, honoured, context.link.notify)
-        self._listeners.add(subscriber)
+        subscriber = subscribers.for_stream(
+            request.id, honoured, context.link.notify, context.principal
+        )
+        self._subscribers.add(subscriber)
         try:
             acknowledged = {
                 "notifications": honoured,
@@ -343,7 +325,7 @@ class Methods:
             context.link.notify("notifications/subscriptions/acknowledged", encode(acknowledged))
             await asyncio.get_running_loop().create_future()  # until cancelled
         finally:
-            self._listeners.remove(subscriber)
+            self._subscribers.remove(subscriber)
         raise AssertionError("unreachable")
 
     async def _honoured(self, request: Request, context: Context) -> SubscriptionFilter:
@@ -360,7 +342,7 @@ class Methods:
         )
 
 
-# Small things
+# Helpers
 
 
 def _offers(has: ServerCapabilities, method: str) -> bool:
@@ -382,17 +364,6 @@ def _decode(type: type[_T], request: Request) -> _T:
 def _not_found(error: UnknownResource, context: Context) -> RemoteError:
     code = revisions.INVALID_PARAMS if context.is_modern else revisions.RESOURCE_NOT_FOUND
     return RemoteError(code, str(error), {"uri": error.uri})
-
-
-def _start_of(cursor: object, count: int) -> int:
-    if cursor == "":
-        return 0
-    start = int(cursor) if isinstance(cursor, str) and _CURSOR.fullmatch(cursor) else 1
-    if start % PAGE_SIZE:
-        raise InvalidArguments("the cursor is not one of ours")
-    if start >= count:
-        raise InvalidArguments("the cursor points past the end; begin again without it")
-    return start
 
 
 def _completion(values: list[str]) -> Completion:

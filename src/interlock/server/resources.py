@@ -1,7 +1,8 @@
-"""Functions as resources and prompts, and proposals for their arguments."""
+"""Functions as resources, prompts and completions."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 
 from interlock.context import Context
-from interlock.errors import InvalidArguments, SignatureError
+from interlock.errors import InvalidArguments, SignatureError, UnknownResource
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import Signature, describe, is_async, problem, summary
 from interlock.server.tools import Workers
@@ -44,7 +45,7 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Function:
-    """A described function and how to call it with strings."""
+    """A function that is called with strings by name."""
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
         self.signature: Signature = describe(function, Context, strict=False)
@@ -64,8 +65,8 @@ class _Function:
         return await self._workers.run(self._function, arguments)
 
 
-class ServedResource:
-    """A resource, or a family of them when `uri` has variables."""
+class FunctionResource:
+    """A function as a resource, or as a resource template if `uri` has variables."""
 
     def __init__(
         self, uri: str, function: Callable[..., Any], options: ItemOptions, workers: Workers
@@ -75,9 +76,9 @@ class ServedResource:
         self._call = _Function(function, workers)
         variables = self.template.variables
         if set(variables) != set(self._call.signature.parameters):
-            takes = ", ".join(self._call.signature.parameters) or "nothing"
+            takes = ", ".join(self._call.signature.parameters) or "no parameters"
             has = ", ".join(variables) or "no variables"
-            raise SignatureError(f"resource {uri!r} has {has}, but its function takes {takes}")
+            raise SignatureError(f"resource {uri!r} has {has}, but its function has {takes}")
         common: dict[str, Any] = {
             "name": options.name or getattr(function, "__name__", uri),
             "title": options.title,
@@ -93,8 +94,15 @@ class ServedResource:
             else Resource(uri=uri, **common)
         )
 
-    async def read(self, uri: str, values: dict[str, str], context: Context) -> ReadResourceResult:
-        """Run the function for `uri`, whose variables are `values`."""
+    def serves(self, uri: str) -> bool:
+        """Return whether `uri` matches the template."""
+        return self.template.match(uri) is not None
+
+    async def read(self, uri: str, context: Context) -> ReadResourceResult:
+        """Call the function with the variables that `uri` has."""
+        values = self.template.match(uri)
+        if values is None:
+            raise UnknownResource(uri)
         result = resource_result(await self._call(values, context), uri, self._options.mime_type)
         if result.ttl_ms == 0 and self._options.ttl_ms:
             result = replace(
@@ -103,8 +111,8 @@ class ServedResource:
         return result
 
 
-class ServedPrompt:
-    """A prompt: a function of strings that gives messages."""
+class FunctionPrompt:
+    """A function of strings that returns messages."""
 
     def __init__(
         self, function: Callable[..., Any], options: ItemOptions, workers: Workers
@@ -131,10 +139,10 @@ class ServedPrompt:
         )
 
     async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult:
-        """Make the messages.
+        """Call the function and return its messages.
 
         Raises:
-            InvalidArguments: One is missing or unknown.
+            InvalidArguments: An argument is missing or unknown.
         """
         name = self.definition.name
         try:
@@ -144,23 +152,26 @@ class ServedPrompt:
         return prompt_result(value, self.definition.description)
 
 
-class ServedCompletion:
-    """Proposals for one argument: a function of what was typed, and of what stands before."""
+class FunctionCompletion:
+    """A function that proposes values for one argument.
+
+    It takes what the user typed and, if it has a second parameter, the arguments before it.
+    """
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
-        import inspect
-
         count = len(inspect.signature(function).parameters)
         if count not in (1, 2):
             name = getattr(function, "__name__", function)
-            raise SignatureError(f"completion {name} takes (value) or (value, arguments)")
+            raise SignatureError(
+                f"completion {name} has {count} parameters; define (value) or (value, arguments)"
+            )
         self._takes_arguments = count == 2
         self._is_async = is_async(function)
         self._function = function
         self._workers = workers
 
     async def complete(self, value: str, arguments: dict[str, str]) -> Any:
-        """Ask for proposals."""
+        """Call the function."""
         given: tuple[Any, ...] = (value, arguments) if self._takes_arguments else (value,)
         if self._is_async:
             return await self._function(*given)

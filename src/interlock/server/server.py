@@ -17,22 +17,22 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from interlock.context import Context
-from interlock.server import answering
-from interlock.server.catalogue import Catalogue
+from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
+from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
 from interlock.server.options import ItemKeywords, ToolKeywords
 from interlock.server.resources import (
+    FunctionCompletion,
+    FunctionPrompt,
+    FunctionResource,
     ItemOptions,
-    ServedCompletion,
-    ServedPrompt,
-    ServedResource,
 )
 from interlock.server.sealing import Seal
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import TASK_TTL
-from interlock.server.tools import ServedTool, ToolOptions, Workers
+from interlock.server.tools import FunctionTool, ToolOptions, Workers
 from interlock.server.watchdog import watched
 from interlock.transports import Transport
 from interlock.types import Icon, Implementation
@@ -100,7 +100,7 @@ class Server:
         self._lifetime = Lifespan(self._open)
         self._workers = Workers()
         self._peers: set[asyncio.Task[None]] = set()
-        self._catalogue = Catalogue(self.subscribers)
+        self._catalogue = LocalCatalogue(self.subscribers)
         self._methods = Methods(
             self.info,
             instructions,
@@ -137,13 +137,22 @@ class Server:
             return lambda function: (
                 self.tool(function)
                 if not options
-                else self._add_tool(function, ToolOptions(**options))
+                else self._add_function(function, ToolOptions(**options))
             )
-        return self._add_tool(function, ToolOptions())
+        return self._add_function(function, ToolOptions())
 
-    def _add_tool(self, function: _F, options: ToolOptions) -> _F:
-        self._catalogue.add_tool(ServedTool(function, options, self._workers))
+    def _add_function(self, function: _F, options: ToolOptions) -> _F:
+        self._catalogue.add_tool(FunctionTool(function, options, self._workers))
         return function
+
+    def add_tool(self, tool: ServedTool) -> None:
+        """Add a tool that is not a function: an object with `definition` and `call`.
+
+        Raises:
+            LocalProtocolError: The server has a tool of this name, or the definition has no name.
+            SchemaError: The input schema cannot be used.
+        """
+        self._catalogue.add_tool(tool)
 
     def remove_tool(self, name: str) -> None:
         """Take a tool away; clients that listen are told.
@@ -161,7 +170,7 @@ class Server:
         """
 
         def add(function: _F) -> _F:
-            served = ServedResource(uri, function, ItemOptions(**options), self._workers)
+            served = FunctionResource(uri, function, ItemOptions(**options), self._workers)
             self._catalogue.add_resource(uri, served)
             return function
 
@@ -183,7 +192,7 @@ class Server:
         """Offer a function of strings as a prompt; it gives text, messages or content."""
 
         def add(function: _F) -> _F:
-            served = ServedPrompt(function, ItemOptions(**options), self._workers)
+            served = FunctionPrompt(function, ItemOptions(**options), self._workers)
             self._catalogue.add_prompt(served)
             return function
 
@@ -203,7 +212,7 @@ class Server:
         """
 
         def add(function: _F) -> _F:
-            completion = ServedCompletion(function, self._workers)
+            completion = FunctionCompletion(function, self._workers)
             self._catalogue.add_completion(ref, argument, completion)
             return function
 
@@ -314,9 +323,7 @@ class Server:
             HttpServer(endpoint, host, port, tells=True).run()
         self.close()
 
-    def find(
-        self, kind: Literal["tools"], name: str, context: Context
-    ) -> answering.ServedTool | None:
+    def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
         """Return the tool of this name that the caller may use."""
         return self._catalogue.find(kind, name, context)
 

@@ -11,7 +11,7 @@ from msgspec import Raw
 from interlock.connection import Connection
 from interlock.context import ASK_TIMEOUT, Context, Session
 from interlock.errors import InterlockError, RemoteProtocolError, to_wire
-from interlock.protocol import Notification, Protocol, Request
+from interlock.protocol import Notification, Protocol, Request, RequestOptions
 from interlock.revisions import BATCHES
 from interlock.server import request_context
 from interlock.server.answering import Answering
@@ -42,7 +42,7 @@ class ServerConnection:
             on_loss=self._lose,
         )
         self._session = Session()
-        self._listener = for_session(self._session.subscriptions, self.notify)
+        self._listener = for_session(self._session.subscriptions, self.notify, None)
         self._ended = asyncio.get_running_loop().create_future()
         self._is_open = False
         self._leaving: asyncio.Task[None] | None = None
@@ -129,7 +129,8 @@ class ServerConnection:
 
     async def ask(self, method: str, params: bytes, *, timeout: float = ASK_TIMEOUT) -> Raw:
         """Ask a legacy client."""
-        return await self._connection.request(method, params, timeout=timeout, hard_timeout=timeout)
+        options = RequestOptions(timeout=timeout, hard_timeout=timeout)
+        return await self._connection.request(method, params, options)
 
     def close_stream(self, retry_ms: int) -> None:
         """Do nothing: this connection is all there is."""

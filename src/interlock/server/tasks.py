@@ -3,7 +3,7 @@
 A call of a tool that is marked `task` runs in an asyncio task of the server's. The client gets
 a handle at once, and asks by it for the state, answers questions and cancels::
 
-    tools/call -> Tasks.call -> _Run -> ServedTool.call -> your function
+    tools/call -> Tasks.call -> _Run -> FunctionTool.call -> your function
     tasks/get, tasks/update, tasks/cancel -> Tasks.table -> _Run, or what the store has kept
 
 Rules:
@@ -30,6 +30,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
+from interlock.auth.principal import Principal
 from interlock.context import Context, Question
 from interlock.errors import (
     InterlockError,
@@ -46,7 +47,7 @@ from interlock.revisions import METHOD_NOT_FOUND, TASKS_EXTENSION
 from interlock.server.encoders import Encoder
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import MemoryTasks, Status, Task, TaskStore
-from interlock.server.tools import ServedTool
+from interlock.server.tools import FunctionTool
 from interlock.types import Wire
 
 TASK_TTL = 3_600.0  # seconds that a task may take, and that its end is kept
@@ -245,7 +246,7 @@ class Tasks:
     ) -> None:
         self._store = MemoryTasks() if store is None else store
         self._ttl = ttl
-        self._listeners = subscribers
+        self._subscribers = subscribers
         self._encoder = encoder
         self._runs: dict[str, _Run] = {}
         self.table: dict[str, Handler] = {
@@ -254,7 +255,7 @@ class Tasks:
             "tasks/cancel": self._cancel,
         }
 
-    async def call(self, tool: ServedTool, arguments: Raw | None, context: Context) -> bytes:
+    async def call(self, tool: FunctionTool, arguments: Raw | None, context: Context) -> bytes:
         """Answer a call of a tool that is marked: with a task, or with its result.
 
         Raises:
@@ -266,7 +267,7 @@ class Tasks:
             if tool.task == "required":
                 raise MissingCapability(_CAPABILITY)
             result = await tool.call(arguments, context)
-            return self._encoder.call(result, context.revision, wraps=tool.wraps)
+            return self._encoder.call(result, context.revision, tool.definition)
         run = _Run(_owner(context), self._ttl, self._save)
         self._admit(run)
         inner = TaskContext(**asdict(context), run=run)
@@ -294,7 +295,7 @@ class Tasks:
         self._runs[run.task.id] = run
 
     async def _work(
-        self, run: _Run, tool: ServedTool, arguments: Raw | None, context: TaskContext
+        self, run: _Run, tool: FunctionTool, arguments: Raw | None, context: TaskContext
     ) -> bytes | None:
         """Run the tool. Gives its encoded result, or None when the task has it."""
         try:
@@ -302,7 +303,7 @@ class Tasks:
                 await context.begin_task()
             async with asyncio.timeout(self._ttl) as limit:
                 result = await tool.call(arguments, context)
-            encoded = self._encoder.call(result, context.revision, wraps=tool.wraps)
+            encoded = self._encoder.call(result, context.revision, tool.definition)
             if not run.is_task:
                 return encoded
             await self._end(run, encoded)
@@ -340,7 +341,12 @@ class Tasks:
         """Keep a task as it is now, and tell who listens."""
         async with run.saving:
             await self._store.put(run.task)
-        self._listeners.task_changed(run.task.id, encode(_detailed(run.task)))
+        owner = run.task.owner
+        self._subscribers.task_changed(
+            run.task.id,
+            encode(_detailed(run.task)),
+            lambda principal: _id(principal) == owner,
+        )
 
     # Asking for them
 
@@ -408,7 +414,11 @@ def _knows_tasks(context: Context) -> bool:
 
 
 def _owner(context: Context) -> str:
-    return context.principal.owner if context.principal else ""
+    return _id(context.principal)
+
+
+def _id(principal: Principal | None) -> str:
+    return principal.owner if principal else ""
 
 
 def _decode(type: type[_T], request: Request, context: Context) -> _T:

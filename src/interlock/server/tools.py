@@ -1,4 +1,4 @@
-"""A function as a tool: described once, then called with checked arguments."""
+"""Functions as tools: described once, then called with checked arguments."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from interlock.context import Context
 from interlock.errors import (
     AuthError,
     InputRequired,
+    InterlockError,
     InvalidArguments,
     LocalProtocolError,
     MalformedAnswer,
@@ -31,7 +32,7 @@ from interlock.errors import (
 )
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
-from interlock.server.encoders import wraps_for_legacy
+from interlock.server.catalogue import ServedTool
 from interlock.server.values import tool_result
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
@@ -39,6 +40,7 @@ WORKERS = 16  # plain functions that run at once
 MAX_QUEUED = 256  # ... and that wait for a worker; the next one is told to come later
 
 _EMPTY = Raw(b"{}")
+_FOR_THE_MODEL = (ToolError, InvalidArguments, RequestTimeout)
 _log = logging.getLogger("interlock.server")
 
 
@@ -142,17 +144,17 @@ class Workers:
         self._jobs = SimpleQueue()
 
 
-class ServedTool:
-    """One tool of a server.
+class FunctionTool:
+    """A function that is served as a tool.
 
     Args:
-        function: Plain (runs in a worker) or async (runs in place).
+        function: Plain (runs in a worker thread) or async (runs in the event loop).
         options: See `ToolOptions`.
         workers: For plain functions.
 
     Raises:
-        SignatureError: It cannot be described; names the parameter.
-        SchemaError: An explicit schema is not usable.
+        SignatureError: A parameter cannot be described; the text names it.
+        SchemaError: An explicit schema cannot be used.
     """
 
     def __init__(
@@ -181,7 +183,6 @@ class ServedTool:
             options.output_schema if options.output_schema is not None else self._inferred_output
         )
         self._output = None if output is None else schema.compile(encode(output), member="member")
-        self.wraps = output is not None and wraps_for_legacy(output)
         self.definition = Tool(
             name=name,
             title=options.title,
@@ -236,13 +237,8 @@ class ServedTool:
             return self._result(value)
         except (InputRequired, MissingCapability, MalformedAnswer, AuthError):
             raise
-        except (ToolError, InvalidArguments, RequestTimeout) as error:
-            return _failure(str(error))
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-                raise
-            # Also SystemExit and the like: no tool may end the server.
-            return _failure(self._reference(error))
+            return _failed(self.definition.name, error)
 
     def _result(self, value: Any) -> CallToolResult:
         result = tool_result(value, structured=self._output is not None)
@@ -274,13 +270,38 @@ class ServedTool:
         if problems:
             raise LocalProtocolError(f"the result does not fit: {'; '.join(problems)}")
 
-    def _reference(self, error: BaseException) -> str:
-        """Log what happened, and give the client a number to ask for it by."""
-        number = secrets.token_hex(4)
-        name = self.definition.name
-        _log.error("tool %s failed, reference %s", name, number, exc_info=error)
-        kind = "gave a result that its schema forbids" if _is_ours(error) else "failed"
-        return f"tool {name} {kind}; the server's log has the details under {number}"
+
+async def call_foreign(
+    tool: ServedTool, arguments: Raw | None, context: Context
+) -> CallToolResult | Raw:
+    """Call a tool that is not a function; report its failures as `FunctionTool.call` does.
+
+    Raises:
+        InterlockError: Any but those that the model may read; the request fails.
+    """
+    try:
+        return await tool.call(arguments, context)
+    except BaseException as error:
+        if isinstance(error, InterlockError) and (
+            isinstance(error, MalformedAnswer) or not isinstance(error, _FOR_THE_MODEL)
+        ):
+            raise
+        definition = tool.definition
+        name = definition.name if isinstance(definition, Tool) else definition["name"]
+        return _failed(name, error)
+
+
+def _failed(tool: str, error: BaseException) -> CallToolResult:
+    """Return the result of a failed call; log the error unless its text is for the model."""
+    if isinstance(error, _FOR_THE_MODEL):
+        return _failure(str(error))
+    if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+        raise error
+    # No tool may end the server, so SystemExit and KeyboardInterrupt end here as well.
+    number = secrets.token_hex(4)
+    _log.error("tool %s failed, reference %s", tool, number, exc_info=error)
+    kind = "returned a result that its schema forbids" if _is_ours(error) else "failed"
+    return _failure(f"tool {tool} {kind}; the server's log has the details under {number}")
 
 
 class _NoLimit:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Event, Thread, get_ident
 from types import FrameType
 
-from interlock.server.tools import ServedTool
+from interlock.server.tools import FunctionTool
 
 INTERVAL = 0.25  # seconds between two looks
 PATIENCE = 4  # looks without a sign of life until it is told
@@ -100,8 +100,8 @@ class Watchdog:
 def _tool_in(frame: FrameType | None) -> str | None:
     """Find the tool whose call is on this stack."""
     while frame is not None:
-        if frame.f_code is ServedTool.call.__code__:
-            tool: ServedTool = frame.f_locals["self"]
+        if frame.f_code is FunctionTool.call.__code__:
+            tool: FunctionTool = frame.f_locals["self"]
             return tool.definition.name
         frame = frame.f_back
     return None

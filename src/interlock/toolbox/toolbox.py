@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from interlock import config
 from interlock.client import ClientOptions
 from interlock.config import HttpServer, ServerConfig, StdioServer
-from interlock.connection import ProgressHandler
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
+from interlock.protocol import ProgressHandler
 from interlock.toolbox.upstream import Entry, ServerStatus, Upstream
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult
@@ -54,6 +54,7 @@ class Toolbox:
         self._by_name: dict[str, Entry] = {}
         self._same: set[str] = set()  # names of tools that several servers have, as was warned of
         self._pool: HttpPool | None = None
+        self._starts: set[asyncio.Task[None]] = set()
         for key, server in servers.items():
             name = key
             if isinstance(server, StdioServer | HttpServer):
@@ -99,15 +100,29 @@ class Toolbox:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def open(self) -> None:
-        """Start the servers; returns when each is up or has failed.
+    async def open(self, *, idle_timeout: float | None = None) -> None:
+        """Start the servers; return when each is up or has failed.
 
-        All at the same time, but for programs beyond `PROGRAMS_AT_ONCE`: they would take the
-        processor from each other until none is ready in time.
+        All start at the same time, but for programs beyond `PROGRAMS_AT_ONCE`: they would take
+        the processor from each other until none is ready in time.
+
+        Args:
+            idle_timeout: Return after this many seconds in which no server became ready or
+                failed. The others go on starting. None waits for all.
         """
         turns = asyncio.Semaphore(PROGRAMS_AT_ONCE)
+        self._starts = starting = {
+            asyncio.create_task(member.start(turns)) for member in self._members.values()
+        }
         try:
-            await asyncio.gather(*(member.start(turns) for member in self._members.values()))
+            while starting:
+                done, starting = await asyncio.wait(
+                    starting, timeout=idle_timeout, return_when=asyncio.FIRST_COMPLETED
+                )
+                for each in done:
+                    each.result()
+                if not done:
+                    break
         except BaseException:
             await self.close()
             raise
@@ -115,6 +130,7 @@ class Toolbox:
     async def close(self) -> None:
         """End all servers at the same time."""
         await asyncio.gather(*(member.close() for member in self._members.values()))
+        await asyncio.gather(*self._starts, return_exceptions=True)
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()

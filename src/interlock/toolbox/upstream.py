@@ -24,7 +24,6 @@ from interlock import schema
 from interlock.client import Client, ClientOptions
 from interlock.client.listing import Listing
 from interlock.config import HttpServer, ServerConfig, StdioServer
-from interlock.connection import ProgressHandler
 from interlock.errors import (
     AuthError,
     HttpError,
@@ -40,6 +39,7 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
+from interlock.protocol import ProgressHandler
 from interlock.protocol.envelope import encode
 from interlock.redaction import Redactor
 from interlock.revisions import METHOD_NOT_FOUND
@@ -267,7 +267,9 @@ class Upstream:
         except RequestTimeout as error:
             if self._settings is None:
                 raise
-            raise RequestTimeout(f'{error}; "connectTimeout" gives a slow server longer') from None
+            is_shorter = self._settings.timeout < self._settings.connect_timeout
+            setting = "timeout" if is_shorter else "connectTimeout"
+            raise RequestTimeout(f'{error}; "{setting}" gives a slow server longer') from None
         return client
 
     # Failing

@@ -15,11 +15,11 @@ import asyncio
 import logging
 import re
 from contextlib import aclosing, suppress
-from typing import Any
+from functools import lru_cache
 
 import aiohttp
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import Raw, Struct, field
 
 from interlock import aio
 from interlock.errors import (
@@ -35,8 +35,9 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
+from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser
-from interlock.protocol.headers import NAMES, ToolHeaders, encode_value
+from interlock.protocol.headers import ToolHeaders, encode_value
 from interlock.transports import Receiver
 from interlock.transports.http_endpoint import EVENTS, FAILURES, JSON, Endpoint, PendingReplies
 from interlock.transports.http_errors import media_type, retry_after, token_of
@@ -61,27 +62,16 @@ _BOTH = "application/json, text/event-stream"
 _log = logging.getLogger("interlock.client")
 
 
-class _Meta(Struct, frozen=True):
+class _Meta(Struct):
     version: str = field(name="io.modelcontextprotocol/protocolVersion", default="")
 
 
-class _Params(Struct, frozen=True):
-    meta: _Meta = field(name="_meta", default=_Meta())
-    name: Any = ""
-    uri: Any = ""
-    task_id: Any = field(name="taskId", default="")
-    arguments: Raw | UnsetType = UNSET
+class _CallParams(Struct, frozen=True):
+    arguments: Raw = Raw(b"{}")
 
 
-_NO_PARAMS = _Params()
-
-
-class _Message(Struct):
-    """What a message of ours says about the way it has to be sent."""
-
-    id: RequestId | UnsetType = UNSET
-    method: str = ""  # "" for a response
-    params: _Params = _NO_PARAMS
+class _Call(Struct):
+    params: _CallParams = _CallParams()
 
 
 class _Initialized(Struct):
@@ -92,8 +82,15 @@ class _InitializeAnswer(Struct):
     result: _Initialized
 
 
-_decode_message = msgspec.json.Decoder(_Message).decode
+_decode_meta = msgspec.json.Decoder(_Meta).decode
+_decode_call = msgspec.json.Decoder(_Call).decode
 _decode_initialized = msgspec.json.Decoder(_InitializeAnswer).decode
+
+
+@lru_cache(64)
+def _version_in(meta: bytes) -> str:
+    """Return the revision that `_meta` states; "" for none, as in a legacy session."""
+    return _decode_meta(b"{%b}" % meta).version
 
 
 def _pause(parser: SseParser, otherwise: float) -> float:
@@ -134,22 +131,21 @@ class HttpTransport:
         if self._lost:
             return
         for frame in frames:
-            # A batch can only be one of responses: requests are never sent in batches.
-            message = _Message() if frame[:1] == b"[" else _decode_message(frame)
-            if message.id is UNSET and message.method and not self._revision:
-                continue  # modern servers are not notified: a cancelled request is closed
-            if message.method == "notifications/initialized":
+            request = frame if isinstance(frame, RequestFrame) else None
+            method = request.method if request is not None else notification_method(frame)
+            if method and request is None and not self._revision:
+                continue  # modern servers get no notifications: cancelling closes the request
+            if method == "notifications/initialized":
                 self._gate = asyncio.Event()
-            is_request = message.method and message.id is not UNSET
-            if not message.method and self._untaken.is_full:
+            if not method and self._untaken.is_full:
                 self._loop.call_soon(self.abort, self._untaken.overflow(self._endpoint.shown))
                 return
-            key = message.id if is_request else object()
-            task = aio.start(self._post(key, message, frame), loop=self._loop)
+            key = request.id if request is not None else object()
+            task = aio.start(self._post(key, method, frame), loop=self._loop)
             if not task.done():
                 self._posts[key] = task
-                if not is_request and message.method != "notifications/initialized":
-                    self._untaken.add(task, is_answer=not message.method)
+                if request is None and method != "notifications/initialized":
+                    self._untaken.add(task, is_answer=not method)
 
     def forget(self, id: RequestId) -> None:
         """Close the request, which tells a modern server to stop."""
@@ -158,64 +154,65 @@ class HttpTransport:
             task.add_done_callback(lambda _: self._posts.pop(id, None))  # it may never have begun
             task.cancel()
 
-    async def _post(self, key: object, message: _Message, frame: bytes) -> None:
+    async def _post(self, key: object, method: str, frame: bytes) -> None:
         error: InterlockError | None
         try:
-            if message.method == "notifications/initialized":
+            if method == "notifications/initialized":
                 await self._begin_session(frame)
                 return
             if self._gate is not None:
                 await self._gate.wait()
-            error = await self._exchange(message, frame)
+            error = await self._exchange(frame)
         except InterlockError as reason:
             error = reason
         except FAILURES as reason:
             error = self._endpoint.failure(reason)
         except Exception as reason:
-            _log.exception("%s: sending %s failed", self._endpoint.shown, message.method)
+            _log.exception("%s: sending %s failed", self._endpoint.shown, method or "a response")
             error = ConnectionClosed(f"{self._endpoint.shown}: {type(reason).__name__}")
         finally:
             self._posts.pop(key, None)
-        if error is not None and message.method and message.id is not UNSET:
-            self._receiver.request_failed(message.id, error)
+        if error is not None and isinstance(frame, RequestFrame):
+            self._receiver.request_failed(frame.id, error)
 
-    async def _exchange(self, message: _Message, frame: bytes) -> InterlockError | None:
-        """Send a message and take the answer; return why there is none, if there is none."""
+    async def _exchange(self, frame: bytes) -> InterlockError | None:
+        """Send a message and receive what answers it; return why a request was not answered."""
         endpoint = self._endpoint
-        headers = self._headers(message)
+        headers = self._headers(frame)
         error: InterlockError | None
-        # A listening request lasts, and what is not one may be what others wait for.
-        is_call = message.id is not UNSET and message.method not in ("", "subscriptions/listen")
+        # A listening request lasts, and other requests may wait for a response of ours.
+        request = frame if isinstance(frame, RequestFrame) else None
+        is_call = request is not None and request.method != "subscriptions/listen"
         response = await endpoint.send("POST", headers, frame, at_once=not is_call)
         try:
             if response.status == 404 and "Mcp-Session-Id" in headers:
                 return SessionExpired(f"{endpoint.shown} has forgotten the session")
             if not 200 <= response.status < 300:
                 return await endpoint.refusal(response)
-            if not message.method or message.id is UNSET:
-                return None  # nothing answers it
+            if request is None:
+                return None
             kind = media_type(response)
             if kind == JSON:
                 body = await endpoint.body(response)
-                if message.method == "initialize":
+                if request.method == "initialize":
                     self._learn(response, body)
                 if body:
-                    self._receiver.frames_received([body], message.id)
-                why = "its JSON is no answer to the request" if body else "it sent nothing"
-                error = self._unless_answered(message.id, response, why)
+                    self._receiver.frames_received([body], request.id)
+                why = "its JSON does not answer the request" if body else "it sent nothing"
+                error = self._unless_answered(request.id, response, why)
             elif kind == EVENTS:
                 parser = SseParser(endpoint.max_bytes)
-                error = await self._read_stream(message, response, parser)
+                error = await self._read_stream(request, response, parser)
             else:
                 empty = "nothing" if response.content_length == 0 else "no Content-Type"
                 sent = kind[:80] or empty
-                error = self._unless_answered(message.id, response, f"it sent {sent}, not JSON")
+                error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON")
         finally:
             response.release()  # closes it, unless it was read to its end
         if error is None or isinstance(error, OutOfMemory):  # what was lost would not come again
             return error
         if kind == EVENTS and self._revision and parser.last_id:
-            return await self._resume(message.id, parser)
+            return await self._resume(request.id, parser)
         return error
 
     def _unless_answered(
@@ -226,24 +223,22 @@ class HttpTransport:
         shown, status = self._endpoint.shown, response.status
         return HttpError(f"{shown} answered {status}, but {why}", status)
 
-    def _headers(self, message: _Message) -> dict[str, str]:
-        params = message.params
-        if not params.meta.version:
-            headers = {"Content-Type": JSON, "Accept": _BOTH}
-            if message.method != "initialize":
-                headers.update(self._session_headers())
-            return headers
-        headers = {
-            "Content-Type": JSON,
-            "Accept": _BOTH,
-            "MCP-Protocol-Version": params.meta.version,
-            "Mcp-Method": message.method,
-        }
-        member = NAMES.get(message.method)
-        if member is not None:
-            headers["Mcp-Name"] = encode_value(str(getattr(params, member)))
-            if message.method == "tools/call" and params.arguments is not UNSET:
-                headers.update(self._tool_headers.of(params.name, params.arguments))
+    def _headers(self, frame: bytes) -> dict[str, str]:
+        headers = {"Content-Type": JSON, "Accept": _BOTH}
+        if not isinstance(frame, RequestFrame):
+            return {**headers, **self._session_headers()}
+        version = _version_in(frame.meta)
+        if not version:
+            return (
+                headers if frame.method == "initialize" else {**headers, **self._session_headers()}
+            )
+        headers["MCP-Protocol-Version"] = version
+        headers["Mcp-Method"] = frame.method
+        if frame.name is not None:
+            headers["Mcp-Name"] = encode_value(frame.name)
+            if frame.method == "tools/call" and frame.name in self._tool_headers:
+                arguments = _decode_call(frame).params.arguments
+                headers.update(self._tool_headers.of(frame.name, arguments))
         return headers
 
     def _session_headers(self) -> dict[str, str]:
@@ -274,10 +269,9 @@ class HttpTransport:
     # Streams
 
     async def _read_stream(
-        self, message: _Message, response: aiohttp.ClientResponse, parser: SseParser
+        self, frame: RequestFrame, response: aiohttp.ClientResponse, parser: SseParser
     ) -> InterlockError | None:
-        """Take the events of an answer; return why the result was not among them, if it was not."""
-        assert message.id is not UNSET  # noqa: S101 - only requests have streams
+        """Receive the events of an answer; return why the result was missing, if it was."""
         try:
             # When the answer is there the rest is only the end, but it lets the connection live.
             async with (
@@ -287,16 +281,16 @@ class HttpTransport:
                 async for event in events:
                     if event.name != "message" or not event.data:
                         continue
-                    if message.method == "initialize":
+                    if frame.method == "initialize":
                         self._learn(response, event.data)
-                    self._receiver.frames_received([event.data], message.id)
-                    if rest.when() is None and not self._receiver.awaits(message.id):
+                    self._receiver.frames_received([event.data], frame.id)
+                    if rest.when() is None and not self._receiver.awaits(frame.id):
                         rest.reschedule(self._loop.time() + LAST_EVENTS_TIMEOUT)
         except FAILURES as reason:  # a timeout among them: answered, but the stream goes on
             error = self._endpoint.failure(reason)
         else:
             error = StreamEnded(f"{self._endpoint.shown} ended its answer before the result")
-        return error if self._receiver.awaits(message.id) else None
+        return error if self._receiver.awaits(frame.id) else None
 
     async def _resume(self, id: RequestId, parser: SseParser) -> StreamEnded | None:
         """Ask for the rest of a stream until the answer is there.
@@ -337,7 +331,7 @@ class HttpTransport:
         """Tell that we are ready, and open the standing stream before anything else is asked."""
         assert self._gate is not None  # noqa: S101 - `send` makes it
         try:
-            await self._exchange(_Message(method="notifications/initialized"), frame)
+            await self._exchange(frame)
             timer = self._loop.call_later(LISTEN_TIMEOUT, self._gate.set)
             try:
                 await self._listen(self._gate)

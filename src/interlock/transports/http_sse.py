@@ -12,9 +12,6 @@ import logging
 from contextlib import aclosing
 from urllib.parse import urljoin
 
-import msgspec
-from msgspec import UNSET, Struct, UnsetType
-
 from interlock.errors import (
     ConnectionClosed,
     HttpError,
@@ -22,6 +19,7 @@ from interlock.errors import (
     RemoteProtocolError,
     StreamEnded,
 )
+from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser
 from interlock.transports import Receiver
 from interlock.transports.http_endpoint import EVENTS, JSON, Endpoint, PendingReplies, origin
@@ -30,14 +28,6 @@ from interlock.types import RequestId
 
 _HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 _log = logging.getLogger("interlock.client")
-
-
-class _Message(Struct):
-    id: RequestId | UnsetType = UNSET
-    method: str = ""
-
-
-_decode_message = msgspec.json.Decoder(_Message).decode
 
 
 class SseTransport:
@@ -121,20 +111,24 @@ class SseTransport:
         if self._lost:
             return
         for frame in frames:
-            message = _Message() if frame[:1] == b"[" else _decode_message(frame)
-            if not message.method and self._untaken.is_full:
+            if isinstance(frame, RequestFrame):
+                self._posts[frame.id] = self._start_post(frame)
+                continue
+            method = notification_method(frame)
+            if not method and self._untaken.is_full:
                 error = self._untaken.overflow(self._endpoint.shown)
                 asyncio.get_running_loop().call_soon(self.abort, error)
                 return
-            task = asyncio.create_task(self._post(message, frame, self._initialized))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            if message.method == "notifications/initialized":
+            task = self._start_post(frame)
+            if method == "notifications/initialized":
                 self._initialized = task  # nothing may overtake it
-            elif message.method and message.id is not UNSET:
-                self._posts[message.id] = task
-                continue
-            self._untaken.add(task, is_answer=not message.method)
+            self._untaken.add(task, is_answer=not method)
+
+    def _start_post(self, frame: bytes) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._post(frame, self._initialized))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def forget(self, id: RequestId) -> None:
         """Stop sending the request, if it is still being sent."""
@@ -142,9 +136,7 @@ class SseTransport:
         if task is not None:
             task.cancel()
 
-    async def _post(
-        self, message: _Message, frame: bytes, before: asyncio.Task[None] | None
-    ) -> None:
+    async def _post(self, frame: bytes, before: asyncio.Task[None] | None) -> None:
         error: InterlockError | None = None
         try:
             if before is not None and not before.done():
@@ -155,12 +147,12 @@ class SseTransport:
         except InterlockError as reason:
             error = reason
         except Exception as reason:
-            _log.exception("%s: sending %s failed", self._endpoint.shown, message.method)
+            _log.exception("%s: sending a message failed", self._endpoint.shown)
             error = ConnectionClosed(f"{self._endpoint.shown}: {type(reason).__name__}")
-        if message.method and message.id is not UNSET:
-            self._posts.pop(message.id, None)
+        if isinstance(frame, RequestFrame):
+            self._posts.pop(frame.id, None)
             if error is not None:
-                self._receiver.request_failed(message.id, error)
+                self._receiver.request_failed(frame.id, error)
 
     # Ending
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from interlock.errors import InterlockError, MessageTooLarge
-from interlock.protocol import Answer, Failure, Protocol, Request
+from interlock.protocol import Answer, Failure, Protocol, Request, RequestOptions
 from interlock.transports.lines import LineSplitter
 from tests.fuzz.choices import Choices
 from tests.fuzz.frames import frame_of
@@ -27,8 +27,9 @@ def target(data: bytes) -> None:
         protocol.request(
             choices.one_of(["tools/call", "initialize", "ping"]),
             now=0.0,
-            timeout=choices.one_of([None, 0.5, 3.0]),
-            progress=choices.flag(),
+            options=RequestOptions(
+                choices.one_of([None, 0.5, 3.0]), progress=print if choices.flag() else None
+            ),
         )
         for _ in range(4)
     }

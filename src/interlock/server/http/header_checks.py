@@ -72,9 +72,9 @@ def check(exchange: HttpRequest, method: str, params: Params, version: str) -> N
         raise _mismatch("Mcp-Method", "method")
     member = NAMES.get(method)
     if member is not None:
-        name = getattr(params, member)
+        name = getattr(params, "task_id" if member == "taskId" else member)
         if not _is_plainly(get(b"mcp-name"), name) and _value(exchange, b"mcp-name") != name:
-            raise _mismatch("Mcp-Name", f"params.{'taskId' if member == 'task_id' else member}")
+            raise _mismatch("Mcp-Name", f"params.{member}")
     if exchange.repeated:
         for name in exchange.repeated:
             if name in _ROUTING or name.startswith(b"mcp-param-"):

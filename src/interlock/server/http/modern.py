@@ -26,7 +26,8 @@ from interlock.errors import (
 from interlock.protocol import Request, envelope
 from interlock.protocol.envelope import Envelope, encode
 from interlock.server import request_context
-from interlock.server.answering import Answering, input_schema
+from interlock.server.answering import Answering
+from interlock.server.catalogue import input_schema
 from interlock.server.http import header_checks
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest

@@ -81,7 +81,7 @@ class LegacySession:
         self._last_asked = 0
         self._running: dict[RequestId, asyncio.Task[None]] = {}
         self._asked: dict[int, asyncio.Future[Raw]] = {}
-        self._listener = for_session(self.session.subscriptions, self._tell)
+        self._listener = for_session(self.session.subscriptions, self._tell, principal)
         self.is_closed = False
         self._is_draining = False
 

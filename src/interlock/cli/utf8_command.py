@@ -1,0 +1,37 @@
+"""Commands whose text arguments must be UTF-8, since they become JSON."""
+
+from __future__ import annotations
+
+import click
+
+
+class Utf8Command(click.Command):
+    """A command that refuses text arguments that are not UTF-8. Paths may hold any bytes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments as click does, then check their text."""
+        rest = super().parse_args(ctx, args)
+        for param in self.params:
+            value = ctx.params.get(param.name or "")
+            texts = value if isinstance(value, tuple) else (value,)
+            for number, text in enumerate(texts, 1):
+                if isinstance(text, str) and not _is_utf8(text):
+                    position = number if isinstance(value, tuple) else None
+                    raise click.UsageError(
+                        f"{_label(param, ctx, text, position)} is not UTF-8", ctx
+                    )
+        return rest
+
+
+def _is_utf8(text: str) -> bool:
+    # Python decodes every invalid byte of an argument to a lone surrogate.
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _label(param: click.Parameter, ctx: click.Context, text: str, number: int | None) -> str:
+    """Name an argument without its value, which may be a secret."""
+    name = param.opts[0] if isinstance(param, click.Option) else param.make_metavar(ctx)
+    key, equals, _ = text.partition("=")
+    if equals and _is_utf8(key):
+        return f"{name} {key}=…" if isinstance(param, click.Option) else f"{key}=…"
+    return name if number is None else f"{name} number {number}"
