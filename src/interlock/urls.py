@@ -24,6 +24,8 @@ def split(url: str) -> SplitResult:
         ValueError: There is no host, or host or port are malformed.
     """
     parts = urlsplit(url)
+    if "\\" in parts.netloc:  # browsers take it for the "/" before a path
+        raise ValueError("the URL has a backslash in its host")
     host, _ = parts.hostname, parts.port  # reading a malformed port raises
     if not host:
         raise ValueError("the URL has no host")

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.models.vendors import ModelEndpoint, call_id, call_name, shown_url, tool_call
+from interlock.models.vendors import ModelEndpoint, call_id, call_name, tool_call
 
 KEY = "sk-live-7f3b9d2e5a8c"
 ENDPOINT = ModelEndpoint("openai:m", "m", "api.example", KEY, "OPENAI_API_KEY")
@@ -49,15 +48,3 @@ def test_whatever_a_model_writes_becomes_a_call(written: str) -> None:
 
     assert call.malformed in (None, written)
     assert not call.input or call.malformed is None
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("http://me:secret@h:1/v1", "http://h:1/v1"),
-        ("https://h/@me", "https://h/@me"),
-        ("https://h/v1", "https://h/v1"),
-    ],
-)
-def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
-    assert shown_url(url) == shown

@@ -90,7 +90,7 @@ async def test_one_that_is_named_so_is_asked_for_nothing_else(server: EvilHttp):
     ("target", "why"),
     [
         ("http://127.0.0.1:1/messages", "at http://127.0.0.1:1, where credentials do not go"),
-        ("//b.example/messages", "at http://b.example:80, where"),
+        ("//b.example/messages", "at http://b.example, where"),
         ("https://$HOST/messages", "where credentials do not go"),
         (f"http://user:{SECRET}@$HOST/messages", "at what is no URL"),
         ("http://$HOST/messages#x", "at what is no URL"),

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from interlock import urls
 from interlock.auth.principal import Principal
 from interlock.errors import AuthRequired, AuthUnavailable, ConfigError, InsufficientScope
 from interlock.protocol.envelope import encode
@@ -32,11 +33,9 @@ MIN_STATIC_TOKEN = 16  # characters; shorter ones can be guessed
 VERIFY_TIMEOUT = 15.0  # seconds
 
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
-_SCHEME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # b64token of RFC 6750
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749
 _URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # fits between quotes, in a header
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _log = logging.getLogger("interlock.server")
 
 
@@ -131,7 +130,7 @@ class BearerAuth(Struct, frozen=True, kw_only=True):
         token = token.lstrip(b" ")
         if len(token) > MAX_TOKEN_BYTES:
             raise self._malformed(f"the token is over {MAX_TOKEN_BYTES} bytes")
-        if not _SCHEME.fullmatch(scheme):
+        if not urls.HTTP_TOKEN.fullmatch(scheme.decode("latin-1")):
             raise self._malformed("the Authorization header is malformed")
         if scheme.lower() != b"bearer":
             raise AuthRequired("only bearer tokens are accepted", 401, self._challenge())
@@ -203,13 +202,14 @@ def check_url(url: str, what: str, *, query: bool = False) -> None:
         ConfigError: Names `what` and the URL.
     """
     try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # a port that is none raises
+        parts = urls.split(url)
     except ValueError:
-        raise ConfigError(f"{what} {url!r} is not a URL") from None
-    if not host or not _URL.fullmatch(url):
+        raise ConfigError(f"{what} {url!r} is not a URL with a valid host and port") from None
+    if not _URL.fullmatch(url):
         raise ConfigError(f"{what} {url!r} is not an absolute URL")
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
+    if parts.scheme != "https" and not (
+        parts.scheme == "http" and urls.is_loopback(parts.hostname or "")
+    ):
         raise ConfigError(f"{what} {url!r} must be https, or http on loopback")
     if "@" in parts.netloc or "#" in url or ("?" in url and not query):
         raise ConfigError(f"{what} {url!r} must not have a user, a query or a fragment")

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
+from interlock import urls
 from interlock.config import section, shared_file, variables
 from interlock.config.section import Section
 from interlock.config.servers import (
@@ -252,7 +253,7 @@ def _environment(env: Section) -> dict[str, str]:
 
 def _headers(headers: Section) -> dict[str, str]:
     for name in headers.members:
-        if not _HEADER_NAME.fullmatch(name):
+        if not urls.HTTP_TOKEN.fullmatch(name):
             headers.refuse("is not a name of an HTTP header", name)
         if problem := _header_problem(headers.text(name)):
             headers.refuse(problem, name)
@@ -279,9 +280,6 @@ def _pool(pool: Section) -> Pool:
         life=pool.duration("life", default.life, MAX_LIFE),
         calls=pool.count("calls", 1, MAX_CALLS) if "calls" in pool.members else None,
     )
-
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def _header_problem(value: str) -> str | None:
@@ -331,7 +329,13 @@ def _auth_problem(auth: str, headers: Mapping[str, str]) -> str | None:
 
 
 def _url_problem(url: str) -> str | None:
-    return None if re.match(r"https?://[^/\s]", url) else "must start with https:// or http://"
+    if not re.match(r"https?://[^/\s]", url):
+        return "must start with https:// or http://"
+    try:
+        urls.split(url)
+    except ValueError:
+        return "has an invalid host or port"
+    return None
 
 
 # Variables

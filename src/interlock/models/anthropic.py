@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from interlock import urls
 from interlock.errors import MissingExtra, ModelInterrupted, ModelUnavailable
 from interlock.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage
 from interlock.models import (
@@ -35,7 +36,6 @@ from interlock.models.vendors import (
     call_name,
     event_fields,
     object_schema,
-    shown_url,
     tool_call,
     unique_ids,
 )
@@ -85,7 +85,7 @@ class AnthropicModel:
     @property
     def name(self) -> str:
         """Provider and model, as in `--model`."""
-        address = f"@{shown_url(self._base_url)}" if self._base_url else ""
+        address = f"@{urls.display(self._base_url)}" if self._base_url else ""
         return f"{_PROVIDER}:{self._model}{address}"
 
     async def stream(

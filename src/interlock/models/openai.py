@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from interlock import urls
 from interlock.errors import MissingExtra, ModelInterrupted, ModelUnavailable
 from interlock.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage
 from interlock.models import (
@@ -34,7 +35,6 @@ from interlock.models.vendors import (
     call_name,
     event_fields,
     object_schema,
-    shown_url,
     tool_call,
     unique_ids,
 )
@@ -46,7 +46,6 @@ OPENAI_URL = "https://api.openai.com/v1"
 DEEPSEEK_URL = "https://api.deepseek.com"
 _KEYS = {"openai": "OPENAI_API_KEY", "deepseek": "DEEPSEEK_API_KEY", "ollama": "OLLAMA_API_KEY"}
 _STOP_REASONS = {"length": "length", "content_filter": "refusal"}
-_HERE = ("localhost", "127.0.0.1", "::1")  # hosts reached without the environment's proxy
 _FAILED = {"error", "insufficient_system_resource"}  # finish reasons of an incomplete answer
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek and llama.cpp; Ollama and vLLM
 _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request above this
@@ -96,7 +95,7 @@ class OpenAIModel:
 
     @property
     def _at(self) -> str:
-        return f"@{shown_url(self._base_url)}" if self._base_url else ""
+        return f"@{urls.display(self._base_url)}" if self._base_url else ""
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
@@ -139,7 +138,7 @@ class OpenAIModel:
             import openai
         except ImportError as error:
             raise MissingExtra("OpenAI and compatible models", "openai") from error
-        is_here = urlsplit(address).hostname in _HERE
+        is_here = urls.is_loopback(urlsplit(address).hostname or "")  # needs no proxy
         client = openai.AsyncOpenAI(
             api_key=key or "none",  # the package requires one; servers without keys ignore it
             base_url=address,

@@ -132,11 +132,6 @@ def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
 # Errors
 
 
-def shown_url(url: str) -> str:
-    """Return the URL without user and password."""
-    return re.sub(r"^(\w+://)[^/@]*@", r"\1", url)
-
-
 class ModelEndpoint(NamedTuple):
     """A model and its host, as named in errors."""
 

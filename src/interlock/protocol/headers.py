@@ -17,6 +17,7 @@ from msgspec import Raw
 from interlock.errors import SchemaError
 from interlock.quoting import echo, place
 from interlock.types import JsonObject, Tool
+from interlock.urls import HTTP_TOKEN
 
 ANNOTATION = "x-mcp-header"
 MAX_INTEGER = 2**53 - 1  # of either sign; JSON of many languages has no larger ones
@@ -33,7 +34,6 @@ NAMES = {
     "tasks/cancel": "taskId",
 }
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
 _BASE64, _END = "=?base64?", "?="
 
@@ -133,7 +133,7 @@ def _within(
 def _check(node: JsonObject, path: tuple[str, ...], reachable: bool) -> str:
     name = node[ANNOTATION]
     where = place([*path]) or "the schema itself"
-    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+    if not isinstance(name, str) or not HTTP_TOKEN.fullmatch(name):
         raise SchemaError(f"{ANNOTATION} of {where} is no name of a header: {echo(name)}")
     if not reachable or not path:
         raise SchemaError(f"{ANNOTATION} {echo(name)} stands where no plain argument is: {where}")

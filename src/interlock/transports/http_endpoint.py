@@ -22,6 +22,7 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
+from interlock import urls
 from interlock.errors import (
     ConfigError,
     ConnectionClosed,
@@ -58,7 +59,6 @@ FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFE
 
 _TOO_LONG = ("Got more than", "Too many headers")  # in what aiohttp says of headers
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # These say what a message is; a user's own would contradict the message.
 _OURS = frozenset(
@@ -221,7 +221,7 @@ class Endpoint:
             raise RedirectRefused(f"{self.shown} answered {status} without saying where to", status)
         try:
             target = urljoin(self.url, location)
-            is_elsewhere = origin(target) != origin(self.url)
+            is_elsewhere = urls.origin(target) != urls.origin(self.url)
             has_user = "@" in urlsplit(target).netloc
         except ValueError:
             raise RedirectRefused(f"{self.shown} redirects to what is no URL", status) from None
@@ -230,14 +230,14 @@ class Endpoint:
         if is_elsewhere:
             is_safe = target.startswith("https:") or self.url.startswith("http:")
             raise RedirectRefused(
-                f"{self.shown} redirects to {_shown(target)}, where credentials do not go"
+                f"{self.shown} redirects to {urls.display(target)}, where credentials do not go"
                 + (": use that URL if it is meant" if is_safe else ", without TLS"),
                 status,
             )
         if status not in _FOLLOWED:
             raise RedirectRefused(
                 f"{self.shown} redirects with {status}, which does not keep the request: "
-                f"use {_shown(target)} if it is meant",
+                f"use {urls.display(target)} if it is meant",
                 status,
             )
         return target
@@ -338,38 +338,26 @@ class PendingReplies:
             task.add_done_callback(self._answers.discard)
 
 
-def origin(url: str) -> str:
-    """Give scheme, host and port, as far as there are any: "https://host:443"."""
-    parts = urlsplit(url)
-    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
-    return f"{parts.scheme}://{parts.hostname or ''}:{port}"
-
-
-def _shown(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
 def _check_url(url: str) -> str:
     try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # a port that is none raises
-        (host or "").encode("idna")  # a host that is none, too
+        parts = urls.split(url)
     except ValueError:
-        raise ConfigError("the server's URL cannot be read: check its host and port") from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise ConfigError(f"{_shown(url)!r} is no URL of a server: http:// or https:// and a host")
+        parts = None
+    if parts is None or parts.scheme not in ("http", "https"):
+        needs = "it needs http:// or https://, a host and, if any, a valid port"
+        raise ConfigError(f"invalid server URL {urls.display(url)}; {needs}")
+    host = parts.hostname
     if "@" in parts.netloc:
-        raise ConfigError(f"the URL of {host} has a user in it: give credentials as headers")
+        raise ConfigError(f"the URL of {host} has a user in it; give credentials as headers")
     if parts.fragment:
-        raise ConfigError(f"the URL of {host} has a fragment (#…), which no server gets to see")
-    return _shown(url)
+        raise ConfigError(f"the URL of {host} has a fragment (#…); leave it out, as it is not sent")
+    return urls.display(url)
 
 
 def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} is no name of an HTTP header")
+        if not urls.HTTP_TOKEN.fullmatch(name):
+            raise ConfigError(f"{name!r} is not a valid name of an HTTP header")
         if not _HEADER_VALUE.fullmatch(value):
             raise ConfigError(f"header {name} has a character that no header can carry")
         if name.lower() in _OURS or name.lower().startswith("mcp-param-"):

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import socket
 from functools import partial
-from ipaddress import ip_address
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -17,6 +16,7 @@ from yarl import URL
 
 from interlock.aio import in_thread
 from interlock.errors import ConfigError
+from interlock.urls import is_loopback
 
 Era = Literal["", "modern", "legacy", "sse"]
 _T = TypeVar("_T")
@@ -154,7 +154,8 @@ def _open(limit_per_host: int) -> aiohttp.ClientSession:
 
 
 def _proxy_for(scheme: str, host: str, netloc: str) -> str | None:
-    if is_loopback(host) or proxy_bypass(netloc.rpartition("@")[2]):
+    is_here = is_loopback(host) or host.endswith(".localhost")
+    if is_here or proxy_bypass(netloc.rpartition("@")[2]):
         return None
     proxies = getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
@@ -175,11 +176,3 @@ def _proxy_for(scheme: str, host: str, netloc: str) -> str | None:
             f"{scheme.upper()}_PROXY, or name the host in NO_PROXY"
         )
     return proxy
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its name: no proxy can reach that."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

@@ -12,6 +12,7 @@ import logging
 from contextlib import aclosing
 from urllib.parse import urljoin
 
+from interlock import urls
 from interlock.errors import (
     ConnectionClosed,
     HttpError,
@@ -22,7 +23,7 @@ from interlock.errors import (
 from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser
 from interlock.transports import Receiver
-from interlock.transports.http_endpoint import EVENTS, JSON, Endpoint, PendingReplies, origin
+from interlock.transports.http_endpoint import EVENTS, JSON, Endpoint, PendingReplies
 from interlock.transports.http_errors import media_type
 from interlock.types import RequestId
 
@@ -94,11 +95,11 @@ class SseTransport:
         shown = self._endpoint.shown
         try:
             target = urljoin(stream, data.decode(errors="replace").strip())
-            elsewhere = origin(target) if origin(target) != origin(self._endpoint.url) else ""
+            home, elsewhere = urls.origin(self._endpoint.url), urls.origin(target)
             messages = self._endpoint.sibling(target)
         except ValueError:  # a ConfigError, too
             raise RemoteProtocolError(f"{shown} wants messages at what is no URL") from None
-        if elsewhere:
+        if elsewhere != home:
             raise RemoteProtocolError(
                 f"{shown} wants messages at {elsewhere}, where credentials do not go"
             )

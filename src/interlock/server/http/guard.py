@@ -8,10 +8,10 @@ checked when hosts are listed; an `Origin` is only ever let through when it is l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_address
 
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import Header, HttpRefusal
+from interlock.urls import is_loopback
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ALLOWED_HEADERS = (
@@ -57,7 +57,7 @@ class Guard:
         host, origin = headers.get(b"host"), headers.get(b"origin")
         key = (host, origin, address)
         if key not in self._good:
-            local = _is_loopback(address)
+            local = is_loopback(str(address))
             self._check_host(host, local)
             self._check_origin(origin, local)
             if len(self._good) >= _MAX_REMEMBERED:
@@ -118,12 +118,3 @@ class Guard:
 def _without_port(name: str) -> str:
     host, colon, port = name.rpartition(":")
     return host if colon and port.isdecimal() and not host.endswith(":") else name
-
-
-def _is_loopback(address: object) -> bool:
-    if address == "localhost":
-        return True
-    try:
-        return ip_address(str(address)).is_loopback
-    except ValueError:
-        return False

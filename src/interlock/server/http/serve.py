@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from contextlib import suppress
-from ipaddress import ip_address
 from time import monotonic
 from types import FrameType
 from typing import Any
@@ -14,6 +12,7 @@ from urllib.parse import urlsplit
 
 from interlock.errors import ConfigError, MissingExtra
 from interlock.server.http.app import Endpoint
+from interlock.urls import is_loopback
 
 try:
     import uvicorn
@@ -36,11 +35,8 @@ def check_exposure(host: str, *, protected: bool) -> None:
     Raises:
         ConfigError: An address that others can reach, and no token is asked for.
     """
-    if protected or host == "localhost":
+    if protected or is_loopback(host):
         return
-    with suppress(ValueError):
-        if ip_address(host).is_loopback:
-            return
     raise ConfigError(
         f"{host} can be reached by others: give verify_token=..., or unprotected=True"
     )
