@@ -1,13 +1,13 @@
-"""What `chat` works on: a model, tools, and a conversation that is kept as things happen.
+"""A chat: a model, tools, and a conversation that is stored while it happens.
 
 Rules:
 
-1. Servers, model and database are got ready at the same time.
-2. Trouble with the database is told once and never stops an answer; messages that could not be
-   kept are tried again with the next ones. Only a conversation that was asked for by its id must
-   be there, and take the next message.
-3. What the person said stays in the conversation when the model fails or is stopped: the next
-   message follows it, and every provider accepts that.
+1. Servers, model and database are opened concurrently.
+2. A database error is reported once and does not stop an answer. Messages that could not be
+   stored are stored with the next ones. A conversation that is continued by its id is the
+   exception: it must exist and accept the first new message.
+3. The user's message stays in the conversation when the model fails or is stopped. The next
+   message follows it, which every provider accepts.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _Opened: TypeAlias = "tuple[ConversationLog, list[Message]]"
 
 
 class ConversationLog:
-    """A conversation's place in the store, if there is a store.
+    """Stores the messages of one conversation. Without a store it does nothing.
 
     Attributes:
-        conversation: None until the first message has been kept.
+        conversation: None until the conversation exists in the store.
     """
 
     def __init__(
@@ -54,24 +54,24 @@ class ConversationLog:
         self._store = store
         self._unsaved: list[Message] = []
         self._title = ""
-        self._told = ""
-        self._must_work = conversation is not None
+        self._last_warning = ""
+        self._must_succeed = conversation is not None
 
-    async def begin(self, title: str, model: str) -> None:
-        """Make a place for a new conversation; does nothing when there is one."""
+    async def create(self, title: str, model: str) -> None:
+        """Create the conversation in the store, unless it exists."""
         if self._store is None or self.conversation is not None:
             return
-        self._title = self._title or title  # of the first message, even if it had no place
+        self._title = self._title or title  # of the first message, even if it was not stored
         try:
             self.conversation = await self._store.create(self._title, model)
         except StoreError as error:
-            self._tell(error)
+            self._warn_once(error)
 
     async def record(self, messages: Sequence[Message]) -> None:
-        """Keep messages, and those that could not be kept before.
+        """Store messages, after those that could not be stored before.
 
         Raises:
-            StoreError: A conversation that was to be continued does not take the first one.
+            StoreError: A continued conversation does not accept its first new message.
         """
         if self._store is None:
             return
@@ -82,73 +82,79 @@ class ConversationLog:
         try:
             await self._store.append(self.conversation.id, *unsaved)
         except StoreError as error:
-            if self._must_work:
+            if self._must_succeed:
                 raise
             self._unsaved = unsaved
-            self._tell(error)
+            self._warn_once(error)
         else:
             self._unsaved = []
-            self._must_work = False
+            self._must_succeed = False
 
     async def note_model(self, model: str) -> None:
-        """Keep which model the conversation goes on with."""
+        """Store the name of the model that continues the conversation."""
         if self._store is None or self.conversation is None or self.conversation.model == model:
             return
         try:
             await self._store.update(self.conversation.id, model=model)
         except StoreError as error:
-            self._tell(error)
+            self._warn_once(error)
 
-    def renewed(self) -> ConversationLog:
-        """Return the place for another conversation in the same store."""
+    def successor(self) -> ConversationLog:
+        """Return a log for another conversation in the same store."""
         return ConversationLog(self._store, warn=self._warn)
 
-    def _tell(self, error: StoreError) -> None:
-        if str(error) != self._told:
-            self._told = str(error)
-            self._warn(f"conversation not kept: {error}")
+    def _warn_once(self, error: StoreError) -> None:
+        if str(error) != self._last_warning:
+            self._last_warning = str(error)
+            self._warn(f"conversation not stored: {error}")
 
 
 class Chat:
-    """An open chat. `messages` is valid for every provider whenever no answer is under way."""
+    """An open chat. `messages` is valid for every provider while no answer is in progress."""
 
     def __init__(
-        self, model: Model, toolbox: Toolbox | None, kept: ConversationLog, messages: list[Message]
+        self, model: Model, toolbox: Toolbox | None, log: ConversationLog, messages: list[Message]
     ) -> None:
         self.model = model
         self.toolbox = toolbox
-        self.kept = kept
+        self.log = log
         self.messages = messages
 
     async def ask(self, text: str) -> AsyncGenerator[AgentEvent, None]:
-        """Say something to the model and tell what happens."""
-        await self.kept.begin(_title(text), self.model.name)
+        """Send the user's message to the model; yield what happens until the answer is complete.
+
+        Raises:
+            StoreError: A continued conversation does not accept the message.
+            ModelError: The model failed.
+            StepLimit: The model was still calling tools after the last round.
+        """
+        await self.log.create(_title(text), self.model.name)
         self.messages.append(UserMessage(text))
         try:
-            await self.kept.record(self.messages[-1:])
+            await self.log.record(self.messages[-1:])
         except StoreError:
             self.messages.pop()
             raise
-        agent = Agent(self.model, self.toolbox, record=self.kept.record)
+        agent = Agent(self.model, self.toolbox, record=self.log.record)
         async with aclosing(agent.stream(self.messages)) as events:
             async for event in events:
                 yield event
 
     async def change_model(self, name: str) -> None:
-        """Go on with another model.
+        """Continue with another model.
 
         Raises:
-            ModelUnavailable: There is no such model; the old one stays.
+            ModelUnavailable: The model does not exist; the old one stays.
             MissingExtra: It needs a package that is not installed; the old one stays.
         """
         new = await choose.choose(name)
         old, self.model = self.model, new
         await old.close()
-        await self.kept.note_model(new.name)
+        await self.log.note_model(new.name)
 
-    def begin_anew(self) -> None:
-        """Leave the conversation and begin another one."""
-        self.kept = self.kept.renewed()
+    def start_conversation(self) -> None:
+        """Leave this conversation and start another one."""
+        self.log = self.log.successor()
         self.messages = []
 
 
@@ -160,22 +166,22 @@ async def open_chat(
     conversation: str | None,
     warn: Callable[[str], None],
 ) -> AsyncIterator[Chat]:
-    """Open a chat; everything is closed on the way out.
+    """Open a chat; close the servers, the model and the store at the end.
 
     Args:
-        servers: By name; None for no tools at all.
-        model: As for `choose`; None takes the conversation's own first.
-        conversation: The id, or the beginning of it, of one to continue.
+        servers: By name; None for a chat without tools.
+        model: As for `choose`; None uses the conversation's model, if it has one.
+        conversation: Id, or the beginning of an id, of a conversation to continue.
         warn: Called with a line for the user when the conversation cannot be stored.
 
     Raises:
-        InterlockError: There is no model, or the conversation cannot be continued.
+        InterlockError: No model is available, or the conversation cannot be continued.
     """
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.TaskGroup() as group:
-                keeping = group.create_task(_open_kept(stack, conversation, warn))
-                choosing = group.create_task(_choose(model, keeping))
+                opening = group.create_task(_open_log(stack, conversation, warn))
+                choosing = group.create_task(_choose(model, opening))
                 toolbox = None
                 if servers is not None:
                     toolbox = Toolbox(servers)
@@ -183,22 +189,22 @@ async def open_chat(
                     await toolbox.open()
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        kept, messages = keeping.result()
-        chat = Chat(choosing.result(), toolbox, kept, messages)
+        log, messages = opening.result()
+        chat = Chat(choosing.result(), toolbox, log, messages)
         stack.push_async_callback(lambda: chat.model.close())
-        await kept.note_model(chat.model.name)
+        await log.note_model(chat.model.name)
         yield chat
 
 
-async def _open_kept(stack: AsyncExitStack, id: str | None, warn: Callable[[str], None]) -> _Opened:
+async def _open_log(stack: AsyncExitStack, id: str | None, warn: Callable[[str], None]) -> _Opened:
     try:
-        # The import takes half a second that the servers use for their start.
+        # The import takes half a second, during which the servers can start.
         kind = await asyncio.to_thread(lambda: store.ConversationStore)
         opened = await stack.enter_async_context(kind.open())
     except (MissingExtra, StoreError) as error:
         if id is not None:
             raise
-        warn(f"conversation not kept: {error}")
+        warn(f"conversation not stored: {error}")
         return ConversationLog(None, warn=warn), []
     if id is None:
         return ConversationLog(opened, warn=warn), []
@@ -206,15 +212,15 @@ async def _open_kept(stack: AsyncExitStack, id: str | None, warn: Callable[[str]
     return ConversationLog(opened, conversation, warn=warn), await opened.resume(conversation.id)
 
 
-async def _choose(name: str | None, keeping: asyncio.Task[_Opened]) -> Model:
+async def _choose(name: str | None, opening: asyncio.Task[_Opened]) -> Model:
     remembered = name is None
     if name is None:
-        kept, _ = await asyncio.shield(keeping)
-        name = kept.conversation.model if kept.conversation else None
+        log, _ = await asyncio.shield(opening)
+        name = log.conversation.model if log.conversation else None
     model = await choose.choose(name or None, remembered=remembered)
     for provider in choose.PROVIDERS:
         if model.name.startswith(f"{provider.name}:") and find_spec(provider.package):
-            # A second or so; later it would stand between the question and the answer.
+            # Takes about a second, which the first answer need not wait for.
             await asyncio.to_thread(import_module, provider.package)
     return model
 

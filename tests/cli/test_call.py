@@ -1,4 +1,4 @@
-"""`interlock call`: arguments as typed, the result as it came."""
+"""`interlock call`: its arguments, its result and its errors."""
 
 import json
 
@@ -9,13 +9,13 @@ from interlock.cli.call import typed, unknown_parameters
 BROKEN = {"command": "no-such-program"}
 
 
-def test_the_result_is_printed(interlock, servers):
+def test_call_prints_the_result(interlock, servers):
     servers()
 
     assert interlock("call", "e:say", "text=hello world") == (0, "hello world\n", "")
 
 
-def test_values_are_read_as_the_schema_wants_them(interlock, servers):
+def test_values_are_converted_to_the_types_of_the_schema(interlock, servers):
     servers()
     given = [
         "text=5",
@@ -45,13 +45,13 @@ def test_values_are_read_as_the_schema_wants_them(interlock, servers):
     }
 
 
-def test_a_value_may_hold_anything(interlock, servers):
+def test_a_value_with_equals_signs_and_newlines_is_sent_unchanged(interlock, servers):
     servers()
 
     assert interlock("call", "e:say", "text=a=b\n--json é").out == "a=b\n--json é\n"
 
 
-def test_arguments_as_one_object_join_those_given_one_by_one(interlock, servers):
+def test_json_arguments_and_key_value_arguments_are_merged(interlock, servers):
     servers()
     ran = interlock("call", "e:echo", "count=1", "--arguments", '{"text": "x"}')
 
@@ -61,7 +61,7 @@ def test_arguments_as_one_object_join_those_given_one_by_one(interlock, servers)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["say"], "'say' is not a tool's address: write SERVER:TOOL"),
+        (["say"], "'say' is not a tool's address; write SERVER:TOOL"),
         (["e:say", "text"], "'text' is not KEY=VALUE"),
         (["e:say", "=x"], "'=x' is not KEY=VALUE"),
         (["e:say", "a=1", "a=2"], "a is given twice"),
@@ -71,7 +71,7 @@ def test_arguments_as_one_object_join_those_given_one_by_one(interlock, servers)
         (["e:say", "--timeout", "0"], "--timeout"),
     ],
 )
-def test_what_cannot_be_meant_is_wrong_usage(interlock, arguments: list[str], message: str):
+def test_invalid_arguments_are_wrong_usage(interlock, arguments: list[str], message: str):
     ran = interlock("call", *arguments)
 
     assert (ran.code, ran.out) == (2, "")
@@ -81,17 +81,17 @@ def test_what_cannot_be_meant_is_wrong_usage(interlock, arguments: list[str], me
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["e:echo", "count=x"], "count='x' is not JSON, and the tool takes integer here"),
+        (["e:echo", "count=x"], "count='x' is not valid: the tool takes integer here"),
         (["e:echo", "count=1.5"], "count"),
         (["e:sya"], "no tool 'e:sya'; did you mean e:say"),
         (["f:say"], "no server 'f'"),
         (["off:say"], "server 'off' is not available: disabled in the configuration"),
         (["broken:say"], "server 'broken' is not available: cannot start 'no-such-program'"),
         (["e:exit"], "exited with code 3"),
-        (["e:wait", "--timeout", "0.05"], "within 0.05 s; --timeout SECONDS gives it longer"),
+        (["e:wait", "--timeout", "0.05"], "within 0.05 s; --timeout SECONDS gives it more time"),
     ],
 )
-def test_what_goes_wrong_is_one_line_and_code_1(
+def test_an_error_is_one_line_and_exit_code_1(
     interlock, servers, arguments: list[str], message: str
 ):
     servers(broken=BROKEN, off={**BROKEN, "enabled": False})
@@ -103,13 +103,13 @@ def test_what_goes_wrong_is_one_line_and_code_1(
     assert ran.err.count("\n") == 1
 
 
-def test_a_tools_error_is_its_result_and_code_1(interlock, servers):
+def test_an_error_result_is_printed_with_exit_code_1(interlock, servers):
     servers()
 
     assert interlock("call", "e:fail", "text=no such city") == (1, "no such city\n", "")
 
 
-def test_json_has_the_whole_result(interlock, servers):
+def test_json_option_prints_the_whole_result(interlock, servers):
     servers()
     ran = interlock("call", "e:picture", "text=x", "--json")
 
@@ -119,28 +119,28 @@ def test_json_has_the_whole_result(interlock, servers):
     ]
 
 
-def test_what_is_not_text_is_described(interlock, servers):
+def test_content_that_is_not_text_is_described(interlock, servers):
     servers()
 
-    assert interlock("call", "e:picture").out == "[image/png, 3 bytes: --json has them]\n"
+    assert interlock("call", "e:picture").out == "[image/png, 3 bytes: see --json]\n"
 
 
-def test_a_long_result_is_printed_whole(interlock, servers):
+def test_a_long_result_is_printed_in_full(interlock, servers):
     servers()
-    text = "x" * 100_000  # as long as an argument can be on Linux, and over what models get
+    text = "x" * 100_000  # near Linux's limit of an argument, and over the limit for models
     ran = interlock("call", "e:echo", "--arguments", json.dumps({"text": text}))
 
     assert ran.json == {"text": text}
 
 
-def test_only_the_tools_own_server_is_started(interlock, servers, home):
+def test_call_starts_only_the_server_of_the_tool(interlock, servers, home):
     servers(other={"command": "sh", "args": ["-c", "touch started"]})
     interlock("call", "e:say")
 
     assert not (home / "started").exists()
 
 
-def test_a_namespace_stands_for_its_server(interlock, servers):
+def test_a_server_with_a_namespace_is_found_by_it(interlock, servers):
     entry = json.loads(servers().read_text())["mcpServers"]["e"]
     servers(e={**entry, "namespace": "n"})
 
@@ -224,7 +224,7 @@ def test_arguments_that_are_not_utf8_are_wrong_usage(interlock, arguments, messa
         ({"$ref": "#/$defs/none"}, "1", 1),
     ],
 )
-def test_a_value_becomes_what_its_schema_takes(schema: object, text: str, value: object):
+def test_typed_converts_a_text_to_a_type_of_its_schema(schema: object, text: str, value: object):
     whole = {
         "properties": {"key": schema},
         "$defs": {"n": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}},
@@ -233,6 +233,6 @@ def test_a_value_becomes_what_its_schema_takes(schema: object, text: str, value:
     assert typed({"key": text}, whole) == {"key": value}
 
 
-def test_a_key_that_the_schema_does_not_know_is_still_sent():
+def test_typed_keeps_a_key_that_the_schema_does_not_name():
     assert typed({"other": "x"}, {"properties": {}}) == {"other": "x"}
     assert typed({"other": "x"}, {"properties": "rubbish"}) == {"other": "x"}

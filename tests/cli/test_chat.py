@@ -1,4 +1,4 @@
-"""`interlock chat` with one question: the answer, what is told besides, what is kept."""
+"""`interlock chat` with one prompt: the answer, the messages on stderr, the stored conversation."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from interlock.store import Conversation, ConversationStore
 BROKEN = {"command": "no-such-program"}
 
 
-def kept() -> list[tuple[Conversation, list[Message]]]:
+def stored_conversations() -> list[tuple[Conversation, list[Message]]]:
     async def read() -> list[tuple[Conversation, list[Message]]]:
         async with ConversationStore.open() as store:
             return [(each, await store.messages(each.id)) for each in await store.list()]
@@ -36,7 +36,7 @@ def test_the_answer_goes_to_stdout_and_tools_to_stderr(interlock, servers, scrip
     assert re.fullmatch(r"\[TOOL\] e:say ok in \d+\.\d+ s: x", lines[1])
 
 
-def test_several_calls_and_failures_are_told(interlock, servers, script):
+def test_several_calls_and_failures_are_reported(interlock, servers, script):
     servers()
     calls = {"fail": {"text": "no\x1b[2J"}, "nix": {}, "echo": {"count": "x"}}
     ran = interlock("chat", "go", "--model", script(calls, "Done."))
@@ -48,7 +48,7 @@ def test_several_calls_and_failures_are_told(interlock, servers, script):
     assert "[TOOL] e:echo failed" in ran.err
 
 
-def test_text_before_a_call_is_a_line_of_its_own(interlock, servers, tmp_path: Path):
+def test_text_before_a_call_is_printed_on_its_own_line(interlock, servers, tmp_path: Path):
     servers()
     path = tmp_path / "s.json"
     path.write_text(
@@ -58,24 +58,25 @@ def test_text_before_a_call_is_a_line_of_its_own(interlock, servers, tmp_path: P
     assert interlock("chat", "x", "--model", f"scripted:{path}").out == "Wait.\nOk.\n"
 
 
-def test_a_question_may_be_piped_in(interlock, script):
+def test_a_prompt_can_be_piped_in(interlock, script):
     ran = interlock("chat", "--model", script("Yes."), stdin="Is ü a letter?\n".encode())
 
     assert (ran.code, ran.out) == (0, "Yes.\n")
-    assert kept()[0][1][0] == UserMessage("Is ü a letter?\n")
+    assert stored_conversations()[0][1][0] == UserMessage("Is ü a letter?\n")
 
 
 @pytest.mark.parametrize(
     ("words", "stdin", "message"),
     [
-        ([], b"", "nothing to answer"),
-        ([], b" \n", "nothing to answer"),
-        ([""], b"x", "nothing to answer"),
-        ([], None, "nothing to answer"),
-        ([], b"\xff", "not UTF-8 (at byte 0)"),
+        ([], b"", "the prompt is empty"),
+        ([], b" \n", "the prompt is empty"),
+        ([""], b"x", "the prompt is empty"),
+        ([], None, "the prompt is empty"),
+        (["\udcff"], None, "[PROMPT] is not UTF-8"),
+        ([], b"\xff", "not UTF-8 (byte 0)"),
     ],
 )
-def test_no_question_is_wrong_usage(interlock, words, stdin, message: str):
+def test_an_empty_or_undecodable_prompt_is_wrong_usage(interlock, words, stdin, message: str):
     ran = interlock("chat", *words, stdin=stdin)
 
     assert (ran.code, ran.out) == (2, "")
@@ -83,11 +84,11 @@ def test_no_question_is_wrong_usage(interlock, words, stdin, message: str):
     assert ran.err.count("\n") == 1
 
 
-def test_without_servers_there_is_nothing_to_complain_about(interlock, script):
+def test_chat_without_servers_prints_only_the_answer(interlock, script):
     assert interlock("chat", "x", "--model", script("Yes.")) == (0, "Yes.\n", "")
 
 
-def test_no_tools_starts_no_server(interlock, servers, script, home: Path):
+def test_chat_with_no_tools_starts_no_server(interlock, servers, script, home: Path):
     servers(other={"command": "sh", "args": ["-c", "touch started"]})
     ran = interlock("chat", "x", "--no-tools", "--model", script({"say": {}}, "Yes."))
 
@@ -95,7 +96,7 @@ def test_no_tools_starts_no_server(interlock, servers, script, home: Path):
     assert not (home / "started").exists()
 
 
-def test_a_broken_server_is_told_and_the_others_are_used(interlock, servers, script):
+def test_a_broken_server_is_reported_and_the_others_are_used(interlock, servers, script):
     servers(broken=BROKEN)
     ran = interlock("chat", "x", "--model", script({"say": {"text": "x"}}, "Yes."))
 
@@ -104,13 +105,13 @@ def test_a_broken_server_is_told_and_the_others_are_used(interlock, servers, scr
     assert "[TOOL] e:say ok" in ran.err
 
 
-def test_an_empty_answer_is_told(interlock, script):
+def test_an_empty_answer_is_reported(interlock, script):
     ran = interlock("chat", "x", "--model", script(""))
 
-    assert (ran.code, ran.out, ran.err) == (0, "", "(the model said nothing)\n")
+    assert (ran.code, ran.out, ran.err) == (0, "", "(the answer is empty)\n")
 
 
-# What fails
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_an_empty_answer_is_told(interlock, script):
         ("anthropic:x", "ANTHROPIC_API_KEY"),
     ],
 )
-def test_a_model_that_is_not_there_is_an_error(interlock, servers, model: str, message: str):
+def test_an_unavailable_model_is_an_error(interlock, servers, model: str, message: str):
     servers()
     ran = interlock("chat", "x", "--model", model)
 
@@ -130,20 +131,18 @@ def test_a_model_that_is_not_there_is_an_error(interlock, servers, model: str, m
     assert ran.err.count("\n") == 1
 
 
-def test_a_model_that_fails_half_way_leaves_a_conversation_that_can_go_on(
-    interlock, servers, script
-):
+def test_a_conversation_can_continue_after_the_model_failed(interlock, servers, script):
     servers()
     assert interlock("chat", "x", "--model", script({"say": {"text": "x"}})).code == 1
-    (conversation, messages), *_ = kept()
+    (conversation, messages), *_ = stored_conversations()
     ran = interlock("chat", "y", "--conversation", conversation.id, "--model", script("Yes."))
 
     assert [type(each) for each in messages] == [UserMessage, AssistantMessage, ToolMessage]
     assert (ran.code, ran.out) == (0, "Yes.\n")
-    assert kept()[0][1] == [*messages, UserMessage("y"), AssistantMessage("Yes.")]
+    assert stored_conversations()[0][1] == [*messages, UserMessage("y"), AssistantMessage("Yes.")]
 
 
-def test_a_wrong_configuration_is_refused_before_anything_starts(interlock, servers, script):
+def test_an_invalid_configuration_is_an_error(interlock, servers, script):
     servers().write_text('{"mcpServers": {"a": 1}}')
     ran = interlock("chat", "x", "--model", script("Yes."))
 
@@ -151,14 +150,14 @@ def test_a_wrong_configuration_is_refused_before_anything_starts(interlock, serv
     assert "line 1" in ran.err
 
 
-# What is kept
+# The stored conversation
 
 
-def test_the_conversation_is_kept_with_title_and_model(interlock, servers, script):
+def test_the_conversation_is_stored_with_title_and_model(interlock, servers, script):
     servers()
     model = script({"say": {"text": "x"}}, "Said.")
     interlock("chat", "  Say\n x. " + "long " * 50, "--model", model)
-    ((conversation, messages),) = kept()
+    ((conversation, messages),) = stored_conversations()
 
     assert conversation.title.startswith("Say x. long")
     assert len(conversation.title) == 80
@@ -171,35 +170,35 @@ def test_the_conversation_is_kept_with_title_and_model(interlock, servers, scrip
     ]
 
 
-def test_a_conversation_goes_on_with_its_own_model(interlock, script, monkeypatch):
+def test_a_conversation_continues_with_its_own_model(interlock, script, monkeypatch):
     interlock("chat", "a", "--model", script("One."))
     monkeypatch.setenv("INTERLOCK_MODEL", "nobody:x")
-    ((conversation, _),) = kept()
+    ((conversation, _),) = stored_conversations()
     ran = interlock("chat", "b", "--conversation", conversation.id[:5])
 
     assert (ran.code, ran.out) == (0, "One.\n")
-    assert len(kept()[0][1]) == 4
+    assert len(stored_conversations()[0][1]) == 4
 
 
-def test_another_model_may_take_over(interlock, script, tmp_path: Path):
+def test_a_conversation_can_continue_with_another_model(interlock, script, tmp_path: Path):
     interlock("chat", "a", "--model", script("One."))
-    ((conversation, _),) = kept()
+    ((conversation, _),) = stored_conversations()
     other = tmp_path / "other.json"
     other.write_text('[{"content": "Two."}]')
     ran = interlock("chat", "b", "--conversation", conversation.id, "--model", f"scripted:{other}")
 
     assert ran.out == "Two.\n"
-    assert kept()[0][0].model == f"scripted:{other}"
+    assert stored_conversations()[0][0].model == f"scripted:{other}"
 
 
-def test_a_conversation_that_is_not_there_is_an_error(interlock, script):
+def test_an_unknown_conversation_is_an_error(interlock, script):
     ran = interlock("chat", "x", "--conversation", "nix", "--model", script("Yes."))
 
     assert (ran.code, ran.out) == (1, "")
     assert "no conversation 'nix'" in ran.err
 
 
-# A database that cannot be used: warned about, but an error if a conversation was asked for
+# Broken databases
 
 
 def damaged(home: Path) -> str:
@@ -222,7 +221,7 @@ def nowhere(home: Path) -> str:
 
 
 @pytest.mark.parametrize("broken", [damaged, newer, nowhere])
-def test_an_answer_comes_without_the_database_too(
+def test_a_broken_database_is_a_warning_or_an_error_for_a_given_conversation(
     interlock, script, home: Path, monkeypatch, broken: Callable[[Path], str]
 ):
     monkeypatch.setenv("INTERLOCK_DATABASE", broken(home))
@@ -230,16 +229,16 @@ def test_an_answer_comes_without_the_database_too(
     asked = interlock("chat", "x", "--conversation", "k3f", "--model", script("Yes."))
 
     assert (ran.code, ran.out) == (0, "Yes.\n")
-    assert ran.err.startswith("warning: conversation not kept: ")
+    assert ran.err.startswith("warning: conversation not stored: ")
     assert ran.err.count("\n") == 1
     assert (asked.code, asked.out) == (1, "")
     assert asked.err.startswith("error: ")
 
 
-def test_a_database_that_is_read_only_is_told_once(interlock, script, home: Path, monkeypatch):
+def test_a_read_only_database_is_a_single_warning(interlock, script, home: Path, monkeypatch):
     monkeypatch.setenv("INTERLOCK_DATABASE", str(home / "x.db"))
     interlock("chat", "x", "--model", script("Yes."))
-    ((conversation, messages),) = kept()
+    ((conversation, messages),) = stored_conversations()
     real = os.access
     monkeypatch.setattr(
         os, "access", lambda path, mode, **more: mode != os.W_OK and real(path, mode, **more)
@@ -249,19 +248,19 @@ def test_a_database_that_is_read_only_is_told_once(interlock, script, home: Path
     monkeypatch.setattr(os, "access", real)
 
     assert (ran.code, ran.out) == (0, "Yes.\n")
-    assert ran.err.startswith("warning: conversation not kept: ")
+    assert ran.err.startswith("warning: conversation not stored: ")
     assert ran.err.count("\n") == 1
     assert (asked.code, asked.out) == (1, "")
     assert "error: " in asked.err
-    assert kept() == [(conversation, messages)]
+    assert stored_conversations() == [(conversation, messages)]
 
 
-def test_without_the_package_for_it_an_answer_comes_all_the_same(program, without, script):
+def test_a_missing_store_package_is_a_warning(program, without, script):
     ran = program("chat", "x", "--model", script("Yes."), env=without("sqlalchemy"))
 
     assert ran.communicate(timeout=20) == (
         "Yes.\n",
-        "warning: conversation not kept: keeping conversations needs an extra: "
+        "warning: conversation not stored: keeping conversations needs an extra: "
         "pip install 'interlock[chat]'\n",
     )
     assert ran.returncode == 0

@@ -1,4 +1,4 @@
-"""What a chat does when the database comes and goes."""
+"""A chat and its stored conversation, also when the database fails."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from interlock.store import Conversation, ConversationStore
 
 
 class FaultyStore(ConversationStore):
-    """Fails as long as it is told to."""
+    """Fails while `failing` is set."""
 
     failing = False
 
@@ -26,43 +26,43 @@ class FaultyStore(ConversationStore):
         await super().append(id, *messages)  # type: ignore[arg-type]
 
 
-async def test_messages_that_could_not_be_kept_are_kept_with_the_next():
+async def test_unsaved_messages_are_stored_with_the_next_ones():
     warnings: list[str] = []
     async with FaultyStore.open() as store:
         assert isinstance(store, FaultyStore)
-        place = ConversationLog(store, warn=warnings.append)
-        await place.begin("title", "model")
+        log = ConversationLog(store, warn=warnings.append)
+        await log.create("title", "model")
         store.failing = True
-        await place.record([UserMessage("a")])
-        await place.record([AssistantMessage("b")])
+        await log.record([UserMessage("a")])
+        await log.record([AssistantMessage("b")])
         store.failing = False
-        await place.record([UserMessage("c")])
-        assert place.conversation is not None
-        messages = await store.messages(place.conversation.id)
+        await log.record([UserMessage("c")])
+        assert log.conversation is not None
+        messages = await store.messages(log.conversation.id)
 
     assert messages == [UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
-    assert warnings == ["conversation not kept: the disk is full"]
+    assert warnings == ["conversation not stored: the disk is full"]
 
 
-async def test_a_conversation_without_a_place_gets_one_later():
+async def test_a_conversation_that_could_not_be_created_is_created_later():
     warnings: list[str] = []
     async with FaultyStore.open() as store:
         assert isinstance(store, FaultyStore)
         store.failing = True
-        place = ConversationLog(store, warn=warnings.append)
-        await place.begin("first", "model")
-        await place.record([UserMessage("a")])
+        log = ConversationLog(store, warn=warnings.append)
+        await log.create("first", "model")
+        await log.record([UserMessage("a")])
         store.failing = False
-        await place.begin("second", "model")
-        await place.record([UserMessage("b")])
-        (kept,) = await store.list()
-        messages = await store.messages(kept.id)
+        await log.create("second", "model")
+        await log.record([UserMessage("b")])
+        (stored,) = await store.list()
+        messages = await store.messages(stored.id)
 
-    assert kept.title == "first"
+    assert stored.title == "first"
     assert messages == [UserMessage("a"), UserMessage("b")]
 
 
-async def test_a_model_that_is_not_there_leaves_the_old_one(script):
+async def test_changing_to_an_unknown_model_keeps_the_old_one(script):
     async with open_chat(None, model=script("Yes."), conversation=None, warn=print) as chat:
         old = chat.model
         with pytest.raises(ModelUnavailable):
@@ -72,17 +72,17 @@ async def test_a_model_that_is_not_there_leaves_the_old_one(script):
         assert [event async for event in chat.ask("x")]
 
 
-async def test_another_model_is_kept_with_the_conversation(script, tmp_path: Path):
+async def test_a_changed_model_is_stored_with_the_conversation(script, tmp_path: Path):
     other = tmp_path / "other.json"
     other.write_text('[{"content": "Two."}]')
     async with open_chat(None, model=script("One."), conversation=None, warn=print) as chat:
         assert [event async for event in chat.ask("a")]
         await chat.change_model(f"scripted:{other}")
         assert [event async for event in chat.ask("b")]
-        first = chat.kept.conversation
-        chat.begin_anew()
+        first = chat.log.conversation
+        chat.start_conversation()
         assert chat.messages == []
-        assert chat.kept.conversation is None
+        assert chat.log.conversation is None
     async with ConversationStore.open() as store:
         assert first is not None
         assert (await store.resolve(first.id)).model == f"scripted:{other}"
@@ -94,11 +94,11 @@ async def test_another_model_is_kept_with_the_conversation(script, tmp_path: Pat
         ]
 
 
-async def test_a_call_that_was_cut_off_is_answered_before_the_conversation_goes_on(script):
+async def test_an_interrupted_call_gets_a_result_when_the_conversation_continues(script):
     call = ToolCall("1", "notes_add")
     async with ConversationStore.open() as store:
-        kept = await store.create("title", script("Yes."))
-        await store.append(kept.id, UserMessage("a"), AssistantMessage("", (call,)))
-    async with open_chat(None, model=None, conversation=kept.id, warn=print) as chat:
+        stored = await store.create("title", script("Yes."))
+        await store.append(stored.id, UserMessage("a"), AssistantMessage("", (call,)))
+    async with open_chat(None, model=None, conversation=stored.id, warn=print) as chat:
         assert chat.messages[2:] == [interrupted(call)]
         assert [event async for event in chat.ask("b")]

@@ -1,4 +1,4 @@
-"""`interlock conversations`: read, delete and hand on what was said."""
+"""`interlock conversations`: list, show, delete and export."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ MESSAGES = (
 )
 
 
-def stored(work: Callable[[ConversationStore], Awaitable[object]]) -> object:
+def with_store(work: Callable[[ConversationStore], Awaitable[object]]) -> object:
     async def run() -> object:
         async with ConversationStore.open() as store:
             return await work(store)
@@ -35,12 +35,12 @@ def id() -> str:
         await store.append(conversation.id, *MESSAGES)
         return conversation.id
 
-    found = stored(fill)
+    found = with_store(fill)
     assert isinstance(found, str)
     return found
 
 
-def test_list_has_a_line_for_each(interlock, id: str):
+def test_list_prints_one_line_per_conversation(interlock, id: str):
     line = interlock("conversations", "list").out
     (one,) = interlock("conversations", "list", "--json").json
 
@@ -49,11 +49,11 @@ def test_list_has_a_line_for_each(interlock, id: str):
     assert (one["id"], one["message_count"]) == (id, 4)
 
 
-def test_list_of_nothing_says_how_to_begin(interlock):
+def test_list_without_conversations_says_how_to_start_one(interlock):
     ran = interlock("conversations", "list")
 
     assert (ran.code, ran.out) == (0, "")
-    assert "`interlock chat` begins one" in ran.err
+    assert "start one with `interlock chat`" in ran.err
     assert interlock("conversations", "list", "--json").json == []
 
 
@@ -67,17 +67,17 @@ def test_show_marks_calls_and_tools(interlock, id: str):
     ]
 
 
-def test_show_marks_what_failed(interlock):
+def test_show_marks_a_failed_call(interlock):
     async def fill(store: ConversationStore) -> str:
         conversation = await store.create()
         failed = ToolMessage("c1", "no", "e__say", is_error=True)
         await store.append(conversation.id, AssistantMessage("", (CALL,)), failed)
         return conversation.id
 
-    assert "[TOOL] e__say failed: no\n" in interlock("conversations", "show", stored(fill)).out
+    assert "[TOOL] e__say failed: no\n" in interlock("conversations", "show", with_store(fill)).out
 
 
-def test_export_as_json_has_everything(interlock, id: str):
+def test_export_as_json_has_all_messages_and_calls(interlock, id: str):
     exported = interlock("conversations", "export", id).json
 
     assert exported["title"] == "Say x."
@@ -90,7 +90,7 @@ def test_export_as_json_has_everything(interlock, id: str):
     assert exported["messages"][1]["tool_calls"][0]["input"] == {"text": "x"}
 
 
-def test_export_as_markdown_can_be_read(interlock, id: str):
+def test_export_as_markdown_has_titles_and_code_blocks(interlock, id: str):
     text = interlock("conversations", "export", id, "--format", "markdown").out
 
     assert text.startswith("# Say x.\n")
@@ -98,12 +98,12 @@ def test_export_as_markdown_can_be_read(interlock, id: str):
     assert "## tool `e__say`\n\n```\nx\n```" in text
 
 
-def test_delete_deletes_when_told_so(interlock, id: str):
+def test_delete_with_yes_deletes_without_asking(interlock, id: str):
     assert interlock("conversations", "delete", id, "--yes").code == 0
     assert interlock("conversations", "list").out == ""
 
 
-def test_delete_asks_a_person(interlock, id: str, monkeypatch: pytest.MonkeyPatch):
+def test_delete_asks_on_a_terminal(interlock, id: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "is_terminal", lambda _: True)
 
     assert interlock("conversations", "delete", id, stdin=b"n\n").code == 130
@@ -112,7 +112,7 @@ def test_delete_asks_a_person(interlock, id: str, monkeypatch: pytest.MonkeyPatc
     assert interlock("conversations", "list").out == ""
 
 
-def test_delete_needs_somebody_to_ask(interlock, id: str):
+def test_delete_without_a_terminal_needs_yes(interlock, id: str):
     assert interlock("conversations", "delete", id).code == 2
     assert id in interlock("conversations", "list").out
 
@@ -125,7 +125,7 @@ def test_an_unknown_id_is_an_error(interlock, command: str):
     assert "no conversation 'nix'" in ran.err
 
 
-def test_a_database_that_is_none_is_an_error(interlock, home: Path, monkeypatch):
+def test_a_damaged_database_is_a_one_line_error(interlock, home: Path, monkeypatch):
     (home / "file.db").write_text("not a database" * 100)
     monkeypatch.setenv("INTERLOCK_DATABASE", str(home / "file.db"))
     ran = interlock("conversations", "list")
@@ -135,7 +135,7 @@ def test_a_database_that_is_none_is_an_error(interlock, home: Path, monkeypatch)
     assert ran.err.count("\n") == 1
 
 
-def test_without_the_package_for_it_the_way_out_is_told(program, without):
+def test_a_missing_package_is_an_error_with_the_extra_to_install(program, without):
     ran = program("conversations", "list", env=without("sqlalchemy"))
 
     assert ran.communicate(timeout=20)[1] == (
@@ -143,13 +143,13 @@ def test_without_the_package_for_it_the_way_out_is_told(program, without):
     )
 
 
-def test_exported_json_is_the_same_whoever_reads_it(interlock, home: Path):
+def test_exported_json_escapes_control_characters(interlock, home: Path):
     async def fill(store: ConversationStore) -> str:
         conversation = await store.create("\x1b[2J")
         await store.append(conversation.id, UserMessage("\u202e\x9b"))
         return conversation.id
 
-    out = interlock("conversations", "export", stored(fill)).out
+    out = interlock("conversations", "export", with_store(fill)).out
 
     assert "\u202e" not in out
     assert json.loads(out)["messages"][0]["content"] == "\u202e\x9b"

@@ -1,4 +1,4 @@
-"""`interlock doctor`: what is there, what is broken, and what to do."""
+"""`interlock doctor`: the report, and the problems in it."""
 
 import os
 import subprocess
@@ -13,12 +13,14 @@ BROKEN = {"command": "no-such-program"}
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not look at what other programs on this machine leave behind."""
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the server processes of other programs on this machine."""
     monkeypatch.setattr("interlock.cli.doctor.children", list)
 
 
-def test_when_all_is_well_it_tells_what_there_is(alone, interlock, servers, script, monkeypatch):
+def test_doctor_without_problems_prints_what_it_found(
+    no_processes, interlock, servers, script, monkeypatch
+):
     path = servers()
     monkeypatch.setenv("INTERLOCK_MODEL", model := script())
     monkeypatch.setenv("OPENAI_API_KEY", "sk-s3cr3t")
@@ -30,11 +32,11 @@ def test_when_all_is_well_it_tells_what_there_is(alone, interlock, servers, scri
     assert "OPENAI_API_KEY     set\n" in ran.out
     assert "ANTHROPIC_API_KEY  not set\n" in ran.out
     assert f"model              {model}\n" in ran.out
-    assert "conversations.db (made by the first conversation)" in ran.out
+    assert "conversations.db (created by the first conversation)" in ran.out
     assert "s3cr3t" not in ran.out
 
 
-def test_json_has_the_same(alone, interlock, servers, script, monkeypatch):
+def test_json_option_prints_the_report(no_processes, interlock, servers, script, monkeypatch):
     servers()
     monkeypatch.setenv("INTERLOCK_MODEL", script())
     report = interlock("doctor", "--json").json
@@ -45,7 +47,7 @@ def test_json_has_the_same(alone, interlock, servers, script, monkeypatch):
     assert report["versions"]["python"].startswith("3.")
 
 
-def test_everything_broken_is_named_at_once(interlock, servers, home: Path, monkeypatch):
+def test_doctor_reports_all_problems_at_once(interlock, servers, home: Path, monkeypatch):
     servers(broken=BROKEN)
     monkeypatch.setenv("INTERLOCK_MODEL", "nobody:x")
     (home / "file.db").write_text("not a database" * 100)
@@ -59,7 +61,9 @@ def test_everything_broken_is_named_at_once(interlock, servers, home: Path, monk
     assert "server e" in ran.out
 
 
-def test_a_wrong_configuration_does_not_hide_the_rest(interlock, servers, script, monkeypatch):
+def test_doctor_with_an_invalid_configuration_checks_the_rest(
+    interlock, servers, script, monkeypatch
+):
     servers().write_text("{")
     monkeypatch.setenv("INTERLOCK_MODEL", model := script())
     ran = interlock("doctor")
@@ -71,7 +75,7 @@ def test_a_wrong_configuration_does_not_hide_the_rest(interlock, servers, script
 
 @pytest.fixture
 def orphan():
-    """A process with the mark of an interlock that is long gone."""
+    """A process with the mark of an interlock process that has ended."""
     environment = {**os.environ, "INTERLOCK_CHILD": f"{os.getpid()}-1-1"}
     started = subprocess.Popen(["sleep", "60"], env=environment)
     yield started.pid
@@ -79,20 +83,18 @@ def orphan():
     started.wait()
 
 
-def test_a_process_that_lost_its_interlock_is_found(interlock, script, monkeypatch, orphan: int):
+def test_doctor_reports_an_orphaned_server_process(interlock, script, monkeypatch, orphan: int):
     monkeypatch.setenv("INTERLOCK_MODEL", script())
     ran = interlock("doctor")
 
     assert ran.code == 1
-    assert (
-        f"process {orphan} (sleep 60) has lost its interlock: end it with kill {orphan}" in ran.err
-    )
+    assert f"process {orphan} (sleep 60) outlived interlock; end it with: kill {orphan}" in ran.err
 
 
-def test_a_server_of_another_program_that_runs_is_no_orphan(program, servers, script):
+def test_a_server_of_a_running_interlock_is_not_an_orphan(program, servers, script):
     servers()
     chat = program("chat", "x", "--model", script({"wait": {}}))
-    line = chat.stderr.readline()  # the call has begun
+    line = chat.stderr.readline()  # the call has started
     mine = [child for child in children() if child.parent == chat.pid]
 
     assert line.startswith("[TOOL] e:wait")

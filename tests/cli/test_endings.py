@@ -1,4 +1,4 @@
-"""However the program ends, no process of its servers is left, and the conversation is whole."""
+"""However the program ends, its servers end and its conversation is valid."""
 
 import os
 import signal
@@ -12,16 +12,16 @@ import pytest
 
 from interlock.cli.doctor import children
 
-PROMPT = "\x1b[?2004h"  # the line editor asks for marks around what is pasted
+PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
 TIME = Path(sys.executable).with_name("mcp-server-time")
 
 
-def of(parent: int) -> list[int]:
+def children_of(parent: int) -> list[int]:
     return [child.id for child in children() if child.parent == parent]
 
 
-def within(seconds: float, condition: Callable[[], object]) -> bool:
-    """Wait for what tells nobody when it happens, such as the end of an orphan."""
+def wait_until(seconds: float, condition: Callable[[], object]) -> bool:
+    """Poll for a condition that sends no event, such as the end of an orphan."""
     deadline = monotonic() + seconds
     while not condition():
         if monotonic() > deadline:
@@ -31,72 +31,74 @@ def within(seconds: float, condition: Callable[[], object]) -> bool:
 
 
 @pytest.fixture
-def waiting(program, servers, script) -> Callable[[], subprocess.Popen[str]]:
-    """A chat with two servers, one of them real, in the middle of a call that does not end."""
+def start_hanging_chat(program, servers, script) -> Callable[[], subprocess.Popen[str]]:
+    """Start a chat with two servers, one of them real, that runs a call without end."""
     servers(time={"command": str(TIME)})
 
     def start() -> subprocess.Popen[str]:
         chat = program("chat", "x", "--model", script({"wait": {}}))
         assert chat.stderr.readline() == "[TOOL] e:wait()\n"
-        assert len(of(chat.pid)) == 2
+        assert len(children_of(chat.pid)) == 2
         return chat
 
     return start
 
 
 @pytest.mark.parametrize(
-    ("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_signal_ends_the_servers_and_answers_the_call(waiting, interlock, sign: int, code: int):
-    chat = waiting()
-    chat.send_signal(sign)
+def test_a_signal_ends_the_servers_and_stores_an_interrupted_result(
+    start_hanging_chat, interlock, number: int, code: int
+):
+    chat = start_hanging_chat()
+    chat.send_signal(number)
     out, err = chat.communicate(timeout=20)
 
     assert (chat.returncode, out, err) == (code, "", "")
-    assert of(chat.pid) == []
+    assert children_of(chat.pid) == []
     (listed,) = interlock("conversations", "list", "--json").json
     messages = interlock("conversations", "export", listed["id"]).json["messages"]
     assert [each["role"] for each in messages] == ["user", "assistant", "tool"]
     assert "interrupted" in messages[2]["content"]
 
 
-def test_killed_its_servers_are_gone_soon(waiting, interlock, script):
-    chat = waiting()
+def test_the_servers_of_a_killed_program_end_soon(start_hanging_chat, interlock, script):
+    chat = start_hanging_chat()
     chat.kill()
     chat.wait()
 
-    assert within(20, lambda: not of(chat.pid))
+    assert wait_until(20, lambda: not children_of(chat.pid))
     (listed,) = interlock("conversations", "list", "--json").json
     ran = interlock("chat", "y", "--conversation", listed["id"], "--model", script("Yes."))
     assert (ran.code, ran.out) == (0, "Yes.\n")
 
 
-def test_a_second_signal_does_not_wait(program, servers, script, home: Path):
+def test_a_second_signal_ends_the_program_at_once(program, servers, script, home: Path):
     stubborn = "trap '' TERM; touch begun; cat > /dev/null; touch ending; while :; do sleep 1; done"
     servers(slow={"command": "sh", "args": ["-c", stubborn], "connectTimeout": 60})
     chat = program("chat", "x", "--model", script("Yes."))
-    assert within(20, (home / "begun").exists)
+    assert wait_until(20, (home / "begun").exists)
     chat.terminate()
-    assert within(20, (home / "ending").exists)
+    assert wait_until(20, (home / "ending").exists)
     chat.terminate()
     chat.wait(20)
 
-    assert chat.returncode == -signal.SIGTERM  # not 143, as when it has waited for the server
-    assert within(20, lambda: not of(chat.pid))
+    assert chat.returncode == -signal.SIGTERM  # 143 would mean that it waited for the server
+    assert wait_until(20, lambda: not children_of(chat.pid))
 
 
-def test_a_call_that_is_stopped_leaves_nothing(program, servers):
+def test_an_interrupted_call_leaves_no_process(program, servers):
     servers(time={"command": str(TIME)})
     call = program("call", "e:wait")
-    assert within(20, lambda: of(call.pid))
+    assert wait_until(20, lambda: children_of(call.pid))
     call.send_signal(signal.SIGINT)
 
     assert call.wait(20) == 130
     assert call.stderr.read() == ""
-    assert of(call.pid) == []
+    assert children_of(call.pid) == []
 
 
-def test_what_the_parent_ignores_stays_ignored(program, servers, script):
+def test_a_signal_that_the_parent_ignores_stays_ignored(program, servers, script):
     servers()
     chat = program(
         "chat",
@@ -113,7 +115,9 @@ def test_what_the_parent_ignores_stays_ignored(program, servers, script):
 
 
 @pytest.mark.parametrize("when", ["at the prompt", "in an answer"])
-def test_a_terminal_that_goes_away_ends_the_conversation(terminal, servers, script, when: str):
+def test_a_closed_terminal_ends_the_conversation_and_its_servers(
+    terminal, servers, script, when: str
+):
     servers()
     chat = terminal("chat", "--model", script({"wait": {}}))
     chat.expect(PROMPT)
@@ -124,10 +128,10 @@ def test_a_terminal_that_goes_away_ends_the_conversation(terminal, servers, scri
     chat.hang_up()
 
     assert chat.leave() in (0, 129)
-    assert of(id) == []
+    assert children_of(id) == []
 
 
-def test_ended_at_the_prompt_the_terminal_is_left_in_order(terminal, servers, script):
+def test_sigterm_at_the_prompt_restores_the_terminal(terminal, servers, script):
     servers()
     chat = terminal("chat", "--model", script("Yes."))
     chat.expect(PROMPT)
@@ -135,10 +139,10 @@ def test_ended_at_the_prompt_the_terminal_is_left_in_order(terminal, servers, sc
     chat.expect("\x1b[?2004l")
 
     assert chat.leave() == 143
-    assert of(chat.id) == []
+    assert children_of(chat.id) == []
 
 
-def test_the_reader_of_an_answer_may_leave(program, servers, script):
+def test_a_closed_stdout_ends_the_chat_without_a_traceback(program, servers, script):
     servers()
     read, write = os.pipe()
     os.close(read)
@@ -147,4 +151,4 @@ def test_the_reader_of_an_answer_may_leave(program, servers, script):
 
     assert chat.wait(20) == 1
     assert "Traceback" not in chat.stderr.read()
-    assert of(chat.pid) == []
+    assert children_of(chat.pid) == []

@@ -1,4 +1,4 @@
-"""The command as a whole: help, versions, exit codes, and output that nobody reads."""
+"""The command as a whole: help, version, exit codes, logs and closed streams."""
 
 import json
 import logging
@@ -41,11 +41,11 @@ def test_every_command_has_help_with_an_example(interlock, words: str):
     assert ran.err == ""
 
 
-def test_version(interlock):
+def test_version_option_prints_the_version(interlock):
     assert interlock("--version") == (0, f"interlock {__version__}\n", "")
 
 
-def test_version_and_help_load_nothing_heavy():
+def test_version_and_help_import_no_heavy_packages():
     code = (
         "import sys, interlock.cli\n"
         "sys.argv[1:] = [sys.argv[1]]\n"
@@ -64,14 +64,14 @@ def test_version_and_help_load_nothing_heavy():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["cal"], "no such command 'cal'; did you mean call?: see `interlock --help`"),
-        (["x\x1b[2J"], "no such command 'x\\x1b[2J': see `interlock --help`"),
+        (["cal"], "unknown command 'cal'; did you mean call?: see `interlock --help`"),
+        (["x\x1b[2J"], "unknown command 'x\\x1b[2J': see `interlock --help`"),
         (["chat", "--modle", "x"], "--modle"),
         (["servers", "ad"], "'ad'"),
         (["call"], "SERVER:TOOL"),
     ],
 )
-def test_wrong_usage_is_one_line_and_code_2(interlock, arguments: list[str], message: str):
+def test_wrong_usage_is_one_line_and_exit_code_2(interlock, arguments: list[str], message: str):
     ran = interlock(*arguments)
 
     assert (ran.code, ran.out) == (2, "")
@@ -80,16 +80,14 @@ def test_wrong_usage_is_one_line_and_code_2(interlock, arguments: list[str], mes
     assert ran.err.count("\n") == 1
 
 
-def test_our_errors_are_one_line_and_code_1(interlock):
+def test_an_interlock_error_is_one_line_and_exit_code_1(interlock):
     ran = interlock("tools", "--config", "missing.json")
 
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "error: the file named by --config does not exist: missing.json\n"
 
 
-def test_an_error_in_words_of_others_cannot_write_to_the_screen(
-    interlock, monkeypatch: pytest.MonkeyPatch
-):
+def test_control_characters_in_an_error_are_escaped(interlock, monkeypatch: pytest.MonkeyPatch):
     def fail(_: object) -> None:
         raise InterlockError("said\n\x1b[2J")
 
@@ -98,7 +96,7 @@ def test_an_error_in_words_of_others_cannot_write_to_the_screen(
     assert interlock("tools").err == "error: said \\x1b[2J\n"
 
 
-def test_a_bug_has_a_traceback(interlock, monkeypatch: pytest.MonkeyPatch):
+def test_a_bug_raises_with_its_traceback(interlock, monkeypatch: pytest.MonkeyPatch):
     def fail(_: object) -> None:
         raise KeyError("bug")
 
@@ -109,7 +107,7 @@ def test_a_bug_has_a_traceback(interlock, monkeypatch: pytest.MonkeyPatch):
         cli.main()
 
 
-def test_a_reader_that_leaves_is_no_error(program, servers):
+def test_a_closed_stdout_ends_the_command_quietly(program, servers):
     servers()
     read, write = os.pipe()
     os.close(read)
@@ -126,10 +124,10 @@ def test_a_full_disk_is_an_error(program, servers):
         ran = program("tools", stdout=full)
 
     assert ran.wait(20) == 1
-    assert ran.stderr.read() == "error: output cannot be written: No space left on device\n"
+    assert ran.stderr.read() == "error: cannot write the output: No space left on device\n"
 
 
-def test_closed_streams_are_no_bug(program, servers):
+def test_a_command_with_closed_streams_exits_with_0(program, servers):
     servers()
     shell = f'exec "{Path(sys.executable).with_name("interlock")}" tools <&- >&- 2>&-'
     ran = subprocess.run(["sh", "-c", shell], check=False, timeout=20)
@@ -137,7 +135,7 @@ def test_closed_streams_are_no_bug(program, servers):
     assert ran.returncode == 0
 
 
-def test_the_log_goes_to_the_file_that_is_named(interlock, servers, home: Path, monkeypatch):
+def test_the_log_goes_to_the_file_in_interlock_log(interlock, servers, home: Path, monkeypatch):
     servers()
     monkeypatch.setenv("INTERLOCK_LOG", str(home / "log"))
     interlock("call", "e:say", "text=a secret")
@@ -148,7 +146,7 @@ def test_the_log_goes_to_the_file_that_is_named(interlock, servers, home: Path, 
     assert (home / "log").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_log_that_cannot_be_written_is_an_error(interlock, monkeypatch):
+def test_a_log_file_that_cannot_be_written_is_an_error(interlock, monkeypatch):
     monkeypatch.setenv("INTERLOCK_LOG", "/nowhere/log")
 
     assert interlock("tools").err == (
@@ -156,7 +154,7 @@ def test_a_log_that_cannot_be_written_is_an_error(interlock, monkeypatch):
     )
 
 
-def test_a_shell_can_complete_commands(program):
+def test_shell_completion_lists_commands(program):
     environment = {**os.environ, "_INTERLOCK_COMPLETE": "bash_complete"}
     environment |= {"COMP_WORDS": "interlock serv", "COMP_CWORD": "1"}
     ran = program(env=environment)
@@ -164,7 +162,7 @@ def test_a_shell_can_complete_commands(program):
     assert ran.communicate(timeout=20)[0] == "plain,servers\n"
 
 
-def test_json_is_printed_wherever_a_table_is(interlock, servers):
+def test_every_command_with_a_table_has_a_json_option(interlock, servers):
     servers()
     for words in ("tools", "servers list", "servers check", "conversations list", "doctor"):
         ran = interlock(*words.split(), "--json")
@@ -172,7 +170,7 @@ def test_json_is_printed_wherever_a_table_is(interlock, servers):
         assert json.loads(ran.out) is not None, words
 
 
-def test_a_traceback_in_the_log_has_nothing_a_terminal_would_obey(
+def test_control_characters_in_a_logged_traceback_are_escaped(
     interlock, home: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("INTERLOCK_LOG", str(home / "log"))

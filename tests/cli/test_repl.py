@@ -2,18 +2,20 @@
 
 from pathlib import Path
 
-PROMPT = "\x1b[?2004h"  # the line editor asks for marks around what is pasted
+PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
 CTRL_C, CTRL_D, ALT_ENTER = "\x03", "\x04", "\x1b\r"
 
 
-def kept(interlock) -> list[dict[str, object]]:
+def stored_messages(interlock) -> list[dict[str, object]]:
     messages = []
     for each in interlock("conversations", "list", "--json").json:
         messages += interlock("conversations", "export", each["id"]).json["messages"]
     return messages
 
 
-def test_a_conversation_from_greeting_to_goodbye(terminal, servers, script, interlock, home: Path):
+def test_a_conversation_runs_commands_and_stores_its_messages(
+    terminal, servers, script, interlock, home: Path
+):
     servers(broken={"command": "no-such-program"})
     chat = terminal("chat", "--model", script({"say": {"text": "x"}}, "I **said** it.", "Bye."))
     chat.expect("server 'broken' failed")
@@ -30,7 +32,7 @@ def test_a_conversation_from_greeting_to_goodbye(terminal, servers, script, inte
     chat.expect("e:picture")
     chat.expect(PROMPT)
     chat.type("/tolls\r")
-    chat.expect("no command /tolls: /help lists them")
+    chat.expect("unknown command /tolls; /help lists them")
     chat.expect(PROMPT)
     chat.type("bye\r")
     chat.expect("Bye.")
@@ -38,7 +40,7 @@ def test_a_conversation_from_greeting_to_goodbye(terminal, servers, script, inte
     chat.type(CTRL_D)
 
     assert chat.leave() == 0
-    assert [each["role"] for each in kept(interlock)] == [
+    assert [each["role"] for each in stored_messages(interlock)] == [
         "user",
         "assistant",
         "tool",
@@ -51,7 +53,7 @@ def test_a_conversation_from_greeting_to_goodbye(terminal, servers, script, inte
     assert history.stat().st_mode & 0o777 == 0o600
 
 
-def test_lines_may_go_on_and_be_pasted(terminal, script, interlock):
+def test_multiline_and_pasted_input_is_sent_as_one_message(terminal, script, interlock):
     chat = terminal("chat", "--model", script("One.", "Two.", "Three."))
     chat.expect(PROMPT)
     chat.type(f"a{ALT_ENTER}b\\\rc\r")
@@ -66,11 +68,11 @@ def test_lines_may_go_on_and_be_pasted(terminal, script, interlock):
     chat.type("/quit\r")
 
     assert chat.leave() == 0
-    said = [each["content"] for each in kept(interlock) if each["role"] == "user"]
+    said = [each["content"] for each in stored_messages(interlock) if each["role"] == "user"]
     assert said == ["a\nb\nc", "d\ne\nf", "/not a command"]
 
 
-def test_ctrl_c_stops_the_answer_and_not_the_program(terminal, servers, script, interlock):
+def test_ctrl_c_stops_the_answer_and_the_conversation_goes_on(terminal, servers, script, interlock):
     servers()
     chat = terminal("chat", "--model", script({"wait": {}}, "After."))
     chat.expect(PROMPT)
@@ -85,13 +87,13 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal, servers, script, 
     chat.type(CTRL_D)
 
     assert chat.leave() == 0
-    messages = kept(interlock)
+    messages = stored_messages(interlock)
     assert [each["role"] for each in messages] == ["user", "assistant", "tool", "user", "assistant"]
     assert "interrupted" in messages[2]["content"]
     assert messages[3]["content"] == "and?"
 
 
-def test_a_model_that_fails_ends_the_turn_and_not_the_program(terminal, script, tmp_path: Path):
+def test_a_failed_model_can_be_replaced_in_the_conversation(terminal, script, tmp_path: Path):
     other = tmp_path / "other.json"
     other.write_text('[{"content": "Better."}]')
     chat = terminal("chat", "--model", script())
@@ -113,14 +115,14 @@ def test_a_model_that_fails_ends_the_turn_and_not_the_program(terminal, script, 
     assert chat.leave() == 0
 
 
-def test_new_begins_another_conversation(terminal, script, interlock):
+def test_new_starts_another_conversation(terminal, script, interlock):
     chat = terminal("chat", "--model", script("One.", "Two."))
     chat.expect(PROMPT)
     chat.type("a\r")
     chat.expect("One.")
     chat.expect(PROMPT)
     chat.type("/new\r")
-    chat.expect("a new conversation")
+    chat.expect("new conversation")
     chat.expect(PROMPT)
     chat.type("b\r")
     chat.expect("Two.")
@@ -132,7 +134,7 @@ def test_new_begins_another_conversation(terminal, script, interlock):
     assert sorted((each["title"], each["message_count"]) for each in listed) == [("a", 2), ("b", 2)]
 
 
-def test_text_of_models_and_tools_is_safe_on_a_terminal(terminal, servers, script):
+def test_control_characters_of_models_and_tools_are_escaped(terminal, servers, script):
     servers()
     model = script({"say": {"text": "x\x9b2J\u202e"}}, "<b>\x1b]0;owned\x07 \u202e</b>\n\n1\n\n2")
     chat = terminal("chat", "go", "--model", model, controls=False)
@@ -143,7 +145,7 @@ def test_text_of_models_and_tools_is_safe_on_a_terminal(terminal, servers, scrip
     assert not {"\x9b", "\u202e", "\x07"} & set(chat.seen)
 
 
-def test_colours_are_left_out_when_somebody_asks_for_it(terminal, servers, script):
+def test_no_color_disables_colours(terminal, servers, script):
     servers()
     chat = terminal(
         "chat", "go", "--model", script({"fail": {}}, "`x`"), controls=False, NO_COLOR="1"
@@ -155,7 +157,7 @@ def test_colours_are_left_out_when_somebody_asks_for_it(terminal, servers, scrip
     assert "\x1b[36m" not in chat.seen
 
 
-def test_a_dumb_terminal_gets_plain_lines(terminal, servers, script):
+def test_a_dumb_terminal_shows_plain_lines(terminal, servers, script):
     servers()
     chat = terminal(
         "chat",
@@ -172,7 +174,7 @@ def test_a_dumb_terminal_gets_plain_lines(terminal, servers, script):
     assert "**x**\r\n" in chat.seen
 
 
-def test_without_the_line_editor_the_way_out_is_told(terminal, without, script):
+def test_a_missing_line_editor_is_an_error_with_the_extra_to_install(terminal, without, script):
     path = without("prompt_toolkit")["PYTHONPATH"]
     chat = terminal("chat", "--model", script("x"), controls=False, PYTHONPATH=path)
 
@@ -180,7 +182,7 @@ def test_without_the_line_editor_the_way_out_is_told(terminal, without, script):
     assert "needs an extra: pip install 'interlock[chat]'" in chat.seen
 
 
-def test_a_conversation_can_be_continued(terminal, script, interlock):
+def test_a_continued_conversation_shows_its_title(terminal, script, interlock):
     interlock("chat", "first", "--model", script("One."))
     (listed,) = interlock("conversations", "list", "--json").json
     chat = terminal("chat", "--conversation", listed["id"][:4])
@@ -191,7 +193,7 @@ def test_a_conversation_can_be_continued(terminal, script, interlock):
     assert chat.leave() == 0
 
 
-def test_a_call_on_a_terminal_shows_its_progress_and_can_be_stopped(terminal, servers):
+def test_a_call_on_a_terminal_shows_progress_and_stops_on_ctrl_c(terminal, servers):
     servers()
     call = terminal("call", "e:wait")
     call.expect("e:wait 1 of 2 half-way")
@@ -200,7 +202,7 @@ def test_a_call_on_a_terminal_shows_its_progress_and_can_be_stopped(terminal, se
     assert call.leave() == 130
 
 
-def test_a_server_that_ends_in_a_conversation_is_told(terminal, servers, script):
+def test_a_server_that_exits_in_a_conversation_is_reported(terminal, servers, script):
     servers()
     chat = terminal("chat", "--model", script({"exit": {}}, "Oh."))
     chat.expect(PROMPT)

@@ -1,4 +1,4 @@
-"""An answer that grows on a terminal is there once, whole, and is nothing but text."""
+"""Markdown on a terminal: printed completely, once, and without control characters."""
 
 import io
 import re
@@ -28,7 +28,7 @@ def shown(pieces: list[str]) -> str:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
-def test_every_piece_of_a_long_answer_is_there_once(size: int):
+def test_a_long_answer_in_pieces_is_printed_exactly_once(size: int):
     out = shown([LONG[start : start + size] for start in range(0, len(LONG), size)])
 
     assert re.findall(r"item (\d+)", out) == [str(number) for number in range(60)]
@@ -37,25 +37,25 @@ def test_every_piece_of_a_long_answer_is_there_once(size: int):
         assert out.count(text) == 1, text
 
 
-def test_it_looks_the_same_however_it_came():
+def test_the_output_does_not_depend_on_the_pieces():
     assert shown(list(LONG)) == shown([LONG])
 
 
-def test_a_block_is_printed_for_good_when_the_next_one_has_begun():
+def test_blocks_splits_markdown_where_the_next_block_starts():
     assert _blocks("one\n\ntw") == ["one\n\n", "tw"]
     assert _blocks("- a\n\n- b\n") == ["- a\n\n- b\n"]
     assert _blocks("```\na\n\nb\n") == ["```\na\n\nb\n"]
     assert _blocks("") == [""]
 
 
-def test_odd_line_ends_lose_nothing():
+def test_unusual_line_ends_lose_no_text():
     text = "a\x0bb\x85c\u2028d\x0ce\r\n\r\nf\rg\n\nh"
 
     assert _blocks(text) == ["a\x0bb\x85c\u2028d\x0ce\n\n", "f g\n\n", "h"]
     assert shown(list(text)) == shown([text])
 
 
-def test_tags_are_text_and_links_show_where_they_lead():
+def test_html_is_text_and_links_show_their_url():
     screen = io.StringIO()
     text = "List<T> <script>x</script>\n\n<div>\ny\n</div>\n\n[good](http://evil.example/?q=1)"
     Console(file=screen, width=60, force_terminal=True).print(markdown(text))
@@ -68,7 +68,7 @@ def test_tags_are_text_and_links_show_where_they_lead():
 
 
 @pytest.mark.parametrize("kind", ["{}", "**{}**", "`{}`", "```\n{}\n```", "# {}"])
-def test_what_a_terminal_would_obey_is_shown_instead(kind: str):
+def test_control_characters_in_markdown_are_escaped(kind: str):
     out = shown([kind.format("\x1b[2J \x9b1m \x07 \u202eabc \u200b"), "\n\nend"])
 
     assert not re.search("[\x07\x1b\x9b\u202e\u200b]", out)
@@ -76,7 +76,7 @@ def test_what_a_terminal_would_obey_is_shown_instead(kind: str):
         assert words in out
 
 
-def test_images_are_not_fetched_and_show_their_text():
+def test_images_show_their_text_only():
     screen = io.StringIO()
     Console(file=screen, width=60).print(markdown("![alt](http://evil.example/x.png)"))
 

@@ -1,4 +1,4 @@
-"""`interlock run`: what it finds in a file, what it says when it does not, and serving."""
+"""`interlock run`: finding the server of a file, serving it, and errors."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ def file(home: Path):
 # Serving
 
 
-async def test_a_server_in_a_file_is_served(file):
+async def test_run_serves_the_server_of_a_file(file):
     async with Client.stdio(INTERLOCK, "run", str(file(ONE))) as client:
         assert client.server_info.name == "one"
         assert (await client.call_tool("hello", {"name": "Ada"})).text == "hello Ada"
 
 
 @pytest.mark.parametrize(("name", "tool"), [("server", "hello"), ("other", "bye")])
-async def test_one_of_several_servers_is_named(file, name, tool):
+async def test_run_with_a_name_serves_that_server(file, name, tool):
     async with Client.stdio(INTERLOCK, "run", f"{file(TWO)}:{name}") as client:
         assert [each.name for each in await client.list_tools()] == [tool]
 
 
-async def test_one_server_under_two_names_is_one(file):
+async def test_a_server_with_two_names_is_served_without_a_name(file):
     async with Client.stdio(INTERLOCK, "run", str(file(ONE + "\napp = server\n"))) as client:
         assert client.server_info.name == "one"
 
 
-async def test_a_file_may_print_import_its_neighbours_and_call_run(file):
+async def test_a_file_may_print_import_modules_beside_it_and_guard_run(file):
     file("greeting = 'good day'", "words.py")
     text = (
         "import sys, words\nprint('loading', flush=True)\n"
@@ -69,13 +69,13 @@ async def test_a_file_may_print_import_its_neighbours_and_call_run(file):
         assert (await client.call_tool("hello", {"name": "Ada"})).text == "good day Ada"
 
 
-async def test_a_file_with_the_name_of_a_module_hides_nothing(file):
+async def test_a_file_with_the_name_of_a_standard_module_does_not_hide_it(file):
     text = "import logging\nlogging.getLogger('mine').info('fine')\n" + ONE
     async with Client.stdio(INTERLOCK, "run", str(file(text, "logging.py"))) as client:
         assert client.server_info.name == "one"
 
 
-async def test_hints_that_are_text_are_resolved(file):
+async def test_postponed_type_hints_are_resolved(file):
     text = "from __future__ import annotations\nfrom dataclasses import dataclass\n" + (
         "@dataclass\nclass Note:\n    text: str\n" + ONE
     ).replace("name: str", "name: Note").replace("{name}", "{name.text}")
@@ -83,7 +83,7 @@ async def test_hints_that_are_text_are_resolved(file):
         assert (await client.call_tool("hello", {"name": {"text": "a"}})).text == "hello a"
 
 
-def test_it_ends_when_stdin_ends_and_says_nothing(program, file):
+def test_run_ends_silently_when_stdin_closes(program, file):
     ran = program("run", file(ONE))
 
     assert ran.wait(20) == 0
@@ -91,7 +91,7 @@ def test_it_ends_when_stdin_ends_and_says_nothing(program, file):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_http_is_served_until_a_polite_signal(program, file, sign):
+def test_run_serves_http_until_sigterm_or_sigint(program, file, sign):
     ran = program("run", file(ONE), "--http", "127.0.0.1:0")
     line = ran.stderr.readline()
     assert line.startswith("serving at http://127.0.0.1:")
@@ -109,11 +109,11 @@ def test_http_is_served_until_a_polite_signal(program, file, sign):
         assert b'"name":"one"' in response.read()
     ran.send_signal(sign)
 
-    assert ran.wait(20) in (0, -sign)  # as nothing runs in it, it does not wait for 30 s
+    assert ran.wait(20) in (0, -sign)  # no request is running, so it does not wait for 30 s
     assert "Traceback" not in ran.stderr.read()
 
 
-def test_what_blocks_the_loop_is_told_on_stderr(program, file):
+def test_code_that_blocks_the_loop_is_reported_on_stderr(program, file):
     text = "import asyncio, time\nfrom contextlib import asynccontextmanager\n" + (
         "@asynccontextmanager\nasync def blocks(server):\n    await asyncio.sleep(0.1)\n"
         "    time.sleep(1.6)\n    yield\n" + ONE
@@ -132,8 +132,8 @@ def test_what_blocks_the_loop_is_told_on_stderr(program, file):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("x = 1\n", 'has no server; make one: server = Server("notes")'),
-        (TWO, "has several servers: server, other; say which: "),
+        ("x = 1\n", 'has no server; add one: server = Server("notes")'),
+        (TWO, "has several servers: server, other; name one: "),
         ("x = 1\ndef f(:\n    pass\n", "notes.py, line 2: invalid syntax"),
         ("x = 1\n\nimport nowhere_at_all\n", "notes.py, line 3: ModuleNotFoundError: No module"),
         ("def f():\n    raise KeyError('k')\nf()\n", "notes.py, line 2: KeyError: 'k'"),
@@ -148,7 +148,7 @@ def test_what_blocks_the_loop_is_told_on_stderr(program, file):
     ],
     ids=range(10),
 )
-def test_a_file_that_cannot_be_served_is_one_clear_line(program, file, text, says):
+def test_a_file_that_cannot_be_served_is_a_one_line_error(program, file, text, says):
     ran = program("run", file(text))
 
     assert ran.wait(20) == 1
@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_served_is_one_clear_line(program, file, text, say
     assert ran.stdout.read() == ""
 
 
-def test_a_mistake_in_a_neighbour_is_told_where_it_is(program, file):
+def test_a_syntax_error_in_an_imported_file_is_reported_with_its_line(program, file):
     neighbour = file("a = (1\n", "words.py")
     ran = program("run", file("import words\n" + ONE))
 
@@ -166,7 +166,7 @@ def test_a_mistake_in_a_neighbour_is_told_where_it_is(program, file):
     assert f"{neighbour.name}, line 1: '(' was never closed" in ran.stderr.read()
 
 
-def test_a_name_that_is_not_there_is_told_with_those_that_are(program, file):
+def test_an_unknown_server_name_is_an_error_with_the_known_names(program, file):
     ran = program("run", f"{file(TWO)}:nobody")
 
     assert ran.wait(20) == 1
@@ -174,38 +174,38 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are(program, file):
 
 
 @pytest.mark.parametrize("source", ["nowhere.py", "nowhere.py:server", ".", "", ":server"])
-def test_a_file_that_is_not_there_is_wrong_usage(interlock, source):
+def test_a_missing_file_is_wrong_usage(interlock, source):
     ran = interlock("run", source)
 
     assert ran.code == 2
-    assert "there is no file" in ran.err
+    assert "does not exist" in ran.err
 
 
-def test_a_file_that_is_no_python_is_refused(program, file):
+def test_a_file_without_the_py_suffix_is_refused(program, file):
     ran = program("run", file("{}", "notes.json"))
 
     assert ran.wait(20) == 1
-    assert "notes.json is not a Python file: its name must end in .py" in ran.stderr.read()
+    assert "notes.json is not a Python file; its name must end in .py" in ran.stderr.read()
 
 
 @pytest.mark.parametrize(
     "address", ["8000", ":8000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "a:65536", "a:-1", ""]
 )
-def test_an_address_that_is_none_is_wrong_usage(interlock, file, address):
+def test_an_invalid_http_address_is_wrong_usage(interlock, file, address):
     ran = interlock("run", file(ONE), "--http", address)
 
     assert ran.code == 2
     assert f"--http {address!r} is not HOST:PORT" in ran.err
 
 
-def test_an_address_that_others_can_reach_is_refused(program, file):
+def test_an_http_address_beyond_loopback_is_refused(program, file):
     ran = program("run", file(ONE), "--http", "0.0.0.0:0")
 
     assert ran.wait(20) == 1
     assert ran.stderr.read().startswith("error: 0.0.0.0 can be reached by others")
 
 
-def test_help_has_an_example(interlock):
+def test_run_help_has_an_example_with_http(interlock):
     ran = interlock("run", "--help")
 
     assert ran.code == 0

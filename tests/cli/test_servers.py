@@ -1,4 +1,4 @@
-"""`interlock servers`: edit, try and trust."""
+"""`interlock servers`: add, remove, list, check and trust."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ MUTE = {"command": "sh", "args": ["-c", "cat > /dev/null"], "connectTimeout": 60
 # add and remove
 
 
-def test_add_writes_the_persons_own_file(interlock, home):
+def test_add_writes_the_users_own_file(interlock, home):
     ran = interlock("servers", "add", "time", "mcp-server-time", "--local-timezone", "UTC")
 
     assert (ran.code, ran.out) == (0, "")
@@ -32,7 +32,7 @@ def test_add_writes_the_persons_own_file(interlock, home):
     }
 
 
-def test_add_takes_variables_and_a_folder_from_anywhere_before_two_dashes(interlock, home):
+def test_add_accepts_its_options_anywhere_before_two_dashes(interlock, home):
     words = ["--env", "A=1", "x", "run", "-y", "--env", "B=${B}", "--cwd", "/", "--", "--env", "C"]
     interlock("servers", "add", *words)
 
@@ -44,7 +44,7 @@ def test_add_takes_variables_and_a_folder_from_anywhere_before_two_dashes(interl
     }
 
 
-def test_add_edits_the_file_that_is_named(interlock, home, monkeypatch):
+def test_add_with_config_edits_that_file(interlock, home, monkeypatch):
     ran = interlock("servers", "add", "a", "run", "--config", home / "one.json")
     assert ran.err.endswith(
         f"; try it with: interlock servers check a --config {home / 'one.json'}\n"
@@ -57,7 +57,7 @@ def test_add_edits_the_file_that_is_named(interlock, home, monkeypatch):
     assert not own_file(home).exists()
 
 
-def test_add_leaves_the_settings_of_another_program_alone(interlock, home):
+def test_add_refuses_a_file_without_mcp_servers(interlock, home):
     settings = home / "settings.json"
     settings.write_text('{"colour": "blue"}')
     ran = interlock("servers", "add", "a", "run", "--config", settings)
@@ -67,7 +67,7 @@ def test_add_leaves_the_settings_of_another_program_alone(interlock, home):
     assert settings.read_text() == '{"colour": "blue"}'
 
 
-def test_add_takes_a_url_and_says_how_to_try_it(interlock, home):
+def test_add_of_a_url_prints_how_to_check_it(interlock, home):
     ran = interlock("servers", "add", "my web", "https://host.example/mcp")
 
     assert (ran.code, ran.out) == (0, "")
@@ -76,14 +76,14 @@ def test_add_takes_a_url_and_says_how_to_try_it(interlock, home):
     assert entries == {"my web": {"type": "http", "url": "https://host.example/mcp"}}
 
 
-def test_add_takes_a_url_with_its_scheme_in_any_case(interlock, home):
+def test_add_accepts_a_url_scheme_in_any_case(interlock, home):
     assert interlock("servers", "add", "web", "HTTPS://host.example/Mcp").code == 0
 
     web = config.load(own_file(home)).servers["web"]
     assert web.url == "https://host.example/Mcp"
 
 
-def test_add_writes_headers_transport_and_way_in(interlock, home, monkeypatch):
+def test_add_writes_headers_transport_and_auth(interlock, home, monkeypatch):
     monkeypatch.setenv("SET", SECRET)
     headers = ["--header", "X-Key:${KEY}", "--header", "X-Other: a: ${SET}"]
     ran = interlock(
@@ -109,7 +109,7 @@ def test_add_writes_headers_transport_and_way_in(interlock, home, monkeypatch):
         ("日本", "___TOKEN"),
     ],
 )
-def test_add_names_a_variable_for_a_bearer_token(
+def test_add_with_auth_bearer_writes_a_variable_for_the_token(
     interlock, home, monkeypatch, name: str, variable: str
 ):
     ran = interlock("servers", "add", name, "https://h/mcp", "--auth", "bearer")
@@ -122,7 +122,7 @@ def test_add_names_a_variable_for_a_bearer_token(
     assert resolved.headers == {"Authorization": f"Bearer {SECRET}"}
 
 
-def test_add_keeps_the_header_that_is_given_for_a_bearer_token(interlock, home):
+def test_add_with_auth_bearer_keeps_a_given_header(interlock, home):
     header = "authorization: Bearer ${OTHER}"
     ran = interlock(
         "servers", "add", "web", "https://h/mcp", "--auth", "bearer", "--header", header
@@ -134,7 +134,7 @@ def test_add_keeps_the_header_that_is_given_for_a_bearer_token(interlock, home):
     assert "set OTHER, then" in ran.err
 
 
-def test_add_takes_a_client_that_was_registered(interlock, home):
+def test_add_writes_a_registered_oauth_client(interlock, home):
     client = ["--client-id", "me", "--client-secret", "${MINE}", "--callback-port", "8765"]
     ran = interlock("servers", "add", "web", "https://h/mcp", "--auth", "oauth", *client)
 
@@ -146,7 +146,7 @@ def test_add_takes_a_client_that_was_registered(interlock, home):
     assert "; set MINE, then log in with: interlock servers login web\n" in ran.err
 
 
-def test_add_takes_a_client_that_a_document_describes(interlock, home):
+def test_add_writes_the_url_of_a_client_metadata_document(interlock, home):
     document = ["--client-metadata-url", "https://me.example/client.json"]
     interlock("servers", "add", "web", "https://h/mcp", *document)
 
@@ -154,7 +154,7 @@ def test_add_takes_a_client_that_a_document_describes(interlock, home):
     assert config.load(own_file(home)).servers["web"].oauth == client
 
 
-def test_add_with_oauth_says_how_to_log_in(interlock, home):
+def test_add_with_auth_oauth_prints_how_to_log_in(interlock, home):
     ran = interlock("servers", "add", "web", "https://h/mcp", "--auth", "oauth")
 
     assert ran.err.endswith("; log in with: interlock servers login web\n")
@@ -180,28 +180,28 @@ def test_add_with_oauth_says_how_to_log_in(interlock, home):
         (
             ["x", "https://h", "--auth", "oauth", "--header", f"Authorization: {SECRET}"],
             2,
-            "--auth oauth and a header Authorization: give one of them",
+            "--auth oauth and a header Authorization exclude each other",
         ),
         (["x", f"https://me:{SECRET}@h/"], 1, "the URL of h has a user in it"),
         (["x", "https://h/#top"], 1, "the URL of h has a fragment"),
         (["x", "https://h:port/"], 1, "the server's URL cannot be read"),
         (["x", "https://h", "--auth", "basic"], 2, "'basic' is not one of"),
-        (["x", "run", "--auth", "none"], 2, "go with a URL"),
-        (["x", "run", "--header", "A: b"], 2, "go with a URL"),
+        (["x", "run", "--auth", "none"], 2, "need a URL"),
+        (["x", "run", "--header", "A: b"], 2, "need a URL"),
         (["x", "run", "--type", "http"], 2, "put -- before COMMAND"),
-        (["x", "run", "--client-id", "a"], 2, "go with a URL"),
+        (["x", "run", "--client-id", "a"], 2, "need a URL"),
         (["x", "https://h", "--client-secret", SECRET], 2, "--client-secret needs --client-id"),
         (["x", "https://h", "--callback-port", "0"], 2, "0 is not in the range"),
-        (["x", "run", "--client-metadata-url", "https://h/c"], 2, "go with a URL"),
+        (["x", "run", "--client-metadata-url", "https://h/c"], 2, "need a URL"),
         (["x", "https://h", "--client-metadata-url", "http://h/c"], 2, "must be https://"),
         (
             ["x", "https://h", "--client-metadata-url", "https://h/c", "--client-id", "a"],
             2,
-            "--client-metadata-url and --client-id: give one of them",
+            "--client-metadata-url and --client-id exclude each other",
         ),
     ],
 )
-def test_add_refuses_what_it_cannot_write(
+def test_add_refuses_invalid_arguments_and_leaves_the_file(
     interlock, servers, words: list[str], code: int, message: str
 ):
     before = servers().read_bytes()
@@ -231,7 +231,7 @@ def test_add_refuses_text_that_is_not_utf8(interlock, home, arguments: list[str]
     assert not own_file(home).exists()
 
 
-def test_remove_takes_client_away(interlock, servers):
+def test_remove_deletes_the_server_from_the_file(interlock, servers):
     path = servers(other={"command": "run"})
 
     assert interlock("servers", "remove", "e").code == 0
@@ -242,7 +242,7 @@ def test_remove_takes_client_away(interlock, servers):
 # list
 
 
-def test_list_shows_commands_and_no_values(interlock, servers):
+def test_list_shows_commands_and_hides_values(interlock, servers):
     servers(
         s={
             "command": "run",
@@ -264,7 +264,7 @@ def test_list_shows_commands_and_no_values(interlock, servers):
 # check
 
 
-def test_check_tells_state_revision_time_and_tools(interlock, servers):
+def test_check_prints_state_revision_time_and_tools(interlock, servers):
     echo = json.loads(servers().read_text())["mcpServers"]["e"]
     servers(old={**echo, "args": [*echo["args"], "revision=2025-03-26"]})
     ran = interlock("servers", "check", "--json")
@@ -277,7 +277,7 @@ def test_check_tells_state_revision_time_and_tools(interlock, servers):
     assert "echo 1.0" in interlock("servers", "check").out
 
 
-def test_check_shows_the_others_while_a_mute_server_is_starting(interlock, servers, monkeypatch):
+def test_a_mute_server_does_not_delay_the_check_of_the_others(interlock, servers, monkeypatch):
     monkeypatch.setattr(server_status, "IDLE_TIMEOUT", 1.5)
     servers(mute=MUTE)
     ran = interlock("servers", "check")
@@ -290,7 +290,7 @@ def test_check_shows_the_others_while_a_mute_server_is_starting(interlock, serve
     assert ran.err == "still starting: server 'mute'; wait for it with: interlock tools mute\n"
 
 
-def test_check_fails_with_the_reason_if_a_server_does(interlock, servers):
+def test_check_of_a_broken_server_exits_with_1_and_the_reason(interlock, servers):
     servers(broken={"command": "no-such-program"}, off={"command": "x", "enabled": False})
     ran = interlock("servers", "check")
 
@@ -300,7 +300,7 @@ def test_check_fails_with_the_reason_if_a_server_does(interlock, servers):
     assert interlock("servers", "check", "off").code == 0
 
 
-def test_check_tells_of_a_server_that_writes_its_log_to_stdout(interlock, servers):
+def test_check_reports_dropped_lines_on_a_servers_stdout(interlock, servers):
     echo = json.loads(servers().read_text())["mcpServers"]["e"]
     noisy = ["-c", 'echo one; echo two; exec "$@"', "sh", echo["command"], *echo["args"]]
     servers(noisy={"command": "sh", "args": noisy})
@@ -318,7 +318,7 @@ def test_check_of_an_unknown_server_is_an_error(interlock, servers):
     assert "did you mean e?" in interlock("servers", "check", "ee").err
 
 
-def test_check_takes_the_name_in_addresses_and_that_in_the_file(interlock, servers):
+def test_check_accepts_the_namespace_and_the_name_in_the_file(interlock, servers):
     echo = json.loads(servers().read_text())["mcpServers"]["e"]
     servers(e={**echo, "namespace": "n"}, n={"command": "no-such-program", "namespace": "m"})
 
@@ -327,7 +327,7 @@ def test_check_takes_the_name_in_addresses_and_that_in_the_file(interlock, serve
     assert interlock("servers", "check", "m").code == 1
 
 
-# trust (R-30)
+# trust
 
 
 @pytest.fixture
@@ -338,15 +338,15 @@ def project(home: Path) -> Path:
     return path
 
 
-def test_trust_shows_what_would_be_started(interlock, project):
+def test_trust_shows_the_whole_command(interlock, project):
     ran = interlock("servers", "trust", "--yes")
 
     assert "p: NODE_OPTIONS='--require evil\\x1b[2J' run 'a b'" in ran.err
     assert trust.is_trusted(project)
-    assert "trusted already" in interlock("servers", "trust").err
+    assert "is already trusted" in interlock("servers", "trust").err
 
 
-def test_trust_shows_all_that_would_be_contacted_and_sent(interlock, home):
+def test_trust_shows_urls_headers_and_clients(interlock, home):
     entries = {
         "web": {
             "url": "https://h.example/mcp?key=${KEY}",
@@ -368,7 +368,7 @@ def test_trust_shows_all_that_would_be_contacted_and_sent(interlock, home):
     assert f"  other: http://h.example/mcp (type http, auth oauth) {client}\n" in ran.err
 
 
-def test_trust_asks_a_person(interlock, project, monkeypatch):
+def test_trust_asks_on_a_terminal(interlock, project, monkeypatch):
     monkeypatch.setattr(servers_module, "is_terminal", lambda _: True)
     refused = interlock("servers", "trust", stdin=b"n\n")
 
@@ -378,7 +378,7 @@ def test_trust_asks_a_person(interlock, project, monkeypatch):
     assert trust.is_trusted(project)
 
 
-def test_trust_needs_somebody_to_ask(interlock, project):
+def test_trust_without_a_terminal_needs_yes(interlock, project):
     ran = interlock("servers", "trust")
 
     assert ran.code == 2
@@ -387,10 +387,10 @@ def test_trust_needs_somebody_to_ask(interlock, project):
 
 
 def test_trust_without_a_file_is_an_error(interlock):
-    assert interlock("servers", "trust").err == "error: there is no .mcp.json in this folder\n"
+    assert interlock("servers", "trust").err == "error: this folder has no .mcp.json\n"
 
 
-def test_trust_of_a_wrong_file_is_an_error(interlock, project):
+def test_trust_of_an_invalid_file_is_an_error(interlock, project):
     project.write_text('{"mcpServers": 5}')
 
     assert interlock("servers", "trust", "--yes").code == 1

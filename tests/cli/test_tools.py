@@ -1,4 +1,4 @@
-"""`interlock tools`: everything by its address, and a reason for what is missing."""
+"""`interlock tools`: the list of tools, and the reasons for missing ones."""
 
 import json
 import sys
@@ -14,21 +14,28 @@ from interlock.types import Tool
 BROKEN = {"command": "no-such-program"}
 
 
-def addresses(out: str) -> list[str]:
+def listed_addresses(out: str) -> list[str]:
     return [line.split()[0] for line in out.splitlines()]
 
 
-def test_every_tool_has_a_line_with_address_state_and_description(interlock, servers):
+def test_tools_prints_address_state_and_description_of_each_tool(interlock, servers):
     servers()
     ran = interlock("tools")
 
     assert ran.code == 0
     assert "e:echo     ok  Give the arguments back.\n" in ran.out
-    assert addresses(ran.out) == ["e:echo", "e:say", "e:fail", "e:picture", "e:wait", "e:exit"]
+    assert listed_addresses(ran.out) == [
+        "e:echo",
+        "e:say",
+        "e:fail",
+        "e:picture",
+        "e:wait",
+        "e:exit",
+    ]
     assert ran.err == ""
 
 
-def test_a_broken_server_is_told_and_the_others_are_listed(interlock, servers):
+def test_a_broken_server_is_reported_and_the_others_are_listed(interlock, servers):
     servers(broken=BROKEN)
     ran = interlock("tools")
 
@@ -38,7 +45,7 @@ def test_a_broken_server_is_told_and_the_others_are_listed(interlock, servers):
     assert ran.err.startswith("warning: server 'broken' failed: cannot start 'no-such-program'")
 
 
-def test_the_others_are_listed_while_a_mute_server_is_starting(interlock, servers, monkeypatch):
+def test_a_mute_server_does_not_delay_the_list_of_the_others(interlock, servers, monkeypatch):
     monkeypatch.setattr(server_status, "IDLE_TIMEOUT", 1.5)
     servers(mute={"command": "sh", "args": ["-c", "cat > /dev/null"], "connectTimeout": 60})
     ran = interlock("tools")
@@ -48,7 +55,7 @@ def test_the_others_are_listed_while_a_mute_server_is_starting(interlock, server
     assert ran.err == "still starting: server 'mute'; wait for it with: interlock tools mute\n"
 
 
-def test_a_mute_server_is_given_up_at_its_own_timeout(interlock, servers):
+def test_a_mute_server_fails_after_its_own_timeout(interlock, servers):
     servers(mute={"command": "sh", "args": ["-c", "cat > /dev/null"], "timeout": 0.3})
     ran = interlock("tools")
 
@@ -57,31 +64,31 @@ def test_a_mute_server_is_given_up_at_its_own_timeout(interlock, servers):
     assert "warning: server 'mute' failed: no answer from the server within 0.3 s" in ran.err
 
 
-def test_it_fails_when_every_server_does(interlock, servers):
+def test_tools_exits_with_1_if_every_server_fails(interlock, servers):
     servers(e=BROKEN, off={**BROKEN, "enabled": False})
 
     assert interlock("tools").code == 1
 
 
-def test_a_tool_that_is_not_offered_has_a_reason(interlock, servers):
+def test_a_denied_tool_is_listed_as_missing_with_the_reason(interlock, servers):
     path = servers()
     entry = json.loads(path.read_text())["mcpServers"]["e"]
     servers(e={**entry, "tools": {"deny": ["exit"]}})
     ran = interlock("tools")
 
-    assert "e:exit" not in addresses(ran.out)
+    assert "e:exit" not in listed_addresses(ran.out)
     assert ran.err == "missing: server 'e': tool 'exit': not allowed by the configuration\n"
 
 
-def test_no_configuration_is_no_error(interlock):
+def test_tools_without_a_configuration_exits_with_0(interlock):
     assert interlock("tools") == (
         0,
         "",
-        "no servers: add one with `interlock servers add NAME COMMAND`\n",
+        "no servers; add one with `interlock servers add NAME COMMAND`\n",
     )
 
 
-def test_json_has_servers_with_reasons_and_tools_with_schemas(interlock, servers):
+def test_json_option_prints_servers_with_reasons_and_tools_with_schemas(interlock, servers):
     servers(broken=BROKEN)
     ran = interlock("tools", "--json")
     echo, broken = ran.json["servers"]
@@ -94,14 +101,14 @@ def test_json_has_servers_with_reasons_and_tools_with_schemas(interlock, servers
     assert say["inputSchema"]["properties"] == {"text": {"type": "string"}}
 
 
-def test_unknown_keys_are_warned_about(interlock, servers):
+def test_an_unknown_key_in_the_file_is_a_warning(interlock, servers):
     path = servers()
     path.write_text(path.read_text().replace('"command"', '"colour": 1, "command"'))
 
     assert "colour" in interlock("tools").err
 
 
-def test_a_wrong_file_is_refused_with_its_line(interlock, servers):
+def test_an_invalid_file_is_an_error_with_the_line(interlock, servers):
     path = servers()
     path.write_text('{\n  "mcpServers": {"a": {"command": 5}}\n}')
     ran = interlock("tools")
@@ -111,10 +118,10 @@ def test_a_wrong_file_is_refused_with_its_line(interlock, servers):
     assert ran.err.count("\n") == 1
 
 
-# The .mcp.json of a folder (R-30)
+# The .mcp.json of the working folder
 
 
-def project(home: Path, name: str = "p") -> Path:
+def write_project_file(home: Path, name: str = "p") -> Path:
     echo = Path(__file__).parents[1] / "servers" / "echo.py"
     entry = {"command": sys.executable, "args": ["-I", "-S", str(echo)]}
     path = home / ".mcp.json"
@@ -122,45 +129,45 @@ def project(home: Path, name: str = "p") -> Path:
     return path
 
 
-def test_a_folders_servers_do_nothing_until_they_are_trusted(interlock, home, servers):
+def test_servers_of_a_project_file_are_ignored_until_trusted(interlock, home, servers):
     servers()
-    path = project(home)
+    path = write_project_file(home)
     before = interlock("tools")
     trust.grant(path, trust.fingerprint(path))
     after = interlock("tools")
 
     assert "p:say" not in before.out
     assert "ignored until you trust it: interlock servers trust" in before.err
-    assert {"e:say", "p:say"} <= set(addresses(after.out))
+    assert {"e:say", "p:say"} <= set(listed_addresses(after.out))
     assert after.err == ""
 
 
-def test_a_folders_server_does_not_take_the_place_of_ones_own(interlock, home, servers):
+def test_a_project_server_does_not_replace_a_server_of_the_user(interlock, home, servers):
     servers()
-    path = project(home, "e")
+    path = write_project_file(home, "e")
     trust.grant(path, trust.fingerprint(path))
     ran = interlock("tools")
 
-    assert len(addresses(ran.out)) == 6
+    assert len(listed_addresses(ran.out)) == 6
     assert "server 'e' of" in ran.err
 
 
-def test_a_folders_servers_are_left_alone_when_a_file_is_named(interlock, home, servers):
+def test_a_project_file_is_ignored_when_config_is_given(interlock, home, servers):
     path = servers()
-    project(home)
+    write_project_file(home)
 
     assert interlock("tools", "--config", path).err == ""
 
 
-def test_one_server_can_be_asked_alone(interlock, servers):
+def test_tools_with_a_server_starts_only_that_server(interlock, servers):
     servers(broken=BROKEN)
     ran = interlock("tools", "e")
 
-    assert addresses(ran.out)[0] == "e:echo"
+    assert listed_addresses(ran.out)[0] == "e:echo"
     assert ran.err == ""
 
 
-def test_one_tool_is_described_with_its_arguments(interlock, servers):
+def test_tools_with_an_address_describes_the_tool(interlock, servers):
     servers(broken=BROKEN)
 
     text = "Say a text.\n\narguments:\n  text (string, optional)\n"
@@ -168,10 +175,10 @@ def test_one_tool_is_described_with_its_arguments(interlock, servers):
     assert interlock("tools", "e:say", "--json").json["address"] == "e:say"
 
 
-def test_what_is_not_there_is_told_with_what_is(interlock, servers):
+def test_an_unknown_server_or_tool_is_an_error_with_a_suggestion(interlock, servers):
     servers()
 
-    assert interlock("tools", "f").err.endswith("there are e\n")
+    assert interlock("tools", "f").err.endswith("the servers are e\n")
     assert "no tool 'e:wit'; did you mean e:wait" in interlock("tools", "e:wit").err
 
 
@@ -188,13 +195,13 @@ def test_what_is_not_there_is_told_with_what_is(interlock, servers):
         pytest.param({"$ref": "#/$defs/Point"}, "Point", id="ref"),
     ],
 )
-def test_each_argument_has_its_kind(schema: object, kind: str):
-    described = tools_module.described(Tool("t", {"type": "object", "properties": {"x": schema}}))
+def test_describe_prints_the_type_of_each_argument(schema: object, kind: str):
+    description = tools_module.describe(Tool("t", {"type": "object", "properties": {"x": schema}}))
 
-    assert described == f"t\n\narguments:\n  x ({kind}, optional)"
+    assert description == f"t\n\narguments:\n  x ({kind}, optional)"
 
 
-def test_a_tool_without_arguments_says_so():
-    described = tools_module.described(Tool("t", {"type": "object"}, "Does it."))
+def test_describe_of_a_tool_without_arguments_says_so():
+    description = tools_module.describe(Tool("t", {"type": "object"}, "Does it."))
 
-    assert described == "Does it.\n\nno arguments"
+    assert description == "Does it.\n\nno arguments"

@@ -1,7 +1,7 @@
-"""The `interlock` command: arguments -> one library call -> text. One file a command group.
+"""The `interlock` command: arguments -> one library call -> text. One file per command group.
 
-Data goes to stdout, talk to stderr. Exit codes: 0, 1 for what went wrong, 2 for wrong usage,
-128 + n when signal n ended us (130 is Ctrl-C). A traceback means a bug in interlock.
+Data goes to stdout, everything else to stderr. Exit codes: 0; 1 for errors; 2 for wrong usage;
+128 + n after signal n (130 is Ctrl-C). A traceback means a bug in interlock.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _HUNG_UP = 128 + signal.SIGHUP
 
 
 class _Commands(click.Group):
-    """Commands that are imported when they are used: `--version` needs none of them."""
+    """Imports a command when it is used, so that `--version` imports none."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -42,7 +42,7 @@ class _Commands(click.Group):
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], _COMMANDS, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"no such command {args[0]!r}{hint}", ctx)
+            raise click.UsageError(f"unknown command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -62,9 +62,9 @@ def interlock() -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its code."""
     for stream in (sys.stdout, sys.stderr):
-        # What the terminal's encoding lacks is shown as an escape, and never ends the program.
+        # Characters that the terminal's encoding lacks are escaped instead of raising an error.
         if stream is not None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # TextIO has none
     sys.exit(_exit_code())
@@ -83,7 +83,7 @@ def _exit_code() -> int:
         return 1
     except InterlockError as error:
         complain(str(error))
-        for note in getattr(error, "__notes__", ()):  # for people only
+        for note in getattr(error, "__notes__", ()):  # for people, not for models
             say(safe_line(note))
         return 1
     except (KeyboardInterrupt, click.Abort):
@@ -100,14 +100,14 @@ def _usage(error: click.UsageError) -> str:
 
 
 def _no_output(error: OSError) -> int:
-    """Leave when nobody reads us any more, or the disk is full; any other error is a bug."""
+    """Return the exit code for a closed stdout or a full disk; raise any other error."""
     if error.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC):
         raise error
-    # What is still buffered has nowhere to go, and Python would try once more.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    if error.errno == errno.EIO:  # the terminal has gone
+    # Python would try to write the rest of the buffer at exit, and fail again.
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    if error.errno == errno.EIO:  # the terminal was closed
         return _HUNG_UP
     if error.errno == errno.ENOSPC:
-        complain(f"output cannot be written: {error.strerror}")
+        complain(f"cannot write the output: {error.strerror}")
     return 1

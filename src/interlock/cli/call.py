@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--timeout",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
-    help="How long to wait without progress; else the server's own limit.",
+    help="Longest wait without progress; by default the server's own timeout.",
 )
 @config_option.json_option
 def call(
@@ -42,10 +42,10 @@ def call(
     timeout: float | None,
     as_json: bool,
 ) -> int:
-    """Call a tool and print its result. Exits with 1 when the tool reports an error.
+    """Call a tool and print its result. Exits with 1 if the tool reports an error.
 
-    A VALUE is text where the tool's schema takes text; anything else is read as JSON: numbers,
-    true, null, ["lists"], {"objects": 1}. Only the tool's own server is started.
+    A VALUE is text where the tool's schema accepts text, else JSON: numbers, true, null,
+    ["lists"], {"objects": 1}. Only the tool's own server is started.
 
     \b
     Example:
@@ -54,20 +54,20 @@ def call(
     """
     server, colon, tool = address.partition(":")
     if not (server and colon and tool):
-        raise click.UsageError(f"{address!r} is not a tool's address: write SERVER:TOOL")
-    given = _given(pairs)
-    rest = _object(arguments)
-    if twice := sorted(given.keys() & rest.keys()):
+        raise click.UsageError(f"{address!r} is not a tool's address; write SERVER:TOOL")
+    texts = _texts(pairs)
+    values = _object(arguments)
+    if twice := sorted(texts.keys() & values.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
     key, found = config_option.find(config_option.load(config), server)
-    return run(_call({key: found}, address, given, rest, timeout, as_json))
+    return run(_call({key: found}, address, texts, values, timeout, as_json))
 
 
 async def _call(
     servers: dict[str, ServerConfig],
     address: str,
-    given: dict[str, str],
-    rest: dict[str, Any],
+    texts: dict[str, str],
+    values: dict[str, Any],
     timeout: float | None,
     as_json: bool,
 ) -> int:
@@ -76,7 +76,7 @@ async def _call(
     with working(address) as note:
         async with Toolbox(servers) as toolbox:
             entry = toolbox.find(address)
-            arguments = typed(given, entry.tool.input_schema) | rest
+            arguments = typed(texts, entry.tool.input_schema) | values
             for unknown in unknown_parameters(arguments, entry.tool.input_schema):
                 warn(f"tool {address} {unknown}")
             try:
@@ -84,18 +84,18 @@ async def _call(
                     address,
                     arguments,
                     timeout=timeout,
-                    progress=lambda progress: note(f"{address} {_how_far(progress)}"),
+                    progress=lambda progress: note(f"{address} {_format_progress(progress)}"),
                 )
             except RequestTimeout as error:
-                raise RequestTimeout(f"{error}; --timeout SECONDS gives it longer") from None
+                raise RequestTimeout(f"{error}; --timeout SECONDS gives it more time") from None
     if as_json:
         emit_json(_fields(result))
     else:
-        emit(told(result))
+        emit(format_result(result))
     return int(result.is_error)
 
 
-def _how_far(progress: Progress) -> str:
+def _format_progress(progress: Progress) -> str:
     of = f" of {progress.total:g}" if progress.total else ""
     return f"{progress.progress:g}{of} {progress.message or ''}"
 
@@ -103,16 +103,16 @@ def _how_far(progress: Progress) -> str:
 # Arguments
 
 
-def _given(pairs: Iterable[str]) -> dict[str, str]:
-    given: dict[str, str] = {}
+def _texts(pairs: Iterable[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key and equals):
             raise click.UsageError(f"{pair!r} is not KEY=VALUE")
-        if key in given:
+        if key in texts:
             raise click.UsageError(f"{key} is given twice")
-        given[key] = value
-    return given
+        texts[key] = value
+    return texts
 
 
 def _object(arguments: str | None) -> dict[str, Any]:
@@ -126,18 +126,18 @@ def _object(arguments: str | None) -> dict[str, Any]:
         raise click.UsageError(f"--arguments is not JSON: {error}") from None
 
 
-def typed(given: dict[str, str], schema: dict[str, Any]) -> dict[str, Any]:
-    """Make JSON values of what was typed: text where the schema takes text, else JSON.
+def typed(texts: dict[str, str], schema: dict[str, Any]) -> dict[str, Any]:
+    """Convert the texts of arguments to JSON values: text where the schema accepts it, else JSON.
 
-    Where the schema does not say, what reads as JSON is JSON.
+    Where the schema gives no type, a text that is valid JSON is JSON.
 
     Raises:
-        InvalidArguments: A value is not JSON and must not be text.
+        InvalidArguments: A value is not JSON, and the schema does not accept text.
     """
     properties = schema.get("properties")
     known = properties if isinstance(properties, dict) else {}
     return {
-        key: _value(key, text, _types(known.get(key), schema, 0)) for key, text in given.items()
+        key: _value(key, text, _types(known.get(key), schema, 0)) for key, text in texts.items()
     }
 
 
@@ -150,17 +150,17 @@ def _value(key: str, text: str, types: set[str]) -> Any:
         if not types:
             return text
         raise InvalidArguments(
-            f"{key}={text!r} is not JSON, and the tool takes {' or '.join(sorted(types))} here"
+            f"{key}={text!r} is not valid: the tool takes {' or '.join(sorted(types))} here"
         ) from None
 
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-_DEEPEST = 8  # references and alternatives inside each other
+_MAX_DEPTH = 8  # nested references and alternatives
 
 
 def _types(part: Any, schema: dict[str, Any], depth: int) -> set[str]:
-    """Return which JSON types a part of the schema allows; none when it does not say."""
-    if not isinstance(part, dict) or depth > _DEEPEST:
+    """Return the JSON types that a part of the schema allows; empty if it does not say."""
+    if not isinstance(part, dict) or depth > _MAX_DEPTH:
         return set()
     if "type" in part:
         named = part["type"]
@@ -209,28 +209,28 @@ def unknown_parameters(arguments: dict[str, Any], schema: dict[str, Any]) -> Ite
 # Results
 
 
-def told(result: CallToolResult) -> str:
-    """Write a result for a person: all of its text, and what else there is."""
+def format_result(result: CallToolResult) -> str:
+    """Return a result as text: all of its text, and a note for each block that is not text."""
     if not result.content and result.structured is not None:
         return msgspec.json.format(msgspec.json.encode(result.structured), indent=2).decode()
-    return "\n".join(filter(None, map(_described, result.content)))
+    return "\n".join(filter(None, map(_format_block, result.content)))
 
 
-def _described(block: Content) -> str:
+def _format_block(block: Content) -> str:
     from interlock import types
 
     match block:
         case types.TextContent():
             return block.text
         case types.ImageContent() | types.AudioContent():
-            return f"[{block.mime_type}, {len(block.data) * 3 // 4} bytes: --json has them]"
+            return f"[{block.mime_type}, {len(block.data) * 3 // 4} bytes: see --json]"
         case types.EmbeddedResource():
-            return block.resource.text or f"[resource {block.resource.uri}: --json has it]"
+            return block.resource.text or f"[resource {block.resource.uri}: see --json]"
         case types.ResourceLink():
             return f"[resource {block.uri}]"
         case types.UnknownContent():
-            return f"[content of the unknown type {block.fields.get('type')!r}: --json has it]"
-    return "[content for a model: --json has it]"
+            return f"[content of the unknown type {block.fields.get('type')!r}: see --json]"
+    return "[content for a model: see --json]"
 
 
 def _fields(result: CallToolResult) -> dict[str, Any]:

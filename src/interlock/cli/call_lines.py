@@ -1,4 +1,4 @@
-"""A tool call in words, for whoever watches."""
+"""Tool calls and their results as short lines of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_EXCERPT = 6  # lines
 
 
 def call_line(address: str, arguments: dict[str, Any]) -> str:
-    """Write a call on one line, shortened."""
+    """Return a call as one line, shortened."""
     listed = ", ".join(f"{name}={encode(value).decode()}" for name, value in arguments.items())
     return f"{safe_line(address)}({safe_line(listed, LONGEST_ARGUMENTS)})"
 

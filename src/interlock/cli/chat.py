@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 @click.option(
     "--model",
     metavar="PROVIDER:NAME",
-    help="anthropic:…, openai:…, deepseek:…, ollama:… or local; else INTERLOCK_MODEL, "
-    "else the first that is there.",
+    help="anthropic:…, openai:…, deepseek:…, ollama:… or local; by default INTERLOCK_MODEL, "
+    "else the first model available.",
 )
 @config_option.config_option
 @click.option(
-    "--conversation", metavar="ID", help="Continue this one; the beginning of its id will do."
+    "--conversation", metavar="ID", help="Continue this one; the beginning of its id is enough."
 )
 @click.option("--no-tools", is_flag=True, help="Start no servers.")
 def chat(
@@ -41,8 +41,8 @@ def chat(
 ) -> None:
     """Talk to a model that uses your tools.
 
-    With PROMPT, or with text piped in, answers once: the answer goes to stdout, everything else
-    to stderr. Without, opens a conversation; /help tells what it understands.
+    With PROMPT, or with text piped in, prints one answer on stdout and everything else on
+    stderr. Without either, opens a conversation; /help lists its commands.
 
     \b
     Example:
@@ -53,7 +53,7 @@ def chat(
     if prompt is None and not is_terminal(sys.stdin):
         prompt = _piped()
     if prompt is not None and not prompt.strip():
-        raise click.UsageError("nothing to answer: give a PROMPT, or pipe text in")
+        raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
     servers = None if no_tools else config_option.load(config).servers
     if prompt is None:
         from interlock.cli.repl import run_repl
@@ -69,7 +69,7 @@ def _piped() -> str:
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"the text piped in is not UTF-8 (at byte {error.start})") from None
+        raise click.UsageError(f"the text piped in is not UTF-8 (byte {error.start})") from None
 
 
 async def _answer(
@@ -92,6 +92,6 @@ async def _answer(
             async with aclosing(opened.ask(prompt)) as events:
                 async for event in events:
                     screen.show(event)
-    kept = opened.kept.conversation
-    if kept is not None and is_terminal(sys.stderr):
-        say(f"continue with: interlock chat --conversation {kept.id}")
+    stored = opened.log.conversation
+    if stored is not None and is_terminal(sys.stderr):
+        say(f"continue with: interlock chat --conversation {stored.id}")

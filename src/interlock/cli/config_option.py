@@ -1,4 +1,4 @@
-"""Which servers a command works with, and what is odd about them."""
+"""The options `--config` and `--json`, and the servers of a command."""
 
 from __future__ import annotations
 
@@ -21,26 +21,23 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def config_option(command: _F) -> _F:
-    """Give a command `--config`."""
+    """Add the option `--config` to a command."""
     return click.option(
         "--config",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="The mcpServers file; else INTERLOCK_MCP_CONFIG, else mcp.json in your config folder.",
+        help="The mcpServers file; by default INTERLOCK_MCP_CONFIG, else mcp.json in your config "
+        "folder.",
     )(command)
 
 
 def json_option(command: _F) -> _F:
-    """Give a command `--json`."""
+    """Add the option `--json` to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def own_file(named: Path | None) -> Path:
-    """Return the file to edit; it may not exist yet.
-
-    Args:
-        named: By --config.
-    """
+    """Return the file to edit, which may not exist yet. `named` is the value of --config."""
     from interlock.config import VARIABLE, default_path
 
     found = named or os.environ.get(VARIABLE)
@@ -48,12 +45,12 @@ def own_file(named: Path | None) -> Path:
 
 
 def load(path: Path | None) -> Config:
-    """Read the servers' file; warn of what is unknown or ignored in it.
+    """Read the servers' file; warn of everything that is unknown or ignored in it.
 
-    Unless a file is named, the servers of a trusted `.mcp.json` in the working folder join in.
+    Unless a file is named, a trusted `.mcp.json` in the working folder adds its servers.
 
     Raises:
-        ConfigError: The file is missing or wrong.
+        ConfigError: The file is missing or invalid.
     """
     from interlock import config
     from interlock.config import trust
@@ -74,7 +71,7 @@ def load(path: Path | None) -> Config:
 
 def _joined(own: Config, project: Config) -> Config:
     hidden = [
-        f"server {name!r} of {project.path} is not used: {own.path} has one of this name"
+        f"server {name!r} of {project.path} is not used: {own.path} has a server of this name"
         for name in project.servers
         if name in own.servers
     ]
@@ -87,13 +84,13 @@ def _joined(own: Config, project: Config) -> Config:
 
 
 def find(config: Config, name: str) -> tuple[str, ServerConfig]:
-    """Return the server that is called `name` in addresses, or else in the file.
+    """Find a server by its name in addresses, or else by its name in the file.
 
     Returns:
-        Its name in the file, and itself.
+        Its name in the file, and its configuration.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: No server has this name.
     """
     for key, server in config.servers.items():
         if name == (server.namespace or key):
@@ -102,5 +99,6 @@ def find(config: Config, name: str) -> tuple[str, ServerConfig]:
         return name, config.servers[name]
     names = [server.namespace or key for key, server in config.servers.items()]
     near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
-    raise ConfigError(f"no server {name!r} in {config.path or 'any configuration'}: {hint}")
+    known = f"the servers are {', '.join(names)}" if names else "it has none"
+    hint = f"did you mean {near[0]}?" if near else known
+    raise ConfigError(f"no server {name!r} in {config.path or 'the configuration'}; {hint}")

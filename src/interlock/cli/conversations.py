@@ -1,4 +1,4 @@
-"""`interlock conversations`: what was said, in this and other programs."""
+"""`interlock conversations`: list, show, delete and export stored conversations."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _id = click.argument("id", metavar="ID")
 def conversations() -> None:
     """List, show, delete and export conversations.
 
-    They are kept in the file or PostgreSQL database that INTERLOCK_DATABASE names, else in your
-    data folder. The beginning of an ID will do wherever it means one conversation only.
+    They are stored in the file or PostgreSQL database that INTERLOCK_DATABASE names, else in
+    your data folder. The beginning of an ID is enough if only one conversation has it.
 
     \b
     Example:
@@ -36,10 +36,12 @@ def conversations() -> None:
 
 
 @conversations.command("list")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="At most.")
+@click.option(
+    "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Longest list."
+)
 @config_option.json_option
 def list_(limit: int, as_json: bool) -> None:
-    """List conversations, the last used first.
+    """List conversations, most recently used first.
 
     \b
     Example:
@@ -60,13 +62,13 @@ def list_(limit: int, as_json: bool) -> None:
         for each in found
     )
     if not found:
-        say("no conversations yet: `interlock chat` begins one")
+        say("no conversations yet; start one with `interlock chat`")
 
 
 @conversations.command()
 @_id
 def show(id: str) -> None:
-    """Print a conversation; tools' results are marked [TOOL].
+    """Print a conversation; tool results are marked [TOOL].
 
     \b
     Example:
@@ -79,9 +81,9 @@ def show(id: str) -> None:
 
 @conversations.command()
 @_id
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 def delete(id: str, yes: bool) -> None:
-    """Delete a conversation for good.
+    """Delete a conversation. This cannot be undone.
 
     \b
     Example:
@@ -90,7 +92,7 @@ def delete(id: str, yes: bool) -> None:
     found = _with_store(lambda store: store.resolve(id))
     if not yes:
         if not is_terminal(sys.stdin):
-            raise click.UsageError("nobody to ask: add --yes to delete it")
+            raise click.UsageError("cannot ask for confirmation without a terminal; add --yes")
         title = safe_line(found.title, 60)
         click.confirm(f"Delete {found.id}, {title!r}?", abort=True, err=True)
     _with_store(lambda store: store.delete(found.id))
@@ -105,7 +107,7 @@ def delete(id: str, yes: bool) -> None:
     type=click.Choice(["json", "markdown"]),
     default="json",
     show_default=True,
-    help="How to write it.",
+    help="Output format.",
 )
 def export(id: str, form: str) -> None:
     """Print a whole conversation for other programs.

@@ -1,4 +1,4 @@
-"""`interlock doctor`: is everything in order, and if not, what to do."""
+"""`interlock doctor`: check the installation and say what to do about each problem."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ _PACKAGES = (
 
 
 class Child(Struct, frozen=True):
-    """A server's process, of any interlock of this user."""
+    """The process of a server, started by any interlock of this user."""
 
     id: int
     command: str
-    parent: int  # the interlock that started it
-    orphan: bool  # its interlock has gone
+    parent: int  # the interlock process that started it
+    orphan: bool  # that process has ended
 
 
 class Report(Struct):
-    """What the doctor found; `problems` has a line for each thing that is broken."""
+    """The results of all checks; `problems` has one line per problem."""
 
     versions: dict[str, str]
-    config: str = ""  # "" when there is none
+    config: str = ""  # "" for no file
     servers: list[Any] = []
-    logins: dict[str, str] = {}  # server -> is its login kept; of those that may need one
+    logins: dict[str, str] = {}  # by server that may need a login: the state of its login
     children: list[Child] = []
-    keys: dict[str, bool] = {}  # variable -> is it set
+    keys: dict[str, bool] = {}  # by environment variable: whether it is set
     model: str = ""
     database: str = ""
     problems: list[str] = []
@@ -64,8 +64,8 @@ class Report(Struct):
 def doctor(config: Path | None, as_json: bool) -> int:
     """Check versions, configuration, servers, logins, processes, keys, model and database.
 
-    Starts the servers to see how they are. Shows which keys are set and which logins are kept,
-    never their values. Exits with 1 if something is broken.
+    Starts the servers to check them. Shows which keys are set and which logins are stored, never
+    their values. Exits with 1 if there is a problem.
 
     \b
     Example:
@@ -73,7 +73,7 @@ def doctor(config: Path | None, as_json: bool) -> int:
       interlock doctor --json
     """
     report = Report(versions=_versions(), children=children(), keys=_keys())
-    found = run(_look(report, config))
+    found = run(_check(report, config))
     if as_json:
         emit_json(report)
     else:
@@ -98,12 +98,12 @@ def _print(report: Report, found: list[ServerStatus]) -> None:
     emit_table(rows)
 
 
-async def _look(report: Report, path: Path | None) -> list[ServerStatus]:
+async def _check(report: Report, path: Path | None) -> list[ServerStatus]:
     found = await _servers(report, path)
     await _model(report)
     await _database(report)
     report.problems += [
-        f"process {child.id} ({child.command}) has lost its interlock: end it with kill {child.id}"
+        f"process {child.id} ({child.command}) outlived interlock; end it with: kill {child.id}"
         for child in report.children
         if child.orphan
     ]
@@ -150,7 +150,7 @@ async def _database(report: Report) -> None:
     try:
         found = location.find(None)
         if isinstance(found, Path) and not found.exists():
-            report.database = f"{found} (made by the first conversation)"
+            report.database = f"{found} (created by the first conversation)"
             return
         report.database = str(found) if isinstance(found, Path) else location.public_name(found)
         async with store.ConversationStore.open():
@@ -184,7 +184,7 @@ def _keys() -> dict[str, bool]:
 
 
 def children() -> list[Child]:
-    """List the servers of every interlock that we may look at. Needs /proc."""
+    """Return the server processes of every interlock of this user. Needs /proc."""
     from interlock.transports.process import marked
     from interlock.transports.reaper import MARK_VARIABLE
 
@@ -196,7 +196,7 @@ def _child(id: int, variable: str) -> Child | None:
     try:
         environment = Path(f"/proc/{id}/environ").read_bytes().split(b"\0")
         command = Path(f"/proc/{id}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
-    except OSError:  # gone meanwhile
+    except OSError:  # it has ended
         return None
     mark = next((each for each in environment if each.startswith(f"{variable}=".encode())), b"")
     parent, _, rest = mark.decode(errors="replace").partition("=")[2].partition("-")
@@ -207,7 +207,7 @@ def _child(id: int, variable: str) -> Child | None:
 
 
 def _start_of(id: int) -> str | None:
-    """Return when a process was started, as its mark has it; None when it has gone."""
+    """Return a process's start time in the format of its mark; None if it has ended."""
     try:
         return Path(f"/proc/{id}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

@@ -1,8 +1,8 @@
-"""Where the library's log goes.
+"""The library's log.
 
-What a person must know is told by the commands. The log has the rest, tool calls with their
-times for one, and goes to the file named by INTERLOCK_LOG. Without one, only errors are shown:
-they are bugs.
+The commands print what the user must know. The log holds the rest, such as tool calls with
+their duration. It goes to the file named by INTERLOCK_LOG. Without that file, only errors are
+shown; they are bugs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ VARIABLE = "INTERLOCK_LOG"
 
 
 def open_log(shown: int = logging.ERROR) -> None:
-    """Send the log where it belongs.
+    """Send the log to the file named by INTERLOCK_LOG, else to stderr.
 
     Args:
-        shown: From which level on it is shown on stderr when no file is named.
+        shown: The lowest level shown on stderr.
 
     Raises:
         ConfigError: INTERLOCK_LOG names a file that cannot be written.
@@ -44,10 +44,10 @@ def open_log(shown: int = logging.ERROR) -> None:
 
 
 class _Plain(logging.Formatter):
-    """One line a record, whatever servers put into their words; tracebacks stay as they are."""
+    """Writes each record on one line, even with text of servers; tracebacks keep their lines."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return safe_line(super().formatMessage(record))
 
-    def formatException(self, ei: object) -> str:  # noqa: N802 - logging's
-        return safe(super().formatException(ei))  # type: ignore[arg-type]  # logging's own triple
+    def formatException(self, ei: object) -> str:  # noqa: N802 - logging's name
+        return safe(super().formatException(ei))  # type: ignore[arg-type]  # logging's exc_info

@@ -1,8 +1,8 @@
-"""A turn as a person sees it: the answer on stdout, everything else on stderr.
+"""Shows a turn: the answer on stdout, everything else on stderr.
 
-On a terminal a spinner shows that the model thinks, a line tells of each tool call with its
-result and time, and the answer is Markdown that grows as it comes. Elsewhere the answer is the
-model's text, unchanged, and talk is plain lines that begin with "[TOOL]".
+A terminal shows a spinner while the model works, a line for each tool call with its result and
+duration, and the answer as Markdown that grows as it arrives. Elsewhere the answer is the model's
+text, unchanged, and tool calls are plain lines that begin with "[TOOL]".
 """
 
 from __future__ import annotations
@@ -18,104 +18,104 @@ from interlock.cli.terminal import is_rich, is_terminal, safe, safe_line, say, w
 from interlock.models import ReasoningDelta, TextDelta
 
 _NOTES = {
-    "length": "the answer was cut off at the model's limit of tokens",
+    "length": "the answer was cut off at the model's token limit",
     "refusal": "the model refused to answer",
 }
 
 
-class Answer(Protocol):
-    """Where the text of an answer goes."""
+class AnswerView(Protocol):
+    """Shows the text of an answer."""
 
     def add(self, text: str) -> None:
-        """Show the next piece."""
+        """Show the next piece of text."""
         ...
 
     def finish(self) -> None:
-        """End what has been shown so far, and its line."""
+        """Complete the text shown so far, and its line."""
         ...
 
 
-class Talk(Protocol):
-    """Where it is told what happens besides the answer."""
+class ActivityView(Protocol):
+    """Shows what happens besides the answer."""
 
     def think(self, thought: str = "") -> None:
-        """Show that the model is at work, and what it thinks aloud."""
+        """Show that the model is working, and the next piece of its reasoning."""
         ...
 
     def start(self, event: ToolStarted) -> None:
-        """Show that a tool runs."""
+        """Show that a tool call started."""
         ...
 
     def finish(self, event: ToolFinished) -> None:
-        """Show what a tool gave."""
+        """Show the result of a tool call."""
         ...
 
-    def pause(self) -> None:
-        """Leave the screen to others; calls that still run are not waited for any more."""
+    def stop(self) -> None:
+        """Free the screen; calls that are still running are shown as stopped."""
         ...
 
 
 class Screen:
-    """Shows one turn after the other."""
+    """Shows one turn after another."""
 
     def __init__(self) -> None:
-        self._answer: Answer = _PlainAnswer()
-        self._talk: Talk = _PlainTalk()
+        self._answer: AnswerView = _PlainAnswer()
+        self._activity: ActivityView = _PlainActivity()
         if is_rich(sys.stdout) or is_rich(sys.stderr):
-            from interlock.cli import rich_output  # rich, only for those who see it
+            from interlock.cli import rich_output  # imports rich, which plain output does not need
 
             if is_rich(sys.stdout):
                 self._answer = rich_output.MarkdownAnswer()
             if is_rich(sys.stderr):
-                self._talk = rich_output.LiveTalk()
+                self._activity = rich_output.LiveActivity()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Prepare for a turn, and leave the screen in order however it ends."""
-        self._talk.think()
+        """Show that a turn starts; free the screen when it ends, also after an error."""
+        self._activity.think()
         try:
             yield
         finally:
-            self.rest()
+            self.release()
 
-    def rest(self) -> None:
-        """Leave the screen in order for others."""
-        self._talk.pause()
+    def release(self) -> None:
+        """Complete everything shown, so that other output can follow."""
+        self._activity.stop()
         self._answer.finish()
 
     def show(self, event: AgentEvent) -> None:
-        """Show what happens."""
+        """Show one event."""
         match event:
             case TextDelta():
-                self._talk.pause()
+                self._activity.stop()
                 self._answer.add(event.text)
             case ReasoningDelta():
                 self._answer.finish()
-                self._talk.think(event.text)
+                self._activity.think(event.text)
             case ToolStarted():
                 self._answer.finish()
-                self._talk.start(event)
+                self._activity.start(event)
             case ToolFinished():
-                self._talk.finish(event)
+                self._activity.finish(event)
             case Done():
-                self._talk.pause()
+                self._activity.stop()
                 self._answer.finish()
                 if event.stop_reason in _NOTES:
                     warn(_NOTES[event.stop_reason])
                 elif not event.message.content.strip():
-                    say("(the model said nothing)")
+                    say("(the answer is empty)")
 
 
 class _PlainAnswer:
-    """The text as it comes."""
+    """Writes the text unchanged, or made safe for a terminal."""
 
     def __init__(self) -> None:
         self._in_line = False
-        self._for_person = is_terminal(sys.stdout)
+        self._on_terminal = is_terminal(sys.stdout)
 
     def add(self, text: str) -> None:
         if text:
-            sys.stdout.write(safe(text) if self._for_person else text)
+            sys.stdout.write(safe(text) if self._on_terminal else text)
             sys.stdout.flush()
             self._in_line = not text.endswith("\n")
 
@@ -126,19 +126,19 @@ class _PlainAnswer:
             sys.stdout.flush()
 
 
-class _PlainTalk:
-    """Lines that a program can find."""
+class _PlainActivity:
+    """Prints lines that a program can parse."""
 
     def think(self, thought: str = "") -> None:
-        """Show nothing: progress is for people."""
+        """Print nothing."""
 
     def start(self, event: ToolStarted) -> None:
         say(f"[TOOL] {call_line(event.address, event.arguments)}")
 
     def finish(self, event: ToolFinished) -> None:
-        how = "failed" if event.is_error else "ok"
+        outcome = "failed" if event.is_error else "ok"
         result = safe_line(event.result, LONGEST_ARGUMENTS)
-        say(f"[TOOL] {safe_line(event.address)} {how} in {event.duration:.2f} s: {result}")
+        say(f"[TOOL] {safe_line(event.address)} {outcome} in {event.duration:.2f} s: {result}")
 
-    def pause(self) -> None:
-        """Show nothing."""
+    def stop(self) -> None:
+        """Print nothing."""

@@ -1,7 +1,7 @@
 """The conversation of `interlock chat` on a terminal.
 
-Ctrl-C stops an answer, or clears the line; Ctrl-D leaves. What is typed is kept in a history
-file that only its owner can read.
+Ctrl-C stops an answer or clears the line; Ctrl-D leaves. Typed lines are stored in a history file
+that only its owner can read.
 """
 
 from __future__ import annotations
@@ -30,48 +30,48 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "/tools": "list the tools",
-    "/model": "show the model; /model PROVIDER:NAME goes on with another one",
-    "/new": "begin another conversation",
-    "/help": "show this",
-    "/quit": "leave; so does Ctrl-D",
+    "/model": "show the model; /model PROVIDER:NAME continues with another one",
+    "/new": "start another conversation",
+    "/help": "show this help",
+    "/quit": "leave, as Ctrl-D does",
 }
 KEYS = """\
-Enter sends; Alt-Enter, or a \\ at the end, begins another line.
-Ctrl-C stops an answer, or clears the line.
-A line that begins with a space is sent as it is, even if a / comes next."""
+Enter sends; Alt-Enter, or a \\ at the end, starts another line.
+Ctrl-C stops an answer or clears the line.
+A line that starts with a space is sent unchanged, even if a / follows."""
 
 
 async def run_repl(
     servers: Mapping[str, ServerConfig] | None, *, model: str | None, conversation: str | None
 ) -> None:
-    """Talk until the person leaves.
+    """Read lines and show answers until the user leaves.
 
     Raises:
         MissingExtra: The line editor is not installed.
         InterlockError: As `open_chat`.
     """
-    lines = _lines()
+    editor = _line_editor()
     screen = Screen()
     with screen.turn():
         async with open_chat(servers, model=model, conversation=conversation, warn=warn) as chat:
-            screen.rest()
+            screen.release()
             if chat.toolbox is not None:
                 warn_of_broken(chat.toolbox.status.values())
             say(_greeting(chat))
-            await _Conversation(chat, screen).run(lines)
+            await _Repl(chat, screen).run(editor)
 
 
-class _Conversation:
+class _Repl:
     def __init__(self, chat: Chat, screen: Screen) -> None:
         self._chat = chat
         self._screen = screen
-        self._states = self._states_now()
+        self._states = self._current_states()
 
-    async def run(self, lines: PromptSession[str]) -> None:
+    async def run(self, editor: PromptSession[str]) -> None:
         while True:
             try:
-                # Ctrl-C is a key here; as a signal it is not the line editor's to take.
-                text = await lines.prompt_async(handle_sigint=False)
+                # The editor handles Ctrl-C as a key; the signal is handled by `signals`.
+                text = await editor.prompt_async(handle_sigint=False)
             except KeyboardInterrupt:
                 continue
             except EOFError:
@@ -79,11 +79,11 @@ class _Conversation:
             if text.strip() == "/quit":
                 return
             try:
-                await self._obey(text)
+                await self._handle(text)
             except InterlockError as error:
                 complain(str(error))
 
-    async def _obey(self, text: str) -> None:
+    async def _handle(self, text: str) -> None:
         command, _, rest = text.strip().partition(" ")
         if not command:
             return
@@ -94,15 +94,14 @@ class _Conversation:
         elif command == "/model":
             await self._model(rest.strip())
         elif command == "/new":
-            self._chat.begin_anew()
-            say("a new conversation")
+            self._chat.start_conversation()
+            say("new conversation")
         elif command == "/help":
             say("\n".join(f"{name:8} {text}" for name, text in COMMANDS.items()))
             say(KEYS)
         else:
-            say(
-                f"no command {safe_line(command, 40)}: /help lists them; a space before it sends it"
-            )
+            name = safe_line(command, 40)
+            say(f"unknown command {name}; /help lists them; start with a space to send the line")
 
     async def _ask(self, text: str) -> None:
         turn = asyncio.create_task(self._show_turn(text))
@@ -113,16 +112,16 @@ class _Conversation:
                 if not turn.cancelled() or _is_ending():
                     raise
                 say("stopped")
-        self._tell_changes()
+        self._warn_of_changes()
         say("")
 
-    def _states_now(self) -> dict[str, tuple[str, str]]:
+    def _current_states(self) -> dict[str, tuple[str, str]]:
         toolbox = self._chat.toolbox
         found = toolbox.status.values() if toolbox else ()
         return {each.name: (each.state, each.reason) for each in found}
 
-    def _tell_changes(self) -> None:
-        before, self._states = self._states, self._states_now()
+    def _warn_of_changes(self) -> None:
+        before, self._states = self._states, self._current_states()
         for name, (state, reason) in self._states.items():
             if before[name] != (state, reason):
                 warn(f"server {name!r} is {state}{': ' if reason else ''}{reason}")
@@ -159,15 +158,15 @@ def _greeting(chat: Chat) -> str:
     parts = [f"interlock {__version__}", safe_line(chat.model.name)]
     if chat.toolbox is not None:
         parts.append(f"{len(chat.toolbox.tools)} tools")
-    if (kept := chat.kept.conversation) is not None:
-        parts.append(f"{len(chat.messages)} messages of {safe_line(kept.title, 40)!r}")
+    if (stored := chat.log.conversation) is not None:
+        parts.append(f"{len(chat.messages)} messages of {safe_line(stored.title, 40)!r}")
     return " · ".join([*parts, "/help"])
 
 
 # The line editor
 
 
-def _lines() -> PromptSession[str]:
+def _line_editor() -> PromptSession[str]:
     try:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
@@ -183,7 +182,7 @@ def _lines() -> PromptSession[str]:
         history=_history(),
         completer=completer,
         complete_while_typing=False,
-        # An answer may go to a file while the person types.
+        # The prompt is shown even if stdout, which gets the answers, is a file.
         output=create_output(always_prefer_tty=True),
     )
 
@@ -214,7 +213,7 @@ def _history() -> History:
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class Quiet(FileHistory):
-        """A full disk costs the history of a line, not the conversation."""
+        """Ignores errors of writing, such as a full disk."""
 
         def store_string(self, string: str) -> None:
             with contextlib.suppress(OSError):
@@ -225,6 +224,6 @@ def _history() -> History:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
-        warn(f"what you type is not kept: {path}: {error.strerror}")
+        warn(f"the input history is not stored: {path}: {error.strerror}")
         return InMemoryHistory()
     return Quiet(str(path))

@@ -1,4 +1,4 @@
-"""The same as `screen`, on a terminal that can draw."""
+"""The views of `output` for a terminal with colours and cursor control."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ from interlock.cli.call_lines import call_line, excerpt
 from interlock.cli.terminal import is_terminal, safe, safe_line
 
 _REFRESHES = 10  # a second
-_LARGE_BLOCK = 20_000  # characters that are drawn again and again as Markdown, at most
+_LARGE_BLOCK = 20_000  # characters; a longer block is redrawn as plain text, not as Markdown
 
-# A model's "<T>" is text, and so is every other tag.
+# HTML is off: a model's "<T>" is text.
 _parser = MarkdownIt(options_update={"html": False}).enable("strikethrough").enable("table")
 
 
 class MarkdownAnswer:
-    """Markdown that grows: whole blocks are printed for good, the last one is drawn anew.
+    """Shows Markdown while it arrives: complete blocks are printed once, the last one is redrawn.
 
-    So nothing is drawn twice however long the answer gets, and nothing flickers but the last
-    block, of which only the end is shown while it is taller than the screen.
+    Only the last block can flicker. While it is taller than the screen, only its end is shown.
     """
 
     def __init__(self) -> None:
         self._console = Console(file=sys.stdout, highlight=False)
         self._live: Live | None = None
-        self._open = ""  # text that has not been printed for good
-        self._look_again = 0  # length of `_open` from which it may have a whole block
+        self._open = ""  # text that is not printed yet
+        self._next_parse = 0  # length of `_open` at which it is parsed next
         self._printed = False
 
     def add(self, text: str) -> None:
-        """Show the next piece."""
+        """Show the next piece of text."""
         self._open += text
         if self._live is None and self._open.strip():
             self._live = Live(
@@ -49,20 +48,20 @@ class MarkdownAnswer:
                 redirect_stderr=is_terminal(sys.stderr),
             )
             self._live.start()
-        # Looking takes time in proportion to the length, so look ever more seldom.
-        if len(self._open) >= self._look_again and "\n" in text:
-            *whole, self._open = _blocks(self._open)
-            self._print(whole)
-            self._look_again = len(self._open) * 5 // 4
+        # Parsing takes time in proportion to the length, so a long block is parsed less often.
+        if len(self._open) >= self._next_parse and "\n" in text:
+            *complete, self._open = _blocks(self._open)
+            self._print(complete)
+            self._next_parse = len(self._open) * 5 // 4
 
     def finish(self) -> None:
-        """Print the rest for good."""
+        """Print the rest."""
         rest, self._open = self._open, ""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
         self._print(_blocks(rest))
-        self._look_again = 0
+        self._next_parse = 0
         self._printed = False
 
     def _print(self, blocks: list[str]) -> None:
@@ -74,7 +73,7 @@ class MarkdownAnswer:
 
 
 def markdown(text: str) -> Markdown:
-    """Draw a model's Markdown: no HTML, no hidden addresses behind links."""
+    """Render a model's Markdown without HTML; the URL of each link is visible."""
     drawn = Markdown("", code_theme="ansi_dark", hyperlinks=False)
     drawn.markup = safe(text)
     drawn.parsed = _parser.parse(drawn.markup)
@@ -82,8 +81,8 @@ def markdown(text: str) -> Markdown:
 
 
 def _blocks(text: str) -> list[str]:
-    """Split Markdown into its blocks: at least one, and nothing can be added but to the last."""
-    # The parser ends lines at these only, and its line numbers must be ours.
+    """Split Markdown into one or more blocks; more text can change only the last one."""
+    # The parser ends lines at "\n" and "\r\n" only; `split` below must count the same lines.
     text = text.replace("\r\n", "\n").replace("\r", " ")
     lines = text.split("\n")
     starts = [token.map[0] for token in _parser.parse(text) if token.level == 0 and token.map]
@@ -94,7 +93,7 @@ def _blocks(text: str) -> list[str]:
 
 
 class _Tail:
-    """As much of the end of a text as the screen has room for."""
+    """Renders the end of a text, as much as fits on the screen."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -112,7 +111,7 @@ class _Tail:
 
 
 class _Block:
-    """A piece of Markdown without the blank lines that some kinds bring along."""
+    """Renders Markdown without blank lines at its start and end."""
 
     def __init__(self, drawn: RenderableType) -> None:
         self._drawn = drawn
@@ -129,30 +128,30 @@ def _lines(drawn: RenderableType, console: Console, options: ConsoleOptions) -> 
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
-class LiveTalk:
-    """A spinner for what is under way, a line for what is done."""
+class LiveActivity:
+    """Shows a spinner for running calls and a line for each finished call."""
 
     def __init__(self) -> None:
         self._console = Console(file=sys.stderr, highlight=False)
         self._live: Live | None = None
-        self._running: dict[str, str] = {}  # call id -> its line
+        self._running: dict[str, str] = {}  # lines by call id
         self._thought = ""
-        self._told = False  # results stand right above
+        self._has_results = False  # the lines above are results
         self._spinner = Spinner("dots", style="cyan")
 
     def think(self, thought: str = "") -> None:
-        """Show the spinner, and the end of what the model thinks aloud."""
+        """Show the spinner, and the end of the model's reasoning."""
         self._thought = (self._thought + thought)[-400:]
         self._show()
 
     def start(self, event: ToolStarted) -> None:
-        """Show the call beside the spinner."""
+        """Show the call next to the spinner."""
         self._thought = ""
         self._running[event.id] = call_line(event.address, event.arguments)
         self._show()
 
     def finish(self, event: ToolFinished) -> None:
-        """Print the call with its time, and the beginning of its result."""
+        """Print the call with its duration and the beginning of its result."""
         line = self._running.pop(event.id, "") or call_line(event.address, event.arguments)
         sign, style = ("✗", "red") if event.is_error else ("✓", "green")
         text = Text.assemble((f"{sign} ", style), line, (f"  {event.duration:.2f} s", "dim"))
@@ -160,18 +159,18 @@ class LiveTalk:
         self._console.print(text, soft_wrap=True)
         for result in excerpt(event.result, max(20, self._console.width - 4)):
             self._console.print(Text(f"  {result}", style="dim"), no_wrap=True, overflow="ellipsis")
-        self._told = True
+        self._has_results = True
 
-    def pause(self) -> None:
-        """Take the spinner away."""
+    def stop(self) -> None:
+        """Remove the spinner; print the calls that are still running as stopped."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
         for line in self._running.values():
             self._console.print(Text.assemble(("✗ ", "red"), line, ("  stopped", "dim")))
-        if self._told:
+        if self._has_results:
             self._console.print()
-        self._told = False
+        self._has_results = False
         self._running.clear()
         self._thought = ""
 

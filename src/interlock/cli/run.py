@@ -1,4 +1,4 @@
-"""`interlock run`: serve a `Server` object that a Python file makes."""
+"""`interlock run`: serve the `Server` object of a Python file."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("source", metavar="FILE[:NAME]")
-@click.option("--http", metavar="HOST:PORT", help="Serve there instead; port 0 takes a free one.")
+@click.option("--http", metavar="HOST:PORT", help="Serve over HTTP; port 0 picks a free port.")
 def run(source: str, http: str | None) -> None:
-    """Serve a Server object found in a Python FILE, on stdin and stdout.
+    """Serve the Server object of a Python FILE, on stdin and stdout.
 
-    NAME says which one, if the file has several. Ends when the client closes stdin, or by Ctrl-C
-    or a polite kill.
+    NAME selects one of several. Ends when the client closes stdin, or on SIGINT or SIGTERM.
 
     \b
     Example:
@@ -35,13 +34,13 @@ def run(source: str, http: str | None) -> None:
     """
     address = None if http is None else _address(http)
     path, name = _split(source)
-    open_log(logging.WARNING)  # stderr is where a server's log goes
+    open_log(logging.WARNING)  # a server logs to stderr
     if address is not None:
         _find(_load(path), path, name).run_http(*address)
         return
     from interlock.transports.pipes import take_standard_streams
 
-    streams = take_standard_streams()  # before the file can print
+    streams = take_standard_streams()  # before the file can print to stdout
     _find(_load(path), path, name).run_on(*streams)
 
 
@@ -54,13 +53,13 @@ def _address(http: str) -> tuple[str, int]:
 
 
 def _split(source: str) -> tuple[Path, str]:
-    """Tell the file from the name behind it; a file's own name may have colons."""
+    """Split FILE:NAME; the name of the file itself may have colons."""
     path, name = Path(source), ""
     if not path.exists() and ":" in source:
         before, _, name = source.rpartition(":")
         path = Path(before)
     if not path.is_file():
-        raise click.UsageError(f"there is no file {path}")
+        raise click.UsageError(f"file {path} does not exist")
     return path, name
 
 
@@ -68,18 +67,18 @@ def _split(source: str) -> tuple[Path, str]:
 
 
 def _load(path: Path) -> ModuleType:
-    """Run the file as a module that can import what lies beside it.
+    """Run the file as a module that can import the modules beside it.
 
     Raises:
-        ConfigError: It cannot be run; names the line.
+        ConfigError: The file fails; the text has the line.
     """
     path = path.resolve()
     sys.path.insert(0, str(path.parent))
-    # Its own name lets files beside it import it, unless that would hide another module.
+    # Files beside it can import it by its name, unless another module has that name.
     name = path.stem if path.stem not in sys.modules else f"served {path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is not a Python file: its name must end in .py")
+        raise ConfigError(f"{path} is not a Python file; its name must end in .py")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -87,12 +86,12 @@ def _load(path: Path) -> ModuleType:
         place = f"{error.filename or path}, line {error.lineno}"
         raise ConfigError(f"{place}: {error.msg}") from error
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{_place(error, path)}: {_words(error)}") from error
+        raise ConfigError(f"{_place(error, path)}: {_format_error(error)}") from error
     return module
 
 
 def _place(error: BaseException, path: Path) -> str:
-    """Name the line of the file in which it happened, or in which it began."""
+    """Return the file and its innermost line in the traceback."""
     lines = [
         line
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -101,21 +100,21 @@ def _place(error: BaseException, path: Path) -> str:
     return f"{path}, line {lines[-1]}" if lines else str(path)
 
 
-def _words(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
 def _find(module: ModuleType, path: Path, name: str) -> Server:
-    """Find the server that is meant.
+    """Find the module's server with this name; "" finds its only one.
 
     Raises:
-        ConfigError: There is none, or one of several was not named.
+        ConfigError: The server does not exist, or several do and none is named.
     """
     from interlock.server import Server
 
     found = {key: each for key, each in vars(module).items() if isinstance(each, Server)}
     if not found:
-        raise ConfigError(f'{path} has no server; make one: server = Server("{path.stem}")')
+        raise ConfigError(f'{path} has no server; add one: server = Server("{path.stem}")')
     names = ", ".join(found)
     if name:
         if name not in found:
@@ -123,5 +122,5 @@ def _find(module: ModuleType, path: Path, name: str) -> Server:
         return found[name]
     if len({id(each) for each in found.values()}) > 1:
         first = next(iter(found))
-        raise ConfigError(f"{path} has several servers: {names}; say which: {path}:{first}")
+        raise ConfigError(f"{path} has several servers: {names}; name one: {path}:{first}")
     return next(iter(found.values()))

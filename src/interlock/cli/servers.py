@@ -1,4 +1,4 @@
-"""`interlock servers`: edit and try the mcpServers file."""
+"""`interlock servers`: edit and check the mcpServers file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def servers() -> None:
-    """Edit and try the file of servers, and log in to them.
+    """Edit and check the file of servers, and log in to them.
 
     The file is the one named by --config, else by INTERLOCK_MCP_CONFIG, else mcp.json in your
     config folder.
@@ -55,16 +55,16 @@ servers.add_command(logout)
 @config_option.config_option
 @config_option.json_option
 def list_(config: Path | None, as_json: bool) -> None:
-    """List the servers without starting them. Values of variables and headers are not shown.
+    """List the servers without starting them. The values of variables and headers are hidden.
 
     \b
     Example:
       interlock servers list
     """
     found = config_option.load(config).servers
-    kept = _logins(found)
+    stored = _logins(found)
     if as_json:
-        emit_json({"servers": [_shown(name, found[name], kept.get(name)) for name in found]})
+        emit_json({"servers": [_shown(name, found[name], stored.get(name)) for name in found]})
         return
     emit_table(
         (
@@ -75,17 +75,17 @@ def list_(config: Path | None, as_json: bool) -> None:
             _login_shown(shown),
         )
         for name, server in found.items()
-        for shown in [_shown(name, server, kept.get(name))]
+        for shown in [_shown(name, server, stored.get(name))]
     )
     if not found:
-        say("no servers: add one with `interlock servers add NAME COMMAND`")
+        say("no servers; add one with `interlock servers add NAME COMMAND`")
 
 
 @servers.command()
 @click.argument("name")
 @config_option.config_option
 def remove(name: str, config: Path | None) -> None:
-    """Remove a server from the file, and forget its login; comments and all else stay.
+    """Remove a server from the file and delete its login; the rest of the file stays as it is.
 
     \b
     Example:
@@ -105,9 +105,9 @@ def remove(name: str, config: Path | None) -> None:
 @config_option.config_option
 @config_option.json_option
 def check(name: str | None, config: Path | None, as_json: bool) -> int:
-    """Start the servers, or one of them, and tell how they are.
+    """Start the servers, or one of them, and show their status.
 
-    Exits with 1 if one that should work does not.
+    Exits with 1 if an enabled server does not work.
 
     \b
     Example:
@@ -124,7 +124,7 @@ def check(name: str | None, config: Path | None, as_json: bool) -> int:
     else:
         emit_table(status_rows(found))
         if not found:
-            say("no servers: add one with `interlock servers add NAME COMMAND`")
+            say("no servers; add one with `interlock servers add NAME COMMAND`")
         warn_of_broken(found)
         say_starting(found)
         say_missing(found)
@@ -133,11 +133,11 @@ def check(name: str | None, config: Path | None, as_json: bool) -> int:
 
 
 @servers.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Trust without asking.")
 def trust(yes: bool) -> None:
-    """Let the .mcp.json of the working folder start and contact its servers.
+    """Allow the .mcp.json of the working folder to start and contact its servers.
 
-    Shows what that would be, and asks. Trust ends with the next change of the file.
+    Shows the servers and asks first. Trust ends with the next change of the file.
 
     \b
     Example:
@@ -148,10 +148,10 @@ def trust(yes: bool) -> None:
 
     path = project_file()
     if path is None:
-        raise ConfigError(f"there is no {PROJECT_FILE} in this folder")
+        raise ConfigError(f"this folder has no {PROJECT_FILE}")
     seen = fingerprint(path)
     if is_trusted(path):
-        say(f"{path} is trusted already")
+        say(f"{path} is already trusted")
         return
     found = load(path)
     say(f"{path} would start or contact:")
@@ -159,17 +159,19 @@ def trust(yes: bool) -> None:
         say(f"  {safe_line(name)}: {safe_line(_whole(server))}")
     if not yes:
         if not is_terminal(sys.stdin):
-            raise click.UsageError("nobody to ask: look at the file, then add --yes")
+            raise click.UsageError(
+                "cannot ask for confirmation without a terminal; check the file, then add --yes"
+            )
         click.confirm("Trust it?", abort=True, err=True)
     grant(path, seen)
     say(f"trusted {path}")
 
 
-# What people are shown
+# Shown to the user
 
 
 def _forget_login(name: str, gone: ServerConfig, others: Iterable[ServerConfig]) -> None:
-    """Forget the login of a server that is not there any more, unless it is another one's, too."""
+    """Delete the login of a removed server, unless another server uses it."""
     from interlock.cli.login_status import having_login
 
     server = having_login(gone)
@@ -182,7 +184,7 @@ def _forget_login(name: str, gone: ServerConfig, others: Iterable[ServerConfig])
 
 def _login_shown(server: dict[str, Any]) -> str:
     login = server.get("login", "none")
-    if login == "none":  # without "oauth", nobody knows whether it needs one
+    if login == "none":  # without "oauth" the server may not need a login
         return "no login" if server.get("auth") == "oauth" else ""
     return f"login {login}"
 
@@ -223,7 +225,7 @@ def _without_password(text: str) -> str:
 
 
 def _whole(server: ServerConfig) -> str:
-    """Write all that decides what is run and sent: who trusts it must see it, values included."""
+    """Return everything that a server runs and sends, values included, for the user to trust."""
     from interlock.config import HttpServer
 
     if isinstance(server, HttpServer):

@@ -1,4 +1,4 @@
-"""`interlock servers add`: a program or a URL becomes an entry of the file."""
+"""`interlock servers add`: write a program or a URL to the file of servers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,13 @@ _LOG_IN = "log in with: interlock servers login"
 @click.argument("name")
 @click.argument("command", metavar="COMMAND|URL")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-@click.option("--env", metavar="NAME=VALUE", multiple=True, help="A variable for it; repeatable.")
-@click.option("--cwd", metavar="FOLDER", help="Its working folder.")
+@click.option(
+    "--env",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="An environment variable for the program; repeatable.",
+)
+@click.option("--cwd", metavar="FOLDER", help="The program's working folder.")
 @click.option(
     "--header",
     metavar="'NAME: VALUE'",
@@ -36,26 +41,29 @@ _LOG_IN = "log in with: interlock servers login"
 @click.option(
     "--auth",
     type=click.Choice(["auto", "oauth", "bearer", "none"]),
-    help="How a URL lets you in: oauth is a login, bearer a token; auto, the default, asks it.",
+    help="How to authenticate to a URL: oauth is a login, bearer a token; auto, the default, "
+    "asks the server.",
 )
 @click.option(
     "--type",
     "kind",
     type=click.Choice(["http", "sse"]),
-    help="The transport of a URL; sse is that of 2024-11-05, which http finds out, too.",
+    help="The transport of a URL; sse is that of 2024-11-05, which http detects, too.",
 )
-@click.option("--client-id", metavar="ID", help="Of a client that you have registered for logins.")
-@click.option("--client-secret", metavar="SECRET", help="Its secret; better '${A_VARIABLE}'.")
+@click.option("--client-id", metavar="ID", help="Id of a client that you registered for logins.")
+@click.option(
+    "--client-secret", metavar="SECRET", help="The client's secret, preferably as '${VARIABLE}'."
+)
 @click.option(
     "--client-metadata-url",
     metavar="URL",
-    help="Instead of an ID: where a document of yours says who the client is.",
+    help="Instead of an id: the URL of a document that describes the client.",
 )
 @click.option(
     "--callback-port",
     metavar="PORT",
     type=click.IntRange(1, 65_535),
-    help="Where its logins end: http://127.0.0.1:PORT/callback.",
+    help="Port of the redirect URL of logins: http://127.0.0.1:PORT/callback.",
 )
 @config_option.config_option
 def add(
@@ -73,11 +81,11 @@ def add(
     callback_port: int | None,
     config: Path | None,
 ) -> None:
-    """Add a server to the file, which is made if there is none: a program, or a URL.
+    """Add a server to the file, which is created if it does not exist: a program, or a URL.
 
-    Put -- before COMMAND if it has options of its own that this command has, too. Better than a
-    secret in the file is the name of a variable that has it: 'TOKEN=${MY_TOKEN}'. --auth bearer
-    without a header Authorization writes one with the name of a variable, which you are told.
+    Put -- before COMMAND if it has an option that this command has, too. Keep secrets out of the
+    file: write the name of a variable instead, as in 'TOKEN=${MY_TOKEN}'. --auth bearer without
+    an Authorization header adds one with a variable, and prints its name.
 
     \b
     Example:
@@ -95,7 +103,7 @@ def add(
         if client_secret and not client_id:
             raise click.UsageError("--client-secret needs --client-id")
         if client_metadata_url and client_id:
-            raise click.UsageError("--client-metadata-url and --client-id: give one of them")
+            raise click.UsageError("--client-metadata-url and --client-id exclude each other")
         if client_metadata_url and (problem := metadata_problem(client_metadata_url)):
             raise click.UsageError(f"--client-metadata-url {problem}")
         client = OAuthClient(
@@ -111,7 +119,7 @@ def add(
         of_url = (header, auth, kind, client_id, client_secret, client_metadata_url, callback_port)
         if any(of_url):
             raise click.UsageError(
-                "--header, --auth, --type and what is for logins go with a URL; if they are the "
+                "--header, --auth, --type and the options for logins need a URL; if they are the "
                 "program's own, put -- before COMMAND"
             )
         server = StdioServer(command=command, args=args, env=_variables(env), cwd=cwd)
@@ -134,16 +142,16 @@ def _with_url(
 
     has_token = any(each.lower() == "authorization" for each in headers)
     if has_token and auth in ("oauth", "none"):
-        raise click.UsageError(f"--auth {auth} and a header Authorization: give one of them")
+        raise click.UsageError(f"--auth {auth} and a header Authorization exclude each other")
     if auth == "bearer" and not has_token:
         headers = {"Authorization": f"Bearer ${{{_token_variable(name)}}}", **headers}
     if "${" not in url:
-        Client.http(url, headers=headers)  # refuses what cannot be used
+        Client.http(url, headers=headers)  # raises if they cannot be used
     return HttpServer(url=url, headers=headers, type=kind, auth=auth, oauth=client)
 
 
 def _variables(pairs: tuple[str, ...]) -> dict[str, str]:
-    # The text may be a secret without its name, so it is not shown.
+    # The text may be a secret without its name, so the error does not show it.
     return _pairs(
         pairs, "=", "--env takes NAME=VALUE; if it is the program's own, put -- before COMMAND"
     )
@@ -165,13 +173,13 @@ def _pairs(pairs: tuple[str, ...], sign: str, usage: str) -> dict[str, str]:
 
 
 def _token_variable(name: str) -> str:
-    """Return the variable that has the token of a server: notes -> NOTES_TOKEN."""
+    """Return the name of the variable for a server's token: notes -> NOTES_TOKEN."""
     variable = re.sub(r"[^A-Z0-9]", "_", name.upper()) + "_TOKEN"
     return f"_{variable}" if variable[0].isdecimal() else variable
 
 
 def _next_step(name: str, server: ServerConfig) -> str:
-    """Say how to go on, and which variables must be set first."""
+    """Return what to do next, and which variables to set first."""
     from interlock.config import HttpServer, variables
 
     if isinstance(server, HttpServer):

@@ -1,7 +1,7 @@
-"""Running one coroutine as the whole program, so that every way out closes what was opened.
+"""Runs one coroutine as the whole program, so that servers are closed however it ends.
 
-Ctrl-C, a polite kill and a terminal that goes away cancel the coroutine, and its servers end as
-they would otherwise. A second signal does not wait for that; the servers' reaper ends them.
+SIGINT, SIGTERM and SIGHUP cancel the coroutine, which closes its servers as usual. A second
+signal ends the program at once; the servers' reaper process ends them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from typing import Any, TypeVar
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _T = TypeVar("_T")
-_stops: list[Callable[[], object]] = []  # what Ctrl-C does instead; the last one counts
+_stops: list[
+    Callable[[], object]
+] = []  # called on Ctrl-C instead of ending the program; the last one only
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run `work` to its end and return its result.
+    """Run `work` and return its result.
 
     Raises:
         SystemExit: A signal ended it; the code is 128 + its number.
         ConfigError: The log cannot be written where INTERLOCK_LOG says.
     """
-    import asyncio  # a third of a start that `--help` can do without
+    import asyncio  # a third of the start-up time, which `--help` does not need
 
     from interlock.cli.log import open_log
 
@@ -61,16 +63,16 @@ async def _until_signal(work: Coroutine[Any, Any, _T], received: list[int]) -> _
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
 
-    def leave(sign: int) -> None:
-        if sign == signal.SIGINT and _stops:
+    def leave(number: int) -> None:
+        if number == signal.SIGINT and _stops:
             _stops[-1]()
             return
-        received.append(sign)
+        received.append(number)
         for each in handled:
             loop.remove_signal_handler(each)
         task.cancel()
 
-    # What our parent ignores for us (nohup, a job in the background) stays ignored.
+    # Signals that the parent process ignores (nohup, background jobs) stay ignored.
     handled = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
     for each in handled:
         loop.add_signal_handler(each, leave, each)

@@ -1,8 +1,8 @@
-"""What is written for people and for programs.
+"""Output for people and for programs.
 
-Text of models, tools and servers is not ours: on a terminal it could move the cursor, hide
-words or turn their order round. `safe` makes visible whatever is not plain text, and everything
-foreign passes through it. What goes into a file or a pipe stays exactly as it came.
+The text of models, tools and servers is untrusted: on a terminal it could move the cursor, hide
+words or reverse their order. On a terminal all such text passes through `safe`, which escapes
+everything but plain text. Text written to a file or a pipe is not changed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TextIO
 
 import msgspec
 
-# Controls (ESC and C1 among them), and what is invisible or turns the direction of writing:
-# soft hyphen, joiners, bidi marks and overrides, fillers, variation selectors, tags, surrogates.
+# Characters that are invisible or change the direction of text: soft hyphen, joiners, bidi marks
+# and overrides, fillers, variation selectors, tags, surrogates.
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff"
@@ -25,18 +25,15 @@ _INVISIBLE = (
 )
 _UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_INVISIBLE}]")
 _UNSAFE_IN_JSON = re.compile(rf"[\x7f-\x9f{_INVISIBLE}]")
-# Between letters and signs beyond ASCII these two only shape the script; nothing is lost.
+# Between non-ASCII letters and signs these two only shape the script, so they are removed.
 _JOINER = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
-# The one that asks for a coloured sign is common and harmless, once and behind a sign.
+# The selector for a coloured emoji is common and harmless, once and after a sign.
 _EMOJI = re.compile(f"(?<=[#*0-9\u00a9-\U0001ffff])(?<![{_INVISIBLE}])\ufe0f")
 _KEPT = "\ue000"
 
 
 def safe(text: str) -> str:
-    """Return `text` with everything escaped that a terminal would act on or not show.
-
-    Newlines and tabs stay.
-    """
+    """Escape every character that a terminal would act on or not show, but newlines and tabs."""
     if text.isascii() and text.isprintable():
         return text
     text = text.replace("\r\n", "\n").replace(_KEPT, "\\ue000")
@@ -45,9 +42,9 @@ def safe(text: str) -> str:
 
 
 def safe_line(text: str, longest: int | None = None) -> str:
-    """As `safe`, on one line of at most `longest` characters."""
+    """Return `text` as `safe` does, on one line of at most `longest` characters."""
     if longest is not None:
-        text = text[: 4 * longest]  # enough even if much of it is blank
+        text = text[: 4 * longest]  # enough even if much of it is whitespace
     line = safe(" ".join(text.split()))
     if longest is not None and len(line) > longest:
         return line[: longest - 1] + "…"
@@ -65,12 +62,12 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def emit(text: str = "") -> None:
-    """Print data on stdout: as it is, or safe for the eyes of a person."""
+    """Print data on stdout; on a terminal it is made safe."""
     print(safe(text) if is_terminal(sys.stdout) else text)
 
 
 def emit_json(value: object) -> None:
-    """Print any value as JSON that can be read on a terminal as well; nothing in it changes."""
+    """Print a value as JSON, with unsafe characters as JSON escapes."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     print(_UNSAFE_IN_JSON.sub(_escape_in_json, text))
 
@@ -81,7 +78,7 @@ def _escape_in_json(match: re.Match[str]) -> str:
 
 
 def emit_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in columns; on a terminal the last column ends at the edge."""
+    """Print rows in columns; on a terminal the last column is cut at the edge."""
     lines = [[safe_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     edge = _width() if is_terminal(sys.stdout) else None
@@ -91,32 +88,32 @@ def emit_table(rows: Iterable[Sequence[str]]) -> None:
         print(text if edge is None or len(text) <= edge else text[: edge - 1] + "…")
 
 
-# Talk
+# Messages
 
 
 def say(text: str) -> None:
-    """Tell the person something, on stderr."""
+    """Print a message for the user on stderr."""
     if sys.stderr is not None:
         print(safe(text), file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
-    """Say what the person should know; the work goes on."""
+    """Print a warning on stderr; the command goes on."""
     say(f"warning: {safe_line(text)}")
 
 
 def complain(text: str) -> None:
-    """Say why the work ends."""
+    """Print the error that ends the command on stderr."""
     say(f"error: {safe_line(text)}")
 
 
 @contextmanager
 def working(on: str) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal that something takes its time; call the result to say what."""
+    """Show a spinner on a terminal; call the result to change its text."""
     if not is_rich(sys.stderr):
         yield lambda _: None
         return
-    from rich.console import Console  # for those who see it
+    from rich.console import Console  # imported only where it is shown
     from rich.text import Text
 
     console = Console(file=sys.stderr)
@@ -124,16 +121,16 @@ def working(on: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(Text(safe_line(text, _width()), style="dim"))
 
 
-# Asking about the terminal
+# The terminal
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person looks at this stream (or types into it)."""
+    """Return whether this stream is an open terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def is_rich(stream: TextIO | None) -> bool:
-    """Whether it can show colours, signs and progress."""
+    """Return whether this stream can show colours, signs and progress."""
     if stream is None or not is_terminal(stream):
         return False
     utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"

@@ -1,4 +1,4 @@
-"""`interlock tools`: what there is to call."""
+"""`interlock tools`: list and describe tools."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def tools(name: str | None, config: Path | None, as_json: bool) -> int:
     """List every tool by its address, with its server's state; or describe one.
 
-    With SERVER only that server is started. With SERVER:TOOL its description and arguments are
-    printed. What is missing is told on stderr, with the reason. Exits with 1 if servers are
+    With SERVER, only that server is started. With SERVER:TOOL, prints the tool's description and
+    arguments. Missing tools are listed on stderr, with the reason. Exits with 1 if servers are
     configured and none of them works.
 
     \b
@@ -57,18 +57,18 @@ async def _tool(servers: dict[str, Any], address: str, as_json: bool) -> int:
     if as_json:
         emit_json(_fields(entry))
     else:
-        emit(described(entry.tool))
+        emit(describe(entry.tool))
     return 0
 
 
 async def _tools(servers: dict[str, Any], as_json: bool) -> int:
     async with started(servers) as toolbox:
         if as_json:
-            emit_json(_everything(toolbox))
+            emit_json(_servers_and_tools(toolbox))
         else:
             emit_table(rows(toolbox))
             if not servers:
-                say("no servers: add one with `interlock servers add NAME COMMAND`")
+                say("no servers; add one with `interlock servers add NAME COMMAND`")
         found = toolbox.status.values()
         warn_of_broken(found)
         say_starting(found)
@@ -86,13 +86,13 @@ def rows(toolbox: Toolbox) -> list[tuple[str, str, str]]:
 
 
 def all_failed(statuses: Iterable[ServerStatus]) -> bool:
-    """Whether there are servers that should work, and none does."""
-    wanted = [status for status in statuses if status.state != "disabled"]
-    return bool(wanted) and all(status.state != "ok" for status in wanted)
+    """Return whether servers are enabled and none of them works."""
+    enabled = [status for status in statuses if status.state != "disabled"]
+    return bool(enabled) and all(status.state != "ok" for status in enabled)
 
 
-def described(tool: Tool) -> str:
-    """Give a tool's description and a line for each of its arguments: name, kind, meaning."""
+def describe(tool: Tool) -> str:
+    """Return a tool's description, then each argument with its type and description."""
     schema = tool.input_schema
     required = schema.get("required", ())
     lines = [tool.description.strip() or tool.title or tool.name]
@@ -100,15 +100,15 @@ def described(tool: Tool) -> str:
     lines.append("\narguments:" if properties else "\nno arguments")
     for name, about in properties.items():
         need = "" if name in required else ", optional"
-        lines.append(f"  {name} ({_kind(about)}{need})")
+        lines.append(f"  {name} ({_type_name(about)}{need})")
         words = about.get("description") if isinstance(about, dict) else None
         if isinstance(words, str):
             lines += (f"      {line.strip()}" for line in words.strip().splitlines())
     return "\n".join(lines)
 
 
-def _kind(schema: Any) -> str:
-    """Say in a few words what a schema takes: `integer`, `array of string`, `"a" | "b"`."""
+def _type_name(schema: Any) -> str:
+    """Return the type that a schema accepts: `integer`, `array of string`, `"a" | "b"`."""
     if not isinstance(schema, dict):
         return "anything"
     if isinstance(options := schema.get("enum"), list):
@@ -117,14 +117,14 @@ def _kind(schema: Any) -> str:
         return reference.rpartition("/")[2]
     for key in ("anyOf", "oneOf"):
         if isinstance(options := schema.get(key), list):
-            return " | ".join(dict.fromkeys(map(_kind, options)))
+            return " | ".join(dict.fromkeys(map(_type_name, options)))
     kind = schema.get("type", "anything")
     if isinstance(kind, list):
         kind = " | ".join(map(str, kind))
-    return f"array of {_kind(schema['items'])}" if "items" in schema else str(kind)
+    return f"array of {_type_name(schema['items'])}" if "items" in schema else str(kind)
 
 
-def _everything(toolbox: Toolbox) -> dict[str, Any]:
+def _servers_and_tools(toolbox: Toolbox) -> dict[str, Any]:
     return {
         "servers": list(toolbox.status.values()),
         "tools": [_fields(each) for each in toolbox.tools],
