@@ -48,6 +48,8 @@ The class says whose fault it is, and where a builtin fits it is that builtin to
         ├── StoreLocked             another process holds them too long
         ├── StoreCorrupt            the file is damaged, or not what it should be
         ├── StoreTooNew             written by a newer interlock
+        ├── AuditUnavailable        a call cannot be recorded, so it is not made
+        │   └── AuditFailed         ... until this process is restarted
         └── UnknownConversation     no conversation has this id      (LookupError)
 """
 
@@ -418,6 +420,17 @@ class StoreCorrupt(StoreError):
 
 class StoreTooNew(StoreError):
     """The database, or the login, was written by a newer version of interlock."""
+
+
+class AuditUnavailable(StoreError):
+    """An audit record could not be made durable in time. The call it announces must not be made."""
+
+
+class AuditFailed(AuditUnavailable):
+    """A sync of the audit records failed, so the disk may have lost some.
+
+    Nothing more can be recorded: end the process. The next start reads what is intact.
+    """
 
 
 class UnknownConversation(StoreError, LookupError):

@@ -4,6 +4,8 @@
 `append PLACE ID PROCESSES TIMES`: all append pairs of messages to one conversation.
 `kill PLACE ID TIMES SEED`: so many times, a child appends pairs for ever and is killed at some
 moment; printed are the texts of the pairs that had been acknowledged.
+`audit PLACE PROCESSES TIMES`: all append audit records from 4 tasks, so often each.
+`kill-audit PLACE TIMES SEED`: as `kill`, with audit records; printed are the calls.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import count
 from random import Random
 from select import select
 from signal import SIGKILL
 
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage
-from interlock.store import ConversationStore
+from interlock.store import AuditRecord, AuditWriter, ConversationStore
 
 
 def pair(text: str) -> list[Message]:
@@ -45,6 +48,26 @@ async def append_for_ever(place: str, id: str, acknowledged: int) -> None:
             os.write(acknowledged, f"{text}\n".encode())
 
 
+async def audit(place: str, times: int) -> None:
+    async def append(writer: AuditWriter) -> None:
+        for number in range(times):
+            await writer.append(AuditRecord("intent", call=str(number)))
+
+    async with AuditWriter.open(place) as writer:
+        await asyncio.gather(*(append(writer) for _ in range(4)))
+
+
+async def audit_for_ever(place: str, acknowledged: int) -> None:
+    async def append(writer: AuditWriter, task: int) -> None:
+        for index in count():
+            call = f"{os.getpid()}-{task}-{index}"
+            await writer.append(AuditRecord("intent", call=call))
+            os.write(acknowledged, f"{call}\n".encode())
+
+    async with AuditWriter.open(place) as writer:
+        await asyncio.gather(*(append(writer, task) for task in range(4)))
+
+
 def fork(work: Coroutine[None, None, None], gate: tuple[int, int] | None = None) -> int:
     """Run the work in a child, once the gate, a pipe, is closed in the parent."""
     if child := os.fork():
@@ -69,11 +92,11 @@ def at_once(works: list[Coroutine[None, None, None]]) -> int:
     return sum(os.waitpid(child, 0)[1] != 0 for child in children)
 
 
-def killed(place: str, id: str, dice: Random) -> str:
+def killed(work: Callable[[int], Coroutine[None, None, None]], dice: Random) -> str:
     """Kill a child in the middle of its work; return what was acknowledged, a line each."""
     # A pipe of its own for each child: nothing it says can be mistaken for another's.
     ours, theirs = os.pipe()
-    child = fork(append_for_ever(place, id, theirs))
+    child = fork(work(theirs))
     os.close(theirs)
     said = b""
     for _ in range(dice.randrange(5)):
@@ -97,7 +120,14 @@ def main(task: str, place: str, *arguments: str) -> int:
         case "kill", (id, times, seed):
             dice = Random(int(seed))
             for _ in range(int(times)):
-                print(killed(place, id, dice), end="")
+                print(killed(partial(append_for_ever, place, id), dice), end="")
+            return 0
+        case "audit", (processes, times):
+            return at_once([audit(place, int(times)) for _ in range(int(processes))])
+        case "kill-audit", (times, seed):
+            dice = Random(int(seed))
+            for _ in range(int(times)):
+                print(killed(partial(audit_for_ever, place), dice), end="")
             return 0
     return 2
 

@@ -1,4 +1,4 @@
-"""Conversations, in SQLite or PostgreSQL.
+"""Conversations and audit records, in SQLite or PostgreSQL.
 
 Importing this package is cheap; SQLAlchemy is imported when a name of it is first used.
 """
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 from interlock.errors import MissingExtra
 
 if TYPE_CHECKING:
+    from interlock.store.audit import AuditRecord, AuditWriter
     from interlock.store.conversations import Conversation, ConversationStore
 
-__all__ = ["Conversation", "ConversationStore"]
+__all__ = ["AuditRecord", "AuditWriter", "Conversation", "ConversationStore"]
 
 _HOMES = {
+    "AuditRecord": "audit",
+    "AuditWriter": "audit",
     "Conversation": "conversations",
     "ConversationStore": "conversations",
 }

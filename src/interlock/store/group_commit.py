@@ -1,0 +1,148 @@
+"""Group commit: what queues while one commit runs is the next group. No timer, one task."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from interlock.errors import AuditFailed, AuditUnavailable, StoreError
+
+WAIT = 0.9  # seconds from `add` until it fails
+CLOSE_WAIT = 5.0  # seconds for the last commit before `close` gives up
+MAX_RETRIED = 10_000  # items of failed commits that are kept for the next one
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_Entry = tuple[T, "asyncio.Future[None] | None"]
+
+
+class GroupCommit(Generic[T]):
+    """Items that are committed in groups, in the order in which they were added.
+
+    Args:
+        commit: Makes a group durable, or raises a `StoreError` and has no effect.
+        name: What is written to, for errors.
+    """
+
+    def __init__(self, commit: Callable[[list[T]], Awaitable[None]], name: str) -> None:
+        self._commit = commit
+        self._name = name
+        self._queue: list[_Entry[T]] = []
+        self._queued_at = 0.0  # when the first item of the queue was added
+        self._group: list[_Entry[T]] = []  # being committed
+        self._retried: list[_Entry[T]] = []
+        self._dropped = 0
+        self._task: asyncio.Task[None] | None = None
+        self._stalled = False
+        self._closed = False
+
+    async def add(self, item: T) -> None:
+        """Add an item; it is durable when this returns.
+
+        A cancelled caller leaves the item in the queue.
+
+        Raises:
+            AuditUnavailable: The item is not durable after `WAIT` seconds, or cannot be. It may
+                still be committed if the commit was running by then.
+        """
+        if self._stalled:
+            raise self._late()
+        waiter = asyncio.get_running_loop().create_future()
+        self._put((item, waiter))
+        await waiter
+
+    def add_soon(self, item: T) -> None:
+        """Add an item without waiting. If its commit fails, the next one includes it."""
+        self._put((item, None))
+
+    async def close(self) -> None:
+        """Commit what is queued, for at most `CLOSE_WAIT` seconds, and accept no more."""
+        self._closed = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._drain(), CLOSE_WAIT)
+        lost = len(self._group) + len(self._retried) + len(self._queue) + self._dropped
+        if lost:
+            logger.error("%s: %d audit records may be lost", self._name, lost)
+
+    async def _drain(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task])  # which goes on when this wait is cancelled
+        if self._retried:
+            self._queued_at = asyncio.get_running_loop().time()
+            await asyncio.wait([self._start()])
+
+    # Committing
+
+    def _put(self, entry: _Entry[T]) -> None:
+        if self._closed:
+            raise AuditUnavailable(f"{self._name} has been closed")
+        if not self._queue:
+            self._queued_at = asyncio.get_running_loop().time()
+        self._queue.append(entry)
+        if self._task is None:
+            self._start()
+
+    def _start(self) -> asyncio.Task[None]:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self._task
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._commit_group()
+                # Let the resumed callers add their next items, so that they form one group.
+                await asyncio.sleep(0)
+                if not self._queue:
+                    return
+        finally:
+            self._task = None
+
+    async def _commit_group(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._group = group = [*self._retried, *self._queue]
+        self._queue, self._retried = [], []
+        alarm = loop.call_at(self._queued_at + WAIT, self._give_up, group)
+        try:
+            await self._commit([item for item, _ in group])
+        except Exception as error:
+            _fail(group, error)
+            self._retry(group, error)
+        else:
+            for _, waiter in group:
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(None)
+        finally:
+            alarm.cancel()
+            self._stalled = False
+            self._group = []
+
+    def _give_up(self, group: list[_Entry[T]]) -> None:
+        """Fail all waiting callers; until the running commit ends, new ones fail at once."""
+        self._stalled = True
+        _fail(group, self._late())
+        _fail(self._queue, self._late())
+        self._queue = [entry for entry in self._queue if entry[1] is None]
+
+    def _late(self) -> AuditUnavailable:
+        return AuditUnavailable(f"{self._name} did not answer within {WAIT:g} s: try again")
+
+    def _retry(self, group: list[_Entry[T]], error: Exception) -> None:
+        unwaited = [entry for entry in group if entry[1] is None]
+        if isinstance(error, AuditFailed) or not isinstance(error, StoreError):
+            self._dropped += len(unwaited)
+            return
+        self._retried = unwaited[:MAX_RETRIED]
+        self._dropped += len(unwaited) - len(self._retried)
+
+
+def _fail(group: list[_Entry[T]], error: Exception) -> None:
+    for _, waiter in group:
+        if waiter is not None and not waiter.done():
+            # Each caller gets an exception of its own, as raising one extends its traceback.
+            copy = type(error)(*error.args) if isinstance(error, StoreError) else error
+            copy.__cause__ = error.__cause__
+            waiter.set_exception(copy)
