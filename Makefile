@@ -16,19 +16,23 @@ override PROMPT :=
 endif
 export PROMPT
 
-.PHONY: help chat test lint prose format conformance bench fuzz soak requirements clean
+# Without compiled files every program that the tests start compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help chat test quick lint prose format conformance bench fuzz soak requirements clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
 	@echo "make chat            the same, as a conversation"
 	@echo "make test            all tests"
+	@echo "make quick           those that need no program of others and little time"
 	@echo "make lint            ruff and mypy"
 	@echo "make prose           phrases that do not belong into plain English"
 	@echo "make format          let ruff put the style right"
 	@echo "make conformance     the specification's schemas, and the official suite"
 	@echo "make bench           us beside the peers; one group: make bench ONLY=http"
 	@echo "make fuzz SECONDS=60 made-up input for every parser; one of them: ONLY=schema"
-	@echo "make soak MINUTES=21 nothing leaks and nothing hangs, whatever breaks meanwhile"
+	@echo "make soak MINUTES=21 all combinations of faults; then nothing may leak or hang while things break"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make clean           remove .venv and build"
 
@@ -40,7 +44,10 @@ chat: .venv/.stamp-interlock
 	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
 
 test: .venv/.stamp-dev build/mcp1/.stamp build/interop/.stamp
-	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2
+	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal --budget
+
+quick: .venv/.stamp-dev
+	@$(bin)/python -m pytest -q -n 2 --dist worksteal -m 'not (product or slow or program)'
 
 lint: .venv/.stamp-dev
 	$(bin)/ruff check
@@ -71,6 +78,7 @@ fuzz: .venv/.stamp-fuzz
 
 MINUTES ?= 20
 soak: .venv/.stamp-dev
+	@$(bin)/python -m pytest -q -n 2 -m product
 	@$(bin)/python -m tests.soak $(MINUTES)
 
 # Newest versions that pyproject.toml and requirements/*.in allow, with the hashes

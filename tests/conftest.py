@@ -19,6 +19,8 @@ from interlock.transports.process import marked
 from interlock.transports.reaper import own_mark, reaper
 from tests.support.authorization import Protected, protected
 
+pytest_plugins = ["tests.support.budget"]
+
 # The same examples every time, however long they take: a test that fails now and then is no proof
 # of anything. To look for new ones: pytest --hypothesis-profile=default
 settings.register_profile(

@@ -15,6 +15,8 @@ import pytest
 from interlock.client import Client
 from interlock.errors import RemoteError
 
+pytestmark = pytest.mark.program("mcp-server-time and mcp-server-git")
+
 BIN = Path(sys.executable).parent
 
 

@@ -241,6 +241,7 @@ def test_the_example_servers_are_programs_of_the_pinned_requirements():
     assert all(server["command"] in pinned for server in servers.values())
 
 
+@pytest.mark.program("mcp-server-time and mcp-server-git")
 async def test_the_example_offers_only_tools_that_say_they_read():
     config = load(ROOT / "examples/mcp.json")
     assert not config.warnings

@@ -114,6 +114,7 @@ def test_an_empty_answer_is_reported(interlock, script):
 # Errors
 
 
+@pytest.mark.slow("loads the vendors' packages")
 @pytest.mark.parametrize(
     ("model", "message"),
     [

@@ -12,6 +12,8 @@ import pytest
 
 from interlock.cli.doctor import children
 
+pytestmark = pytest.mark.slow("each case starts the program, with servers")
+
 PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
 TIME = Path(sys.executable).with_name("mcp-server-time")
 

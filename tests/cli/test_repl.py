@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow("each case starts the program on a terminal of its own")
+
 PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
 CTRL_C, CTRL_D, ALT_ENTER = "\x03", "\x04", "\x1b\r"
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from itertools import product
 from typing import Any
+
+import pytest
 
 from interlock.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout
 from tests.client.world import World, notification
@@ -146,6 +149,26 @@ class InterruptedLater(Interrupted):
         if not self.task.done():
             self._fault(self, self._world)
         return await super().outcome()
+
+
+KINDS = [Interrupted, InterruptedLater]
+
+
+def variants(actions: Iterable[str], *others: Iterable[Any]) -> list[Any]:
+    """Return the product of actions, `FAULTS` and others, as parameters of a test.
+
+    Each action meets each fault in one case, and each value of the others in some. The rest of
+    the cases are marked `product`: `make soak` runs them.
+    """
+    rest = list(product(*others))
+    cases = []
+    for i, action in enumerate(actions):
+        for j, fault in enumerate(FAULTS):
+            chosen = (i + j) % len(rest)
+            for k, values in enumerate(rest):
+                marks = () if k == chosen else (pytest.mark.product,)
+                cases.append(pytest.param(action, fault, *values, marks=marks))
+    return cases
 
 
 def every_wait(

@@ -31,11 +31,12 @@ from interlock.types import (
 from tests.client.interrupted import (
     CANCELLATIONS,
     FAULTS,
+    KINDS,
     Action,
     Interrupted,
-    InterruptedLater,
     assert_allowed,
     every_wait,
+    variants,
 )
 from tests.client.world import QUESTIONS, Peer, World, listening, notification
 from tests.support.scripted_server import LEGACY, MODERN, text
@@ -95,12 +96,11 @@ def opened(revision: str) -> World:
     return world
 
 
-@pytest.mark.parametrize("kind", [Interrupted, InterruptedLater])
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
-def test_whatever_happens_while_a_method_waits_it_ends_once_and_leaves_nothing(
-    revision: str, action: str, fault: str, kind: type[Interrupted]
+@pytest.mark.parametrize(
+    ("action", "fault", "revision", "kind"), variants(ACTIONS, [LEGACY, MODERN], KINDS)
+)
+def test_a_fault_while_a_method_waits_ends_it_once_and_leaves_nothing(
+    action: str, fault: str, revision: str, kind: type[Interrupted]
 ):
     world = opened(revision)
     undisturbed = world.run(ACTIONS[action](world))
@@ -143,10 +143,8 @@ OPENINGS: dict[str, tuple[str, Action]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [Interrupted, InterruptedLater])
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("opening", OPENINGS)
-def test_whatever_happens_while_a_client_opens_or_closes_it_leaves_nothing(
+@pytest.mark.parametrize(("opening", "fault", "kind"), variants(OPENINGS, KINDS))
+def test_a_fault_while_a_client_opens_or_closes_leaves_nothing(
     opening: str, fault: str, kind: type[Interrupted]
 ):
     revision, action = OPENINGS[opening]
@@ -461,5 +459,5 @@ def outcome_of(task: asyncio.Task[Any]) -> Any:
     return task.result().text if error is None else type(error)
 
 
-TestCalls = Calls.TestCase
+TestCalls = pytest.mark.slow("a state machine")(Calls.TestCase)
 TestCalls.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

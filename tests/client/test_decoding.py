@@ -132,6 +132,7 @@ def test_a_malformed_prompt_is_refused(result: object):
         decode_prompt(raw(result))
 
 
+@pytest.mark.slow("made-up input, and much of it")
 @given(
     st.fixed_dictionaries(
         {}, optional=dict.fromkeys(["content", "messages", "isError", "_meta", "resultType"], JSON)

@@ -210,6 +210,7 @@ async def test_what_both_starts_said_before_they_died_is_told(evil: Evil):
         await evil(OLD, "server/discover=exit", "initialize=exit").open()
 
 
+@pytest.mark.program("mcp-server-time")
 @pytest.mark.parametrize("server", ["mcp-server-time", "mcp-server-git"])
 async def test_real_servers_in_both_eras(server: str):
     async with Client.stdio(str(BIN / server)) as client:

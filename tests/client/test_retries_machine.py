@@ -23,12 +23,12 @@ from interlock.errors import (
 )
 from tests.client.interrupted import (
     CANCELLATIONS,
-    FAULTS,
+    KINDS,
     Action,
     Interrupted,
-    InterruptedLater,
     assert_allowed,
     every_wait,
+    variants,
 )
 from tests.client.world import Peer, World, listening
 from tests.support.bearer import BearerHeaders
@@ -160,12 +160,11 @@ def in_trouble(revision: str, trouble: str) -> World:
     return world
 
 
-@pytest.mark.parametrize("kind", [Interrupted, InterruptedLater])
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("trouble", TROUBLES)
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
-def test_whatever_happens_while_a_client_gets_out_of_trouble_each_call_ends_once(
-    revision: str, trouble: str, fault: str, kind: type[Interrupted]
+@pytest.mark.parametrize(
+    ("trouble", "fault", "revision", "kind"), variants(TROUBLES, [LEGACY, MODERN], KINDS)
+)
+def test_a_fault_while_a_client_recovers_ends_each_call_once(
+    trouble: str, fault: str, revision: str, kind: type[Interrupted]
 ):
     action, _ = TROUBLES[trouble]
     world = in_trouble(revision, trouble)

@@ -128,6 +128,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow("made-up input, and much of it")
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(
     st.dictionaries(st.text(), VALUES, min_size=1),

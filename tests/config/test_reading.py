@@ -518,6 +518,7 @@ def test_a_file_has_at_most_1000_servers() -> None:
     assert len(config.loads(json.dumps({"mcpServers": servers}).encode()).servers) == 1_000
 
 
+@pytest.mark.slow("made-up input, and much of it")
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     st.binary()

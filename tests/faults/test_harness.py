@@ -42,6 +42,7 @@ async def keep(ground: Ground) -> None:
         pass
 
 
+@pytest.mark.slow("measures for a while")
 def test_what_leaves_nothing_is_measured():
     measured = harness.run(case(keep))
 
@@ -138,6 +139,7 @@ def test_a_child_of_another_thread_is_noticed(undo: Undo):
         harness.run(case(scenario))
 
 
+@pytest.mark.slow("measures for a while")
 def test_work_that_comes_again_and_again_is_noticed():
     async def scenario(ground: Ground) -> None:
         await keep(ground)

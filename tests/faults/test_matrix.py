@@ -8,6 +8,7 @@ from tests.faults.harness import run
 from tests.faults.matrix import FAULTS, NOT_BUILT, Case, cases
 
 CASES = cases()
+pytestmark = pytest.mark.slow("each case waits to see that nothing happens after it")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])

@@ -56,6 +56,7 @@ METHODS = [
 ]
 
 
+@pytest.mark.slow("made-up input, and much of it")
 @pytest.mark.parametrize("revision", [NEWEST, NEWEST_LEGACY])
 def test_nothing_that_a_server_says_is_raised_outside_of_its_own_call(revision: str):
     """R-36, for every kind of request and everything a server sends by itself."""

@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -291,7 +292,7 @@ def _outcome(task: asyncio.Task[Any]) -> object:
     return type(error) if error is not None else json.loads(bytes(task.result()))
 
 
-TestRequests = Requests.TestCase
+TestRequests = pytest.mark.slow("a state machine")(Requests.TestCase)
 TestRequests.settings = settings(
     max_examples=60, stateful_step_count=25, deadline=None, derandomize=True, database=None
 )

@@ -23,6 +23,8 @@ from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, compl
 from interlock.models.local import LocalModel
 from interlock.models.local.engine import Engine, Text
 
+pytestmark = pytest.mark.program("the embedded model")
+
 
 def tool(name: str, description: str, **required: str) -> ToolDefinition:
     properties = {key: {"type": "string", "description": text} for key, text in required.items()}

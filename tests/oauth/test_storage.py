@@ -942,6 +942,7 @@ async def test_a_lock_ends_with_its_process(holder: asyncio.subprocess.Process, 
     assert await ended(holder) == -signal.SIGKILL
 
 
+@pytest.mark.slow("starts processes that load much")
 async def test_processes_and_tasks_do_not_lose_what_others_save(folder: Path, store: TokenStore):
     async def count() -> None:
         own = UserTokenStore(folder, keyring=False)

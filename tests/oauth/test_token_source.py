@@ -754,6 +754,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow("starts processes that load much")
 async def test_two_programs_with_one_refused_token_make_one_renewal(world: World, tmp_path: Path):
     world.store = UserTokenStore(tmp_path, keyring=False)
     await world.call(world.oauth())

@@ -238,6 +238,7 @@ print(read, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow("400 MB")
 @pytest.mark.parametrize(
     ("limit", "outcome", "growth"), [(2**24, "refused", 24), (None, "passed", 4)]
 )

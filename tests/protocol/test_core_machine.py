@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
@@ -256,5 +257,5 @@ class OneConnection(RuleBasedStateMachine):
             assert (self.protocol.pending, self.protocol.deadline()) == (0, None)
 
 
-TestOneConnection = OneConnection.TestCase
+TestOneConnection = pytest.mark.slow("a state machine")(OneConnection.TestCase)
 TestOneConnection.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -390,6 +390,7 @@ def test_the_id_of_a_broken_request_is_not_taken_for_one_of_ours(rest: str):
 # Encoding
 
 
+@pytest.mark.slow("made-up input, and much of it")
 @given(id=IDS, method=st.text(st.characters(codec="utf-8"), max_size=20), params=OBJECTS)
 def test_a_request_decodes_to_what_was_encoded(id: int | str, method: str, params: dict[str, Any]):
     decoded = envelope.decode(envelope.request(id, method, envelope.encode(params)))
@@ -399,6 +400,7 @@ def test_a_request_decodes_to_what_was_encoded(id: int | str, method: str, param
     assert given == msgspec.json.decode(envelope.encode(params))
 
 
+@pytest.mark.slow("made-up input, and much of it")
 @given(id=IDS, result=OBJECTS, message=st.text(st.characters(codec="utf-8")), data=JSON)
 def test_responses_decode_to_what_was_encoded(
     id: int | str, result: dict[str, Any], message: str, data: Any

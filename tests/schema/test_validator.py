@@ -364,6 +364,7 @@ SCHEMAS = st.recursive(
 )
 
 
+@pytest.mark.slow("made-up input, and much of it")
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(SCHEMAS, JSON)
 def test_any_schema_is_refused_in_one_line_or_works(document: Any, value: Any) -> None:

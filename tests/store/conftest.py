@@ -18,6 +18,7 @@ from interlock.store import ConversationStore
 from tests.servers.postgres import Postgres
 
 _numbers = count()
+PLACES = ["sqlite", pytest.param("postgres", marks=pytest.mark.program("PostgreSQL"))]
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +67,7 @@ def sqlite(tmp_path: Path) -> str:
     return str(tmp_path / "conversations.db")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest) -> str:
     """An empty database of either kind."""
     return request.getfixturevalue(request.param)
@@ -78,7 +79,7 @@ async def empty(place: str) -> AsyncIterator[ConversationStore]:
         yield store
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+@pytest.fixture(scope="module", params=PLACES)
 def shared_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database that the tests of a file fill together, where the others do not matter."""
     if request.param == "sqlite":

@@ -480,6 +480,7 @@ async def test_what_is_read_only_can_be_read_while_another_writes(tmp_path: Path
     assert output.splitlines()[0] == "1 1"
 
 
+@pytest.mark.slow("starts processes that load much")
 def test_a_log_left_behind_is_read_too(tmp_path: Path):
     path = tmp_path / "own" / "conversations.db"
     id = asyncio.run(fill(path))

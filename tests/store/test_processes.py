@@ -8,8 +8,12 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from interlock.messages import AssistantMessage, ToolMessage
 from interlock.store import ConversationStore
+
+pytestmark = pytest.mark.slow("each case starts many processes")
 
 CROWD = Path(__file__).with_name("crowd.py")
 

@@ -177,6 +177,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow("starts processes that load much")
 def test_alembic_is_imported_only_when_there_is_something_to_do(sqlite: str):
     command = [sys.executable, "-W", "error", "-c", OPEN_AND_TELL, sqlite]
 
