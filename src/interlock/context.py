@@ -8,7 +8,7 @@ legacy client is sent a request. A handler sees the same `elicit`, `sample` and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Protocol
 
@@ -17,8 +17,15 @@ from msgspec import Raw, Struct
 
 from interlock import revisions, schema
 from interlock.auth.principal import Principal
-from interlock.errors import InputRequired, InvalidArguments, MalformedAnswer, MissingCapability
-from interlock.protocol.envelope import encode
+from interlock.errors import (
+    ClientRefused,
+    InputRequired,
+    InvalidArguments,
+    MalformedAnswer,
+    MissingCapability,
+    RemoteError,
+)
+from interlock.protocol.envelope import encode, encode_lossy
 from interlock.schema.elicitation import for_legacy
 from interlock.types import (
     ClientCapabilities,
@@ -45,6 +52,11 @@ ASK_TIMEOUT = 600.0  # seconds; people take their time
 
 class BackChannel(Protocol):
     """The way from one request back to its client. Used from the event loop only."""
+
+    @property
+    def caller(self) -> Hashable:
+        """What the requests of one client have in common, so that clients can take turns."""
+        ...
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification that belongs to the request."""
@@ -190,7 +202,7 @@ class Context(Struct, eq=False, kw_only=True):
         self._notify("notifications/message", params)
 
     def _notify(self, method: str, params: dict[str, Any]) -> None:
-        encoded = encode(params)
+        encoded = encode_lossy(params)
         if self._is_here():
             self._send(method, encoded)
         else:
@@ -283,7 +295,7 @@ class Context(Struct, eq=False, kw_only=True):
             MissingCapability: The client did not declare that it can be asked this.
             CapabilityError: An older client cannot show a field of the form.
             MalformedAnswer: What it said is no answer.
-            RemoteError: The client refused.
+            ClientRefused: The user or the client refused; legacy clients only.
         """
         for question in questions.values():
             self._check(question)
@@ -291,7 +303,7 @@ class Context(Struct, eq=False, kw_only=True):
             missing = {key: each for key, each in questions.items() if key not in self.answers}
             if missing:
                 raise InputRequired(
-                    {key: (q.method, encode(q.params)) for key, q in missing.items()}
+                    {key: (q.method, encode_lossy(q.params)) for key, q in missing.items()}
                 )
             return {key: self._recorded(key, each) for key, each in questions.items()}
         answers = await asyncio.gather(*map(self._ask_legacy, questions.values()))
@@ -321,7 +333,10 @@ class Context(Struct, eq=False, kw_only=True):
         params = question.params
         if isinstance(params, ElicitParams):
             params = for_legacy(params, self.revision)
-        raw = await self.link.ask(question.method, encode(params), timeout=ASK_TIMEOUT)
+        try:
+            raw = await self.link.ask(question.method, encode_lossy(params), timeout=ASK_TIMEOUT)
+        except RemoteError as error:
+            raise ClientRefused(question.method, error) from None
         try:
             answer = msgspec.json.decode(raw, type=question.answer)
         except (msgspec.DecodeError, RecursionError) as error:

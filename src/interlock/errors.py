@@ -195,6 +195,18 @@ class RevisionError(InterlockError):
     """The peer speaks no protocol revision that we speak."""
 
 
+class ClientRefused(RemoteError):
+    """A client answered a handler's question with an error; code -1 means that the user declined.
+
+    A tool that lets it through fails with this text, which the model reads.
+    """
+
+    def __init__(self, question: str, error: RemoteError) -> None:
+        super().__init__(error.code, error.message, error.data, error.status)
+        who = "user declined" if error.code == -1 else "client refused"
+        self.args = (f"the {who} {question}: {error}",)
+
+
 class CapabilityError(InterlockError):
     """The peer does not offer this feature, so the request was not sent."""
 

@@ -59,3 +59,17 @@ def place(path: list[str | int]) -> str:
         else:
             written += f"[{echo(step)}]"
     return written.removeprefix(".")
+
+
+def replace_surrogates(value: Any) -> Any:
+    """Return a JSON value whose text has U+FFFD for lone surrogates, which UTF-8 lacks.
+
+    File names that are not UTF-8 have them: see `os.fsdecode`.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {replace_surrogates(key): replace_surrogates(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_surrogates(each) for each in value]
+    return value

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import FrameType
+
+import pytest
 
 import interlock
 from interlock import Server
@@ -18,67 +21,105 @@ META = (
     b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
     b'"io.modelcontextprotocol/clientCapabilities":{}}'
 )
-CALL = (
-    b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":'
-    b'{"name":"add","arguments":{"a":1,"b":2},' + META + b"}}\n"
+CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"%b","arguments":{"a":1,"b":2}%b}}\n'  # noqa: E501
+INITIALIZE = (
+    b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
+    b'"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}\n'
 )
 
 server = Server("sums")
 
 
 @server.tool
-async def add(a: int, b: int) -> str:
+async def text(a: int, b: int) -> str:
     """Add two numbers."""
     return str(a + b)
 
 
-async def test_a_call_passes_through_at_most_16_functions_and_5_turns_of_the_loop(monkeypatch):
+@server.tool
+async def typed(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool
+def plain(a: int, b: int) -> int:
+    """Add two numbers in a thread."""
+    return a + b
+
+
+Call = Callable[[bytes], Awaitable[bytes]]
+
+
+@pytest.fixture
+async def call() -> AsyncIterator[Call]:
+    """Send a line to the server through pipes, and return the line that it answers."""
     loop = asyncio.get_running_loop()
     to_server, from_client = os.pipe()
     to_client, from_server = os.pipe()
     serving = asyncio.create_task(
         ServerConnection(server, PipeTransport(to_server, from_server)).serve()
     )
+
+    async def call(line: bytes) -> bytes:
+        answered = loop.create_future()
+        loop.add_reader(to_client, lambda: answered.set_result(os.read(to_client, 65536)))
+        os.write(from_client, line)
+        answer: bytes = await answered
+        loop.remove_reader(to_client)
+        return answer
+
+    yield call
+    os.close(from_client)
+    await serving
+    for pipe in (to_server, to_client, from_server):
+        os.close(pipe)
+
+
+@pytest.mark.parametrize(
+    ("tool", "era", "functions", "turns"),
+    [
+        ("text", "modern", 16, 5),
+        ("typed", "modern", 18, 5),
+        ("plain", "modern", 24, 6),  # and what its thread does
+        ("text", "legacy", 18, 5),
+        ("typed", "legacy", 20, 5),
+        ("plain", "legacy", 26, 6),
+    ],
+)
+async def test_a_call_passes_through_few_functions_and_turns_of_the_loop(
+    call: Call, monkeypatch, tool: str, era: str, functions: int, turns: int
+):
+    loop = asyncio.get_running_loop()
     passed: list[str] = []
     turn_of: list[int] = []  # of the loop, for each function passed
-    turns = 0
+    turn = 0
     run_once = loop._run_once
 
     def count_turn() -> None:
-        nonlocal turns
-        turns += 1
+        nonlocal turn
+        turn += 1
         run_once()
 
     def note_call(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(OURS):
             passed.append(code.co_qualname)
-            turn_of.append(turns)
+            turn_of.append(turn)
 
-    async def call(id: int) -> bytes:
-        answered = loop.create_future()
-        loop.add_reader(to_client, lambda: answered.set_result(os.read(to_client, 65536)))
-        os.write(from_client, CALL % id)
-        answer = await answered
-        loop.remove_reader(to_client)
-        return answer
-
+    if era == "legacy":
+        await call(INITIALIZE)
+    meta = b"," + META if era == "modern" else b""
+    await call(CALL % (1, tool.encode(), meta))  # what is done once, such as starting a thread
+    monkeypatch.setattr(loop, "_run_once", count_turn)
+    sys.setprofile(note_call)
     try:
-        await call(1)  # what is done once, such as reading what the client states
-        monkeypatch.setattr(loop, "_run_once", count_turn)
-        sys.setprofile(note_call)
-        answer = await call(2)
-        sys.setprofile(None)
+        answer = await call(CALL % (2, tool.encode(), meta))
     finally:
         sys.setprofile(None)
-        os.close(from_client)
-        await serving
-        for pipe in (to_server, to_client, from_server):
-            os.close(pipe)
 
     assert b'"text":"3"' in answer
     # What comes after the answer was written is not on its way.
     end = passed.index("PipeTransport.send") + 1
-    on_the_way = passed[:end]
-    assert len(on_the_way) <= 16, on_the_way
-    assert turn_of[end - 1] - turn_of[0] < 5
+    assert len(passed[:end]) <= functions, passed[:end]
+    assert turn_of[end - 1] - turn_of[0] < turns

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import functools
-import gc
+import json
 import logging
+import os
 import threading
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from msgspec import Meta
 
 from interlock import Client, Context, Server, ToolError
 from interlock.errors import (
+    ClientRefused,
     InvalidArguments,
     LocalProtocolError,
     MessageTooLarge,
@@ -25,7 +27,6 @@ from interlock.errors import (
     SchemaError,
     SignatureError,
 )
-from interlock.server.tools import Workers
 from interlock.server.values import audio, image
 from interlock.types import (
     CallToolResult,
@@ -168,7 +169,7 @@ def test_a_second_tool_of_one_name_is_refused(server: Server):
 
 def test_a_function_without_a_name_needs_one(server: Server):
     for function in (lambda: "", functools.partial(print, 1)):
-        with pytest.raises(SignatureError, match="give it one"):
+        with pytest.raises(SignatureError, match="set one with tool"):
             server.tool(function)
 
 
@@ -543,146 +544,6 @@ async def test_functions_that_block_do_not_block_the_loop(server: Server):
         assert {(await each).text for each in blocked} == {"late"}
 
 
-async def test_a_plain_function_sees_the_callers_context_variables():
-    from contextvars import ContextVar
-
-    variable = ContextVar("variable", default="none")
-    variable.set("caller's")
-    workers = Workers(1)
-
-    assert await workers.run(variable.get, {}) == "caller's"
-    workers.close()
-
-
-async def test_a_full_queue_says_busy_and_recovers():
-    workers = Workers(count=2, max_queued=1)
-    release = threading.Event()
-    waiting = [asyncio.create_task(workers.run(release.wait, {"timeout": 10})) for _ in range(3)]
-    await asyncio.sleep(0)
-
-    with pytest.raises(ToolError, match="busy: 3 calls run or wait already; try again later"):
-        await workers.run(release.wait, {})
-    release.set()
-
-    assert await asyncio.gather(*waiting) == [True] * 3
-    assert await workers.run(lambda: "again", {}) == "again"
-    workers.close()
-
-
-async def test_a_call_that_nobody_waits_for_any_more_does_not_begin():
-    workers = Workers(count=1)
-    release = threading.Event()
-    ran = []
-    first = asyncio.create_task(workers.run(release.wait, {"timeout": 10}))
-    second = asyncio.create_task(workers.run(lambda: ran.append(1), {}))
-    await asyncio.sleep(0)
-    second.cancel()
-    await asyncio.wait([second])
-    release.set()
-    await first
-
-    assert await workers.run(lambda: "third", {}) == "third"
-    assert ran == []
-    workers.close()
-
-
-async def test_what_a_function_gives_when_nobody_waits_any_more_is_dropped():
-    loop = asyncio.get_running_loop()
-    reported: list[dict[str, Any]] = []
-    loop.set_exception_handler(lambda _, context: reported.append(context))
-    workers = Workers(count=1)
-    begun, release = asyncio.Event(), threading.Event()
-
-    def slow() -> str:
-        loop.call_soon_threadsafe(begun.set)
-        release.wait(10)
-        return "late"
-
-    left = asyncio.create_task(workers.run(slow, {}))
-    await begun.wait()
-    left.cancel()
-    await asyncio.wait([left])
-    release.set()
-
-    assert await workers.run(lambda: "next", {}) == "next"
-    assert reported == []
-    workers.close()
-
-
-async def test_the_place_of_a_function_that_goes_on_is_not_free():
-    workers = Workers(count=1, max_queued=0)
-    loop = asyncio.get_running_loop()
-    begun, release = asyncio.Event(), threading.Event()
-
-    def slow() -> None:
-        loop.call_soon_threadsafe(begun.set)
-        release.wait(10)
-
-    left = asyncio.create_task(workers.run(slow, {}))
-    await begun.wait()
-    left.cancel()
-    await asyncio.wait([left])
-
-    with pytest.raises(ToolError, match="busy"):
-        await workers.run(lambda: None, {})
-    release.set()
-    workers.close()
-
-
-def test_a_function_that_outlives_its_loop_gives_its_place_back():
-    before = set(threading.enumerate())
-    workers = Workers(count=1, max_queued=0)
-    begun, release = threading.Event(), threading.Event()
-
-    def slow() -> None:
-        begun.set()
-        release.wait(10)
-
-    async def leave() -> None:
-        left = asyncio.create_task(workers.run(slow, {}))
-        await asyncio.sleep(0)
-        begun.wait(10)
-        left.cancel()
-        await asyncio.wait([left])
-
-    asyncio.run(leave())
-    release.set()
-    workers.close()
-    for each in set(threading.enumerate()) - before:
-        each.join(10)
-
-    assert asyncio.run(workers.run(lambda: "free", {})) == "free"
-    workers.close()
-
-
-async def test_threads_are_made_as_needed_and_gone_after_closing():
-    before = set(threading.enumerate())
-    workers = Workers(count=4)
-    for _ in range(10):
-        await workers.run(lambda: None, {})
-    made = set(threading.enumerate()) - before
-    workers.close()
-    for each in made:
-        each.join(10)
-
-    assert len(made) == 1
-    assert not any(each.is_alive() for each in made)
-    assert await workers.run(lambda: "open again", {}) == "open again"
-    workers.close()
-
-
-async def test_an_idle_worker_keeps_no_result_alive():
-    class Large: ...
-
-    workers = Workers(count=1)
-    await workers.run(Large, {})
-    await workers.run(lambda: None, {})
-    gc.collect()
-
-    assert not any(isinstance(each, Large) for each in gc.get_objects())
-    workers.close()
-
-
 async def test_a_failing_log_record_has_no_arguments_in_it(server: Server, caplog):
     caplog.set_level(logging.DEBUG, "interlock")
 
@@ -693,6 +554,141 @@ async def test_a_failing_log_record_has_no_arguments_in_it(server: Server, caplo
     await call(server, "fail", password=CANARY)
 
     assert CANARY not in caplog.text
+
+
+# What JSON or UTF-8 cannot express
+
+FILE = os.fsdecode(b"caf\xe9.txt")  # a name that is not UTF-8, as Linux allows
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_lone_surrogates_in_a_result_are_replaced(server: Server, revision):
+    @server.tool
+    async def text() -> str:
+        return FILE
+
+    @server.tool
+    async def fail() -> str:
+        raise ToolError(f"no such file: {FILE}")
+
+    @server.tool
+    async def listed() -> list[Hit]:
+        return [Hit("a.txt", 1.0), Hit(FILE, 2.0)]
+
+    @server.tool
+    async def anything() -> Any:
+        return {FILE: [FILE, None]}
+
+    async with Client.memory(server, revision=revision) as client:
+        assert (await client.call_tool("text")).text == "caf\ufffd.txt"
+        failed = await client.call_tool("fail")
+        assert (failed.is_error, failed.text) == (True, "no such file: caf\ufffd.txt")
+        names = (await client.call_tool("listed")).text
+        assert [each["name"] for each in json.loads(names)] == ["a.txt", "caf\ufffd.txt"]
+        whole = (await client.call_tool("anything")).text
+        assert json.loads(whole) == {"caf\ufffd.txt": ["caf\ufffd.txt", None]}
+
+
+async def test_lone_surrogates_in_resources_prompts_logs_and_progress_are_replaced(server: Server):
+    @server.resource("file://odd")
+    async def odd(context: Context) -> str:
+        context.log("warning", {"file": FILE})
+        context.progress(1, message=FILE)
+        return FILE
+
+    @server.prompt
+    async def greet() -> str:
+        return FILE
+
+    messages = []
+    async with Client.memory(server, revision="2025-11-25", on_log=messages.append) as client:
+        contents = (await client.read_resource("file://odd")).contents
+        prompt = await client.get_prompt("greet")
+
+    assert contents[0].text == "caf\ufffd.txt"
+    assert prompt.messages[0].content == TextContent(text="caf\ufffd.txt")
+    assert [each.data for each in messages] == [{"file": "caf\ufffd.txt"}]
+
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "place"),
+    [
+        (float, NAN, "the result itself"),
+        (list[float], [1.0, -INFINITY], "[1]"),
+        (Hit, Hit("a", NAN), "score"),
+        (dict[str, list[Hit]], {"hits": [Hit("a", 1.0), Hit("b", INFINITY)]}, "hits[1].score"),
+        (Any, {"a": {1: NAN}}, "a[1]"),
+        (Any, CallToolResult(structured_content={"a": NAN}), "a"),
+        (float, CallToolResult(structured_content=NAN), "the result itself"),
+    ],
+    ids=repr,
+)
+async def test_a_number_that_json_cannot_express_is_an_error_that_names_its_place(
+    server: Server, caplog, hint, value, place
+):
+    async def measure():
+        return value
+
+    measure.__annotations__ = {"return": hint}
+    server.tool(measure)
+
+    result = await call(server, "measure")
+
+    assert result.is_error
+    assert result.text == (
+        f"the result has a number that JSON cannot express, NaN or infinity, at {place}; "
+        "the tool must return null or a string there"
+    )
+    assert not caplog.records
+
+
+async def test_null_beside_finite_numbers_is_no_error(server: Server):
+    @server.tool
+    async def measure() -> list[float | None]:
+        return [1.5, None]
+
+    assert (await call(server, "measure")).text == "[1.5,null]"
+
+
+# What a client refuses
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (-1, "the user declined sampling/createMessage: not now (-1)"),
+        (-32603, "the client refused sampling/createMessage: not now (-32603)"),
+    ],
+)
+async def test_a_refused_question_fails_the_tool_without_a_traceback(
+    server: Server, caplog, code, says
+):
+    caught = []
+
+    @server.tool
+    async def ask(context: Context, catches: bool) -> str:
+        try:
+            return str(await context.sample("hello", 10))
+        except ClientRefused as error:
+            caught.append((error.code, error.message))
+            if catches:
+                return "then not"
+            raise
+
+    async def refuse(_: Any) -> Any:
+        raise RemoteError(code, "not now")
+
+    caplog.set_level(logging.DEBUG, "interlock.server")
+    async with Client.memory(server, revision="2025-11-25", sampling=refuse) as client:
+        result = await client.call_tool("ask", {"catches": False})
+        assert (result.is_error, result.text) == (True, says)
+        assert (await client.call_tool("ask", {"catches": True})).text == "then not"
+
+    assert caught == [(code, "not now")] * 2
+    assert not [each for each in caplog.records if each.name == "interlock.server"]
 
 
 @pytest.mark.parametrize("error", [InvalidArguments("a: wrong"), RequestTimeout("too late")])

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from interlock.errors import ParseError
-from interlock.quoting import clip
+from interlock.quoting import clip, replace_surrogates
 from interlock.revisions import INVALID_REQUEST
 from interlock.types import RequestId
 
@@ -280,6 +280,19 @@ def encode_large(value: object) -> bytes:
     encoded = bytearray()
     encode_into(value, encoded)
     return bytes(encoded)
+
+
+def encode_lossy(value: object) -> bytes:
+    """Encode what may be of any size; lone surrogates in its text become U+FFFD.
+
+    Raises:
+        MemoryError: There is not enough for it.
+    """
+    try:
+        return encode_large(value)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(value, enc_hook=msgspec.json.decode)  # only Raw needs a hook
+        return encode_large(replace_surrogates(plain))
 
 
 @lru_cache(256)

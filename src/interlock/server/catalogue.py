@@ -71,7 +71,7 @@ class ServedPrompt(Protocol):
 class ServedCompletion(Protocol):
     """Proposals for one argument of a prompt or resource template."""
 
-    async def complete(self, value: str, arguments: dict[str, str]) -> Any:
+    async def complete(self, value: str, arguments: dict[str, str], context: Context) -> Any:
         """Return a `Completion` or a list of strings that continue `value`."""
         ...
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from interlock.errors import LocalProtocolError
-from interlock.protocol.envelope import encode, encode_into, encode_large, with_meta
+from interlock.protocol.envelope import encode, encode_into, encode_large, encode_lossy, with_meta
 from interlock.revisions import FEATURES, SERVER_INFO_KEY, Features
 from interlock.server.catalogue import Definition, output_schema
 from interlock.types import (
@@ -98,7 +98,10 @@ class Encoder:
         if result.meta is None and result.content:  # most results
             head = self._complete if features.is_modern else b""
             whole = bytearray(head)
-            encode_into(result, whole, -1)
+            try:
+                encode_into(result, whole, -1)
+            except UnicodeEncodeError:
+                whole = bytearray(head + encode_lossy(result))
             if _UNKNOWN not in whole:
                 if head:
                     whole[len(head)] = _COMMA
@@ -106,7 +109,7 @@ class Encoder:
         meta = result.meta
         if meta is not None:
             result = replace(result, meta=None)
-        body = encode_large(result)
+        body = encode_lossy(result)
         if _UNKNOWN in body:
             body = _encode_whole(result)
         if not result.content:
@@ -123,10 +126,10 @@ class Encoder:
             raise LocalProtocolError(f"an encoded result is malformed: {error}") from None
         members.setdefault("content", Raw(b"[]"))
         if not features.is_modern:
-            return encode_large(members)
+            return encode_lossy(members)
         if "_meta" in members:
             members.setdefault("resultType", _COMPLETE)
-            return encode_large(members)
+            return encode_lossy(members)
         members.pop("resultType", None)
         return self.result(encode_large(members), revision)
 
@@ -139,7 +142,7 @@ class Encoder:
                 for each in result.messages
             ]
             result = replace(result, messages=messages)
-        body = encode_large(replace(result, meta=None))
+        body = encode_lossy(replace(result, meta=None))
         if not result.messages:
             body = b'{"messages":[]' + (b"," + body[1:] if len(body) > 2 else b"}")
         return self.result(body, revision, result.meta)
@@ -153,7 +156,7 @@ class Encoder:
         body: dict[str, Any] = {"contents": contents}
         if features.is_modern:
             body |= {"ttlMs": result.ttl_ms, "cacheScope": result.cache_scope}
-        return self.result(encode_large(body), revision, result.meta)
+        return self.result(encode_lossy(body), revision, result.meta)
 
     # Lists
 
@@ -174,7 +177,7 @@ class Encoder:
             body["nextCursor"] = next_cursor
         if features.is_modern:
             body |= {"ttlMs": ttl_ms, "cacheScope": cache_scope}
-        return self.result(encode_large(body), revision)
+        return self.result(encode_lossy(body), revision)
 
 
 def implementation_for(info: Implementation, revision: str) -> JsonObject:
@@ -230,13 +233,18 @@ def _for_legacy(
 ) -> CallToolResult:
     structured = result.structured_content
     if structured is not UNSET:
+        schema = definition.output_schema if type(definition) is Tool else output_schema(definition)
         if not features.structured:
             result = replace(result, structured_content=UNSET)
-        elif _needs_wrapping(output_schema(definition)) or not _is_object(structured):
+        elif (schema is not None and schema.get("type") != "object") or not _is_object(structured):
             result = replace(result, structured_content={"result": structured})
     if features.icons:
         return result
-    return replace(result, content=[_block_for(block, features) for block in result.content])
+    for each in result.content:
+        if type(each) is not TextContent or each.meta is not None or each.annotations is not None:
+            content = [_block_for(block, features) for block in result.content]
+            return replace(result, content=content)
+    return result
 
 
 def _members_for_legacy(
@@ -269,8 +277,6 @@ def _is_object(value: Any) -> bool:
 def _block_for(block: Content, features: Features) -> Content:
     if features.icons:
         return block
-    if type(block) is TextContent and block.meta is None and block.annotations is None:
-        return block
     if features.links:
         return replace(block, icons=None) if isinstance(block, ResourceLink) else block
     if isinstance(block, ResourceLink):
@@ -296,8 +302,8 @@ _COMMA = ord(",")
 
 
 def _encode_whole(result: CallToolResult) -> bytes:
-    members = msgspec.to_builtins(result)
+    members = msgspec.to_builtins(result, enc_hook=msgspec.json.decode)  # only Raw needs a hook
     members["content"] = [
         block.fields if isinstance(block, UnknownContent) else block for block in result.content
     ]
-    return encode_large(members)
+    return encode_lossy(members)

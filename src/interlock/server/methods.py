@@ -21,7 +21,7 @@ from interlock.errors import (
     UnknownTool,
 )
 from interlock.protocol import Request
-from interlock.protocol.envelope import encode
+from interlock.protocol.envelope import encode, encode_lossy
 from interlock.server import subscribers
 from interlock.server.catalogue import Catalogue, Kind, ServedResource
 from interlock.server.encoders import Encoder, implementation_for
@@ -120,7 +120,7 @@ class Methods:
             **self.tasks.table,
         }
 
-    async def answer(self, request: Request, context: Context) -> bytes:
+    def answer(self, request: Request, context: Context) -> Awaitable[bytes]:
         """Answer one request.
 
         Raises:
@@ -132,7 +132,7 @@ class Methods:
         handler = self._offered.get(request.method)
         if handler is None:
             raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {request.method!r}")
-        return await handler(request, context)
+        return handler(request, context)
 
     def _renew(self) -> None:
         """Derive everything from the catalogue again, because it has changed."""
@@ -282,10 +282,11 @@ class Methods:
         params = _decode(CompleteParams, request)
         found = self._catalogue.find_completion(params.ref, params.argument.name, context)
         before = {} if params.context is UNSET else params.context.arguments
-        values = await found.complete(params.argument.value, before) if found else []
+        typed = params.argument.value
+        values = await found.complete(typed, before, context) if found else []
         completion = values if isinstance(values, Completion) else _completion(list(values))
         # An empty `values` would be left out, but the specification requires it.
-        body = encode(
+        body = encode_lossy(
             {"completion": {"values": completion.values, **msgspec.to_builtins(completion)}}
         )
         return self._encoder.result(body, context.revision)

@@ -199,8 +199,7 @@ def check_method(method: str, revision: str) -> None:
     Raises:
         RemoteError: -32601.
     """
-    known = method in revisions.CLIENT_METHODS
-    if known and not revisions.has_method(revisions.CLIENT_METHODS, method, revision):
+    if method in revisions.CLIENT_METHODS and method not in revisions.FEATURES[revision].methods:
         raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {method!r}")
 
 
@@ -244,7 +243,9 @@ def legacy_context(
     if not session.revision and request.method not in ("initialize", "ping"):
         raise RemoteProtocolError(f"{request.method} before initialize")
     revision = session.revision or revisions.NEWEST_LEGACY
-    check_method(request.method, revision)
+    method = request.method
+    if method not in revisions.FEATURES[revision].methods and method in revisions.CLIENT_METHODS:
+        raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {method!r}")
     return Context(
         revision=revision,
         request_id=request.id,
@@ -254,7 +255,7 @@ def legacy_context(
         client_info=session.client_info,
         principal=principal,
         meta=meta,
-        progress_token=progress_token(meta),
+        progress_token=progress_token(meta) if meta else None,
         log_level=session.log_level,
         session=session,
     )

@@ -14,9 +14,9 @@ from interlock.context import Context
 from interlock.errors import InvalidArguments, SignatureError, UnknownResource
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import Signature, describe, is_async, problem, summary
-from interlock.server.tools import Workers
 from interlock.server.uri_templates import Template
 from interlock.server.values import prompt_result, resource_result
+from interlock.server.workers import Workers
 from interlock.types import (
     Annotations,
     GetPromptResult,
@@ -62,7 +62,7 @@ class _Function:
         if self.signature.is_async:
             running: Awaitable[Any] = self._function(**arguments)
             return await running
-        return await self._workers.run(self._function, arguments)
+        return await self._workers.run(self._function, arguments, context)
 
 
 class FunctionResource:
@@ -170,9 +170,9 @@ class FunctionCompletion:
         self._function = function
         self._workers = workers
 
-    async def complete(self, value: str, arguments: dict[str, str]) -> Any:
+    async def complete(self, value: str, arguments: dict[str, str], context: Context) -> Any:
         """Call the function."""
         given: tuple[Any, ...] = (value, arguments) if self._takes_arguments else (value,)
         if self._is_async:
             return await self._function(*given)
-        return await self._workers.run(lambda: self._function(*given), {})
+        return await self._workers.run(lambda: self._function(*given), {}, context)

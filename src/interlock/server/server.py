@@ -32,8 +32,9 @@ from interlock.server.sealing import Seal
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import TASK_TTL
-from interlock.server.tools import FunctionTool, ToolOptions, Workers
+from interlock.server.tools import FunctionTool, ToolOptions
 from interlock.server.watchdog import watched
+from interlock.server.workers import Workers
 from interlock.transports import Transport
 from interlock.types import Icon, Implementation
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Hashable
 from typing import Any
 
 from msgspec import Raw
@@ -33,6 +34,7 @@ class ServerConnection:
 
     def __init__(self, server: Answering, transport: Transport) -> None:
         self._server = server
+        self.caller: Hashable = object()
         self._protocol = Protocol(answers_garbage=True, dropped=server.dropped)
         self._connection = Connection(
             self._protocol,

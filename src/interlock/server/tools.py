@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from functools import partial
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -20,6 +16,8 @@ from interlock import schema
 from interlock.context import Context
 from interlock.errors import (
     AuthError,
+    CapabilityError,
+    ClientRefused,
     InputRequired,
     InterlockError,
     InvalidArguments,
@@ -33,14 +31,15 @@ from interlock.errors import (
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.server.catalogue import ServedTool
-from interlock.server.values import tool_result
+from interlock.server.values import check_finite, encode_value_into, to_json, tool_result
+from interlock.server.workers import Workers
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
-WORKERS = 16  # plain functions that run at once
-MAX_QUEUED = 256  # ... and that wait for a worker; the next one is told to come later
-
 _EMPTY = Raw(b"{}")
-_FOR_THE_MODEL = (ToolError, InvalidArguments, RequestTimeout)
+# The client has to act on these, so the request fails.
+_FOR_THE_CLIENT = (InputRequired, MissingCapability, MalformedAnswer, AuthError)
+# The model can act on these, so their text is the result.
+_FOR_THE_MODEL = (ToolError, InvalidArguments, RequestTimeout, CapabilityError, ClientRefused)
 _log = logging.getLogger("interlock.server")
 
 
@@ -58,90 +57,6 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     concurrency: int | None = None
     meta: JsonObject | None = None
     task: bool | Literal["required", "later"] = False
-
-
-class _Job(NamedTuple):
-    """A call that waits for a worker, and who waits for its end."""
-
-    call: Callable[[], Any]
-    loop: asyncio.AbstractEventLoop
-    ended: asyncio.Future[Any]
-
-
-class Workers:
-    """Threads for plain functions, with a bound on what waits for one.
-
-    The threads are daemons, so that a call that never ends cannot keep the program alive.
-    """
-
-    def __init__(self, count: int = WORKERS, max_queued: int = MAX_QUEUED) -> None:
-        self._count = count
-        self._limit = count + max_queued
-        self._open = 0
-        self._threads = 0
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-
-    async def run(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        """Call a plain function in a worker.
-
-        Raises:
-            ToolError: Too many calls wait already, or there is no thread to be had.
-        """
-        if self._open >= self._limit:
-            raise ToolError(f"busy: {self._open} calls run or wait already; try again later")
-        if self._threads < min(self._open + 1, self._count):
-            self._add_thread()
-        self._open += 1
-        loop = asyncio.get_running_loop()
-        call = partial(contextvars.copy_context().run, function, **arguments)
-        job = _Job(call, loop, loop.create_future())
-        self._jobs.put(job)
-        value = await job.ended
-        # A decorator around an async function makes a plain one, whose value is to be awaited.
-        return await value if hasattr(value, "__await__") else value
-
-    def _add_thread(self) -> None:
-        thread = Thread(target=self._work, args=(self._jobs,), name="interlock-tool", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # the system has no more; those that there are take turns
-            if not self._threads:
-                raise ToolError("busy: the system gives no thread; try again later") from None
-        else:
-            self._threads += 1
-
-    def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
-        while (job := jobs.get()) is not None:
-            value, error = None, None
-            try:
-                if not job.ended.cancelled():
-                    value = job.call()
-            except BaseException as raised:
-                error = raised
-            try:
-                job.loop.call_soon_threadsafe(self._end, job.ended, value, error)
-            except RuntimeError:  # the loop has been closed meanwhile
-                self._open -= 1
-            del job, value, error  # not to be kept until the next call
-
-    def _end(self, ended: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-        # A thread cannot be stopped: its place is free only now, not when the caller left.
-        self._open -= 1
-        if ended.cancelled():
-            return
-        if isinstance(error, StopIteration | GeneratorExit):  # which no future passes on
-            error = RuntimeError(f"the function raised {type(error).__name__}")
-        if error is None:
-            ended.set_result(value)
-        else:
-            ended.set_exception(error)
-
-    def close(self) -> None:
-        """Let the threads go; calls that run in them are left to end. `run` may follow."""
-        for _ in range(self._threads):
-            self._jobs.put(None)
-        self._threads = 0
-        self._jobs = SimpleQueue()
 
 
 class FunctionTool:
@@ -162,7 +77,7 @@ class FunctionTool:
     ) -> None:
         name = options.name or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
-            raise SignatureError(f"{function!r} has no name; give it one: tool(name=...)")
+            raise SignatureError(f"{function!r} has no name; set one with tool(name=...)")
         self.timeout = options.timeout
         if options.task not in (True, False, "required", "later"):
             raise LocalProtocolError(f"task={options.task!r} is not True, 'required' or 'later'")
@@ -212,11 +127,10 @@ class FunctionTool:
         return dict(arguments)
 
     async def call(self, arguments: Raw | None, context: Context) -> CallToolResult:
-        """Check the arguments and run the function; what goes wrong in it is a result, too.
+        """Check the arguments and run the function; a failure in it is a result as well.
 
         Raises:
-            InputRequired, MissingCapability, MalformedAnswer, AuthError: The client has to do
-                something.
+            InputRequired, MissingCapability, MalformedAnswer, AuthError: The client has to act.
         """
         raw = _EMPTY if arguments is None else arguments
         try:
@@ -228,47 +142,59 @@ class FunctionTool:
         if self._context is not None:
             named[self._context] = context
         try:
-            if self._is_async and not self._is_limited:
+            if self._is_limited:
+                value = await self._run_limited(named, context)
+            elif self._is_async:
                 value = await self._function(**named)
             else:
-                value = await self._invoke_limited(named)
-            if self._output is None and type(value) is str:
+                value = await self._workers.submit(self._function, named, context)
+                if hasattr(value, "__await__"):  # a plain decorator around an async function
+                    value = await value
+            if self._output is not None:
+                return self._structured(value, self._output)
+            if type(value) is str:
                 return CallToolResult(content=[TextContent(text=value)])
-            return self._result(value)
-        except (InputRequired, MissingCapability, MalformedAnswer, AuthError):
+            return tool_result(value)
+        except _FOR_THE_CLIENT:
             raise
         except BaseException as error:
             return _failed(self.definition.name, error)
 
-    def _result(self, value: Any) -> CallToolResult:
-        result = tool_result(value, structured=self._output is not None)
-        if self._output is not None and not result.is_error:
-            self._check(result)
-        return result
-
-    async def _invoke(self, arguments: dict[str, Any]) -> Any:
-        if self._is_async:
-            return await self._function(**arguments)
-        return await self._workers.run(self._function, arguments)
-
-    async def _invoke_limited(self, arguments: dict[str, Any]) -> Any:
-        async with self._slots or _NO_LIMIT:
-            try:
-                async with asyncio.timeout(self.timeout) as limit:
-                    return await self._invoke(arguments)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
-                raise RequestTimeout(
-                    f"{self.definition.name} did not end within {self.timeout:g} s"
-                ) from None
-
-    def _check(self, result: CallToolResult) -> None:
-        structured = result.structured_content
-        value = msgspec.json.decode(structured) if isinstance(structured, Raw) else structured
-        problems = self._output.errors(value, echo=False) if self._output else []
+    def _structured(self, value: Any, output: schema.Validator) -> CallToolResult:
+        """Return a result whose structured content fits the output schema."""
+        if isinstance(value, CallToolResult):
+            return value if value.is_error else _checked(value, output)
+        encoded = bytearray()
+        try:
+            encode_value_into(value, encoded)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            encoded[:] = to_json(value)
+        if b"null" in encoded:
+            check_finite(value)
+        problems = output.errors(msgspec.json.decode(encoded), echo=False)
         if problems:
             raise LocalProtocolError(f"the result does not fit: {'; '.join(problems)}")
+        text = TextContent(text=encoded.decode())
+        return CallToolResult(content=[text], structured_content=Raw(bytes(encoded)))
+
+    async def _run_limited(self, arguments: dict[str, Any], context: Context) -> Any:
+        if self._slots is None:
+            return await self._run_timed(arguments, context)
+        async with self._slots:
+            return await self._run_timed(arguments, context)
+
+    async def _run_timed(self, arguments: dict[str, Any], context: Context) -> Any:
+        try:
+            async with asyncio.timeout(self.timeout) as limit:
+                if self._is_async:
+                    return await self._function(**arguments)
+                return await self._workers.run(self._function, arguments, context)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise RequestTimeout(
+                f"{self.definition.name} did not end within {self.timeout:g} s"
+            ) from None
 
 
 async def call_foreign(
@@ -277,49 +203,46 @@ async def call_foreign(
     """Call a tool that is not a function; report its failures as `FunctionTool.call` does.
 
     Raises:
-        InterlockError: Any but those that the model may read; the request fails.
+        InterlockError: Any that is not meant for the model; the request fails.
     """
     try:
         return await tool.call(arguments, context)
+    except _FOR_THE_CLIENT:
+        raise
     except BaseException as error:
-        if isinstance(error, InterlockError) and (
-            isinstance(error, MalformedAnswer) or not isinstance(error, _FOR_THE_MODEL)
-        ):
+        if isinstance(error, InterlockError) and not isinstance(error, _FOR_THE_MODEL):
             raise
         definition = tool.definition
         name = definition.name if isinstance(definition, Tool) else definition["name"]
         return _failed(name, error)
 
 
+def _checked(result: CallToolResult, output: schema.Validator) -> CallToolResult:
+    structured = result.structured_content
+    if isinstance(structured, Raw):
+        value = msgspec.json.decode(structured)
+    else:
+        value = structured
+        check_finite(value)
+    problems = output.errors(value, echo=False)
+    if problems:
+        raise LocalProtocolError(f"the result does not fit: {'; '.join(problems)}")
+    return result
+
+
 def _failed(tool: str, error: BaseException) -> CallToolResult:
     """Return the result of a failed call; log the error unless its text is for the model."""
     if isinstance(error, _FOR_THE_MODEL):
         return _failure(str(error))
-    if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-        raise error
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+        raise error  # the call is cancelled, and not just something within the function
     # No tool may end the server, so SystemExit and KeyboardInterrupt end here as well.
     number = secrets.token_hex(4)
     _log.error("tool %s failed, reference %s", tool, number, exc_info=error)
-    kind = "returned a result that its schema forbids" if _is_ours(error) else "failed"
+    is_ours = isinstance(error, LocalProtocolError)
+    kind = "returned a result that its schema forbids" if is_ours else "failed"
     return _failure(f"tool {tool} {kind}; the server's log has the details under {number}")
-
-
-class _NoLimit:
-    async def __aenter__(self) -> None: ...
-    async def __aexit__(self, *exc: object) -> None: ...
-
-
-_NO_LIMIT = _NoLimit()
-
-
-def _is_cancelled() -> bool:
-    """Whether somebody cancels this call, and the tool has not made it up."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
-
-
-def _is_ours(error: BaseException) -> bool:
-    return isinstance(error, LocalProtocolError)
 
 
 def _failure(text: str) -> CallToolResult:

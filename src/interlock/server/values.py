@@ -1,14 +1,20 @@
-"""What a tool, resource or prompt returned -> the result that the specification wants."""
+"""What a function returned -> the result of a tool, resource or prompt."""
 
 from __future__ import annotations
 
 import base64
+import json
+from collections.abc import Iterable
+from math import isfinite
 from typing import Any, get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
-from interlock.errors import LocalProtocolError
+from interlock import quoting
+from interlock.errors import LocalProtocolError, ToolError
+from interlock.protocol.envelope import encode_into
+from interlock.quoting import replace_surrogates
 from interlock.schema.signature import pydantic_encode
 from interlock.types import (
     AudioContent,
@@ -24,71 +30,115 @@ from interlock.types import (
 
 _CONTENT = get_args(Content)
 # Not `encode`: see `interlock.protocol.envelope`.
-_encode_into = msgspec.json.Encoder(enc_hook=pydantic_encode).encode_into
+encode_value_into = msgspec.json.Encoder(enc_hook=pydantic_encode).encode_into
 
 
 def image(data: bytes, mime_type: str = "image/png") -> ImageContent:
-    """Make an image block from bytes."""
+    """Return an image block of these bytes."""
     return ImageContent(data=base64.b64encode(data).decode(), mime_type=mime_type)
 
 
 def audio(data: bytes, mime_type: str = "audio/wav") -> AudioContent:
-    """Make an audio block from bytes."""
+    """Return an audio block of these bytes."""
     return AudioContent(data=base64.b64encode(data).decode(), mime_type=mime_type)
 
 
-def tool_result(value: Any, *, structured: bool) -> CallToolResult:
-    """Make a tool's result.
+def tool_result(value: Any) -> CallToolResult:
+    """Return the result of a tool without output schema.
 
     Args:
         value: A `CallToolResult`, text, a content block or list of such, or any value that
             msgspec or pydantic can write as JSON.
-        structured: Whether the tool has an output schema. Then the value is given as
-            structured content, with its JSON as text beside it.
 
     Raises:
-        LocalProtocolError: The value has no JSON.
+        LocalProtocolError: The value cannot be written as JSON.
+        ToolError: It has a number that JSON cannot express.
     """
     if isinstance(value, CallToolResult):
+        if value.structured_content is not UNSET and not isinstance(value.structured_content, Raw):
+            check_finite(value.structured_content)
         return value
-    if not structured:
-        if value is None:
-            return CallToolResult()
-        if isinstance(value, str):
-            return CallToolResult(content=[TextContent(text=value)])
-        if isinstance(value, _CONTENT):
-            return CallToolResult(content=[value])
-        if (
-            isinstance(value, list | tuple)
-            and value
-            and all(isinstance(v, _CONTENT) for v in value)
-        ):
-            return CallToolResult(content=list(value))
+    if value is None:
+        return CallToolResult()
+    if isinstance(value, str):
+        return CallToolResult(content=[TextContent(text=value)])
+    if isinstance(value, _CONTENT):
+        return CallToolResult(content=[value])
+    if isinstance(value, list | tuple) and value and all(isinstance(v, _CONTENT) for v in value):
+        return CallToolResult(content=list(value))
     encoded = to_json(value)
-    text = TextContent(text=encoded.decode())
-    if not structured:
-        return CallToolResult(content=[text])
-    return CallToolResult(content=[text], structured_content=Raw(encoded))
+    if b"null" in encoded:
+        check_finite(value)
+    return CallToolResult(content=[TextContent(text=encoded.decode())])
 
 
 def to_json(value: Any) -> bytes:
-    """Write any value as JSON.
+    """Write any value as JSON; lone surrogates in its text become U+FFFD.
 
     Raises:
-        LocalProtocolError: It has none.
+        LocalProtocolError: It cannot be written as JSON.
     """
     encoded = bytearray()
     try:
-        _encode_into(value, encoded)
+        try:
+            encode_value_into(value, encoded)
+        except UnicodeEncodeError:
+            encode_into(replace_surrogates(_builtins(value)), encoded)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise LocalProtocolError(f"{type(value).__name__} has no JSON: {error}") from error
+        name = type(value).__name__
+        raise LocalProtocolError(f"{name} cannot be written as JSON: {error}") from error
     return bytes(encoded)
 
 
-def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
-    """Make the result of reading `uri`: from text, bytes, contents or a list of contents.
+def check_finite(value: Any) -> None:
+    """Refuse NaN and infinity, which JSON cannot express and msgspec would write as null.
 
-    Anything else is written as JSON.
+    Raises:
+        ToolError: Names the place of the first such number.
+    """
+    plain = _builtins(value)
+    try:
+        json.dumps(plain, allow_nan=False)  # many times as fast as a search in Python
+    except (TypeError, ValueError):
+        path = _path_to_non_finite(plain)
+        if path is not None:
+            where = quoting.place(path) or "the result itself"
+            raise ToolError(
+                f"the result has a number that JSON cannot express, NaN or infinity, at {where}; "
+                "the tool must return null or a string there"
+            ) from None
+
+
+def _path_to_non_finite(value: Any) -> list[str | int] | None:
+    if isinstance(value, float):
+        return None if isfinite(value) else []
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    for key, each in items:
+        path = _path_to_non_finite(each)
+        if path is not None:
+            return [key if isinstance(key, int) else str(key), *path]
+    return None
+
+
+def _builtins(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.json.decode(value) if isinstance(value, Raw) else pydantic_encode(value)
+
+
+def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
+    """Return the result of reading `uri`.
+
+    Args:
+        value: Text, bytes, contents, a list of contents, or any value to be written as JSON.
+        uri: What was read.
+        mime_type: Of text and bytes.
     """
     if isinstance(value, ReadResourceResult):
         return value
@@ -106,7 +156,7 @@ def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResource
 
 
 def prompt_result(value: Any, description: str | None) -> GetPromptResult:
-    """Make a prompt from text, a message, content, or a list of such."""
+    """Return a prompt of text, a message, content, or a list of such."""
     if isinstance(value, GetPromptResult):
         return value
     values = value if isinstance(value, list | tuple) else [value]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -265,6 +265,12 @@ class ModernCall:
         return self.exchange.accepts("text/event-stream")
 
     # BackChannel
+
+    @property
+    def caller(self) -> Hashable:
+        """The client's address; a request without one stands for itself."""
+        client = self.exchange.scope.get("client")
+        return client[0] if client else self
 
     def notify(self, method: str, params: bytes) -> None:
         """Tell the client; the reply is a stream from now on."""

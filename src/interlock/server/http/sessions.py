@@ -13,6 +13,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter, OrderedDict
+from collections.abc import Hashable
 from time import monotonic
 
 import msgspec
@@ -293,6 +294,11 @@ class LegacyCall:
         self._session = session
         self.stream = stream
         self._can_stream = can_stream
+
+    @property
+    def caller(self) -> Hashable:
+        """The session."""
+        return self._session
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification on the stream of the request."""

@@ -1,0 +1,230 @@
+"""Threads in which plain (not async) functions run, shared fairly among callers.
+
+Rules:
+
+1. A caller is a principal, or else a connection or session. Callers whose calls wait take turns.
+2. One caller holds at most half of the threads, so that a second caller need not wait for it.
+3. A call that finds no thread waits. The number of waiting calls and their time are bounded.
+4. A thread cannot be stopped. It is free only when its function has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock, Thread
+from time import monotonic
+from typing import Any, NamedTuple
+
+from interlock.context import Context
+from interlock.errors import ToolError
+
+THREADS = 32
+MAX_QUEUED = 8_192  # calls that wait for a thread
+MAX_QUEUED_EACH = 1_024  # of one caller
+MAX_WAIT = 60.0  # seconds that a call waits for a thread
+
+
+class _Job(NamedTuple):
+    """A call, and the future that its caller awaits."""
+
+    call: Callable[[], Any]
+    caller: Hashable
+    loop: asyncio.AbstractEventLoop
+    ended: asyncio.Future[Any]
+    deadline: float
+
+
+class Workers:
+    """Threads for plain functions.
+
+    The threads are daemons, so that a call that never ends cannot keep the program alive.
+
+    Args:
+        threads: How many functions run at once.
+        each: How many of them may belong to one caller; by default half of the threads.
+        max_queued: How many calls may wait for a thread.
+        max_queued_each: How many of them may belong to one caller.
+        max_wait: Seconds that a call waits before it is refused.
+    """
+
+    def __init__(
+        self,
+        threads: int = THREADS,
+        *,
+        each: int | None = None,
+        max_queued: int = MAX_QUEUED,
+        max_queued_each: int = MAX_QUEUED_EACH,
+        max_wait: float = MAX_WAIT,
+    ) -> None:
+        self._max_threads = threads
+        self._max_running_each = (threads + 1) // 2 if each is None else each
+        self._max_queued = max_queued
+        self._max_queued_each = max_queued_each
+        self._max_wait = max_wait
+        # The event loop and the threads share everything below.
+        self._lock = Lock()
+        self._threads = 0
+        self._running = 0
+        self._running_each: dict[Hashable, int] = {}  # by caller
+        self._ready: SimpleQueue[_Job | None] = SimpleQueue()
+        self._queued = 0
+        self._waiting: dict[Hashable, deque[_Job]] = {}  # the caller whose turn it is comes first
+        self._timed_by: asyncio.AbstractEventLoop | None = None  # has a timer, as calls wait
+
+    async def run(
+        self, function: Callable[..., Any], arguments: dict[str, Any], context: Context
+    ) -> Any:
+        """Call a function in a thread; await its value if a decorator hides an async function.
+
+        Raises:
+            ToolError: As `submit`.
+        """
+        value = await self.submit(function, arguments, context)
+        return await value if hasattr(value, "__await__") else value
+
+    def submit(
+        self, function: Callable[..., Any], arguments: dict[str, Any], context: Context
+    ) -> asyncio.Future[Any]:
+        """Call a plain function in a thread, with the context variables of the running task.
+
+        Raises:
+            ToolError: Too many calls wait already, or the system has no more threads. The
+                future fails so when the call has waited too long.
+        """
+        principal = context.principal
+        caller = principal.id if principal is not None else context.link.caller
+        loop = asyncio.get_running_loop()
+        call = partial(contextvars.copy_context().run, function, **arguments)
+        deadline = monotonic() + self._max_wait
+        job = _Job(call, caller, loop, loop.create_future(), deadline)
+        with self._lock:
+            running = self._running_each.get(caller, 0)
+            if self._running < self._max_threads and running < self._max_running_each:
+                if self._threads <= self._running:
+                    self._add_thread()
+                self._running += 1
+                self._running_each[caller] = running + 1
+                self._ready.put(job)
+            else:
+                self._enqueue(job)
+        return job.ended
+
+    def _add_thread(self) -> None:
+        thread = Thread(target=self._work, args=(self._ready,), name="interlock-tool", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._threads:
+                raise ToolError("busy: the system has no more threads; try again later") from None
+        else:
+            self._threads += 1
+
+    # Waiting
+
+    def _enqueue(self, job: _Job) -> None:
+        queue = self._waiting.get(job.caller, ())
+        if self._queued >= self._max_queued or len(queue) >= self._max_queued_each:
+            self._drop(lambda each: each.ended.done())  # calls that were cancelled meanwhile
+            queue = self._waiting.get(job.caller, ())
+        if len(queue) >= self._max_queued_each:
+            limit = f"{len(queue)} of your calls wait already, limit {self._max_queued_each}"
+            raise ToolError(f"busy ({limit}); try again later")
+        if self._queued >= self._max_queued:
+            limit = f"{self._queued} calls wait already, limit {self._max_queued}"
+            raise ToolError(f"busy ({limit}); try again later")
+        self._waiting.setdefault(job.caller, deque()).append(job)
+        self._queued += 1
+        if self._timed_by is not job.loop:
+            self._timed_by = job.loop
+            job.loop.call_later(self._max_wait, self._expire)
+
+    def _drop(self, unwanted: Callable[[_Job], bool]) -> list[_Job]:
+        """Remove waiting calls, and return them."""
+        dropped = []
+        for caller, queue in list(self._waiting.items()):
+            gone = [job for job in queue if unwanted(job)]
+            if gone:
+                dropped += gone
+                kept = deque(job for job in queue if not unwanted(job))
+                self._waiting[caller] = kept
+                if not kept:
+                    del self._waiting[caller]
+        self._queued -= len(dropped)
+        return dropped
+
+    def _expire(self) -> None:
+        """Refuse the calls that have waited too long; runs in the event loop."""
+        now = monotonic()
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._timed_by = None
+            expired = self._drop(lambda job: job.deadline <= now and job.loop is loop)
+            if self._waiting:
+                first = min(queue[0].deadline for queue in self._waiting.values())
+                self._timed_by = loop
+                loop.call_later(max(first - now, 0.1), self._expire)
+        for job in expired:
+            if not job.ended.done():
+                waited = f"no thread was free for {self._max_wait:g} s"
+                job.ended.set_exception(ToolError(f"busy ({waited}); try again later"))
+
+    # Running
+
+    def _work(self, ready: SimpleQueue[_Job | None]) -> None:
+        while (job := ready.get()) is not None:
+            while job is not None:
+                value, error = None, None
+                try:
+                    if not job.ended.cancelled():
+                        value = job.call()
+                except BaseException as raised:
+                    error = raised
+                next_job = self._finish(job)
+                with suppress(RuntimeError):  # the event loop was closed meanwhile
+                    job.loop.call_soon_threadsafe(_settle, job.ended, value, error)
+                del value, error  # an idle thread must not keep them alive
+                job, next_job = next_job, None
+
+    def _finish(self, done: _Job) -> _Job | None:
+        """Free the thread of a finished call, and return the call that it runs next."""
+        with self._lock:
+            self._running_each[done.caller] -= 1
+            if not self._running_each[done.caller]:
+                del self._running_each[done.caller]
+            for caller, queue in self._waiting.items():
+                running = self._running_each.get(caller, 0)
+                if running < self._max_running_each:
+                    self._running_each[caller] = running + 1
+                    del self._waiting[caller]
+                    job = queue.popleft()
+                    self._queued -= 1
+                    if queue:
+                        self._waiting[caller] = queue  # behind all others
+                    return job
+            self._running -= 1
+            return None
+
+    def close(self) -> None:
+        """Let the threads end after the calls that run or wait. `submit` may follow."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._ready.put(None)
+            self._threads = 0
+            self._ready = SimpleQueue()
+
+
+def _settle(ended: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if ended.done():
+        return
+    if isinstance(error, StopIteration | GeneratorExit):  # a future cannot raise these
+        error = RuntimeError(f"the function raised {type(error).__name__}")
+    if error is None:
+        ended.set_result(value)
+    else:
+        ended.set_exception(error)
