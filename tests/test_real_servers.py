@@ -11,27 +11,30 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from interlock.client import Client
 from interlock.errors import RemoteError
 
-pytestmark = pytest.mark.program("mcp-server-time and mcp-server-git")
+pytestmark = [
+    pytest.mark.program("mcp-server-time and mcp-server-git"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 BIN = Path(sys.executable).parent
+TIME = (str(BIN / "mcp-server-time"), "--local-timezone", "Europe/Berlin")
+GIT = (str(BIN / "mcp-server-git"),)
 
 
-@pytest.fixture(params=["auto", "legacy"])
-async def time_server(
-    request: pytest.FixtureRequest, nothing_is_left: object
-) -> AsyncIterator[Client]:
-    command = (str(BIN / "mcp-server-time"), "--local-timezone", "Europe/Berlin")
-    async with Client.stdio(*command, revision=request.param) as client:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["auto", "legacy"])
+async def time_server(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    async with Client.stdio(*TIME, revision=request.param) as client:
         yield client
 
 
-@pytest.fixture
-async def git_server(nothing_is_left: object) -> AsyncIterator[Client]:
-    async with Client.stdio(str(BIN / "mcp-server-git")) as client:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def git_server() -> AsyncIterator[Client]:
+    async with Client.stdio(*GIT) as client:
         yield client
 
 
@@ -56,7 +59,16 @@ def repository(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-async def test_every_tool_of_the_time_server(time_server: Client):
+@pytest.mark.asyncio(loop_scope="function")
+@pytest.mark.parametrize("command", [TIME, GIT], ids=["time", "git"])
+async def test_closing_a_real_server_leaves_nothing(
+    command: tuple[str, ...], nothing_is_left: object
+):
+    async with Client.stdio(*command) as client:
+        assert await client.list_tools()
+
+
+async def test_every_tool_of_the_time_server_answers(time_server: Client):
     tools = await time_server.list_tools()
     now = await time_server.call_tool("get_current_time", {"timezone": "Asia/Tokyo"})
     converted = await time_server.call_tool(
@@ -78,22 +90,23 @@ async def test_every_tool_of_the_time_server(time_server: Client):
         ("convert_time", {"source_timezone": "UTC", "time": "25:99", "target_timezone": "UTC"}),
     ],
 )
-async def test_what_the_time_server_refuses_is_told(name: str, arguments: dict[str, str]):
-    async with Client.stdio(str(BIN / "mcp-server-time")) as client:
-        refused = await client.call_tool(name, arguments)
+async def test_time_server_refuses_wrong_arguments_with_an_error_result(
+    time_server: Client, name: str, arguments: dict[str, str]
+):
+    refused = await time_server.call_tool(name, arguments)
 
-        assert refused.is_error
-        assert refused.text
+    assert refused.is_error
+    assert refused.text
 
 
-async def test_a_tool_that_the_time_server_lacks_is_refused_by_code(time_server: Client):
+async def test_unknown_tool_of_the_time_server_raises_invalid_params(time_server: Client):
     with pytest.raises(RemoteError, match="no_such_tool") as told:
         await time_server.call_tool("no_such_tool")
 
     assert told.value.code == -32602
 
 
-async def test_many_calls_at_once_get_their_own_answers(time_server: Client):
+async def test_concurrent_calls_get_their_own_answers(time_server: Client):
     zones = ["Asia/Tokyo", "Europe/Paris", "America/Lima", "Africa/Cairo", "UTC"] * 10
     answers = await asyncio.gather(
         *(time_server.call_tool("get_current_time", {"timezone": zone}) for zone in zones)
@@ -102,7 +115,7 @@ async def test_many_calls_at_once_get_their_own_answers(time_server: Client):
     assert [json.loads(answer.text)["timezone"] for answer in answers] == zones
 
 
-async def test_reading_tools_of_the_git_server(git_server: Client, repository: str):
+async def test_reading_tools_of_the_git_server_answer(git_server: Client, repository: str):
     async def call(name: str, **arguments: object) -> str:
         result = await git_server.call_tool(name, {"repo_path": repository, **arguments})
         assert not result.is_error, result.text
@@ -119,7 +132,9 @@ async def test_reading_tools_of_the_git_server(git_server: Client, repository: s
     assert "violets" not in await call("git_diff_staged")
 
 
-async def test_what_the_git_server_cannot_do_is_told(git_server: Client, tmp_path: Path):
+async def test_git_server_outside_a_repository_returns_an_error_result(
+    git_server: Client, tmp_path: Path
+):
     refused = await git_server.call_tool("git_status", {"repo_path": str(tmp_path / "nowhere")})
 
     assert refused.is_error

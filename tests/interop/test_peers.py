@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,62 +67,91 @@ LEGACY = {
 }
 
 
-def run(python: str, peer: str, era: str, target: list[str]) -> dict[str, Any]:
-    """Let a peer use the server; give what it saw."""
-    script = PEERS / f"{peer}_client.py"
-    return run_script([python, "-W", "ignore", str(script), era, *target])
+See = Callable[[str, str, list[str]], dict[str, Any]]
 
 
-def run_script(command: list[str], **environment: str) -> dict[str, Any]:
-    """Run a script; give the JSON that it prints."""
-    ran = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert "Traceback" not in ran.stderr, ran.stderr
-    seen: dict[str, Any] = json.loads(ran.stdout)
-    return seen
+@pytest.fixture(scope="module")
+def see(
+    node: str, installed: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[See]:
+    """Let a peer use the server at a target; returns what it saw. A peer is started once."""
+    log = tmp_path_factory.mktemp("peers") / "log"
+    running: dict[str, subprocess.Popen[str]] = {}
+
+    def start(peer: str) -> subprocess.Popen[str]:
+        script = str(PEERS / f"{peer}_client.py")
+        command = [sys.executable, "-W", "ignore", script]
+        if peer == "mcp1":
+            command[0] = installed("build/mcp1/bin/python")
+        elif peer == "typescript":
+            command = [node, str(PEERS / "typescript_client.cjs")]
+        with log.open("a") as errors:
+            return subprocess.Popen(
+                command,
+                env={**os.environ, "NODE_PATH": installed("build/interop/node_modules")},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def see(peer: str, era: str, target: list[str]) -> dict[str, Any]:
+        if peer not in running:
+            running[peer] = start(peer)
+        process = running[peer]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps([era, *target]) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            del running[peer]  # the next case starts it again
+        assert line, log.read_text()
+        seen: dict[str, Any] = json.loads(line)
+        return seen
+
+    yield see
+    for process in running.values():
+        process.communicate(timeout=20)
+    assert [process.returncode for process in running.values()] == [0] * len(running)
+    assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.parametrize("target", ["stdio", "http"], indirect=True)
 @pytest.mark.parametrize("peer", ["mcp2", "fastmcp4"])
 @pytest.mark.parametrize(("era", "expected"), [("auto", MODERN), ("legacy", LEGACY)])
 def test_a_peer_of_both_eras_sees_everything(
-    peer: str, era: str, expected: dict[str, Any], target: list[str]
+    see: See, peer: str, era: str, expected: dict[str, Any], target: list[str]
 ) -> None:
-    assert run(sys.executable, peer, era, target) == expected
+    assert see(peer, era, target) == expected
 
 
 @pytest.mark.parametrize("target", ["sse"], indirect=True)
 @pytest.mark.parametrize("peer", ["mcp2", "fastmcp4"])
-def test_a_peer_over_the_first_http_transport_sees_everything(peer: str, target: list[str]) -> None:
-    assert run(sys.executable, peer, "legacy", target) == LEGACY
+def test_a_peer_over_the_first_http_transport_sees_everything(
+    see: See, peer: str, target: list[str]
+) -> None:
+    assert see(peer, "legacy", target) == LEGACY
 
 
 @pytest.mark.parametrize("target", ["stdio", "http", "sse"], indirect=True)
-def test_a_peer_that_knows_the_handshake_only_sees_everything(
-    target: list[str], installed: Callable[[str], str]
-) -> None:
-    assert run(installed("build/mcp1/bin/python"), "mcp1", "legacy", target) == LEGACY
+def test_a_peer_that_knows_the_handshake_only_sees_everything(see: See, target: list[str]) -> None:
+    assert see("mcp1", "legacy", target) == LEGACY
 
 
 @pytest.mark.parametrize("target", ["stdio", "http"], indirect=True)
 @pytest.mark.parametrize(("era", "expected"), [("auto", MODERN), ("legacy", LEGACY)])
 def test_our_own_client_sees_everything(
-    era: str, expected: dict[str, Any], target: list[str]
+    see: See, era: str, expected: dict[str, Any], target: list[str]
 ) -> None:
-    assert run(sys.executable, "interlock", era, target) == expected
+    assert see("interlock", era, target) == expected
 
 
 @pytest.mark.parametrize("target", ["sse"], indirect=True)
-def test_our_own_client_sees_everything_over_the_first_http_transport(target: list[str]) -> None:
-    assert run(sys.executable, "interlock", "auto", target) == LEGACY
+def test_our_own_client_sees_everything_over_the_first_http_transport(
+    see: See, target: list[str]
+) -> None:
+    assert see("interlock", "auto", target) == LEGACY
 
 
 # It tells the progress of `tidy` instead, and gives the older error code as the newer one.
@@ -141,10 +170,7 @@ TYPESCRIPT = {
     ],
     indirect=["target"],
 )
-def test_the_typescript_client_sees_everything(
-    target: list[str], era: str, node: str, installed: Callable[[str], str]
-) -> None:
-    command = [node, str(PEERS / "typescript_client.cjs"), era, *target]
-    seen = run_script(command, NODE_PATH=installed("build/interop/node_modules"))
+def test_the_typescript_client_sees_everything(see: See, target: list[str], era: str) -> None:
+    expected = {**(MODERN if era == "auto" else LEGACY), **TYPESCRIPT}
 
-    assert seen == {**(MODERN if era == "auto" else LEGACY), **TYPESCRIPT}
+    assert see("typescript", era, target) == expected

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from interlock.errors import MissingExtra, ModelUnavailable
 from interlock.messages import (
@@ -24,6 +25,7 @@ from interlock.models.local import LocalModel
 from interlock.models.local.engine import Engine, Text
 
 pytestmark = pytest.mark.program("the embedded model")
+one_loop = pytest.mark.asyncio(loop_scope="module")  # in which the model was loaded
 
 
 def tool(name: str, description: str, **required: str) -> ToolDefinition:
@@ -60,7 +62,7 @@ def cache() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def model(cache: Path) -> AsyncIterator[LocalModel]:
     model = LocalModel(cache)
     yield model
@@ -78,6 +80,7 @@ def calls(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
 # Tools
 
 
+@one_loop
 @pytest.mark.parametrize(
     ("request_", "name", "arguments"),
     [
@@ -110,12 +113,14 @@ async def test_a_request_becomes_a_call(
     assert reply.stop_reason == "tool_calls"
 
 
+@one_loop
 async def test_every_call_has_an_id_of_its_own(model: LocalModel) -> None:
     replies = [await complete(model, [UserMessage("git status")], TOOLS) for _ in range(2)]
 
     assert len({reply.message.tool_calls[0].id for reply in replies}) == 2
 
 
+@one_loop
 async def test_results_are_the_answer_and_nothing_is_called_again(model: LocalModel) -> None:
     asked: list[Message] = [UserMessage("What time is it in Asia/Tokyo?")]
     reply = await complete(model, asked, TOOLS)
@@ -128,6 +133,7 @@ async def test_results_are_the_answer_and_nothing_is_called_again(model: LocalMo
     assert told == [TextDelta(text), Reply(AssistantMessage(text))]
 
 
+@one_loop
 async def test_a_failed_tool_is_told_and_not_tried_again(model: LocalModel) -> None:
     call = ToolCall("1", "git__git_status", {"repo_path": "/x"})
     failed = ToolMessage("1", "no such folder", call.name, is_error=True)
@@ -139,6 +145,7 @@ async def test_a_failed_tool_is_told_and_not_tried_again(model: LocalModel) -> N
     assert told.message == AssistantMessage("Git status did not work: no such folder")
 
 
+@one_loop
 async def test_a_follow_up_repeats_the_call_with_the_new_value(model: LocalModel) -> None:
     call = ToolCall("1", "time__get_current_time", {"timezone": "Asia/Tokyo"})
     before = [
@@ -153,12 +160,14 @@ async def test_a_follow_up_repeats_the_call_with_the_new_value(model: LocalModel
     assert calls(reply) == [("time__get_current_time", {"timezone": "Europe/Paris"})]
 
 
+@one_loop
 async def test_what_is_missing_is_asked_for(model: LocalModel) -> None:
     reply = await complete(model, [UserMessage("Create a new branch in /srv/app")], TOOLS)
 
     assert reply.message == AssistantMessage("For git_create_branch I also need: branch_name.")
 
 
+@one_loop
 @pytest.mark.parametrize(
     "request_", ["Dance on /srv/app", "What is 12 * 4?", "Sing info@example.org"]
 )
@@ -173,6 +182,7 @@ async def test_what_only_a_tool_can_know_is_not_made_up(model: LocalModel, reque
 # Words
 
 
+@one_loop
 async def test_small_talk_is_answered_by_the_model_piece_by_piece(model: LocalModel) -> None:
     *pieces, reply = await events(model, [UserMessage("Hello!")])
 
@@ -187,6 +197,7 @@ async def test_small_talk_is_answered_by_the_model_piece_by_piece(model: LocalMo
     assert text == reply.message.content != ""
 
 
+@one_loop
 async def test_questions_at_once_are_answered_one_after_another(model: LocalModel) -> None:
     questions = ["What is the capital of France?", "Hi!", "What is the capital of France?"]
 
@@ -196,10 +207,12 @@ async def test_questions_at_once_are_answered_one_after_another(model: LocalMode
     assert replies[0].message == replies[2].message
 
 
+@one_loop
 async def test_nothing_to_answer_is_answered_all_the_same(model: LocalModel) -> None:
     assert (await complete(model, [])).message.content
 
 
+@one_loop
 async def test_a_long_answer_ends_with_a_sentence_and_counts_its_tokens(model: LocalModel) -> None:
     reply = await complete(model, [UserMessage("Write a long story about a house")])
 
@@ -266,6 +279,7 @@ async def test_an_answer_nobody_listens_to_stops_the_model(cache: Path) -> None:
     await model.close()
 
 
+@one_loop
 async def test_the_model_answers_again_after_a_cancelled_answer(model: LocalModel) -> None:
     answer = model.stream([UserMessage("Tell me a very long story.")])
     await anext(answer)

@@ -1,4 +1,4 @@
-"""The client of FastMCP 4, in both eras: python fastmcp4_client.py auto|legacy URL|COMMAND..."""
+"""The client of FastMCP 4, in both eras: see `story.main`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own client, in both eras: python interlock_client.py auto|legacy URL|COMMAND..."""
+"""The client of interlock, in both eras: see `story.main`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of `mcp` 2, in both eras: python mcp2_client.py auto|legacy URL|COMMAND..."""
+"""The client of `mcp` 2, in both eras: see `story.main`."""
 
 from __future__ import annotations
 

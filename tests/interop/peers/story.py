@@ -182,10 +182,15 @@ def wire(model: Any) -> Any:
 
 
 def main(connect: Callable[[str, list[str]], AbstractAsyncContextManager[Peer]]) -> None:
-    """Run a peer's script: ERA TARGET..., where TARGET is a URL or a command."""
+    """Use the demo server once for each line of stdin, a JSON list: era, and URL or command.
+
+    Loading a peer takes seconds, so one process does it all. What was seen is a line of stdout.
+    """
 
     async def run() -> None:
-        async with connect(sys.argv[1], sys.argv[2:]) as peer:
-            print(json.dumps(await tell(peer)))
+        for line in sys.stdin:
+            era, *target = json.loads(line)
+            async with connect(era, target) as peer:
+                print(json.dumps(await tell(peer)))
 
     asyncio.run(run())

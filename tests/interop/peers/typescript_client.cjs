@@ -1,5 +1,5 @@
-// The TypeScript client, in both eras: node typescript_client.cjs auto|legacy URL|COMMAND...
-// It does what `story.py` tells, in the same order, and prints what it saw as JSON.
+// The TypeScript client, in both eras. It does what `story.py` does, in the same order: a line of
+// stdin is a JSON list of era, and URL or command; a line of stdout is what was seen.
 // NODE_PATH has its packages.
 "use strict";
 
@@ -8,6 +8,7 @@ const {
   SSEClientTransport,
   StreamableHTTPClientTransport,
 } = require("@modelcontextprotocol/client");
+const { createInterface } = require("node:readline");
 const { StdioClientTransport } = require("@modelcontextprotocol/client/stdio");
 
 const SAMPLED = {
@@ -215,4 +216,8 @@ async function main([era, ...target]) {
   await client.close();
 }
 
-main(process.argv.slice(2));
+(async () => {
+  for await (const line of createInterface({ input: process.stdin })) {
+    await main(JSON.parse(line));
+  }
+})();
