@@ -21,6 +21,7 @@ from interlock.errors import (
     RequestTimeout,
 )
 from interlock.protocol.core import MAX_PROGRESS
+from interlock.protocol.envelope import MAX_NODES
 from tests.faults.ground import DEFAULTS, Ground, all_of, good, until
 from tests.faults.matrix import ALL, HTTP, JSON, MEMORY, MESSAGES, OLDEST, SESSION, SSE, STDIO, row
 
@@ -221,7 +222,7 @@ async def bombs(ground: Ground) -> None:
     head, tail = with_member('"a":').removesuffix("}}"), "}}"
     depths = (63, 1_000, 100_000, 2_000_000)  # and two around it
     deep = ([(head, 1), ("[", each), ("]", each), (tail, 1)] for each in depths)
-    wide = [(head + "[", 1), ("0,", 100_000), ("0]" + tail, 1)]
+    wide = [(head + "[", 1), ("0,", MAX_NODES), ("0]" + tail, 1)]
     numbers = (with_member(f'"a":{number}') for number in ("9" * 21, "NaN", "-Infinity"))
     twice = GOOD.replace('"id":$ID', '"id":$ID,"id":1')
     bombs = (*deep, wide, *numbers, with_member('"a":"\\ud800"'), twice)

@@ -11,6 +11,7 @@ import pytest
 
 from interlock.client import Client
 from interlock.errors import ParseError, RemoteProtocolError, RequestTimeout
+from interlock.protocol.envelope import MAX_NODES
 from interlock.types import ElicitResult
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -98,7 +99,7 @@ async def test_a_depth_bomb_fails_its_own_call(evil: Evil, levels: int):
         ('"a":"\x01"', "not JSON"),
         ('"a":"\xff"', "not UTF-8"),
         ('"a":1,}', "not JSON"),
-        ('"a":[' + "0," * 100_000 + "0]", "over 100000 values"),
+        ('"a":[' + "0," * MAX_NODES + "0]", "over 1,048,576 values"),
     ],
     ids=lambda value: value[:12] if len(value) > 30 else None,
 )

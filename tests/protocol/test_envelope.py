@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from interlock.errors import ParseError
+from interlock.errors import LocalProtocolError, ParseError
 from interlock.protocol import envelope
 from interlock.protocol.envelope import MAX_BATCH, MAX_DEPTH, MAX_DIGITS, MAX_NODES
+from interlock.types import CallToolParams
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
@@ -200,10 +201,6 @@ def test_members_that_nobody_knows_are_ignored():
 # Bounds
 
 
-def test_the_bounds_are_those_that_are_promised():
-    assert (MAX_DEPTH, MAX_NODES, MAX_DIGITS, MAX_BATCH) == (64, 100_000, 20, 100)
-
-
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_depth_is_counted_with_the_envelope(opening: str):
     closing = "]" if opening == "[" else "}"
@@ -238,10 +235,22 @@ def test_brackets_after_strings_with_escapes_do_count():
         assert "deep" in str(refusal(params(f"[{json.dumps(text)},{deep}]")))
 
 
-def test_many_values_are_refused_above_the_limit():
-    envelope.decode(params(json.dumps([0] * (MAX_NODES - 100))))
-    for many in ([0] * (MAX_NODES + 100), [[]] * MAX_NODES, {str(i): 0 for i in range(MAX_NODES)}):
-        assert "values" in str(refusal(params(json.dumps(many, separators=(",", ":")))))
+def test_message_of_40_000_rows_is_decoded():
+    rows = json.dumps([[number, "name", 1.5] for number in range(40_000)])
+    assert envelope.decode(params(rows)).params is not UNSET
+
+
+def test_message_with_too_many_values_is_refused():
+    envelope.decode(params(f"[{'0,' * (MAX_NODES - 100)}0]"))
+    for item in ("0,", "[],", "{},", '"",', '"\\"",'):
+        assert "over 1,048,576 values" in str(refusal(params(f"[{item * MAX_NODES}0]")))
+    members = ",".join(f'"{number}":0' for number in range(MAX_NODES))
+    assert "over 1,048,576 values" in str(refusal(params(f"{{{members}}}")))
+
+
+def test_message_longer_than_the_usual_limit_may_have_more_values():
+    values = MAX_NODES * 5 // 4
+    envelope.decode(params(f'[{"0," * values}"{"x" * 20 * values}"]'))
 
 
 def test_a_long_text_counts_as_one_value():
@@ -315,6 +324,26 @@ def test_the_work_for_a_bomb_does_not_grow_faster_than_the_bomb(bomb: str):
     assert large <= small + 2_000
 
 
+# Encoding
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        ({"text": "ab\ud800"}, "arguments.text"),
+        ({"filter": {"items": ["a", "b", "ab\udc00"]}}, "arguments.filter.items[2]"),
+        ({"a": 1, "ab\ud800": 1}, r"arguments['ab\ud800']"),
+    ],
+)
+def test_encode_large_names_the_place_of_invalid_unicode(arguments: Any, where: str):
+    with pytest.raises(LocalProtocolError) as raised:
+        envelope.encode_large(CallToolParams(name="add", arguments=arguments))
+    assert str(raised.value) == (
+        f"{where} is not valid Unicode (half of a surrogate pair at character 2);"
+        " remove or replace it"
+    )
+
+
 # Batches
 
 
@@ -343,6 +372,7 @@ def test_a_batch_is_bounded_as_a_message_is():
         b"[" + params("[" * 70 + "]" * 70) + b"]",
         b"[1",
         b"[NaN]",
+        b"[" + b"0," * MAX_NODES + b"0]",
         b"\xff",
     ):
         with pytest.raises(ParseError):

@@ -5,28 +5,35 @@ Rules:
 1. `params` and `result` stay encoded; only the handler that knows the type decodes them.
 2. What is not strict JSON-RPC is refused: bad UTF-8, NaN, a byte order mark, lone surrogates,
    `params` and the like in other case, an envelope key given twice, a fractional id.
-3. A message is at most 64 levels deep, has at most 100,000 values, and no integer in it has
-   more than 20 digits. The cost of finding out is linear in its size, whatever is in it.
+3. A message is at most 64 levels deep, has at most 1,048,576 values (more where messages of
+   over 16 MiB are allowed), and no integer in it has more than 20 digits. The cost of these
+   checks is linear in its size, whatever is in it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from interlock.errors import ParseError
-from interlock.quoting import clip, replace_surrogates
+from interlock.errors import LocalProtocolError, ParseError
+from interlock.quoting import clip, place, replace_surrogates
 from interlock.revisions import INVALID_REQUEST
 from interlock.types import RequestId
 
 MAX_DEPTH = 64
-MAX_NODES = 100_000
+# JSON of 1 to 10 bytes a value decodes to some 50 to 150 bytes of memory a value. This bounds the
+# memory of a message to about ten times its largest size, 16 MiB unless configured otherwise:
+# one value for each 16 bytes of the limit, which all but a few real messages stay below.
+MAX_NODES = 2**20
+_BYTES_PER_NODE = 16  # a message with room for more values than MAX_NODES was allowed to be longer
+_SLICE = 256 * 1024  # bytes that are split at their quotes at once
 MAX_DIGITS = 20
 MAX_BATCH = 100
 # Bytes of a frame that is looked at as a whole; of a larger one, as little as possible.
@@ -137,6 +144,8 @@ def split_batch(frame: bytes) -> list[bytes]:
     Raises:
         ParseError: The array itself cannot be used.
     """
+    if len(frame) > _LARGE and not _is_within_bounds(frame):
+        _check_closely(frame)
     try:
         raws = _decode_batch(frame)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -149,14 +158,14 @@ def split_batch(frame: bytes) -> list[bytes]:
 
 
 def _refuse_ambiguous_keys(frame: bytes) -> None:
-    depth_first: list[list[str]] = []
+    keys: list[str] = []
 
     def keep_keys(pairs: list[tuple[str, object]]) -> None:
-        depth_first.append([key for key, _ in pairs])
+        nonlocal keys
+        keys = [key for key, _ in pairs]
 
     # Objects are reported innermost first, so the envelope is the last one.
     json.loads(frame, object_pairs_hook=keep_keys, parse_int=len, parse_float=len)
-    keys = depth_first[-1]
     if len(set(keys)) != len(keys):
         twice = sorted(key for key, times in Counter(keys).items() if times > 1)
         raise ParseError(f"member given twice: {_first_of(twice)}", INVALID_REQUEST)
@@ -247,16 +256,10 @@ def _is_within_bounds(frame: bytes) -> bool:
 
 
 def _check_closely(frame: bytes) -> None:
-    # Without escaped quotes, every other piece between quotes is outside of strings. Each
-    # string is a value or a key, so the first count keeps the number of pieces bounded.
-    plain = frame
-    if b"\\" in frame and b'\\"' in frame:
-        plain = frame.replace(b"\\\\", b"").replace(b'\\"', b"")
-    bare = b""
-    if plain.count(b'"') <= 4 * MAX_NODES:
-        bare = b"".join(plain.split(b'"')[::2])
-    if not bare or bare.count(b"{") + bare.count(b"[") + bare.count(b",") > MAX_NODES:
-        raise ParseError(f"message has over {MAX_NODES} values", INVALID_REQUEST)
+    most = max(MAX_NODES, len(frame) // _BYTES_PER_NODE)
+    bare = _outside_strings(frame)
+    if bare.count(b"{") + bare.count(b"[") + bare.count(b",") > most:
+        raise ParseError(f"message has over {most:,} values", INVALID_REQUEST)
     if _LONG_RUN in bare.translate(_DIGITS_TO_ZERO) and _LONG_INTEGER.search(bare):
         raise ParseError(f"message has an integer of over {MAX_DIGITS} digits", INVALID_REQUEST)
     brackets = bare.translate(_CURLY_TO_SQUARE, _NOT_BRACKETS)
@@ -268,18 +271,60 @@ def _check_closely(frame: bytes) -> None:
         raise ParseError(f"message is over {MAX_DEPTH} levels deep, or broken", INVALID_REQUEST)
 
 
+def _outside_strings(frame: bytes) -> bytes:
+    """Return what stands outside of quotes."""
+    plain = frame
+    if b"\\" in frame and b'\\"' in frame:
+        plain = frame.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Without escaped quotes, every other piece between quotes is outside of strings.
+    bare, in_string = bytearray(), 0
+    for begin in range(0, len(plain), _SLICE):  # the pieces of all would take much memory
+        pieces = plain[begin : begin + _SLICE].split(b'"')
+        bare += b"".join(pieces[in_string::2])
+        in_string ^= (len(pieces) - 1) & 1
+    return bytes(bare)
+
+
 # Encoding
 
 
 def encode_large(value: object) -> bytes:
-    """Encode what may be of any size.
+    """Encode a value of any size from users or peers.
 
     Raises:
-        MemoryError: There is not enough for it.
+        LocalProtocolError: A text is not valid Unicode, so no message can carry it.
+        MemoryError: There is not enough memory.
     """
     encoded = bytearray()
-    encode_into(value, encoded)
+    try:
+        encode_into(value, encoded)
+    except UnicodeEncodeError as error:
+        where = place(_place_of_text(value, error.object)) or "the value"
+        raise LocalProtocolError(
+            f"{where} is not valid Unicode (half of a surrogate pair at character {error.start});"
+            " remove or replace it"
+        ) from None
     return bytes(encoded)
+
+
+def _place_of_text(value: object, text: str) -> list[str | int]:
+    """Return the path to the member or key that is `text`."""
+    levels: deque[tuple[object, list[str | int]]] = deque([(value, [])])
+    while levels:
+        value, path = levels.popleft()  # broad first, as a value may contain itself
+        members: Iterable[tuple[str | int, object]] = ()
+        if isinstance(value, Struct):
+            names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+            members = [(name, getattr(value, field)) for name, field in names]
+        elif isinstance(value, Mapping):
+            members = value.items()
+        elif isinstance(value, list | tuple):
+            members = enumerate(value)
+        for name, member in members:
+            if text in (name, member):
+                return [*path, name]
+            levels.append((member, [*path, name]))
+    return []
 
 
 def encode_lossy(value: object) -> bytes:
@@ -290,7 +335,7 @@ def encode_lossy(value: object) -> bytes:
     """
     try:
         return encode_large(value)
-    except UnicodeEncodeError:
+    except LocalProtocolError:
         plain = msgspec.to_builtins(value, enc_hook=msgspec.json.decode)  # only Raw needs a hook
         return encode_large(replace_surrogates(plain))
 
