@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,6 +28,12 @@ settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("same")
+
+# nohup ignores SIGHUP, and a shell's `&` ignores SIGINT. Programs under test would inherit that. A
+# handler that does nothing protects this process as well, and they do not inherit it.
+for _signal in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, lambda *_: None)
 
 # Nobody's own keyring is touched and no proxy is asked, by children of the tests neither.
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
