@@ -1,4 +1,4 @@
-"""The agent: its events, its tool calls, and the conversation it leaves."""
+"""Ask, act, repeat: what is in the conversation afterwards, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -9,17 +9,9 @@ from typing import Any
 
 import pytest
 
-from interlock import Context, Server
 from interlock import agent as agent_module
 from interlock.agent import MAX_CALLS, MAX_RESULT, Agent, Done, ToolFinished, ToolStarted, text_of
-from interlock.errors import (
-    ModelInterrupted,
-    ModelUnavailable,
-    RemoteError,
-    StepLimit,
-    StoreError,
-    ToolError,
-)
+from interlock.errors import ModelInterrupted, ModelUnavailable, RemoteError, StepLimit, StoreError
 from interlock.messages import (
     AssistantMessage,
     Message,
@@ -44,10 +36,6 @@ from interlock.types import (
     AudioContent,
     CallToolResult,
     Content,
-    CreateMessageParams,
-    CreateMessageResult,
-    ElicitParams,
-    ElicitResult,
     EmbeddedResource,
     ImageContent,
     ResourceContents,
@@ -60,13 +48,13 @@ from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, to
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
-def tool_calls(*calls: tuple[str, str, Json]) -> list[ToolCall]:
-    """Return tool calls of a model: id, wire name, arguments."""
+def asks(*calls: tuple[str, str, Json]) -> list[ToolCall]:
+    """What the model asks for: id, wire name, arguments."""
     return [ToolCall(id, name, arguments) for id, name, arguments in calls]
 
 
-async def run_tool(params: Json) -> Json:
-    """Run a tool of the test server."""
+async def answer(params: Json) -> Json:
+    """Be the server's tools."""
     if params["name"] == "fail":
         return text("it failed", isError=True)
     if params["name"] == "refuse":
@@ -76,16 +64,16 @@ async def run_tool(params: Json) -> Json:
 
 
 @asynccontextmanager
-async def open_tools() -> AsyncIterator[Toolbox]:
+async def tools() -> AsyncIterator[Toolbox]:
     echo = tool("echo", description="Say it again.", inputSchema=TEXT)
     listed = {"tools": [echo, tool("fail"), tool("refuse")]}
-    server = ScriptedServer(answers={"tools/list": listed, "tools/call": run_tool})
+    server = ScriptedServer(answers={"tools/list": listed, "tools/call": answer})
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
         yield toolbox
 
 
-def is_valid(messages: Sequence[Message]) -> bool:
-    """Return whether each call has its result right after it, in the order of the calls."""
+def valid(messages: Sequence[Message]) -> bool:
+    """Tell whether each call is answered, right after it, in the order of the calls."""
     expected: list[str] = []
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -98,35 +86,35 @@ def is_valid(messages: Sequence[Message]) -> bool:
     return not expected
 
 
-def conversation() -> list[Message]:
+def begun() -> list[Message]:
     return [SystemMessage("Be brief."), UserMessage("Hello")]
 
 
 async def complete(*replies: Scripted, **options: Any) -> tuple[list[Message], ScriptedModel]:
-    """Run the agent with these replies and with tools; return the conversation and the model."""
-    model, messages = ScriptedModel(replies), conversation()
-    async with open_tools() as toolbox:
+    """Let the model say its replies, with tools; give the conversation after that."""
+    model, messages = ScriptedModel(replies), begun()
+    async with tools() as toolbox:
         assert await Agent(model, toolbox, **options).complete(messages) is messages[-1]
-    assert is_valid(messages)
+    assert valid(messages)
     return messages, model
 
 
 # Without and with tools
 
 
-async def test_complete_adds_the_answer_to_the_conversation():
-    model, messages = ScriptedModel(["Good day."]), conversation()
+async def test_an_answer_is_added_to_the_conversation():
+    model, messages = ScriptedModel(["Good day."]), begun()
 
     answer = await Agent(model).complete(messages)
 
     assert answer == AssistantMessage("Good day.")
-    assert messages == [*conversation(), answer]
-    assert model.requests[0].messages == tuple(conversation())
+    assert messages == [*begun(), answer]
+    assert model.requests[0].messages == tuple(begun())
     assert model.requests[0].tools == ()
 
 
-async def test_a_tool_call_runs_and_its_result_goes_to_the_model():
-    call = tool_calls(("1", "s__echo", {"text": "twice"}))
+async def test_a_tool_is_called_and_its_result_goes_to_the_model():
+    call = asks(("1", "s__echo", {"text": "twice"}))
     messages, model = await complete(call, "Done.")
 
     assert messages[2:] == [
@@ -142,10 +130,10 @@ async def test_a_tool_call_runs_and_its_result_goes_to_the_model():
     )
 
 
-async def test_stream_yields_text_and_tool_events_in_order():
-    model = ScriptedModel([AssistantMessage("Let me see.", one_call()), "It is so."])
-    async with open_tools() as toolbox:
-        events = [event async for event in Agent(model, toolbox).stream(conversation())]
+async def test_a_stream_tells_what_happens():
+    model = ScriptedModel([AssistantMessage("Let me see.", asks_tuple()), "It is so."])
+    async with tools() as toolbox:
+        events = [event async for event in Agent(model, toolbox).stream(begun())]
 
     deltas = [event.text for event in events if isinstance(event, TextDelta)]
     assert "".join(deltas) == "Let me see.It is so."
@@ -161,11 +149,11 @@ async def test_stream_yields_text_and_tool_events_in_order():
     assert events[-1] == Done(AssistantMessage("It is so."), Usage(), "end")
 
 
-def one_call() -> tuple[ToolCall, ...]:
-    return tuple(tool_calls(("1", "s__echo", {"text": "a"})))
+def asks_tuple() -> tuple[ToolCall, ...]:
+    return tuple(asks(("1", "s__echo", {"text": "a"})))
 
 
-async def test_usage_is_the_sum_of_all_rounds():
+async def test_usage_is_that_of_all_rounds():
     class Counting(ScriptedModel):
         async def stream(self, *given: Any) -> AsyncGenerator[ModelEvent, None]:
             async for event in super().stream(*given):
@@ -173,9 +161,9 @@ async def test_usage_is_the_sum_of_all_rounds():
                     event = Reply(event.message, Usage(10, 1), "length")
                 yield event
 
-    async with open_tools() as toolbox:
-        agent = Agent(Counting([tool_calls(("1", "s__echo", {"text": "a"})), "Done."]), toolbox)
-        events = [event async for event in agent.stream(conversation())]
+    async with tools() as toolbox:
+        agent = Agent(Counting([asks(("1", "s__echo", {"text": "a"})), "Done."]), toolbox)
+        events = [event async for event in agent.stream(begun())]
 
     assert events[-1] == Done(AssistantMessage("Done."), Usage(20, 2), "length")
 
@@ -183,7 +171,7 @@ async def test_usage_is_the_sum_of_all_rounds():
 # Several calls at once
 
 
-async def test_concurrent_calls_have_their_results_in_the_calls_order():
+async def test_calls_run_at_once_and_their_answers_come_in_order():
     together = asyncio.Barrier(3)
     finish = {name: asyncio.Event() for name in "abc"}
 
@@ -196,10 +184,8 @@ async def test_concurrent_calls_have_their_results_in_the_calls_order():
     server = ScriptedServer(
         answers={"tools/list": {"tools": [tool("echo", inputSchema=TEXT)]}, "tools/call": hold}
     )
-    model = ScriptedModel(
-        [tool_calls(*((name, "s__echo", {"text": name}) for name in "abc")), "Done."]
-    )
-    messages, order = conversation(), []
+    model = ScriptedModel([asks(*((name, "s__echo", {"text": name}) for name in "abc")), "Done."])
+    messages, order = begun(), []
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
         async for event in Agent(model, toolbox).stream(messages):
             if isinstance(event, ToolStarted) and event.id == "c":
@@ -210,10 +196,10 @@ async def test_concurrent_calls_have_their_results_in_the_calls_order():
 
     assert order == ["c", "a", "b"]
     assert [m.content for m in messages if isinstance(m, ToolMessage)] == ["a", "b", "c"]
-    assert is_valid(messages)
+    assert valid(messages)
 
 
-# Errors that the model can repair
+# What the model can repair
 
 
 @pytest.mark.parametrize(
@@ -221,46 +207,46 @@ async def test_concurrent_calls_have_their_results_in_the_calls_order():
     [
         (ToolCall("1", "s__fail"), "it failed"),
         (ToolCall("1", "s__refuse"), "error: not today (-32000)"),
-        (ToolCall("1", "echo"), "error: no tool 'echo'; did you mean s:echo?"),
+        (ToolCall("1", "echo"), "error: no tool 'echo'"),
         (ToolCall("1", "s__echo", {}), "error: s:echo: "),
         (ToolCall("1", "s__echo", malformed="{'a'"), "error: the arguments are not a JSON object"),
     ],
     ids=["failed", "refused", "unknown", "arguments", "malformed"],
 )
-async def test_a_failed_call_is_an_error_result_for_the_model(call: ToolCall, result: str):
+async def test_what_went_wrong_is_told_to_the_model(call: ToolCall, result: str):
     messages, model = await complete([call], "I see.")
 
-    message = messages[3]
-    assert isinstance(message, ToolMessage)
-    assert message.is_error
-    assert message.content.startswith(result)
-    assert (message.tool_call_id, message.name) == ("1", call.name)
-    assert model.requests[1].messages[-1] is message
+    told = messages[3]
+    assert isinstance(told, ToolMessage)
+    assert told.is_error
+    assert told.content.startswith(result)
+    assert (told.tool_call_id, told.name) == ("1", call.name)
+    assert model.requests[1].messages[-1] is told
 
 
-async def test_a_failed_call_does_not_affect_the_others():
-    calls = tool_calls(("1", "s__fail", {}), ("2", "s__echo", {"text": "b"}), ("3", "nothing", {}))
+async def test_one_call_that_fails_does_not_lose_the_others():
+    calls = asks(("1", "s__fail", {}), ("2", "s__echo", {"text": "b"}), ("3", "nothing", {}))
     messages, _ = await complete(calls, "I see.")
 
     assert [m.is_error for m in messages if isinstance(m, ToolMessage)] == [True, False, True]
 
 
-async def test_every_call_without_a_toolbox_is_an_error_result():
-    model, messages = ScriptedModel([tool_calls(("1", "s__echo", {})), "I see."]), conversation()
+async def test_without_a_toolbox_every_tool_is_unknown():
+    model, messages = ScriptedModel([asks(("1", "s__echo", {})), "I see."]), begun()
     await Agent(model).complete(messages)
 
     assert messages[3] == ToolMessage("1", "error: no tool 's__echo'", "s__echo", is_error=True)
-    assert is_valid(messages)
+    assert valid(messages)
 
 
-async def test_an_unexpected_exception_is_logged_and_not_shown_to_the_model(
+async def test_a_bug_in_the_program_is_not_shown_to_the_model(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     async def fail(*_: object, **__: object) -> CallToolResult:
         raise KeyError("a secret")
 
     monkeypatch.setattr(Toolbox, "call", fail)
-    messages, _ = await complete(tool_calls(("1", "s__echo", {"text": "a"})), "I see.")
+    messages, _ = await complete(asks(("1", "s__echo", {"text": "a"})), "I see.")
 
     assert isinstance(messages[3], ToolMessage)
     assert messages[3].is_error
@@ -269,7 +255,7 @@ async def test_an_unexpected_exception_is_logged_and_not_shown_to_the_model(
 
 
 async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():
-    calls = tool_calls(*((str(n), "s__echo", {"text": "a"}) for n in range(MAX_CALLS + 3)))
+    calls = asks(*((str(n), "s__echo", {"text": "a"}) for n in range(MAX_CALLS + 3)))
     messages, model = await complete(calls, "I see.")
 
     results = [message for message in messages if isinstance(message, ToolMessage)]
@@ -281,45 +267,7 @@ async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():
     assert model.requests[1].messages == tuple(messages[:-1])
 
 
-@pytest.mark.parametrize("revision", ["2026-07-28", LEGACY])
-async def test_a_users_refusal_is_an_error_result_without_a_traceback(
-    revision: str, caplog: pytest.LogCaptureFixture
-):
-    async def decline(_: ElicitParams) -> ElicitResult:
-        return ElicitResult(action="decline")
-
-    async def refuse(_: CreateMessageParams) -> CreateMessageResult:
-        raise RemoteError(-1, "the user refused")
-
-    server = Server("s")
-
-    @server.tool
-    async def ask(context: Context) -> str:
-        return (await context.elicit("Who?", {"type": "object", "properties": {}})).action
-
-    @server.tool
-    async def sample(context: Context) -> str:
-        try:
-            return str(await context.sample("Hi", 10))
-        except RemoteError as error:
-            raise ToolError(str(error)) from None
-
-    messages = conversation()
-    model = ScriptedModel([tool_calls(("1", "s__ask", {}), ("2", "s__sample", {})), "I see."])
-    options = {"revision": revision, "elicitation": decline, "sampling": refuse}
-    async with Toolbox({"s": server}, environ={}, **options) as toolbox:
-        await Agent(model, toolbox).complete(messages)
-
-    asked, sampled = messages[3:5]
-    assert isinstance(asked, ToolMessage)
-    assert isinstance(sampled, ToolMessage)
-    assert (asked.content, asked.is_error) == ("decline", False)
-    assert "the user refused (-1)" in sampled.content
-    assert sampled.is_error
-    assert "Traceback" not in caplog.text
-
-
-# Errors that end the answer
+# What it cannot
 
 
 @pytest.mark.parametrize(
@@ -332,13 +280,13 @@ async def test_a_users_refusal_is_an_error_result_without_a_traceback(
     ids=["text", "arguments", "provider_data"],
 )
 async def test_an_answer_over_the_size_limit_is_refused_and_not_recorded(answer: AssistantMessage):
-    messages, record = conversation(), Record()
-    async with open_tools() as toolbox:
+    messages, record = begun(), Record()
+    async with tools() as toolbox:
         agent = Agent(ScriptedModel([answer]), toolbox, record=record)
         with pytest.raises(ModelInterrupted, match=r"too long \(limit 4 MiB\)"):
             await agent.complete(messages)
 
-    assert messages == record.messages == conversation()
+    assert messages == record.messages == begun()
 
 
 async def test_a_stream_over_the_size_limit_is_closed():
@@ -354,53 +302,53 @@ async def test_a_stream_over_the_size_limit_is_closed():
                 closed = True
 
     with pytest.raises(ModelInterrupted, match="too long"):
-        await Agent(Endless([])).complete(conversation())
+        await Agent(Endless([])).complete(begun())
     assert closed
 
 
 @pytest.mark.parametrize(("options", "rounds"), [({}, 10), ({"max_rounds": 2}, 2)])
-async def test_endless_tool_calls_raise_step_limit(options: Json, rounds: int):
-    model = ScriptedModel([tool_calls((str(n), "s__echo", {"text": "a"})) for n in range(20)])
-    messages = conversation()
-    async with open_tools() as toolbox:
+async def test_a_model_that_never_stops_calling_is_stopped(options: Json, rounds: int):
+    model = ScriptedModel([asks((str(n), "s__echo", {"text": "a"})) for n in range(20)])
+    messages = begun()
+    async with tools() as toolbox:
         with pytest.raises(StepLimit, match=f"after {rounds} rounds"):
             await Agent(model, toolbox, **options).complete(messages)
 
     assert len(model.requests) == rounds
     assert len(messages) == 2 + 2 * rounds
-    assert is_valid(messages)
+    assert valid(messages)
 
 
-async def test_a_model_error_keeps_the_completed_rounds():
-    model = ScriptedModel([tool_calls(("1", "s__echo", {"text": "a"})), ModelUnavailable("no key")])
-    messages = conversation()
-    async with open_tools() as toolbox:
+async def test_a_model_that_fails_leaves_what_was_complete():
+    model = ScriptedModel([asks(("1", "s__echo", {"text": "a"})), ModelUnavailable("no key")])
+    messages = begun()
+    async with tools() as toolbox:
         with pytest.raises(ModelUnavailable, match="no key"):
             await Agent(model, toolbox).complete(messages)
 
     assert len(messages) == 4
-    assert is_valid(messages)
+    assert valid(messages)
 
 
-async def test_a_stream_without_a_reply_is_interrupted_and_not_kept():
+async def test_an_answer_that_is_cut_off_is_not_part_of_the_conversation():
     class Cut(ScriptedModel):
         async def stream(self, *_: Any) -> AsyncGenerator[ModelEvent, None]:
             yield TextDelta("Well, ")
 
-    messages = conversation()
+    messages = begun()
     with pytest.raises(ModelInterrupted, match="the answer of scripted was cut off"):
         await Agent(Cut([])).complete(messages)
-    assert messages == conversation()
+    assert messages == begun()
 
 
-# Stopped answers
+# Stopped half-way
 
 
 class Record:
-    """A slow store that keeps the order of its writes."""
+    """A store: slow, and in the order in which it was asked to write."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = conversation()
+        self.messages: list[Message] = begun()
 
     async def __call__(self, new: Sequence[Message]) -> None:
         for _ in range(9 if isinstance(new[0], AssistantMessage) else 1):
@@ -408,9 +356,7 @@ class Record:
         self.messages += new
 
 
-CALLS = tool_calls(
-    ("1", "s__echo", {"text": "a"}), ("2", "s__fail", {}), ("3", "s__echo", {"text": "c"})
-)
+CALLS = asks(("1", "s__echo", {"text": "a"}), ("2", "s__fail", {}), ("3", "s__echo", {"text": "c"}))
 SCRIPT: list[Scripted] = [AssistantMessage("Let me see.", tuple(CALLS)), CALLS[:1], "Done."]
 
 
@@ -420,11 +366,11 @@ async def settle() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
-async def test_cancelling_at_any_point_leaves_a_valid_and_stored_conversation(again: bool):
+async def test_cancelled_at_any_point_the_conversation_is_valid_and_stored(again: bool):
     finished = False
     for turns in range(500):
-        messages, record = conversation(), Record()
-        async with open_tools() as toolbox:
+        messages, record = begun(), Record()
+        async with tools() as toolbox:
             agent = Agent(ScriptedModel(SCRIPT), toolbox, record=record)
             running = asyncio.create_task(agent.complete(messages))
             for _ in range(turns):
@@ -436,9 +382,9 @@ async def test_cancelling_at_any_point_leaves_a_valid_and_stored_conversation(ag
                 running.cancel()
             await asyncio.wait({running})
             if again:
-                await settle()  # a second cancellation does not wait for the record
+                await settle()  # who is in such a hurry does not wait for the record
 
-        assert is_valid(messages), turns
+        assert valid(messages), turns
         assert record.messages == messages, turns
         if finished:
             break
@@ -446,10 +392,10 @@ async def test_cancelling_at_any_point_leaves_a_valid_and_stored_conversation(ag
     assert len(messages) == 2 + 4 + 2 + 1
 
 
-async def test_closing_after_any_event_leaves_a_valid_and_stored_conversation():
+async def test_closed_after_any_event_the_conversation_is_valid_and_stored():
     for count in range(500):
-        messages, record = conversation(), Record()
-        async with open_tools() as toolbox:
+        messages, record = begun(), Record()
+        async with tools() as toolbox:
             agent = Agent(ScriptedModel(SCRIPT), toolbox, record=record)
             seen = 0
             async with aclosing(agent.stream(messages)) as events:
@@ -457,14 +403,14 @@ async def test_closing_after_any_event_leaves_a_valid_and_stored_conversation():
                     seen += 1
                     if seen > count or isinstance(event, Done):
                         break
-        assert is_valid(messages), count
+        assert valid(messages), count
         assert record.messages == messages, count
         if isinstance(event, Done):
             return
     raise AssertionError("never done")
 
 
-async def test_a_cancelled_call_gets_an_interrupted_result():
+async def test_a_call_that_was_stopped_says_that_it_may_have_had_an_effect():
     called = asyncio.Event()
 
     async def never(_: Json) -> Json:
@@ -472,14 +418,14 @@ async def test_a_cancelled_call_gets_an_interrupted_result():
         return await asyncio.get_running_loop().create_future()
 
     server = ScriptedServer(answers={"tools/list": {"tools": [tool("x")]}, "tools/call": never})
-    messages = conversation()
+    messages = begun()
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
-        agent = Agent(ScriptedModel([tool_calls(("1", "s__x", {}))]), toolbox)
+        agent = Agent(ScriptedModel([asks(("1", "s__x", {}))]), toolbox)
         running = asyncio.create_task(agent.complete(messages))
         await called.wait()
         running.cancel()
         await asyncio.wait({running})
-        await server.heard("notifications/cancelled")  # the call was cancelled on the server, too
+        await server.heard("notifications/cancelled")  # the server was told to stop, too
 
     assert messages[-1] == interrupted(ToolCall("1", "s__x"))
 
@@ -495,23 +441,23 @@ async def test_a_call_is_recorded_before_it_runs():
         happened.extend(type(message).__name__ for message in new)
 
     async def call(_: Json) -> Json:
-        happened.append("tool call")
+        happened.append("the tool runs")
         return text("done")
 
     server = ScriptedServer(answers={"tools/list": {"tools": [tool("x")]}, "tools/call": call})
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
-        model = ScriptedModel([tool_calls(("1", "s__x", {}), ("2", "s__x", {})), "Done."])
-        await Agent(model, toolbox, record=record).complete(conversation())
+        model = ScriptedModel([asks(("1", "s__x", {}), ("2", "s__x", {})), "Done."])
+        await Agent(model, toolbox, record=record).complete(begun())
 
     assert happened == [
         "AssistantMessage",
-        *["tool call"] * 2,
+        *["the tool runs"] * 2,
         *["ToolMessage"] * 2,
         "AssistantMessage",
     ]
 
 
-async def test_a_call_that_cannot_be_recorded_does_not_run():
+async def test_what_cannot_be_recorded_is_not_run():
     async def refuse(_: Sequence[Message]) -> None:
         raise StoreError("the disk is full")
 
@@ -519,14 +465,14 @@ async def test_a_call_that_cannot_be_recorded_does_not_run():
     server = ScriptedServer(
         answers={"tools/list": {"tools": [tool("x")]}, "tools/call": lambda p: called.append(p)}
     )
-    messages = conversation()
+    messages = begun()
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
-        model = ScriptedModel([tool_calls(("1", "s__x", {})), "Done."])
+        model = ScriptedModel([asks(("1", "s__x", {})), "Done."])
         with pytest.raises(StoreError, match="the disk is full"):
             await Agent(model, toolbox, record=refuse).complete(messages)
 
     assert called == []
-    assert is_valid(messages)
+    assert valid(messages)
 
 
 # The model
@@ -545,15 +491,15 @@ async def test_a_model_given_by_name_is_closed_with_the_agent(monkeypatch: pytes
     monkeypatch.setattr(agent_module.choose, "choose", choose)
     for name in ("scripted:x", None):
         async with Agent(name) as agent:
-            await agent.complete(conversation())
+            await agent.complete(begun())
     own = Closing(["Good day."], name="own")
     async with Agent(own) as agent:
-        await agent.complete(conversation())
+        await agent.complete(begun())
 
     assert closed == ["scripted:x", "chosen"]
 
 
-async def test_an_agent_used_after_close_closes_its_model_again(monkeypatch):
+async def test_an_agent_that_is_used_after_its_end_lets_go_of_its_model_again(monkeypatch):
     connected = False
 
     class Connecting(ScriptedModel):
@@ -573,13 +519,13 @@ async def test_an_agent_used_after_close_closes_its_model_again(monkeypatch):
     monkeypatch.setattr(agent_module.choose, "choose", choose)
     agent = Agent("scripted:x")
     for _ in range(2):
-        await agent.complete(conversation())
+        await agent.complete(begun())
         assert connected
         await agent.close()
         assert not connected
 
 
-async def test_new_tools_are_offered_in_the_next_round():
+async def test_new_tools_are_offered_from_the_next_round_on():
     offered = [["a"], ["a", "b"]]
     server = ScriptedServer(
         answers={
@@ -589,17 +535,17 @@ async def test_new_tools_are_offered_in_the_next_round():
         capabilities={"tools": {"listChanged": True}},
     )
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
-        model = ScriptedModel([tool_calls(("1", "s__a", {})), "Done."])
+        model = ScriptedModel([asks(("1", "s__a", {})), "Done."])
         offered.pop(0)
-        await Agent(model, toolbox).complete(conversation())
+        await Agent(model, toolbox).complete(begun())
 
     first, second = ([each.name for each in request.tools] for request in model.requests)
     assert (first, second) == (["s__a"], ["s__a", "s__b"])
 
 
-async def test_malformed_arguments_are_shortened_in_the_error_result():
+async def test_of_malformed_arguments_the_model_gets_the_beginning():
     call = ToolCall("1", "s__echo", malformed="[" * 10_000)
-    messages = conversation()
+    messages = begun()
     model = ScriptedModel([AssistantMessage(tool_calls=(call,)), "Done."])
     await Agent(model).complete(messages)
 
@@ -607,11 +553,11 @@ async def test_malformed_arguments_are_shortened_in_the_error_result():
     assert len(messages[-2].content) < 1_000
 
 
-async def test_a_cancelled_answer_waits_for_its_calls_to_end(monkeypatch):
-    call_started, ended = asyncio.Event(), asyncio.Event()
+async def test_stopped_it_waits_until_its_calls_have_ended(monkeypatch):
+    begun_call, ended = asyncio.Event(), asyncio.Event()
 
     async def slow(*_: object, **__: object) -> CallToolResult:
-        call_started.set()
+        begun_call.set()
         try:
             return await asyncio.get_running_loop().create_future()
         finally:
@@ -620,17 +566,17 @@ async def test_a_cancelled_answer_waits_for_its_calls_to_end(monkeypatch):
             ended.set()
 
     monkeypatch.setattr(Toolbox, "call", slow)
-    async with open_tools() as toolbox:
-        model = ScriptedModel([tool_calls(("1", "s__echo", {"text": "a"}))])
-        answering = asyncio.create_task(Agent(model, toolbox).complete(conversation()))
-        await call_started.wait()
+    async with tools() as toolbox:
+        model = ScriptedModel([asks(("1", "s__echo", {"text": "a"}))])
+        answering = asyncio.create_task(Agent(model, toolbox).complete(begun()))
+        await begun_call.wait()
         answering.cancel()
         await asyncio.wait([answering])
 
         assert ended.is_set()
 
 
-async def test_an_expired_list_of_tools_is_refreshed_for_the_next_answer(
+async def test_a_list_of_tools_that_is_no_longer_fresh_is_renewed_for_the_next_question(
     monkeypatch,
 ):
     now = 1_000.0
@@ -639,10 +585,10 @@ async def test_an_expired_list_of_tools_is_refreshed_for_the_next_answer(
     server = ScriptedServer(answers={"tools/list": lambda _: {"tools": [*map(tool, offered)]}})
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
         model = ScriptedModel(["One.", "Two."])
-        await Agent(model, toolbox).complete(conversation())
+        await Agent(model, toolbox).complete(begun())
         offered.append("b")
         now += 1_000.0
-        await Agent(model, toolbox).complete(conversation())
+        await Agent(model, toolbox).complete(begun())
 
     first, second = ([each.name for each in request.tools] for request in model.requests)
     assert (first, second) == (["s__a"], ["s__a", "s__b"])
@@ -664,18 +610,18 @@ async def test_an_expired_list_of_tools_is_refreshed_for_the_next_answer(
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_text_of_describes_each_kind_of_content(block: Content, written: str):
+def test_each_kind_of_content_is_written_for_the_model(block: Content, written: str):
     assert text_of(CallToolResult(content=[block])) == written
 
 
-def test_text_of_puts_each_block_on_its_own_line():
+def test_blocks_stand_on_lines_of_their_own():
     blocks: list[Content] = [TextContent(text="a"), ResourceLink(uri="x:y"), TextContent(text="b")]
 
     assert text_of(CallToolResult(content=blocks)) == "a\n[resource x:y]\nb"
     assert text_of(CallToolResult()) == ""
 
 
-def test_text_of_uses_the_structure_only_without_content():
+def test_a_structure_stands_in_for_missing_content_only():
     structure = {"a": [1, None]}
 
     assert text_of(CallToolResult(structured_content=structure)) == '{"a":[1,null]}'
@@ -683,7 +629,7 @@ def test_text_of_uses_the_structure_only_without_content():
     assert text_of(both) == "a"
 
 
-def test_text_of_an_oversized_result_is_cut_with_a_note():
+def test_an_oversized_result_is_cut_and_says_so():
     fits, over = "a" * MAX_RESULT, "a" * (MAX_RESULT + 7)
 
     assert text_of(CallToolResult(content=[TextContent(text=fits)])) == fits
@@ -692,7 +638,7 @@ def test_text_of_an_oversized_result_is_cut_with_a_note():
     )
 
 
-async def test_concurrent_answers_share_the_chosen_model(monkeypatch):
+async def test_answers_that_begin_at_once_share_the_model_they_choose(monkeypatch):
     chosen = []
 
     async def choose_one(name):

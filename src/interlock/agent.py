@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from msgspec import Struct
 
+from interlock.calls import Caller
 from interlock.errors import InterlockError, ModelInterrupted, StepLimit
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, interrupted
 from interlock.models import (
@@ -83,6 +84,9 @@ class Done(Struct, frozen=True):
 AgentEvent = TextDelta | ReasoningDelta | ToolStarted | ToolFinished | Done
 
 
+AGENT = Caller(surface="agent")
+
+
 class Agent:
     """A model that may use tools.
 
@@ -93,6 +97,7 @@ class Agent:
         max_rounds: How often the model may call tools before `StepLimit` is raised.
         record: Awaited with messages as they are added, so that they can be stored. A tool
             call is recorded before it runs.
+        caller: On whose behalf tools are called.
     """
 
     def __init__(
@@ -102,9 +107,11 @@ class Agent:
         *,
         max_rounds: int = MAX_ROUNDS,
         record: Record | None = None,
+        caller: Caller = AGENT,
     ) -> None:
         self._model = model
         self._toolbox = tools
+        self._caller = caller
         self._max_rounds = max_rounds
         self._record = record
         self._saving: asyncio.Task[None] | None = None  # the latest
@@ -223,7 +230,7 @@ class Agent:
         if self._toolbox is None:
             return f"error: no tool {call.name!r}", True
         try:
-            result = await self._toolbox.call(call.name, call.input)
+            result = await self._toolbox.call(call.name, call.input, caller=self._caller)
         except InterlockError as error:
             return f"error: {error}", True
         except Exception:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from interlock import store
 from interlock.agent import Agent, AgentEvent
+from interlock.calls import Caller
 from interlock.config import ServerConfig
 from interlock.errors import MissingExtra, StoreError
 from interlock.messages import Message, UserMessage
@@ -135,7 +136,9 @@ class Chat:
         except StoreError:
             self.messages.pop()
             raise
-        agent = Agent(self.model, self.toolbox, record=self.log.record)
+        agent = Agent(
+            self.model, self.toolbox, record=self.log.record, caller=Caller(surface="chat")
+        )
         async with aclosing(agent.stream(self.messages)) as events:
             async for event in events:
                 yield event

@@ -79,6 +79,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
         self._progress: dict[RequestId, ProgressHandler] = {}
+        self._answers: dict[RequestId, object] = {}
         self._handlers: set[asyncio.Task[None]] = set()  # named by the id
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
@@ -117,6 +118,8 @@ class Connection:
             self._waiting[id] = future = self._loop.create_future()
             if progress is not None:
                 self._progress[id] = progress
+            if options.answers is not None:
+                self._answers[id] = options.answers
             left = self._timer_at - now  # until the timer stands already
             if (timeout is not None and timeout < left) or (
                 hard_timeout is not None and hard_timeout < left
@@ -132,6 +135,7 @@ class Connection:
     def forget(self, id: RequestId, reason: str = "") -> None:
         """Stop waiting for request `id`; cancel it if the peer has not answered yet."""
         self._progress.pop(id, None)
+        self._answers.pop(id, None)
         if self._waiting.pop(id, None) is not None:
             self.transport.forget(id)
             if self.protocol.cancel(id, reason):
@@ -158,6 +162,12 @@ class Connection:
             raise
         finally:
             self.forget(id)
+
+    def answers_during(self, request: RequestId | None) -> set[object]:
+        """Return the `answers` of a request of ours; with None, those of all open requests."""
+        if request is not None and request in self._answers:
+            return {self._answers[request]}
+        return set(self._answers.values())
 
     def notify(self, method: str, params: bytes = b"{}") -> None:
         """Send a notification."""

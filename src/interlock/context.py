@@ -8,15 +8,16 @@ legacy client is sent a request. A handler sees the same `elicit`, `sample` and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from interlock import revisions, schema
 from interlock.auth.principal import Principal
+from interlock.calls.back_channel import BackChannel
 from interlock.errors import (
     ClientRefused,
     InputRequired,
@@ -48,33 +49,6 @@ LEVELS: tuple[LogLevel, ...] = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
 ASK_TIMEOUT = 600.0  # seconds; people take their time
-
-
-class BackChannel(Protocol):
-    """The way from one request back to its client. Used from the event loop only."""
-
-    @property
-    def caller(self) -> Hashable:
-        """What the requests of one client have in common, so that clients can take turns."""
-        ...
-
-    def notify(self, method: str, params: bytes) -> None:
-        """Send a notification that belongs to the request."""
-        ...
-
-    async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
-        """Send a request of our own and wait for its result; legacy clients only.
-
-        Raises:
-            RemoteError: The client refused.
-            RequestTimeout: No answer in time.
-            CapabilityError: There is no way to ask on this connection.
-        """
-        ...
-
-    def close_stream(self, retry_ms: int) -> None:
-        """Let go of the client's connection, where it can come back for the answer."""
-        ...
 
 
 class Question(Struct, frozen=True):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Protocol
+from copy import copy
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
+
+_E = TypeVar("_E", bound=Exception)
 
 MIN_SECRET = 6  # characters; shorter values would make any text unreadable
 
@@ -42,6 +45,29 @@ class Redactor:
             if len(secret) >= MIN_SECRET:
                 text = text.replace(secret, "***")
         return text
+
+
+def redact_error(error: _E, redactor: Redactor) -> _E:
+    """Return a copy of an error without secrets in its text and its attributes."""
+    clean = copy(error)
+    for name, value in vars(error).items():
+        setattr(clean, name, _redact_all(value, redactor))
+    clean.args = _redact_all(error.args, redactor)
+    return clean
+
+
+def _redact_all(value: Any, redactor: Redactor) -> Any:
+    if isinstance(value, str):
+        return redactor.redact(value)
+    if isinstance(value, tuple):
+        return tuple(_redact_all(each, redactor) for each in value)
+    if isinstance(value, list):
+        return [_redact_all(each, redactor) for each in value]
+    if isinstance(value, dict):
+        return {
+            _redact_all(key, redactor): _redact_all(each, redactor) for key, each in value.items()
+        }
+    return value
 
 
 class Redacted(Struct, frozen=True):

@@ -25,6 +25,7 @@ LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 
 # Extensions of the modern era
+LEGACY_TASKS = "2025-11-25"  # the one revision with tasks of its own
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 
 # Error codes

@@ -1,10 +1,14 @@
 """`interlock call`: its arguments, its result and its errors."""
 
 import json
+from functools import partial
 
 import pytest
 
+from interlock.calls import Call, CallHandler, Outcome
 from interlock.cli.call import typed, unknown_parameters
+from interlock.errors import ToolError
+from interlock.toolbox import Toolbox
 
 BROKEN = {"command": "no-such-program"}
 
@@ -236,3 +240,24 @@ def test_typed_converts_a_text_to_a_type_of_its_schema(schema: object, text: str
 def test_typed_keeps_a_key_that_the_schema_does_not_name():
     assert typed({"other": "x"}, {"properties": {}}) == {"other": "x"}
     assert typed({"other": "x"}, {"properties": "rubbish"}) == {"other": "x"}
+
+
+def test_policy_around_the_toolbox_denies_interlock_call(
+    interlock, servers, monkeypatch: pytest.MonkeyPatch
+):
+    surfaces: list[str] = []
+
+    def deny(_: CallHandler) -> CallHandler:
+        async def denied(call: Call) -> Outcome:
+            surfaces.append(call.caller.surface)
+            raise ToolError("denied by the policy")
+
+        return denied
+
+    monkeypatch.setattr("interlock.toolbox.Toolbox", partial(Toolbox, around=[deny]))
+    servers()
+    ran = interlock("call", "e:say", "text=hi")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.endswith("error: denied by the policy\n")
+    assert surfaces == ["cli"]

@@ -716,7 +716,7 @@ async def test_a_structure_that_fits_its_schema_is_passed_on():
 @pytest.mark.parametrize(
     ("result", "problem"),
     [
-        (text("1"), "has an outputSchema but gave no structure"),
+        (text("1"), "has an outputSchema but returned no structuredContent"),
         (text("", structuredContent={"n": "1"}), "does not fit its outputSchema: n"),
         (text("", structuredContent=None), "does not fit its outputSchema"),
     ],
@@ -832,7 +832,7 @@ async def test_what_the_person_declines_is_told_to_the_server():
 async def test_a_question_that_cannot_be_answered_is_raised_and_nothing_is_sent_again():
     answers, retries = asking({"inputRequests": {"k": elicitation("one")}})
     async with client_of(ScriptedServer(MODERN, answers)) as client:
-        with pytest.raises(CapabilityError, match="does not answer 'elicitation/create'"):
+        with pytest.raises(CapabilityError, match="has no handler for 'elicitation/create'"):
             await client.call_tool("x")
 
     assert len(retries) == 1
@@ -846,7 +846,7 @@ async def test_a_question_that_cannot_be_answered_is_raised_and_nothing_is_sent_
         ({"inputRequests": {"k": {}}}, "malformed tools/call result"),
         ({"inputRequests": []}, "malformed tools/call result"),
         ({"inputRequests": {"k": {"method": "elicitation/create"}}}, "malformed elicitation"),
-        ({"resultType": "task", "taskId": "1"}, "unknown resultType 'task'"),
+        ({"resultType": "task", "taskId": "1"}, "malformed task"),
         ({"resultType": ""}, "unknown resultType ''"),
     ],
 )

@@ -182,7 +182,7 @@ async def test_items_that_are_no_objects_and_names_given_twice_are_left_out(evil
 
         assert [(tool.name, tool.description) for tool in listed] == [("one", "first")]
         assert len(listed.skipped) == len(tools) - 1
-        assert "'one' is there twice" in listed.skipped[-1]
+        assert "'one' is listed twice" in listed.skipped[-1]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ async def test_a_cursor_that_comes_again_ends_the_list(evil: Evil):
         listed = await client.list_tools()
 
         assert [tool.name for tool in listed] == ["tool0", "tool1"]
-        assert listed.truncated == "tools/list: the server gave cursor '1' twice"
+        assert listed.truncated == "tools/list: the server returned cursor '1' twice"
 
 
 async def test_a_list_has_an_end_in_items_too(evil: Evil, monkeypatch: pytest.MonkeyPatch):

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from interlock.client import Client, features
-from interlock.client.features import ASKS_WINDOW, MAX_ASKS, ClientFeatures
+from interlock.client.features import ASKS_WINDOW, MAX_ASKS, ClientFeatures, answer_all
 from interlock.errors import CapabilityError, LocalProtocolError, RemoteProtocolError, SchemaError
 from interlock.protocol.core import MAX_RUNNING
 from interlock.revisions import ALL, LEGACY, NEWEST
@@ -144,7 +144,7 @@ def test_roots_can_be_replaced_if_there_were_any():
     asked.set_roots(["file:///new"])
     assert answer(asked, "roots/list") == {"roots": [{"uri": "file:///new"}]}
 
-    with pytest.raises(LocalProtocolError, match="made without roots"):
+    with pytest.raises(LocalProtocolError, match="created without roots"):
         ClientFeatures(None, None, None).set_roots([])
 
 
@@ -244,7 +244,7 @@ def test_a_server_that_asks_without_end_is_refused_for_a_while(monkeypatch: pyte
         answer(asked, "roots/list")
         clock.now += 1.0
 
-    with pytest.raises(RemoteProtocolError, match=f"over {MAX_ASKS} times within 60 s"):
+    with pytest.raises(RemoteProtocolError, match=f"limit {MAX_ASKS} questions in 60 s"):
         answer(asked, "roots/list")
     clock.now = 1_000.0 + ASKS_WINDOW
     answer(asked, "roots/list")
@@ -272,7 +272,7 @@ async def test_all_questions_of_a_result_are_asked_at_once():
         return ElicitResult(action="decline")
 
     result = Result(input_requests={name: question(name) for name in "abc"})
-    answers = await ClientFeatures(None, None, elicit).answer_all(result, NEWEST)
+    answers = await answer_all(ClientFeatures(None, None, elicit), result, NEWEST)
 
     assert list(answers) == ["a", "b", "c"]
     assert {bytes(each) for each in answers.values()} == {b'{"action":"decline"}'}
@@ -290,8 +290,8 @@ async def test_one_question_without_answer_withdraws_the_others():
 
     questions = {"a": question("a"), "r": InputRequest(method="roots/list"), "b": question("b")}
     with pytest.raises(CapabilityError):
-        await ClientFeatures(None, None, elicit).answer_all(
-            Result(input_requests=questions), NEWEST
+        await answer_all(
+            ClientFeatures(None, None, elicit), Result(input_requests=questions), NEWEST
         )
     await asyncio.sleep(0)
 

@@ -154,7 +154,7 @@ def test_the_first_of_two_items_with_one_name_counts():
 
     assert names(listed) == ["a", "b"]
     assert listed[0].description == "first"
-    assert listed.skipped == ["tool 'a' is there twice; the first one counts"] * 2
+    assert listed.skipped == ["tool 'a' is listed twice; the first one counts"] * 2
 
 
 # Bounds
@@ -167,7 +167,7 @@ def test_a_list_of_nothing_but_nonsense_ends(monkeypatch: pytest.MonkeyPatch):
 
     assert names(listed) == ["a"]
     assert len(listed.skipped) == 5
-    assert listed.truncated == "tools/list: cut after 5 items that are of no use"
+    assert listed.truncated == "tools/list: cut after 5 malformed items"
 
 
 def test_a_name_that_is_there_twice_is_not_told_in_full():
@@ -193,7 +193,7 @@ def test_a_cursor_that_comes_back_ends_the_list():
     )
 
     assert names(listed) == ["a", "b", "c"]
-    assert listed.truncated == "tools/list: the server gave cursor 'x' twice"
+    assert listed.truncated == "tools/list: the server returned cursor 'x' twice"
 
 
 def test_pages_without_end_are_cut(monkeypatch: pytest.MonkeyPatch):

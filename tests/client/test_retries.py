@@ -128,7 +128,7 @@ async def test_who_is_not_let_in_with_new_tokens_is_told_what_is_wrong(world: Wo
     while not await is_raised(attempt, error):
         assert str(error) == "h wants to know who asks (401): bad audience"
 
-    text = "; it refuses the tokens of its own authorization server, 3 so far"
+    text = "; it has rejected 3 tokens of its own authorization server"
     assert str(error) == f"h wants to know who asks (401): bad audience{text}"
 
 

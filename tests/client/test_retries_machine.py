@@ -51,10 +51,10 @@ class Target:
     def named(self, error: InterlockError) -> InterlockError:
         return error
 
-    def learn(self, transport: Any, revision: str) -> None:
+    def remember_era(self, transport: Any, revision: str) -> None:
         pass
 
-    def unlearn(self) -> bool:
+    def forget_era(self) -> bool:
         return False
 
     def check_tools(self, tools: Any) -> None:

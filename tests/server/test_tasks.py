@@ -17,7 +17,7 @@ from interlock import revisions
 from interlock.auth.principal import Principal
 from interlock.client import Client
 from interlock.client.features import ClientFeatures
-from interlock.client.handshake import meta
+from interlock.client.handshake import meta_of
 from interlock.connection import Connection
 from interlock.context import Context, elicitation
 from interlock.errors import (
@@ -793,7 +793,9 @@ async def wire(
 
     protocol = Protocol()
     asks = ClientFeatures(None, None, _fill_in, {NAME: {}} if extensions is None else extensions)
-    protocol.meta = meta(revisions.NEWEST, asks, Implementation(name="test"))
+    protocol.meta = meta_of(
+        revisions.NEWEST, asks.capabilities(revisions.NEWEST), Implementation(name="test")
+    )
     connection = Connection(
         protocol,
         server.connect(),

@@ -33,7 +33,7 @@ from interlock.errors import (
 from interlock.oauth import MemoryTokenStore
 from interlock.oauth.storage import Tokens
 from interlock.server.http.app import Endpoint
-from interlock.toolbox import Toolbox, upstream
+from interlock.toolbox import Toolbox, restarts
 from interlock.toolbox.hints import with_hint
 from tests.servers.authorization_server import AuthorizationServer, Handler, Site, always, html
 from tests.servers.ports import reserved
@@ -48,7 +48,7 @@ CANARY = "canary-7f3a"
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait before what is tried again."""
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(upstream, "FIRST_BACKOFF", 0.1)
+    monkeypatch.setattr(restarts, "FIRST_BACKOFF", 0.1)
     monkeypatch.setattr(subscriptions, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr("interlock.transports.http.RETRY", 0.01)
 
@@ -268,7 +268,7 @@ BAD: dict[str, tuple[Handler, str, str]] = {
     "nowhere": (
         always("no", 404, "text/plain"),
         "failed",
-        "answered 404 Not Found: no; is the path of its URL right?",
+        "answered 404 Not Found: no; check the path of its URL",
     ),
     "elsewhere": (redirect, "failed", "redirects to http://127.0.0.1:1"),
     "cut": (cut, "failed", "closed the connection without an answer"),
@@ -393,8 +393,7 @@ async def test_a_server_that_went_away_keeps_its_list_and_is_back_with_the_next_
 
 async def until_no_wait(toolbox: Toolbox, name: str) -> None:
     """Wait until the back-off is over."""
-    found = toolbox._members[name]
-    await until(lambda: time.monotonic() >= found._not_before)
+    await until(lambda: toolbox.status[name].retry_in == 0)
 
 
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
@@ -436,7 +435,7 @@ async def test_a_toolbox_can_be_opened_again(serve: Callable[..., Awaitable[Serv
 async def test_a_server_that_stays_away_is_tried_less_and_less(
     serve: Callable[..., Awaitable[Served]], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(upstream, "FIRST_BACKOFF", 20.0)
+    monkeypatch.setattr(restarts, "FIRST_BACKOFF", 20.0)
     hosts = await serve()
     async with opened(a=HttpServer(url=hosts.url)) as toolbox:
         await hosts.end()
@@ -494,7 +493,7 @@ async def test_a_call_whose_answer_is_cut_off_costs_no_other(
 async def test_a_server_that_failed_at_first_is_tried_again_by_the_next_refresh(
     serve: Callable[..., Awaitable[Served]], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(upstream, "FIRST_BACKOFF", 20.0)
+    monkeypatch.setattr(restarts, "FIRST_BACKOFF", 20.0)
     hosts = await serve()
     await hosts.end()
     async with opened(a=HttpServer(url=hosts.url)) as toolbox:
@@ -502,7 +501,7 @@ async def test_a_server_that_failed_at_first_is_tried_again_by_the_next_refresh(
         await hosts.begin()
         await toolbox.refresh()  # too early: the back-off holds
         assert toolbox.status["a"].state == "failed"
-        toolbox._members["a"]._not_before = 0.0
+        toolbox.upstream("a")._restarts.clear()  # as if the back-off were over
         await toolbox.refresh()
         await until(lambda: addresses(toolbox) == ["a:add", "a:hold"])
         assert toolbox.status["a"].state == "ok"
@@ -720,7 +719,7 @@ def test_a_server_that_names_very_many_scopes_does_not_fill_the_hint():
         ({"auth": "none"}, 'a bearer token is needed; its configuration says "auth": "none"'),
         (
             {"headers": {"Authorization": f"Bearer {CANARY}"}},
-            "is not valid; it does not take the header Authorization of its configuration",
+            "is not valid; it rejects the Authorization header of its configuration",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from interlock.calls import Call
 from interlock.config import HttpServer, StdioServer
 from interlock.errors import (
     AuthRequired,
@@ -22,13 +23,12 @@ from interlock.errors import (
     ServerExited,
     ServerUnavailable,
 )
-from interlock.toolbox import Toolbox
+from interlock.toolbox import Toolbox, restarts
 from interlock.toolbox import upstream as member_module
 from interlock.toolbox.upstream import (
     LIST_TTL,
     MAX_DESCRIPTION,
     MAX_HANGS,
-    MAX_STARTS,
     REFRESH_PAUSE,
     Upstream,
 )
@@ -92,7 +92,9 @@ def made(server: Any, on_change: Callable[[], None] = lambda: None, **options: A
 
 async def call(member: Upstream, name: str = "x", /, **arguments: Any) -> str:
     (entry,) = (each for each in member.entries if each.tool.name == name)
-    return (await member.call(entry, arguments)).text
+    call = Call(entry, arguments)
+    member.validate(call)
+    return (await member.send(call)).result.text
 
 
 async def settle() -> None:
@@ -273,7 +275,7 @@ async def test_the_next_call_starts_a_server_that_is_down():
         assert (member.status.state, member.status.reason) == ("ok", "")
         assert not member.entries[0].stale
         await settle()
-        assert not member._closing  # the first connection is over and done with
+        assert member.status.connections == 1
     assert server.connections == 2
 
 
@@ -292,7 +294,7 @@ async def test_a_call_that_the_server_dies_under_fails_and_is_not_repeated():
 async def test_a_server_that_cannot_start_is_tried_less_and_less(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(member_module, "MAX_STARTS", 99)
+    monkeypatch.setattr(restarts, "MAX_STARTS", 99)
     server = served()
     async with started(server) as member:
         server.answers["initialize"] = fail
@@ -338,7 +340,7 @@ async def test_a_start_that_succeeds_makes_failures_count_anew(clock: Clock):
 async def test_a_server_that_dies_again_and_again_is_started_five_times_a_minute(clock: Clock):
     server = served()
     async with started(server) as member:
-        for _ in range(MAX_STARTS - 1):
+        for _ in range(restarts.MAX_STARTS - 1):
             await server.end()
             await settle()
             assert await call(member) == "done"
@@ -359,7 +361,7 @@ async def test_three_hangs_in_a_row_start_the_server_anew():
         for hang in range(MAX_HANGS):
             assert member.status.state == "ok", hang
             with pytest.raises(RequestTimeout):
-                await member.call(entry, {}, timeout=0.005)
+                await member.send(Call(entry, {}, timeout=0.005))
         assert member.status.state == "down"
         assert member.status.reason == (
             "no answer to 3 calls in a row; the last one: no answer to tools/call within 0.005 s"
@@ -377,7 +379,7 @@ async def test_an_answer_in_between_makes_hangs_count_anew():
         for round in range(MAX_HANGS * 2):
             server.answers["tools/call"] = text("done") if round % 2 else lambda _: None
             with suppress(RequestTimeout):
-                await member.call(entry, {}, timeout=10.0 if round % 2 else 0.005)
+                await member.send(Call(entry, {}, timeout=10.0 if round % 2 else 0.005))
         assert member.status.state == "ok"
     assert server.connections == 1
 
@@ -702,7 +704,7 @@ async def test_a_server_that_hangs_is_told_with_what_it_said_last():
 
     assert reason == (
         "no answer from the server within 1 s; it last said: cannot reach the database; "
-        '"connectTimeout" gives a slow server longer'
+        'raise "connectTimeout" for a slow server'
     )
 
 
@@ -711,7 +713,7 @@ async def test_a_timeout_below_the_connect_timeout_limits_the_start():
     async with Toolbox({"mute": server}) as toolbox:
         reason = toolbox.status["mute"].reason
 
-    assert reason == 'no answer from the server within 0.3 s; "timeout" gives a slow server longer'
+    assert reason == 'no answer from the server within 0.3 s; raise "timeout" for a slow server'
 
 
 LEAKY = """

@@ -71,11 +71,13 @@ async def _call(
     timeout: float | None,
     as_json: bool,
 ) -> int:
+    from interlock.calls import Caller
     from interlock.toolbox import Toolbox
 
+    caller = Caller(surface="cli")
     with working(address) as note:
         async with Toolbox(servers) as toolbox:
-            entry = toolbox.find(address)
+            entry = toolbox.find(address, caller)
             arguments = typed(texts, entry.tool.input_schema) | values
             for unknown in unknown_parameters(arguments, entry.tool.input_schema):
                 warn(f"tool {address} {unknown}")
@@ -85,6 +87,7 @@ async def _call(
                     arguments,
                     timeout=timeout,
                     progress=lambda progress: note(f"{address} {_format_progress(progress)}"),
+                    caller=caller,
                 )
             except RequestTimeout as error:
                 raise RequestTimeout(f"{error}; --timeout SECONDS gives it more time") from None

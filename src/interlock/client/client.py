@@ -11,31 +11,35 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, cast
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from interlock import revisions, schema
-from interlock.client import listing
+from interlock.calls.back_channel import BackChannel
+from interlock.client import listing, tasks
 from interlock.client.cache import MAX_RESOURCE, Cache
-from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
-from interlock.client.features import ClientFeatures, Elicit, Sample
-from interlock.client.handshake import meta
+from interlock.client.caller_answers import CallerAnswers
+from interlock.client.features import Answers, ClientFeatures, Elicit, Sample, answer_all
+from interlock.client.handshake import meta_of
 from interlock.client.listing import Kind, Listing
 from interlock.client.reconnecting import Events, ReconnectingConnection, own_info
 from interlock.client.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
 from interlock.connection import Connection
 from interlock.errors import (
+    CapabilityError,
     ConnectionClosed,
     InterlockError,
     LocalProtocolError,
+    RemoteError,
     RemoteProtocolError,
     RequestTimeout,
     SchemaError,
     to_wire,
 )
 from interlock.protocol import Notification, ProgressHandler, Request, RequestOptions
+from interlock.protocol.decoding import decode, decode_call, decode_prompt
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.headers import NAMES
 from interlock.transports import MAX_FRAME_BYTES, Authorization, InProcessServer, Transport
@@ -43,6 +47,7 @@ from interlock.transports.stdio import StdioTransport
 from interlock.types import (
     CallToolParams,
     CallToolResult,
+    ClientCapabilities,
     CompleteParams,
     CompleteResult,
     Completion,
@@ -56,8 +61,8 @@ from interlock.types import (
     LogMessage,
     Prompt,
     PromptReference,
-    ReadResourceParams,
     ReadResourceResult,
+    RequestId,
     Resource,
     ResourceTemplate,
     ResourceTemplateReference,
@@ -81,8 +86,8 @@ START_TIMEOUT = 30.0  # instead, for a program: it may have to be fetched, or wa
 
 MAX_ROUNDS = 10  # of "input_required"
 
+_COMPLETE = b'{"resultType":"complete"'
 _T = TypeVar("_T")
-_R = TypeVar("_R", bound=Result)
 _E = TypeVar("_E", bound=InterlockError)
 _log = logging.getLogger("interlock.client")
 
@@ -163,6 +168,7 @@ class Client:
         self._cache = Cache()
         self._output_schemas: dict[str, JsonObject] = {}
         self._output_validators: dict[str, schema.Validator | None] = {}
+        self._task_tools: set[str] = set()  # of 2025-11-25 servers; they run only as tasks
         self._log_level: LogLevel | None = None
         self._legacy_subscriptions: set[str] = set()
 
@@ -368,7 +374,20 @@ class Client:
             tool.name: tool.output_schema for tool in tools if tool.output_schema is not None
         }
         self._output_validators.clear()
+        self._task_tools = {
+            tool.name
+            for tool, definition in zip(tools, tools.definitions, strict=True)
+            if self._needs_legacy_task(definition)
+        }
         return tools
+
+    def _needs_legacy_task(self, definition: JsonObject) -> bool:
+        execution = definition.get("execution")
+        return (
+            self.revision == revisions.LEGACY_TASKS
+            and isinstance(execution, dict)
+            and execution.get("taskSupport") == "required"
+        )
 
     async def call_tool(
         self,
@@ -403,14 +422,39 @@ class Client:
             RemoteProtocolError: The answer breaks the protocol or the tool's output schema.
         """
         given: Any = UNSET if arguments is None else arguments
-        params = CallToolParams(name=name, arguments=given)
-        members = encode(meta)[1:-1] if meta else b""
-        options = self._options(
-            timeout, progress=progress, meta=members, name=name, idempotent=idempotent
+        raw, _ = await self._ask(
+            "tools/call",
+            encode_large(CallToolParams(name=name, arguments=given)),
+            self._options(
+                timeout,
+                progress=progress,
+                meta=encode(meta)[1:-1] if meta else b"",
+                name=name,
+                idempotent=idempotent,
+            ),
         )
-        result, _ = await self._ask("tools/call", params, decode_call, options)
-        if name in self._output_schemas and not result.is_error:
-            self._check_output(name, result)
+        return self.check_result(name, raw)
+
+    def has_output_schema(self, tool: str) -> bool:
+        """Return whether results of a tool are checked against a schema that the server listed."""
+        return tool in self._output_schemas
+
+    def check_result(self, tool: str, raw: Raw) -> CallToolResult:
+        """Decode the result of a tool call and check it against the tool's output schema.
+
+        Raises:
+            RemoteProtocolError: It is malformed, or does not fit the schema.
+            OutOfMemory: It does not fit into memory.
+        """
+        try:
+            result = decode_call(raw)
+        except RemoteProtocolError as error:
+            raise self._channel.named(error) from None
+        if result.result_type not in ("complete", "input_required"):
+            raise self._channel.named(_unknown_type("tools/call", result))
+        is_final = result.result_type == "complete" and not result.is_error
+        if is_final and tool in self._output_schemas:
+            self._check_output(tool, result)
         return result
 
     def _check_output(self, name: str, result: CallToolResult) -> None:
@@ -420,11 +464,13 @@ class Client:
         if validator is None:
             return
         if result.structured_content is UNSET:
-            raise RemoteProtocolError(f"tool {name!r} has an outputSchema but gave no structure")
+            raise RemoteProtocolError(
+                f"tool {name!r} has an outputSchema but returned no structuredContent"
+            )
         errors = validator.errors(result.structured_content)
         if errors:
             raise RemoteProtocolError(
-                f"result of tool {name!r} does not fit its outputSchema: {'; '.join(errors)}"
+                f"the result of tool {name!r} does not fit its outputSchema: {'; '.join(errors)}"
             )
 
     # Resources, prompts, completion
@@ -447,14 +493,11 @@ class Client:
         if isinstance(kept, ReadResourceResult):
             return kept
         asked = self._cache.changes
-        result, was_asked = await self._ask(
-            "resources/read",
-            ReadResourceParams(uri=uri),
-            decoder(ReadResourceResult, "resources/read result"),
-            self._options(timeout, name=uri),
-        )
-        # What answers gave is for this reader only.
-        if result.contents and not was_asked and _size(result) <= MAX_RESOURCE:
+        options = self._options(timeout, name=uri)
+        raw, rounds = await self._ask("resources/read", encode({"uri": uri}), options)
+        result = self._decode(ReadResourceResult, raw, "resources/read result")
+        # A result that depends on answers is for this call only.
+        if result.contents and not rounds and _size(result) <= MAX_RESOURCE:
             self._cache.keep(result, result.ttl_ms / 1000, "resources/read", uri, asked=asked)
         return result
 
@@ -494,10 +537,12 @@ class Client:
             RemoteError: Code -32602 for an unknown prompt or a missing argument.
         """
         given = UNSET if arguments is None else dict(arguments)
-        params = GetPromptParams(name=name, arguments=given)
-        options = self._options(timeout, name=name)
-        result, _ = await self._ask("prompts/get", params, decode_prompt, options)
-        return result
+        params = encode_large(GetPromptParams(name=name, arguments=given))
+        raw, _ = await self._ask("prompts/get", params, self._options(timeout, name=name))
+        try:
+            return decode_prompt(raw)
+        except RemoteProtocolError as error:
+            raise self._channel.named(error) from None
 
     async def complete(
         self,
@@ -546,8 +591,9 @@ class Client:
             await self._request("logging/setLevel", encode({"level": level}))
 
     def _state_log_level(self) -> None:
-        told = meta(self.revision, self._asks, own_info(), self._log_level or "")
-        self._connection.protocol.meta = told
+        capabilities = self._asks.capabilities(self.revision)
+        stated = meta_of(self.revision, capabilities, own_info(), self._log_level or "")
+        self._connection.protocol.meta = stated
 
     def set_roots(self, roots: Sequence[str]) -> None:
         """Replace the roots; an older server that has asked for them is told to ask again."""
@@ -585,50 +631,142 @@ class Client:
         name: str | None = None,
         idempotent: bool = False,
     ) -> RequestOptions:
-        """Add the client's timeouts; one of the request's own may raise the hard one."""
+        """Add the client's timeouts; a longer timeout of the request raises the hard one."""
         hard = self._hard_timeout
         if timeout is None:
             timeout = self._timeout
         elif timeout > hard:
             hard = timeout
-        return RequestOptions(timeout, hard, progress, meta, False, name, idempotent)
+        return RequestOptions(timeout, hard, progress, meta, False, name, idempotent, self._asks)
 
     def _check_method(self, method: str) -> None:
         known = method in revisions.CLIENT_METHODS
         if known and not revisions.has_method(revisions.CLIENT_METHODS, method, self.revision):
             raise LocalProtocolError(f"revision {self.revision} has no {method!r}")
 
-    async def _ask(
+    async def forward(
         self,
         method: str,
-        params: CallToolParams | ReadResourceParams | GetPromptParams,
-        decode: Callable[[Raw], _R],
-        options: RequestOptions,
-    ) -> tuple[_R, bool]:
-        """Send a request that may come back with questions; answer them and send it again.
+        params: bytes,
+        *,
+        name: str | None = None,
+        timeout: float | None = None,
+        progress: ProgressHandler | None = None,
+        meta: bytes = b"",
+        idempotent: bool = False,
+        back: BackChannel | None = None,
+        capabilities: ClientCapabilities | None = None,
+        returns_questions: bool = False,
+    ) -> Raw:
+        """Send a request on behalf of another client, and return its result encoded.
+
+        Args:
+            method: `tools/call`, `resources/read`, `prompts/get` or another method.
+            params: An encoded object, without `_meta`.
+            name: The tool's or prompt's name, or the URI, of the params.
+            timeout: Seconds without progress; the client's default when None.
+            progress: Called with each `Progress`.
+            meta: Further members of `_meta`, encoded without braces.
+            idempotent: As for `call_tool`.
+            back: The way to that client: what the server asks and logs during the request goes
+                there. None: this client's own handlers answer.
+            capabilities: Of that client, stated to a modern server instead of this client's own.
+            returns_questions: Return an "input_required" result, instead of answering it.
+
+        Raises:
+            InterlockError: As `call_tool`; the result is not checked.
+        """
+        self._check_method(method)
+        options = self._options(
+            timeout, progress=progress, meta=meta, name=name, idempotent=idempotent
+        )
+        if back is not None:
+            answers = CallerAnswers(back, capabilities, self._asks.count)
+            options = replace(options, answers=answers)
+        if capabilities is not None and revisions.is_modern(self.revision):
+            stated = meta_of(self.revision, capabilities, own_info(), self._log_level or "")
+            joined = b"%b,%b" % (stated, meta) if meta else stated
+            options = replace(options, meta=joined, replace_meta=True)
+        if returns_questions:
+            return await self._channel.request(method, params, options)
+        raw, _ = await self._ask(method, params, options)
+        return raw
+
+    async def _ask(self, method: str, params: bytes, options: RequestOptions) -> tuple[Raw, int]:
+        """Send a request, answer the questions that it comes back with, and send it again.
 
         Returns:
-            The result, and whether there were questions.
+            The result, and the number of rounds of questions.
         """
-        for asked in range(MAX_ROUNDS + 1):
-            raw = await self._channel.request(method, encode_large(params), options)
+        modern = revisions.is_modern(self.revision)
+        if not modern and method == "tools/call" and options.name in self._task_tools:
+            return await self._run_task(b'%b,"task":{}}' % params[:-1], options), 0
+        sent = params
+        for rounds in range(MAX_ROUNDS + 1):
             try:
-                result = decode(raw)
-            except RemoteProtocolError as error:
-                raise self._channel.named(error) from None
+                raw = await self._channel.request(method, sent, options)
+            except RemoteError as error:
+                if method != "tools/call" or not _needs_task(error) or options.replace_meta:
+                    raise
+                return await self._run_task(sent, self._with_tasks(options)), rounds
+            if not modern or bytes(memoryview(raw)[: len(_COMPLETE)]) == _COMPLETE:
+                return raw, rounds
+            result = self._decode(Result, raw, f"{method} result")
             if result.result_type == "complete":
-                return result, asked > 0
+                return raw, rounds
+            if result.result_type == "task" and method == "tools/call":
+                return await self._finish_task(raw, options), rounds
             if result.result_type != "input_required":
-                unknown = f"{method} was answered with unknown resultType {result.result_type!r}"
-                raise self._channel.named(RemoteProtocolError(unknown))
-            responses = await self._asks.answer_all(result, self.revision)
-            params = replace(
-                params,
-                input_responses=responses or UNSET,
-                request_state=UNSET if result.request_state is None else result.request_state,
-            )
+                raise self._channel.named(_unknown_type(method, result))
+            answers = cast("Answers", options.answers)
+            sent = _with_answers(params, result, await answer_all(answers, result, self.revision))
         endless = f"{method} still asks for input after {MAX_ROUNDS} rounds"
         raise self._channel.named(RemoteProtocolError(endless))
+
+    def _decode(self, type: type[_T], raw: Raw, what: str) -> _T:
+        try:
+            return decode(type, raw, what)
+        except RemoteProtocolError as error:
+            raise self._channel.named(error) from None
+
+    # Tasks
+
+    def _with_tasks(self, options: RequestOptions) -> RequestOptions:
+        """Declare the tasks extension for one request: the tool runs only as a task."""
+        capabilities = self._asks.capabilities(self.revision, tasks=True)
+        stated = meta_of(self.revision, capabilities, own_info(), self._log_level or "")
+        joined = b"%b,%b" % (stated, options.meta) if options.meta else stated
+        return replace(options, meta=joined, replace_meta=True)
+
+    async def _run_task(self, params: bytes, options: RequestOptions) -> Raw:
+        raw = await self._channel.request("tools/call", params, options)
+        if revisions.is_modern(self.revision):
+            head = self._decode(Result, raw, "tools/call result")
+            if head.result_type != "task":
+                return raw
+        elif self._decode(_LegacyTask, raw, "tools/call result").task is UNSET:
+            return raw  # the server ran it as an ordinary call
+        return await self._finish_task(raw, options)
+
+    async def _finish_task(self, raw: Raw, options: RequestOptions) -> Raw:
+        stated = options.meta if options.replace_meta else b""
+
+        async def ask(method: str, params: bytes, id: str) -> Raw:
+            more = replace(
+                self._options(options.timeout, meta=stated, name=id, idempotent=True),
+                replace_meta=options.replace_meta,
+                answers=options.answers,
+            )
+            return await self._channel.request(method, params, more)
+
+        return await tasks.finish(
+            tasks.created(raw, self.revision),
+            ask,
+            cast("Answers", options.answers),
+            self.revision,
+            hard_timeout=options.hard_timeout or HARD_TIMEOUT,
+            progress=options.progress,
+        )
 
     async def _list(
         self, kind: Kind[_T], check: Callable[[Listing[_T]], None] | None = None
@@ -662,12 +800,13 @@ class Client:
 
     def _notice(self, notification: Notification) -> None:
         try:
-            self._take(notification.method, notification.params)
+            self._handle(notification)
         except RemoteProtocolError as error:
             self._channel.dropped["malformed notification"] += 1
             _log.warning("%s: %s", self.server_info.name or "server", error)
 
-    def _take(self, method: str, params: Raw) -> None:
+    def _handle(self, notification: Notification) -> None:
+        method, params = notification.method, notification.params
         if method in _CHANGES:
             kind, methods = _CHANGES[method]
             for each in methods:
@@ -680,7 +819,10 @@ class Client:
             if self._on_resource_updated is not None:
                 self._on_resource_updated(uri)
         elif method == "notifications/message":
-            if self._on_log is not None:
+            callers = self._connection.answers_during(notification.during)
+            if len(callers) == 1 and isinstance(caller := callers.pop(), CallerAnswers):
+                caller.back.notify(method, bytes(params))
+            elif self._on_log is not None:
                 self._on_log(decode(LogMessage, params, method))
         elif method == "notifications/subscriptions/acknowledged":
             id = (decode(Result, params, method).meta or {}).get(revisions.SUBSCRIPTION_KEY)
@@ -696,7 +838,8 @@ class Client:
             if request.method == "ping":
                 answer = b"{}"
             else:
-                answer = await self._asks.answer(request.method, request.params, self.revision)
+                answers = self._answers_for(connection, request.during)
+                answer = await answers.answer(request.method, request.params, self.revision)
         except Exception as error:
             if not isinstance(error, InterlockError):
                 _log.exception("answering %s failed", request.method)
@@ -704,6 +847,22 @@ class Client:
         else:
             connection.protocol.reply(request.id, answer)
         connection.flush()
+
+    def _answers_for(self, connection: Connection, during: RequestId | None) -> Answers:
+        """Return what answers a question: the client whose call it belongs to, or our handlers.
+
+        Raises:
+            CapabilityError: Several clients have calls under way, and the transport does not
+                say which of them it belongs to.
+        """
+        found = connection.answers_during(during)
+        if not found:
+            return self._asks
+        if len(found) > 1:
+            raise CapabilityError(
+                "calls of several clients are under way, and it is unknown which one asks"
+            )
+        return cast("Answers", found.pop())
 
     def _lose(self, error: InterlockError) -> None:
         if self._on_loss is not None:
@@ -721,6 +880,35 @@ class Client:
                 await subscriptions.open("lists", wanted, timeout=LIST_TIMEOUT)
             except InterlockError as error:
                 _log.info("%s: no news of changes: %s", self.server_info.name or "server", error)
+
+
+def _needs_task(error: RemoteError) -> bool:
+    """Return whether a modern server refused a call because the tool runs only as a task."""
+    if error.code != revisions.MISSING_CAPABILITY or not isinstance(error.data, dict):
+        return False
+    required = error.data.get("requiredCapabilities")
+    extensions = required.get("extensions") if isinstance(required, dict) else None
+    return isinstance(extensions, dict) and revisions.TASKS_EXTENSION in extensions
+
+
+def _unknown_type(method: str, result: Result) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"{method} was answered with unknown resultType {result.result_type!r}"
+    )
+
+
+def _with_answers(params: bytes, result: Result, answers: Mapping[str, Raw]) -> bytes:
+    """Add the answers to the questions of a result, and its state, to encoded params."""
+    members = b""
+    if answers:
+        members = b',"inputResponses":%b' % encode(answers)
+    if result.request_state is not None:
+        members += b',"requestState":%b' % encode(result.request_state)
+    return b"%b%b}" % (params[:-1], members)
+
+
+class _LegacyTask(Struct):
+    task: Raw | UnsetType = UNSET
 
 
 def _size(result: ReadResourceResult) -> int:

@@ -1,7 +1,7 @@
-"""What a server may ask of a client, and the limits to it.
+"""What a server may ask its client during a request: roots, sampling, elicitation.
 
-The same questions come as requests from older servers and inside "input_required" results
-from modern ones. Nothing is answered without a handler, and nobody is asked without end.
+The same questions come as requests from legacy servers, and inside "input_required" results from
+modern ones. Without a handler a question is refused, and the number of questions is limited.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -39,19 +39,32 @@ from interlock.types import (
 Sample = Callable[[CreateMessageParams], Awaitable[CreateMessageResult]]
 Elicit = Callable[[ElicitParams], Awaitable[ElicitResult]]
 
-# A server that asks more often than this is refused until it has been quiet for a while.
+# More questions within the window are refused.
 MAX_ASKS = 30
 ASKS_WINDOW = 60.0  # seconds
 
 
+class Answers(Protocol):
+    """Something that answers a server's questions."""
+
+    async def answer(self, method: str, params: Raw, revision: str) -> bytes:
+        """Answer one question; the result is encoded.
+
+        Raises:
+            CapabilityError: It cannot be answered.
+            RemoteProtocolError: The question is malformed.
+        """
+        ...
+
+
 class ClientFeatures:
-    """The client's handlers for a server's questions.
+    """The client's own handlers for a server's questions.
 
     Args:
-        roots: file:// URIs or paths; None when the server shall not know of any.
-        sample: ClientFeatures the client's model.
-        elicit: ClientFeatures the person.
-        extensions: What else to declare to modern servers: settings by the extension's name.
+        roots: file:// URIs or paths; None to declare no roots.
+        sample: Asks the client's model.
+        elicit: Asks the user.
+        extensions: Further extensions to declare to modern servers, with their settings.
     """
 
     def __init__(
@@ -70,12 +83,18 @@ class ClientFeatures:
     def set_roots(self, roots: Sequence[str]) -> None:
         """Replace the roots."""
         if self._roots is None:
-            raise LocalProtocolError("the client was made without roots, so servers do not ask")
+            raise LocalProtocolError("the client was created without roots: pass roots=[] to it")
         self._roots = [_root(each) for each in roots]
 
-    def capabilities(self, revision: str) -> ClientCapabilities:
-        """What to declare: exactly what can be answered, in the words of `revision`."""
+    def capabilities(self, revision: str, *, tasks: bool = False) -> ClientCapabilities:
+        """Return the capabilities to declare: what has a handler, in the form of `revision`.
+
+        Args:
+            revision: Of the protocol.
+            tasks: Declare the tasks extension as well.
+        """
         modern = revisions.is_modern(revision)
+        extensions = self._extensions | ({revisions.TASKS_EXTENSION: {}} if tasks else {})
         forms: dict[str, Any] = {}
         if revisions.at_least(revision, revisions.URL_ELICITATION):
             forms = {"form": {}, "url": {}}
@@ -84,60 +103,75 @@ class ClientFeatures:
             roots=None if self._roots is None else {} if modern else {"listChanged": True},
             sampling={} if self._sample else None,
             elicitation=forms if can_elicit else None,
-            extensions=self._extensions if modern and self._extensions else None,
+            extensions=extensions if modern and extensions else None,
         )
 
-    async def answer_all(self, result: Result, revision: str) -> dict[str, Any]:
-        """Answer every question of an "input_required" result, at the same time.
-
-        Raises:
-            RemoteProtocolError: The result asks nothing and carries no state.
-            CapabilityError: A question cannot be answered.
-        """
-        questions = result.input_requests or {}
-        if not questions and result.request_state is None:
-            raise RemoteProtocolError("input_required without inputRequests and requestState")
-
-        async def answer(question: InputRequest) -> Raw:
-            return Raw(await self.answer(question.method, question.params, revision))
-
-        tasks = [asyncio.ensure_future(answer(each)) for each in questions.values()]
-        try:
-            answers = await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-        return dict(zip(questions, answers, strict=True))
-
     async def answer(self, method: str, params: Raw, revision: str) -> bytes:
-        """Answer one question; the result comes back encoded.
+        """Answer one question; the result is encoded.
 
         Raises:
             CapabilityError: There is no handler for it, or the revision has no such question.
-            RemoteProtocolError: The question is malformed.
+            RemoteProtocolError: The question is malformed, or there were too many.
         """
-        if not revisions.has_method(revisions.SERVER_METHODS, method, revision):
-            raise CapabilityError(f"unknown method {method!r}")
-        self._count()
+        check_method(method, revision)
+        self.count()
         if method == "roots/list" and self._roots is not None:
             return encode(ListRootsResult(roots=self._roots))
         if method == "sampling/createMessage" and self._sample is not None:
             return encode(await self._sample(_decode(CreateMessageParams, params, method)))
         if method == "elicitation/create" and self._elicit is not None:
             question = _decode(ElicitParams, params, method)
-            form = _form(question)  # one that cannot be checked is shown to nobody
+            form = _form(question)  # raises before the user sees an unusable form
             return encode(_fill(question, form, await self._elicit(question)))
-        raise CapabilityError(f"this client does not answer {method!r}")
+        raise CapabilityError(f"this client has no handler for {method!r}")
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """Count a question.
+
+        Raises:
+            RemoteProtocolError: There were too many within a minute.
+        """
         now = monotonic()
         while self._recent and self._recent[0] <= now - ASKS_WINDOW:
             self._recent.popleft()
         if len(self._recent) >= MAX_ASKS:
             raise RemoteProtocolError(
-                f"the server asked over {MAX_ASKS} times within {ASKS_WINDOW:g} s"
+                f"the server asks too often (limit {MAX_ASKS} questions in {ASKS_WINDOW:g} s)"
             )
         self._recent.append(now)
+
+
+async def answer_all(answers: Answers, result: Result, revision: str) -> dict[str, Raw]:
+    """Answer every question of an "input_required" result, at the same time.
+
+    Raises:
+        RemoteProtocolError: The result has neither questions nor state.
+        CapabilityError: A question cannot be answered.
+    """
+    questions = result.input_requests or {}
+    if not questions and result.request_state is None:
+        raise RemoteProtocolError("input_required without inputRequests and requestState")
+
+    async def answer(question: InputRequest) -> Raw:
+        return Raw(await answers.answer(question.method, question.params, revision))
+
+    tasks = [asyncio.ensure_future(answer(each)) for each in questions.values()]
+    try:
+        found = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return dict(zip(questions, found, strict=True))
+
+
+def check_method(method: str, revision: str) -> None:
+    """Raise if servers of a revision have no such question.
+
+    Raises:
+        CapabilityError: Names the method.
+    """
+    if not revisions.has_method(revisions.SERVER_METHODS, method, revision):
+        raise CapabilityError(f"unknown method {method!r}")
 
 
 def _form(question: ElicitParams) -> schema.Validator | None:
@@ -149,7 +183,7 @@ def _form(question: ElicitParams) -> schema.Validator | None:
 def _fill(
     question: ElicitParams, form: schema.Validator | None, answer: ElicitResult
 ) -> ElicitResult:
-    """Put the form's defaults in for what the person left out, and check the whole."""
+    """Fill in the form's defaults for fields that the user left out, and validate the answer."""
     if answer.action != "accept" or form is None:
         return answer
     properties = (question.requested_schema or {}).get("properties")

@@ -19,7 +19,6 @@ import msgspec
 from msgspec import Struct
 
 from interlock import revisions
-from interlock.client.decoding import decode
 from interlock.client.features import ClientFeatures
 from interlock.connection import Connection
 from interlock.errors import (
@@ -34,8 +33,10 @@ from interlock.errors import (
     RevisionError,
 )
 from interlock.protocol import RequestOptions
+from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
 from interlock.types import (
+    ClientCapabilities,
     DiscoverResult,
     Implementation,
     InitializeParams,
@@ -201,7 +202,7 @@ class Handshake:
 
     async def _discover(self, revision: str) -> Negotiated:
         connection = self._connection
-        connection.protocol.meta = meta(revision, self._asks, self._info)
+        connection.protocol.meta = self._meta(revision)
         timeout = self._timeout
         if self._http is None:
             timeout = min(timeout / 2, PROGRAM_PATIENCE)
@@ -211,13 +212,16 @@ class Handshake:
         if mutual is None:
             data = {"supported": told.supported_versions}
             raise RemoteError(revisions.UNSUPPORTED_VERSION, "no modern revision", data)
-        connection.protocol.meta = meta(mutual, self._asks, self._info)
+        connection.protocol.meta = self._meta(mutual)
         server_info = Implementation(name="")
         with contextlib.suppress(msgspec.ValidationError):  # for display only
             server_info = msgspec.convert(
                 (told.meta or {}).get(revisions.SERVER_INFO_KEY), Implementation
             )
         return Negotiated(mutual, told.capabilities, server_info, told.instructions)
+
+    def _meta(self, revision: str) -> bytes:
+        return meta_of(revision, self._asks.capabilities(revision), self._info)
 
     async def _initialize(self) -> Negotiated:
         connection = self._connection
@@ -244,12 +248,14 @@ class Handshake:
         )
 
 
-def meta(revision: str, asks: ClientFeatures, info: Implementation, log_level: str = "") -> bytes:
-    """Encode what each modern request states, as members without braces."""
+def meta_of(
+    revision: str, capabilities: ClientCapabilities, info: Implementation, log_level: str = ""
+) -> bytes:
+    """Encode the members of `_meta` that each modern request states, without braces."""
     members: dict[str, object] = {
         revisions.VERSION_KEY: revision,
         revisions.CLIENT_INFO_KEY: info,
-        revisions.CLIENT_CAPABILITIES_KEY: asks.capabilities(revision),
+        revisions.CLIENT_CAPABILITIES_KEY: capabilities,
     }
     if log_level:
         members[revisions.LOG_LEVEL_KEY] = log_level

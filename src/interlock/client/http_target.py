@@ -1,4 +1,4 @@
-"""How a client reaches a server by a URL: its transports, and what is known about it."""
+"""A server at a URL: its transports, and what earlier connections have learned about it."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _E = TypeVar("_E", bound=InterlockError)
 
 
 class HttpTarget:
-    """A server's URL, and what was found out about it.
+    """A server's URL, and what is known about the server.
 
     Args:
         url: http or https.
         headers: For every request.
         authorization: Where the bearer token comes from.
         kind: Which transport; "auto" tries the newer one first.
-        pool: Its connections; an own one when None.
+        pool: HTTP connections to use; its own when None.
         max_frame_bytes: Longest message accepted.
 
     Attributes:
         authorization: As given.
-        is_refused: The authorization could not help.
-        tool_headers: Which arguments of its tools headers repeat.
+        is_refused: The server rejected every token that the authorization could get.
+        tool_headers: The tool arguments that must be repeated as headers.
 
     Raises:
-        ConfigError: A URL or header that cannot be used.
+        ConfigError: The URL or a header is not usable.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class HttpTarget:
         self._host = urlsplit(self._endpoint.shown).netloc
 
     def named(self, error: _E) -> _E:
-        """Let an error say which server it is about; what that says itself is left as it is."""
+        """Put the server's URL in front of an error, unless the text is the server's own."""
         shown = self._endpoint.shown
         if self._host not in str(error) and not isinstance(error, RemoteError):
             error.args = (f"{shown}: {error}", *error.args[1:])
@@ -69,56 +69,57 @@ class HttpTarget:
 
     @property
     def era(self) -> Era:
-        """What the server was last found to speak; "" when nobody has found out."""
+        """The era that the server spoke last; "" if it is not known."""
         if self._kind == "sse":
             return "sse"
         found = self._pool.eras.get(self._url, "")
         return "" if found == "sse" and self._kind == "streamable" else found
 
-    def learn(self, transport: Transport, revision: str) -> None:
-        """Remember what the server was found to speak."""
+    def remember_era(self, transport: Transport, revision: str) -> None:
+        """Remember which era the server speaks."""
         if self._kind == "sse":
-            return  # nobody has looked for anything else
+            return  # nothing else was tried
         era: Era = "modern" if revisions.is_modern(revision) else "legacy"
         self._pool.eras[self._url] = "sse" if isinstance(transport, SseTransport) else era
 
-    def unlearn(self) -> bool:
-        """Forget what it was found to speak; False when nothing was known."""
+    def forget_era(self) -> bool:
+        """Forget which era the server speaks; return whether it was known."""
         return bool(self._pool.eras.pop(self._url, ""))
 
     @property
     def may_try_legacy_unauthorized(self) -> bool:
-        """Whether to try the legacy handshake when 401 or 403 cannot be helped."""
+        """Whether to try the legacy handshake after a 401 or 403 that no token resolves."""
         return self.authorization is None or self.is_refused
 
     @property
     def may_fall_back_to_sse(self) -> bool:
-        """Whether HTTP+SSE is worth a try when all else has failed."""
+        """Whether to try HTTP+SSE when everything else has failed."""
         return self._kind == "auto"
 
     def connect(self) -> Transport:
-        """Make a transport for servers that take each message as a POST."""
+        """Make a Streamable HTTP transport."""
         return HttpTransport(self._endpoint, self.tool_headers)
 
     def connect_oldest(self) -> Transport:
-        """Make a transport for HTTP+SSE."""
+        """Make an HTTP+SSE transport."""
         return SseTransport(self._endpoint)
 
     def check_tools(self, tools: Listing[Tool]) -> None:
-        """Learn the tools' headers, and leave out each tool whose annotations are not valid."""
-        learnt = tool_headers.ToolHeaders()
+        """Read which tool arguments headers repeat; drop tools whose annotations are invalid."""
+        found = tool_headers.ToolHeaders()
         valid = []
-        for tool in tools:
+        for tool, definition in zip(tools, tools.definitions, strict=True):
             try:
-                learnt.learn(tool)
+                found.learn(tool)
             except SchemaError as error:
                 tools.skipped.append(f"tool {tool.name!r} is left out: {error}")
             else:
-                valid.append(tool)
-        tools[:] = valid
-        self.tool_headers.replace(learnt)
+                valid.append((tool, definition))
+        tools[:] = [tool for tool, _ in valid]
+        tools.definitions[:] = [definition for _, definition in valid]
+        self.tool_headers.replace(found)
 
     async def close(self) -> None:
-        """Close the connections, unless others use them, too."""
+        """Close the HTTP connections, unless they belong to a shared pool."""
         if self._own_pool:
             await self._pool.close()

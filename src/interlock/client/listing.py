@@ -9,27 +9,35 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock.client.decoding import decode
 from interlock.errors import RemoteProtocolError
+from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
-from interlock.types import ListPage, ListParams, Prompt, Resource, ResourceTemplate, Tool
+from interlock.types import (
+    JsonObject,
+    ListPage,
+    ListParams,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    Tool,
+)
 
 MAX_PAGES = 100
 MAX_ITEMS = 10_000
-MAX_SKIPPED = 1_000  # items that are of no use
+MAX_SKIPPED = 1_000  # malformed or repeated items
 MAX_BYTES = 64 * 1024 * 1024  # of all pages
 
 _T = TypeVar("_T")
 
 
 class Kind(Struct, Generic[_T], frozen=True):
-    """What is listed: how to ask for it, and what is in the answer."""
+    """A kind of list: the request for it, and the items in its result."""
 
     noun: str
     method: str
     member: str  # of `ListPage`
     type: type[_T]
-    key: Callable[[_T], str]  # no two items of a list have the same
+    key: Callable[[_T], str]  # unique within a list
 
 
 TOOLS = Kind("tool", "tools/list", "tools", Tool, lambda tool: tool.name)
@@ -47,9 +55,10 @@ PROMPTS = Kind("prompt", "prompts/list", "prompts", Prompt, lambda each: each.na
 class Listing(list[_T]):
     """A list of items, and what is missing in it.
 
-    While it is fresh, everybody who asks gets the same one: change a copy.
+    Callers share it while it is fresh: change only a copy.
 
     Attributes:
+        definitions: Each item as the server wrote it, with members that interlock does not know.
         ttl: Seconds for which the server calls the list fresh; 0 when it does not say.
         skipped: One line for each item that was left out, with the reason.
         truncated: Why the list ends early, or "".
@@ -57,17 +66,18 @@ class Listing(list[_T]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.definitions: list[JsonObject] = []
         self.ttl = 0.0
         self.skipped: list[str] = []
         self.truncated = ""
 
 
 async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Listing[_T]:
-    """Ask for page after page.
+    """Request page after page.
 
     Args:
         kind: What to list.
-        ask: Sends encoded params and gives the encoded result.
+        ask: Sends encoded params and returns the encoded result.
 
     Raises:
         RemoteProtocolError: A page, not just an item of it, is malformed.
@@ -89,16 +99,17 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
         cursor = page.next_cursor
         if len(listing) > MAX_ITEMS or (len(listing) == MAX_ITEMS and cursor is not None):
             del listing[MAX_ITEMS:]
+            del listing.definitions[MAX_ITEMS:]
             listing.truncated = f"{kind.method}: cut after {MAX_ITEMS} items"
             break
         if len(listing.skipped) > MAX_SKIPPED:
             del listing.skipped[MAX_SKIPPED:]
-            listing.truncated = f"{kind.method}: cut after {MAX_SKIPPED} items that are of no use"
+            listing.truncated = f"{kind.method}: cut after {MAX_SKIPPED} malformed items"
             break
         if cursor is None:
             break
         if cursor in cursors:
-            listing.truncated = f"{kind.method}: the server gave cursor {cursor[:40]!r} twice"
+            listing.truncated = f"{kind.method}: the server returned cursor {cursor[:40]!r} twice"
             break
         cursors.add(cursor)
         params = ListParams(cursor=cursor)
@@ -109,7 +120,7 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
 
 
 def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -> None:
-    """Decode items one by one; what is malformed or there already is named and left out."""
+    """Decode items one by one; malformed and repeated ones are named in `skipped`."""
     if page.result_type != "complete":
         raise RemoteProtocolError(f"{kind.method} gave resultType {page.result_type!r}")
     raws = getattr(page, kind.member)
@@ -119,7 +130,8 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
         if len(listing.skipped) > MAX_SKIPPED:
             return
         try:
-            item = _decode_item(raw, kind.type)
+            definition = msgspec.json.decode(raw, type=JsonObject)
+            item = _convert(definition, kind.type)
         except (msgspec.DecodeError, RecursionError) as error:
             name = _name_of(raw) or f"number {place + 1}"
             listing.skipped.append(f"{kind.noun} {name} is malformed: {error}")
@@ -127,24 +139,28 @@ def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -
         key = kind.key(item)
         if key in seen:
             name = repr(key[:128])
-            listing.skipped.append(f"{kind.noun} {name} is there twice; the first one counts")
+            listing.skipped.append(f"{kind.noun} {name} is listed twice; the first one counts")
             continue
         seen.add(key)
         listing.append(item)
+        listing.definitions.append(definition)
 
 
-def _decode_item(raw: Raw, type: type[_T]) -> _T:
+def _convert(definition: JsonObject, type: type[_T]) -> _T:
     try:
-        return msgspec.json.decode(raw, type=type)
+        return msgspec.convert(definition, type)
     except msgspec.ValidationError:
-        # Many servers write null for what is not there. Not within schemas, where it means null.
-        fields = msgspec.json.decode(raw)
+        # Many servers write null for an absent member. Inside a schema, null has a meaning.
         with contextlib.suppress(msgspec.ValidationError, TypeError, AttributeError):
-            parts = [fields, fields.get("annotations") or {}, *(fields.get("arguments") or ())]
+            parts = [
+                definition,
+                definition.get("annotations") or {},
+                *(definition.get("arguments") or ()),
+            ]
             for part in parts:
                 for name in [name for name, value in part.items() if value is None]:
                     del part[name]
-            return msgspec.convert(fields, type)
+            return msgspec.convert(definition, type)
         raise
 
 

@@ -154,10 +154,10 @@ class ReconnectingConnection:
                         raise  # it has been tried
                     refusal, self.http.is_refused = reason, True
             except RequestTimeout:
-                self.http.unlearn()  # for the next time
+                self.http.forget_era()  # for the next time
                 raise
             except (HttpError, RemoteError, RevisionError, StreamEnded) as error:
-                if self.http.unlearn():  # it may not speak any more what it spoke once
+                if self.http.forget_era():  # it may not speak any more what it spoke once
                     continue
                 if not isinstance(error, HttpError):
                     raise
@@ -182,7 +182,7 @@ class ReconnectingConnection:
             raise RequestTimeout(f"{why}; it last said: {words}" if words else why) from None
         self._opening = None
         if self.http is not None and self._wanted == "auto":
-            self.http.learn(connection.transport, negotiated.revision)
+            self.http.remember_era(connection.transport, negotiated.revision)
         return connection, negotiated
 
     async def _open_connection(self, oldest: bool) -> Connection:

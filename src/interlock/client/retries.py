@@ -1,18 +1,18 @@
-"""What is done about a request over HTTP that failed: nothing, or what makes it go on.
+"""Which failed HTTP requests are retried, and what is done first.
 
 ===============================  =============================================  =============
-what happened                    what is done                                   how often
+failure                          before the retry                               retries
 ===============================  =============================================  =============
-401, 403                         the authorization gets a better token          3
-the session or era is forgotten  a new handshake                                1
-it may be, by the error          the same, if a ping is refused, too            1
-a header does not fit a tool     its definition is listed again                 1
-429                              wait as told, ask again                        2
-503, 502, 504, a cut answer      the same, if the request may be sent twice     2
-nothing was sent                 the same, for every request, if told soon      2
+401, 403                         get a better token                             3
+session or era is lost           a new handshake                                1
+session or era may be lost       the same, if a ping fails as well              1
+headers do not fit a tool        list the tools again                           1
+429                              wait as long as the server asks                2
+502, 503, 504, truncated answer  the same, if the request is idempotent         2
+the request was not sent         the same, for any request, if known quickly    2
 ===============================  =============================================  =============
 
-The last three are bounded in all: at most one request in ten is sent again (R-45).
+The last three share a budget: at most one request in ten is retried.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from interlock.transports import Authorization
 
 MAX_AUTHORIZATIONS = 3
 MAX_REPEATS = 2
-MAX_SILENCE = 2.0  # seconds; an address that does not even refuse is not tried again
-FIRST_PAUSE = 0.25  # seconds; doubled each time, and half of it is left to chance
+MAX_SILENCE = 2.0  # seconds; an address that does not even refuse in time is not retried
+FIRST_PAUSE = 0.25  # seconds; doubled each time, half of it random
 
-# Requests sent again cost 1, each request earns 0.1, up to this.
+# A retry costs 1, each request earns 0.1, up to this.
 BUDGET = 10.0
 EARNED = 0.1
 
 # Errors by which a server of one era answers a request of the other.
-_FOREIGN = (
+_OTHER_ERA = (
     revisions.UNSUPPORTED_VERSION,
     revisions.INVALID_REQUEST,
     -32000,  # "no session", "not initialized"
@@ -66,16 +66,16 @@ _SAFE = frozenset(
 
 
 class RetryPolicy:
-    """What a client can do about failures.
+    """What a client can do about failures, and its budget for retries.
 
     Args:
-        authorization: Where tokens come from, if there is any.
-        renew: Makes a new connection, unless somebody has just done so.
-        relist: Lists the tools anew.
-        has_lost_session: Tells whether the server knows nothing of the session of a connection.
+        authorization: The source of access tokens, if any.
+        renew: Replaces a connection, unless another request has just done so.
+        relist: Lists the tools again.
+        has_lost_session: Returns whether the server has lost the session of a connection.
 
     Attributes:
-        sent: Count each request here.
+        sent: Requests since the budget was last updated; the caller counts them.
     """
 
     def __init__(
@@ -89,34 +89,34 @@ class RetryPolicy:
         self._renew = renew
         self._relist = relist
         self._has_lost_session = has_lost_session
-        self.sent = 0  # requests since the budget was last looked at
+        self.sent = 0
         self._budget = BUDGET
 
     def attempt(self, method: str, *, idempotent: bool, sent: float, deadline: float) -> Retry:
-        """Begin to watch over one request that has failed.
+        """Return the state of the retries of one failed request.
 
         Args:
             method: Its method.
-            idempotent: It may be sent twice, whatever the method says.
+            idempotent: It may be sent twice, whatever its method.
             sent: When it was sent, by the monotonic clock.
             deadline: When its caller stops waiting, by the same clock.
         """
         return Retry(self, method, idempotent or method in _SAFE, sent, deadline)
 
     async def renew(self, connection: object) -> None:
-        """Replace a connection that the server does not know any more."""
+        """Replace a connection whose session the server has lost."""
         await self._renew(connection)
 
     async def has_lost_session(self, connection: object) -> bool:
-        """Find out whether the server knows nothing of a connection's session."""
+        """Return whether the server has lost a connection's session."""
         return await self._has_lost_session(connection)
 
     async def relist(self) -> None:
-        """Learn the tools anew."""
+        """List the tools again."""
         await self._relist()
 
     def spend(self) -> bool:
-        """Take what one more sending costs; False when there is not enough."""
+        """Take the cost of a retry from the budget; return False if there is not enough."""
         self._budget = min(BUDGET, self._budget + EARNED * self.sent)
         self.sent = 0
         if self._budget < 1:
@@ -126,7 +126,7 @@ class RetryPolicy:
 
 
 class Retry:
-    """One request, sent as often as it takes."""
+    """The retries of one request."""
 
     def __init__(
         self, recovery: RetryPolicy, method: str, safe: bool, sent: float, deadline: float
@@ -135,17 +135,17 @@ class Retry:
         self._method = method
         self._safe = safe
         self.deadline = deadline
-        self._sent = sent  # the last time
+        self._sent = sent  # most recently
         self._authorizations = 0
         self._repeats = 0
         self._renewed = False
         self._relisted = False
 
     async def recover(self, error: InterlockError, connection: object) -> None:
-        """Do what makes it worth sending the request again.
+        """Prepare for a retry; returns when the request may be sent again.
 
         Raises:
-            InterlockError: `error` itself, or why nothing could be done about it.
+            InterlockError: `error` itself if a retry is not allowed, or why preparing failed.
         """
         await self._mend(error, connection)
         if monotonic() >= self.deadline:
@@ -156,7 +156,7 @@ class Retry:
             await self._authorize(error)
         elif isinstance(error, SessionExpired) or _is_other_era(error):
             await self._renew(error, connection)
-        elif isinstance(error, RemoteError) and _may_be_foreign(error):
+        elif isinstance(error, RemoteError) and _may_be_other_era(error):
             if not await self._recovery.has_lost_session(connection):
                 raise error
             await self._renew(error, connection)
@@ -179,20 +179,20 @@ class Retry:
         if authorization is None:
             raise error
         if self._authorizations == MAX_AUTHORIZATIONS:
-            if isinstance(error, AuthRequired):  # by itself it would look like the first one
-                tokens = f"the tokens of its own authorization server, {MAX_AUTHORIZATIONS} so far"
-                error.args = (f"{error}; it refuses {tokens}",)
+            if isinstance(error, AuthRequired):  # otherwise it reads like the first refusal
+                tokens = f"{MAX_AUTHORIZATIONS} tokens of its own authorization server"
+                error.args = (f"{error}; it has rejected {tokens}",)
             raise error
         self._authorizations += 1
         began = monotonic()
         await authorization.refresh_after(error)
-        self.deadline += monotonic() - began  # a person's time is not the server's
+        self.deadline += monotonic() - began  # the time a user takes to log in is not the server's
 
     async def _wait(self, error: InterlockError) -> None:
         if not self._may_repeat(error) or self._repeats == MAX_REPEATS:
             raise error
         pause = FIRST_PAUSE * 2**self._repeats
-        pause *= 0.5 + random.random() / 2  # noqa: S311 - so that not all come back together
+        pause *= 0.5 + random.random() / 2  # noqa: S311 - so that clients do not retry in step
         told = error.retry_after if isinstance(error, HttpError) else None
         pause = max(pause, told or 0.0)
         if monotonic() + pause >= self.deadline or not self._recovery.spend():
@@ -210,9 +210,9 @@ class Retry:
 
 
 def _is_other_era(error: InterlockError) -> bool:
-    return isinstance(error, RemoteError) and error.status == 400 and error.code in _FOREIGN
+    return isinstance(error, RemoteError) and error.status == 400 and error.code in _OTHER_ERA
 
 
-def _may_be_foreign(error: RemoteError) -> bool:
-    # A modern server misses `_meta`; a legacy one may mean the arguments.
+def _may_be_other_era(error: RemoteError) -> bool:
+    # A modern server may miss `_meta`; a legacy one may reject the arguments.
     return error.status == 400 and error.code == revisions.INVALID_PARAMS

@@ -132,6 +132,7 @@ class RequestOptions(Struct, frozen=True):
         name: The member of `params` that the HTTP header Mcp-Name repeats, where
             `headers.NAMES` has the method.
         idempotent: Sending it twice has the effect of sending it once, so it may be retried.
+        answers: Answers what the peer asks during the request; see `Connection.answers_during`.
     """
 
     timeout: float | None = None
@@ -141,6 +142,7 @@ class RequestOptions(Struct, frozen=True):
     replace_meta: bool = False
     name: str | None = None
     idempotent: bool = False
+    answers: object | None = None
 
 
 _DEFAULTS = RequestOptions()

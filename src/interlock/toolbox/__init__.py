@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from interlock.calls import Entry
 from interlock.toolbox.toolbox import Toolbox
-from interlock.toolbox.upstream import Entry, ServerStatus
+from interlock.toolbox.upstream import ServerStatus, Upstream
 
-__all__ = ["Entry", "ServerStatus", "Toolbox"]
+__all__ = ["Entry", "ServerStatus", "Toolbox", "Upstream"]

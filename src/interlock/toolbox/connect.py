@@ -1,7 +1,7 @@
-"""How each kind of server in a toolbox becomes a client, and what nobody else may learn of that.
+"""A configured server becomes a client, with a redactor of the secrets that it was given.
 
-A server may send back what it was given, in an error for one. What reaches people, models and
-logs goes through `Redactor.redact` first.
+A server may repeat its secrets, for example in an error. Text for users, models and logs goes
+through `Redactor.redact` first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 from interlock import config
 from interlock.client import Client, ClientOptions
 from interlock.config import HttpServer, ServerConfig, StdioServer
+from interlock.errors import ConfigError
 from interlock.redaction import Redactor
 from interlock.transports import Authorization, InProcessServer
 
@@ -28,20 +29,23 @@ def make_client(
     environ: Mapping[str, str],
     pool: Callable[[], HttpPool],
     options: ClientOptions,
+    *,
+    owner: str = "",
 ) -> tuple[Client, Redactor]:
     """Make a client that is not open yet.
 
     Args:
         server: As configured.
         environ: Where `${VAR}` is looked up.
-        pool: Gives the connections that all servers with a URL share.
+        pool: Returns the HTTP connections that all servers with a URL share.
         options: For the client.
+        owner: The principal whose stored login is used; "" for the local user.
 
     Returns:
-        The client, and what it knows that others must not see.
+        The client, and a redactor of what it was given.
 
     Raises:
-        ConfigError: A variable that is not set, or a URL or header that cannot be used.
+        ConfigError: A variable is not set, or a URL or header is not usable.
     """
     if not isinstance(server, StdioServer | HttpServer):
         return Client(server.connect, **options), Redactor()
@@ -49,7 +53,7 @@ def make_client(
     options = {**options, "timeout": server.timeout, "connect_timeout": connect_timeout}
     if isinstance(server, StdioServer):
         return _of_program(server, config.resolve(server, environ), options)
-    return _of_url(server, config.resolve(server, environ), pool(), options)
+    return _of_url(server, config.resolve(server, environ), pool(), options, owner)
 
 
 def _of_program(
@@ -68,9 +72,9 @@ def _of_program(
 
 
 def _of_url(
-    written: HttpServer, resolved: HttpServer, pool: HttpPool, options: ClientOptions
+    written: HttpServer, resolved: HttpServer, pool: HttpPool, options: ClientOptions, owner: str
 ) -> tuple[Client, Redactor]:
-    authorization = _authorization(resolved)
+    authorization = _authorization(resolved, owner)
     client = Client.http(
         resolved.url,
         headers=resolved.headers,
@@ -84,9 +88,11 @@ def _of_url(
     return client, Redactor(texts, authorization)
 
 
-def _authorization(server: HttpServer) -> Authorization | None:
+def _authorization(server: HttpServer, owner: str) -> Authorization | None:
     if not server.uses_login:
         return None
+    if owner:
+        raise ConfigError("logins of other users are not kept yet: use headers")
     from interlock.oauth.stored_login import StoredLogin
 
     return StoredLogin(
@@ -95,7 +101,7 @@ def _authorization(server: HttpServer) -> Authorization | None:
 
 
 def client_identity(server: HttpServer) -> ClientIdentity | None:
-    """Give the client that the operator has registered for logins; None when there is none."""
+    """Return the OAuth client that the operator registered for a server, if any."""
     known = server.oauth
     if not known.client_id:
         return None
@@ -104,7 +110,7 @@ def client_identity(server: HttpServer) -> ClientIdentity | None:
     return ClientIdentity(id=known.client_id, secret=known.client_secret, issuer=known.issuer)
 
 
-# Redactor of servers with a URL
+# Secrets of servers with a URL
 
 
 def _of_settings(server: HttpServer) -> list[str]:
@@ -119,6 +125,6 @@ def _of_query(url: str) -> list[str]:
 
 
 def _filled_in(written: HttpServer, resolved: HttpServer) -> set[str]:
-    """What variables brought into the path; the host must stay readable."""
+    """Return the path segments that came from variables; the host stays readable."""
     steps = urlsplit(resolved.url).path.split("/")
     return {*steps} - {*urlsplit(written.url).path.split("/")}

@@ -1,4 +1,4 @@
-"""Errors of servers, with what a person can do about them."""
+"""What a user can do about an error of a server."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LOGIN = "interlock servers login"
 
 
 def with_hint(error: InterlockError, name: str, server: object) -> str:
-    """Say what went wrong with a server that is called `name`, and what a person can do about it.
+    """Return the text of an error, with what a user can do about it.
 
     Args:
-        error: Why it does not let us in, or anything else.
-        name: Its name in addresses.
+        error: Why the server rejects our credentials, or any other error.
+        name: Of the server, in addresses.
         server: As configured.
     """
     text = str(error)
@@ -30,7 +30,7 @@ def with_hint(error: InterlockError, name: str, server: object) -> str:
     if isinstance(error, LoginRequired):
         return text.replace(_LOGIN, login) if _LOGIN in text else f"{text}: {login}"
     if isinstance(error, HttpError) and error.status in (404, 405):
-        return f"{text}; is the path of its URL right? Most servers are at /mcp, old ones at /sse"
+        return f"{text}; check the path of its URL: most servers are at /mcp, old ones at /sse"
     if isinstance(error, InsufficientScope) and isinstance(server, HttpServer):
         scopes = "".join(f" --scope {shlex.quote(scope)}" for scope in error.scopes)
         if len(scopes) > MAX_WORDS:
@@ -40,5 +40,5 @@ def with_hint(error: InterlockError, name: str, server: object) -> str:
         if server.auth == "none":
             return f'{text}; its configuration says "auth": "none"'
         if not server.uses_login:
-            return f"{text}; it does not take the header Authorization of its configuration"
+            return f"{text}; it rejects the Authorization header of its configuration"
     return text

@@ -1,12 +1,12 @@
 """Names of tools: addresses for people, wire names for models.
 
-A tool is keyed by its server and its name. Its address is "server:name". Models take only
+A tool is keyed by its server and its name. Its address is "server:name". Models accept only
 1 to 64 of `[A-Za-z0-9_-]`, so its wire name is "server__name" where that is unambiguous, and
 "server__name__hash", shortened, where it is not. Rules:
 
 1. A wire name depends on its own server and tool only: no other server can change it.
-2. Two tools have two wire names. A plain one has "__" once, a hashed one twice; within the
-   plain ones the parts can be told apart because neither has "__" in it or "_" at an end.
+2. Two tools have two wire names. A plain one contains "__" once, a hashed one twice. A plain one
+   can be split, because neither part contains "__" or has "_" at an end.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9-]+")
 
 
 def address(server: str, name: str) -> str:
-    """Write a tool's address. Server names have no colon, so it can be split again."""
+    """Return a tool's address. Server names contain no colon, so it can be split again."""
     return f"{server}:{name}"
 
 
 def wire_name(server: str, name: str) -> str:
-    """Give the tool its name for models: 1 to 64 of `[A-Za-z0-9_-]`."""
+    """Return a tool's name for models: 1 to 64 of `[A-Za-z0-9_-]`."""
     plain = f"{server}__{name}"
     if len(plain) <= MAX_WIRE_NAME and _PLAIN.fullmatch(server) and _PLAIN.fullmatch(name):
         return plain

@@ -6,26 +6,29 @@ import asyncio
 import difflib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from interlock import config
+from interlock import calls, config
+from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Outcome
 from interlock.client import ClientOptions
 from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
 from interlock.protocol import ProgressHandler
-from interlock.toolbox.upstream import Entry, ServerStatus, Upstream
+from interlock.toolbox.upstream import ServerStatus, Upstream
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult
 
 if TYPE_CHECKING:
     from interlock.transports.http_pool import HttpPool
 
-# That start. With 51 servers on two processors all are ready in the time that 32 at once take, but
-# each in half of it, 14 s instead of 23 s; with 8 it takes longer.
+# Programs that start at the same time. With 51 servers on two processors all are ready in the time
+# that 32 at once take, but each in half of it, 14 s instead of 23 s; with 8 it takes longer.
 PROGRAMS_AT_ONCE = max(12, 6 * (os.cpu_count() or 1))
+CLOSEST = 0.75  # how similar a tool's address must be to be suggested, of 1
+_FOR_PEOPLE = ("library", "cli")  # surfaces whose errors a person reads
 _log = logging.getLogger("interlock.toolbox")
 
 
@@ -37,8 +40,14 @@ class Toolbox:
 
     Args:
         servers: By name: a `StdioServer`, an `HttpServer`, or a server in this program.
-        environ: Where `${VAR}` in the servers' configuration is looked up; ours when None.
+        environ: Where `${VAR}` in the servers' configuration is looked up; `os.environ` when None.
+        around: Layers that every call passes after its arguments have been validated, first one
+            outermost: functions from `CallHandler` to `CallHandler`, such as a policy or a log.
         options: Handlers for what servers ask; see `ClientOptions`.
+
+    Attributes:
+        warnings: About the configuration file, one line each.
+        handle: Passes a `Call` through the stack. Every call of every surface goes through it.
     """
 
     def __init__(
@@ -46,24 +55,26 @@ class Toolbox:
         servers: Mapping[str, ServerConfig | InProcessServer],
         *,
         environ: Mapping[str, str] | None = None,
+        around: Sequence[Around] = (),
         **options: Unpack[ClientOptions],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
-        self._members: dict[str, Upstream] = {}
-        self._tools: list[Entry] | None = None  # None when it must be put together again
+        self._upstreams: dict[str, Upstream] = {}
+        self.handle = self._validated(calls.build(self._send, around))
+        self._tools: list[Entry] | None = None  # None when a server's tools have changed
         self._by_name: dict[str, Entry] = {}
-        self._same: set[str] = set()  # names of tools that several servers have, as was warned of
+        self._same: set[str] = set()  # names of tools of several servers that were warned about
         self._pool: HttpPool | None = None
-        self._starts: set[asyncio.Task[None]] = set()
+        self._starting: set[asyncio.Task[None]] = set()
         for key, server in servers.items():
             name = key
             if isinstance(server, StdioServer | HttpServer):
                 name = server.namespace or key
-            if not name or ":" in name:  # an address could not be split again
-                raise ConfigError(f"{name!r} is no name of a server: give one without colon")
-            if name in self._members:
-                raise ConfigError(f"two servers are called {name!r}; give one another namespace")
-            self._members[name] = Upstream(
+            if not name or ":" in name:  # an address could not be split
+                raise ConfigError(f'invalid server name {name!r}: it must not contain ":"')
+            if name in self._upstreams:
+                raise ConfigError(f"two servers are named {name!r}; give one another namespace")
+            self._upstreams[name] = Upstream(
                 name,
                 server,
                 environ=os.environ if environ is None else environ,
@@ -74,20 +85,25 @@ class Toolbox:
 
     @classmethod
     def from_config(
-        cls, path: str | Path | None = None, **options: Unpack[ClientOptions]
+        cls,
+        path: str | Path | None = None,
+        *,
+        around: Sequence[Around] = (),
+        **options: Unpack[ClientOptions],
     ) -> Toolbox:
         """Read an `mcpServers` file.
 
         Args:
             path: The file; when None, `INTERLOCK_MCP_CONFIG`, else `mcp.json` in the user's
                 config folder, which may be missing.
+            around: Layers around every call; see `Toolbox`.
             options: See `ClientOptions`.
 
         Raises:
             ConfigError: The file is missing or wrong. Nothing was started.
         """
         loaded = config.load(config.find(path))
-        toolbox = cls(loaded.servers, **options)
+        toolbox = cls(loaded.servers, around=around, **options)
         toolbox.warnings = loaded.warnings
         return toolbox
 
@@ -101,18 +117,18 @@ class Toolbox:
         await self.close()
 
     async def open(self, *, idle_timeout: float | None = None) -> None:
-        """Start the servers; return when each is up or has failed.
+        """Start the servers; returns when each is up or has failed.
 
-        All start at the same time, but for programs beyond `PROGRAMS_AT_ONCE`: they would take
-        the processor from each other until none is ready in time.
+        They start at the same time, except for programs beyond `PROGRAMS_AT_ONCE`: those would
+        compete for the processor until none is ready in time.
 
         Args:
             idle_timeout: Return after this many seconds in which no server became ready or
-                failed. The others go on starting. None waits for all.
+                failed. The others go on starting in the background. None waits for all.
         """
         turns = asyncio.Semaphore(PROGRAMS_AT_ONCE)
-        self._starts = starting = {
-            asyncio.create_task(member.start(turns)) for member in self._members.values()
+        self._starting = starting = {
+            asyncio.create_task(each.start(turns)) for each in self._upstreams.values()
         }
         try:
             while starting:
@@ -128,9 +144,11 @@ class Toolbox:
             raise
 
     async def close(self) -> None:
-        """End all servers at the same time."""
-        await asyncio.gather(*(member.close() for member in self._members.values()))
-        await asyncio.gather(*self._starts, return_exceptions=True)
+        """Close all servers at the same time."""
+        await asyncio.gather(*(each.close() for each in self._upstreams.values()))
+        for task in self._starting:  # it waits for its turn
+            task.cancel()
+        await asyncio.gather(*self._starting, return_exceptions=True)
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -142,78 +160,107 @@ class Toolbox:
             self._pool = HttpPool()
         return self._pool
 
-    # Looking
+    # The catalogue
 
     @property
     def tools(self) -> list[Entry]:
         """Every tool that can be called, servers in the order of the configuration."""
         if self._tools is None:
-            self._put_together()
+            self._index()
         return list(self._tools or ())
 
     @property
     def status(self) -> dict[str, ServerStatus]:
         """Every server by name, with its state and what is missing."""
-        return {name: member.status for name, member in self._members.items()}
+        return {name: each.status for name, each in self._upstreams.items()}
 
     async def refresh(self) -> None:
-        """Renew the lists that are no longer fresh; the lists of servers that are down stay.
+        """List the tools of servers whose lists have expired; lists of servers that are down stay.
 
-        Servers that have never given a list are tried again, which nobody waits for.
+        Servers that have never listed their tools are started again in the background.
         """
-        due = [member for member in self._members.values() if member.is_due]
-        if due:  # seldom, and asked before each request to a model
-            await asyncio.gather(*(member.refresh() for member in due))
+        due = [each for each in self._upstreams.values() if each.is_due]
+        if due:  # seldom, and checked before each request to a model
+            await asyncio.gather(*(each.refresh() for each in due))
 
-    def find(self, name: str) -> Entry:
+    def find(self, name: str, caller: Caller = LOCAL) -> Entry:
         """Find a tool by address or wire name.
 
+        Args:
+            name: Address or wire name.
+            caller: Who reads the suggestion if there is no such tool.
+
         Raises:
-            UnknownTool: There is none; the text says what is near, or why it is missing.
-            ServerUnavailable: Its server has not given a list.
+            UnknownTool: There is none; the text suggests a close name, or says why it is missing.
+            ServerUnavailable: Its server has not listed its tools.
         """
         if self._tools is None:
-            self._put_together()
+            self._index()
         entry = self._by_name.get(name)
         if entry is None:
-            raise self._why_missing(name)
+            raise self._why_missing(name, caller)
         return entry
+
+    def upstream(self, server: str) -> Upstream:
+        """Find a server by name, for its resources and prompts.
+
+        Raises:
+            ConfigError: There is no server of this name.
+        """
+        found = self._upstreams.get(server)
+        if found is None:
+            known = ", ".join(self._upstreams) or "none"
+            raise ConfigError(f"no server {server!r}; the servers are: {known}")
+        return found
 
     def _changed(self) -> None:
         self._tools = None
 
-    def _put_together(self) -> None:
+    def _index(self) -> None:
         self._tools = []
         self._by_name = {}
         servers: dict[str, list[str]] = {}  # by the name of a tool
-        for member in self._members.values():
-            for entry in member.entries:
+        for upstream in self._upstreams.values():
+            for entry in upstream.entries:
                 if entry.wire_name in self._by_name:
                     _log.error("tool %s has the wire name of another one", entry.address)
                     continue
                 self._tools.append(entry)
                 self._by_name[entry.wire_name] = self._by_name[entry.address] = entry
-                servers.setdefault(entry.tool.name, []).append(member.name)
+                servers.setdefault(entry.tool.name, []).append(upstream.name)
         same = {name for name, offering in servers.items() if len(offering) > 1}
         for name in sorted(same - self._same):
-            _log.warning("tool %r is of several servers: %s", name, ", ".join(servers[name]))
+            _log.warning("several servers offer tool %r: %s", name, ", ".join(servers[name]))
         self._same = same
 
-    def _why_missing(self, name: str) -> UnknownTool | ServerUnavailable:
+    def _why_missing(self, name: str, caller: Caller) -> UnknownTool | ServerUnavailable:
         server, colon, tool = name.partition(":")
-        member = self._members.get(server) if colon else None
-        if member is not None:
-            status = member.status
-            if status.state != "ok" and not member.entries:
+        upstream = self._upstreams.get(server) if colon else None
+        if upstream is not None:
+            status = upstream.status
+            if status.state != "ok" and not upstream.entries:
                 return ServerUnavailable(server, status.reason or status.state)
             for line in status.missing:
                 if repr(tool) in line:
                     return UnknownTool(f"{name} is not offered: {line}")
-        addresses = [entry.address for entry in self.tools]
-        same = [each for each in addresses if each.partition(":")[2] == name]
-        near = same or difflib.get_close_matches(name, addresses, 3, 0.5)
+        near = self._close_to(name, caller)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         return UnknownTool(f"no tool {name!r}{hint}")
+
+    def _close_to(self, name: str, caller: Caller) -> list[str]:
+        """Return up to three close names: addresses for people, wire names for models.
+
+        A model acts on a suggestion, so it is shown read-only tools only.
+        """
+        if caller.surface in _FOR_PEOPLE:
+            if ":" not in name:
+                same = [each.address for each in self.tools if each.tool.name == name]
+                if same:
+                    return same[:3]
+            known = [each.address for each in self.tools]
+        else:
+            known = [each.wire_name for each in self.tools if _is_read_only(each)]
+        return difflib.get_close_matches(name, known, 3, CLOSEST)
 
     # Calling
 
@@ -224,30 +271,49 @@ class Toolbox:
         *,
         timeout: float | None = None,
         progress: ProgressHandler | None = None,
+        caller: Caller = LOCAL,
     ) -> CallToolResult:
         """Call a tool.
 
         Args:
-            name: Address or wire name. A bare name is refused, as another server may bring it.
-            arguments: JSON values by parameter name, checked before anything is sent.
+            name: Address or wire name. A bare name is refused, as another server may offer it too.
+            arguments: JSON values by parameter name, validated before anything is sent.
             timeout: Seconds without progress; the server's own limit when None.
             progress: Called with each `Progress`.
+            caller: On whose behalf; the local user unless given.
 
         Raises:
             UnknownTool: There is no such tool.
             InvalidArguments: They do not fit its schema; it was not called.
             ServerUnavailable: Its server is down and cannot be started now.
-            InterlockError: As `Client.call_tool`.
+            InterlockError: As `Client.call_tool`, or from a layer of `around`.
         """
-        entry = self.find(name)
-        started = monotonic()
-        outcome = "failed"
-        try:
-            result = await self._members[entry.server].call(
-                entry, arguments or {}, timeout=timeout, progress=progress
-            )
-            outcome = "said no" if result.is_error else "ok"
-        finally:
-            # Names and times only: arguments and results may hold secrets.
-            _log.info("tool %s: %s in %.3f s", entry.address, outcome, monotonic() - started)
-        return result
+        entry = self.find(name, caller)
+        call = Call(entry, dict(arguments or {}), caller, timeout=timeout, progress=progress)
+        return (await self.handle(call)).result
+
+    def _validated(self, handle: CallHandler) -> CallHandler:
+        """Validate the arguments of each call, and log how it ended."""
+
+        async def validated(call: Call) -> Outcome:
+            started = monotonic()
+            ended = "failed"
+            try:
+                self._upstreams[call.entry.server].validate(call)
+                outcome = await handle(call)
+                ended = "tool error" if outcome.is_error else "ok"
+            finally:
+                # Names and times only: arguments and results may hold secrets.
+                address = call.entry.address
+                _log.info("tool %s: %s in %.3f s", address, ended, monotonic() - started)
+            return outcome
+
+        return validated
+
+    async def _send(self, call: Call) -> Outcome:
+        return await self._upstreams[call.entry.server].send(call)
+
+
+def _is_read_only(entry: Entry) -> bool:
+    annotations = entry.tool.annotations
+    return annotations is not None and annotations.read_only_hint is True

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Raw
 
 from interlock.client import listing
-from interlock.client.decoding import decode, decode_call, decode_prompt
 from interlock.errors import RemoteProtocolError
+from interlock.protocol.decoding import decode, decode_call, decode_prompt
 from interlock.protocol.envelope import encode
 from interlock.types import (
     CompleteResult,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from interlock.client import decoding
-from interlock.client.decoding import decode, decode_call, decode_prompt, decoder
 from interlock.errors import OutOfMemory, RemoteProtocolError
+from interlock.protocol import decoding
+from interlock.protocol.decoding import decode, decode_call, decode_prompt, decoder
 from interlock.types import (
     AudioContent,
     CallToolResult,

@@ -1,0 +1,21 @@
+"""One tool call and the stack it passes, the same for every surface."""
+
+from __future__ import annotations
+
+from interlock.calls.back_channel import BackChannel
+from interlock.calls.call import LOCAL, Call, Caller, Outcome, Surface
+from interlock.calls.entry import Entry
+from interlock.calls.stack import Around, CallHandler, build
+
+__all__ = [
+    "LOCAL",
+    "Around",
+    "BackChannel",
+    "Call",
+    "CallHandler",
+    "Caller",
+    "Entry",
+    "Outcome",
+    "Surface",
+    "build",
+]

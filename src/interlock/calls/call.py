@@ -1,0 +1,118 @@
+"""A tool call on its way to a server, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock.auth.principal import Principal
+from interlock.calls.back_channel import BackChannel
+from interlock.calls.entry import Entry
+from interlock.protocol import ProgressHandler
+from interlock.protocol.decoding import decode_call
+from interlock.protocol.envelope import encode, encode_large
+from interlock.types import CallToolResult, ClientCapabilities, JsonObject
+
+Surface = Literal["library", "agent", "chat", "cli", "mcp", "web", "claude", "langchain"]
+
+
+class Caller(Struct, frozen=True):
+    """On whose behalf a tool is called.
+
+    Attributes:
+        principal: The authenticated user; None for the local user of this process.
+        session: The caller's session within that principal; "" for none.
+        surface: The part of interlock that the call came through.
+    """
+
+    principal: Principal | None = None
+    session: str = ""
+    surface: Surface = "library"
+
+
+LOCAL = Caller()
+
+
+class Call(Struct, frozen=True, eq=False):
+    """One call of a tool. Layers of the stack read it, and pass on a changed copy if need be.
+
+    Attributes:
+        entry: The tool.
+        arguments: JSON values by parameter name. They were decoded once: what a layer judges is
+            what is encoded and sent, so a key given twice cannot mean two things.
+        caller: On whose behalf.
+        back: The way to the client that is calling. What the server asks during the call goes
+            there; None for the handlers of the toolbox.
+        capabilities: Of the client that is calling, stated to modern servers instead of ours.
+        returns_questions: Return an "input_required" result to the caller, who will call again
+            with `input_responses`; otherwise the questions are answered by `back` or our handlers.
+        input_responses: Answers to the questions of an earlier round, an encoded object.
+        request_state: The server's state of that round.
+        timeout: Seconds without progress; None for the server's own limit.
+        progress: Called with each `Progress`.
+        meta: Further members of `_meta`, encoded without braces.
+        idempotent: Calling twice has the effect of calling once, so a lost call may be repeated.
+    """
+
+    entry: Entry
+    arguments: JsonObject
+    caller: Caller = LOCAL
+    back: BackChannel | None = None
+    capabilities: ClientCapabilities | None = None
+    returns_questions: bool = False
+    input_responses: Raw | None = None
+    request_state: str | None = None
+    timeout: float | None = None
+    progress: ProgressHandler | None = None
+    meta: bytes = b""
+    idempotent: bool = False
+
+    def params(self) -> bytes:
+        """Encode the params of `tools/call`."""
+        named = b'{"name":%b,"arguments":%b' % (
+            encode(self.entry.tool.name),
+            encode_large(self.arguments),
+        )
+        if self.input_responses is not None:
+            named = b'%b,"inputResponses":%b' % (named, bytes(self.input_responses))
+        if self.request_state is not None:
+            named = b'%b,"requestState":%b' % (named, encode(self.request_state))
+        return named + b"}"
+
+
+class Outcome:
+    """The result of a call as its server encoded it, decoded when it is first looked at."""
+
+    __slots__ = ("_result", "raw")
+
+    def __init__(self, raw: Raw, result: CallToolResult | None = None) -> None:
+        self.raw = raw
+        self._result = result
+
+    @property
+    def result(self) -> CallToolResult:
+        """The decoded result. It has `result_type` "input_required" if the server has questions.
+
+        Raises:
+            RemoteProtocolError: The result is malformed.
+            OutOfMemory: It does not fit into memory.
+        """
+        if self._result is None:
+            self._result = decode_call(self.raw)
+        return self._result
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool reported an error, found without decoding its content."""
+        if self._result is None:
+            return _decode_flag(self.raw).is_error
+        return self._result.is_error
+
+
+class _Flag(Struct, rename="camel"):
+    is_error: bool = False
+
+
+_decode_flag = msgspec.json.Decoder(_Flag).decode

@@ -1,0 +1,22 @@
+"""The stack of a call: functions from handler to handler, built once.
+
+Order: validation, then what `Toolbox(around=...)` was given, then the upstream server. A layer may
+answer by itself, raise, or pass the call on; it sees the arguments that will be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from interlock.calls.call import Call, Outcome
+
+CallHandler = Callable[[Call], Awaitable[Outcome]]
+Around = Callable[[CallHandler], CallHandler]
+
+
+def build(send: CallHandler, around: Sequence[Around]) -> CallHandler:
+    """Return the handler that passes a call through `around`, first one outermost, to `send`."""
+    handler = send
+    for wrap in reversed(around):
+        handler = wrap(handler)
+    return handler
