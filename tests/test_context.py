@@ -643,7 +643,7 @@ async def test_questions_come_to_an_end(make):
 
     message = await caller.refused("tools/call", answered(result))
 
-    assert message == "no end after 10 rounds of questions"
+    assert message == "too many rounds of questions (limit 10); start the request again"
 
 
 async def test_a_legacy_request_has_no_rounds(make):

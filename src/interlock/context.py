@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 from interlock import revisions, schema
 from interlock.auth.principal import Principal
 from interlock.calls.back_channel import BackChannel
+from interlock.connection import cancel_reason
 from interlock.errors import (
     ClientRefused,
     InputRequired,
@@ -112,6 +113,7 @@ class Context(Struct, eq=False, kw_only=True):
         answers: To questions of earlier rounds, by key.
         finished: Set by the server when the answer is on its way; nothing may follow it.
         session: What a legacy client has told once for all its requests.
+        call_params: Params of `tools/call`, where they have been decoded; used by the server.
     """
 
     revision: str
@@ -127,6 +129,7 @@ class Context(Struct, eq=False, kw_only=True):
     session: Session | None = None
     answers: dict[str, Raw] = {}  # to questions of earlier rounds, by key
     finished: bool = False
+    call_params: Struct | None = None
     _told: float = float("-inf")
     _asked: int = 0
 
@@ -209,6 +212,13 @@ class Context(Struct, eq=False, kw_only=True):
     def _close_stream(self, retry_ms: int) -> None:
         if not self.finished:
             self.link.close_stream(retry_ms)
+
+    def cancel_reason(self, error: asyncio.CancelledError) -> str:
+        """Return why the client cancelled this request, from the error that the handler caught.
+
+        "" if the client gave no reason, or something else cancelled the handler.
+        """
+        return cancel_reason(error)
 
     # Asking
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from interlock import Client, Context, Server
+from interlock.errors import RemoteError
 from interlock.revisions import LEGACY
 from interlock.server import subscribers
 
@@ -656,6 +657,49 @@ async def test_a_plain_function_tells_the_news_from_its_thread(server, revision)
     assert news == {("notes://all", here), ("tools", here)}
 
 
+# Errors
+
+
+async def test_lone_surrogates_in_an_error_are_replaced(connect):
+    server = Server("s")
+
+    @server.resource("file://{name}")
+    async def read(name: str) -> str:
+        raise RemoteError(-32000, "caf\udce9", {"file": "caf\udce9"})
+
+    wire = await connect(server)
+
+    answer = await wire.modern("resources/read", {"uri": "file://a"})
+
+    assert answer["error"] == {
+        "code": -32000, "message": "caf\ufffd", "data": {"file": "caf\ufffd"}
+    }  # fmt: skip
+
+
+async def test_a_cancelled_handler_finds_the_clients_reason(server, wire, meta):
+    begun, reasons = asyncio.Event(), []
+
+    @server.tool
+    async def wait(context: Context) -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            reasons.append(context.cancel_reason(error))
+            raise
+        return ""
+
+    for reason in ({"reason": "the user left"}, {}):
+        begun.clear()
+        id = wire.ask("tools/call", {"name": "wait", "_meta": meta()})
+        await begun.wait()
+        cancelled = {"requestId": id, **reason}
+        wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
+        await wire.modern("server/discover")
+
+    assert reasons == ["the user left", ""]
+
+
 # Resources and prompts
 
 
@@ -681,7 +725,9 @@ async def test_a_prompt_has_strings_as_arguments(wire):
 
 
 @pytest.mark.parametrize("kind", ["resource", "prompt", "completion"])
-async def test_a_handler_that_fails_is_an_internal_error_without_its_words(connect, kind, caplog):
+async def test_a_failing_handler_is_an_internal_error_with_a_reference_into_the_log(
+    connect, kind, caplog
+):
     server = Server("s")
 
     def fail(value: str) -> str:
@@ -703,6 +749,9 @@ async def test_a_handler_that_fails_is_an_internal_error_without_its_words(conne
 
     answer = await wire.modern(method, params)
 
-    assert answer["error"] == {"code": -32603, "message": "internal error"}
+    assert answer["error"]["code"] == -32603
+    words, _, reference = answer["error"]["message"].rpartition(" ")
+    assert words == "internal error; the server's log has the details under"
+    assert f"{method} failed, reference {reference}" in caplog.text
     assert "canary-11" in caplog.text
     assert "result" in await wire.modern("server/discover")

@@ -50,7 +50,7 @@ async def test_a_full_store_takes_no_more_tasks_until_some_have_expired(clock):
     store = MemoryTasks(max_tasks=2)
     for id in "ab":
         await store.put(kept(id))
-    with pytest.raises(InterlockError, match="at most 2 are kept"):
+    with pytest.raises(InterlockError, match="limit 2 tasks"):
         await store.put(kept("c"))
     await store.put(kept("a", status="completed"))  # is there already
 
@@ -63,7 +63,7 @@ async def test_a_full_store_takes_no_more_results_but_always_an_end(clock):
     store = MemoryTasks(max_bytes=100)
     await store.put(kept("a", status="completed", outcome=Raw(b"x" * 90)))
     await store.put(kept("b"))
-    with pytest.raises(InterlockError, match="at most 100"):
+    with pytest.raises(InterlockError, match="100 bytes of results"):
         await store.put(kept("b", status="completed", outcome=Raw(b"x" * 11)))
     await store.put(kept("b", status="cancelled"))
 

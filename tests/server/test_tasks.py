@@ -763,10 +763,10 @@ async def test_one_principal_cannot_take_all_places(monkeypatch):
     async with server.running():
         for _ in range(2):
             await as_principal(server, "ada", "tools/call", {"name": "slow"})
-        with pytest.raises(InterlockError, match="at most 2"):
+        with pytest.raises(InterlockError, match="limit 2"):
             await as_principal(server, "ada", "tools/call", {"name": "slow"})
         made = await as_principal(server, "bob", "tools/call", {"name": "slow"})
-        with pytest.raises(InterlockError, match="at most 3"):
+        with pytest.raises(InterlockError, match="limit 3"):
             await as_principal(server, "eve", "tools/call", {"name": "slow"})
 
         await as_principal(server, "bob", "tasks/cancel", {"taskId": made["taskId"]})

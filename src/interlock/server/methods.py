@@ -25,7 +25,8 @@ from interlock.protocol.envelope import encode, encode_lossy
 from interlock.server import subscribers
 from interlock.server.catalogue import Catalogue, Kind, ServedResource
 from interlock.server.encoders import Encoder, implementation_for
-from interlock.server.mrtr import AskingParams, Round, canonical
+from interlock.server.mrtr import Round, canonical
+from interlock.server.request_context import AskingParams, CallParams
 from interlock.server.sealing import Seal
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
@@ -47,14 +48,6 @@ MAX_CACHED_PAGES = 1_024  # of all lists, revisions and views
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 _T = TypeVar("_T")
-
-
-class _CallParams(AskingParams, frozen=True, kw_only=True):
-    name: str
-    arguments: Raw | UnsetType = UNSET
-
-
-_decode_call = msgspec.json.Decoder(_CallParams).decode
 
 
 class _ReadParams(AskingParams, frozen=True, kw_only=True):
@@ -215,11 +208,9 @@ class Methods:
     # Tools, resources, prompts
 
     async def _call_tool(self, request: Request, context: Context) -> bytes:
-        try:
-            params = _decode_call(request.params)
-        except (msgspec.DecodeError, RecursionError) as error:
-            text = f"params of tools/call: {error}"
-            raise ParseError(text, revisions.INVALID_PARAMS) from None
+        params = context.call_params
+        if not isinstance(params, CallParams):  # the context was made elsewhere
+            params = _decode(CallParams, request)
         tool = self._catalogue.find("tools", params.name, context)
         if tool is None:
             raise UnknownTool(f"unknown tool {params.name!r}")

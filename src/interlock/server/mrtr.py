@@ -1,37 +1,29 @@
-"""Questions to a modern client: a request ends with them, and comes again with the answers.
+"""Questions to a modern client: a result asks them, and the next request has the answers.
 
-The handler runs again from its top in each round. What has been answered is sealed into
-`requestState`, so the server remembers nothing. Spec 2026-07-28: basic/patterns/mrtr.
+The handler runs again from its top in each round. The answers so far are sealed into
+`requestState`, so the server keeps nothing. Spec 2026-07-28: basic/patterns/mrtr.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, field
 
 from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments
 from interlock.protocol import Request
 from interlock.protocol.envelope import encode
 from interlock.server.encoders import Encoder
+from interlock.server.request_context import AskingParams
 from interlock.server.sealing import Seal, digest
-from interlock.types import Wire
 
 MAX_ROUNDS = 10
 
 
-class AskingParams(Wire, frozen=True):
-    """What a request that may come back with questions carries in a later round."""
-
-    input_responses: dict[str, dict[str, Any]] | UnsetType = UNSET
-    request_state: str | UnsetType = UNSET
-
-
 class _State(Struct):
-    """What is sealed: how often was asked, and the answers so far."""
+    """The content of `requestState`: the number of rounds, and the answers so far."""
 
     round: int
     answers: dict[str, Raw] = field(default_factory=dict)
@@ -41,12 +33,11 @@ class Round:
     """One round of one request.
 
     Args:
-        subject: Gives the params that make it this request, such as name and arguments; only
-            called when there is a state. One that was sealed for another subject, method or
-            principal is refused.
+        subject: Returns the params that identify the request, such as name and arguments. A
+            state that was sealed for another subject, method or principal is refused.
 
     Raises:
-        InvalidArguments: The state is not ours, or has expired.
+        InvalidArguments: The state is not valid, or has expired.
     """
 
     def __init__(
@@ -66,14 +57,16 @@ class Round:
             sealed = seal.open(params.request_state, self._bound())
             self._state = msgspec.json.decode(sealed, type=_State)
         if context.is_modern and params.input_responses is not UNSET:
-            told = {key: Raw(encode(value)) for key, value in params.input_responses.items()}
-            self._state.answers = {**self._state.answers, **told}
+            answers = {key: Raw(encode(value)) for key, value in params.input_responses.items()}
+            self._state.answers = {**self._state.answers, **answers}
         context.answers = self._state.answers
 
     def ask(self, error: InputRequired, encoder: Encoder) -> bytes:
         """Encode the questions as the result of this round."""
         if self._state.round >= MAX_ROUNDS:
-            raise InvalidArguments(f"no end after {MAX_ROUNDS} rounds of questions")
+            raise InvalidArguments(
+                f"too many rounds of questions (limit {MAX_ROUNDS}); start the request again"
+            )
         sealed = encode(_State(self._state.round + 1, self._state.answers))
         return encoder.input_required(error.questions, self._seal.close(sealed, self._bound()))
 
@@ -82,5 +75,5 @@ class Round:
 
 
 def canonical(arguments: Raw) -> bytes:
-    """Give the same bytes for the same arguments, however the client writes them."""
+    """Encode arguments so that equal ones have equal bytes."""
     return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")

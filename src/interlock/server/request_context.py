@@ -1,12 +1,13 @@
-"""A request's era, told from its own bytes, and the `Context` that follows from it."""
+"""The `Context` of a request: its era and revision, and what the client states in it."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import lru_cache
+from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from interlock import revisions
 from interlock.auth.principal import Principal
@@ -19,26 +20,38 @@ from interlock.types import (
     JsonObject,
     LogLevel,
     ProgressToken,
+    Wire,
 )
+
+MAX_CACHED_META = 4_096  # bytes of one encoded `_meta`
+
+
+class AskingParams(Wire, frozen=True):
+    """Params of a request that may be answered with questions; a later round has the answers."""
+
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
+    input_responses: dict[str, dict[str, Any]] | UnsetType = UNSET
+    request_state: str | UnsetType = UNSET
+
+
+class CallParams(AskingParams, frozen=True, kw_only=True):
+    """Params of `tools/call`, whose arguments stay encoded."""
+
+    name: str
+    arguments: Raw | UnsetType = UNSET
 
 
 class _Probe(Struct):
-    meta: Raw | UnsetType = field(name="_meta", default=msgspec.UNSET)
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
 
 
+_decode_call = msgspec.json.Decoder(CallParams).decode
 _probe = msgspec.json.Decoder(_Probe).decode
 _decode_object = msgspec.json.Decoder(JsonObject).decode
 
-# Methods that are no longer there in the modern era.
-_REMOVED = frozenset(
-    name
-    for name in revisions.CLIENT_METHODS
-    if not revisions.has_method(revisions.CLIENT_METHODS, name, revisions.NEWEST)
-)
-
 
 class Stated(Struct, frozen=True):
-    """What a request states in its `_meta`, checked. `revision` is "" for a legacy one."""
+    """What a request states in its `_meta`, checked. `revision` is "" for a legacy request."""
 
     revision: str
     meta: JsonObject
@@ -49,33 +62,38 @@ class Stated(Struct, frozen=True):
 
 
 _NOTHING = Stated("", {})
-MAX_REMEMBERED = 4096  # bytes of one `_meta`
 
 
 def context_of(
     request: Request, link: BackChannel, session: Session, principal: Principal | None = None
 ) -> Context:
-    """Make the context of a request on a connection that speaks both eras.
+    """Return the context of a request on a connection that speaks both eras.
 
     Raises:
-        InterlockError: The request does not state what it must, or comes too early.
+        InterlockError: The request lacks metadata, or comes before `initialize`.
     """
+    params = None
     try:
-        raw = _probe(request.params).meta
+        if request.method == "tools/call":
+            params = _decode_call(request.params)
+            raw = params.meta
+        else:
+            raw = _probe(request.params).meta
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ParseError(f"params of {request.method}: {error}", -32602) from None
-    if raw is msgspec.UNSET:
-        return legacy_context(request, {}, link, session, principal)
+        text = f"params of {request.method}: {error}"
+        raise ParseError(text, revisions.INVALID_PARAMS) from None
+    if raw is UNSET:
+        return legacy_context(request, {}, link, session, principal, params)
     encoded = bytes(raw)
-    # A client states the same with every request, unless it asks for progress.
-    if len(encoded) > MAX_REMEMBERED or b'"progressToken"' in encoded:
+    # As `stated_in`, which would be one more call for each request.
+    if len(encoded) > MAX_CACHED_META or b'"progressToken"' in encoded:
         stated = _read(encoded)
     else:
-        stated = _read_again(encoded)
+        stated = _read_cached(encoded)
     if not stated.revision or request.method == "initialize":
-        return legacy_context(request, stated.meta, link, session, principal)
-    if request.method in _REMOVED:
-        raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {request.method!r}")
+        return legacy_context(request, stated.meta, link, session, principal, params)
+    if request.method not in revisions.FEATURES[stated.revision].methods:
+        check_method(request.method, stated.revision)
     return Context(
         revision=stated.revision,
         request_id=request.id,
@@ -87,18 +105,82 @@ def context_of(
         meta=stated.meta,
         progress_token=stated.progress_token,
         log_level=stated.log_level,
+        call_params=params,
     )
 
 
-def stated_in(encoded: bytes) -> Stated:
-    """Read an encoded `_meta`; what was read lately is remembered.
+def legacy_context(
+    request: Request,
+    meta: JsonObject,
+    link: BackChannel,
+    session: Session,
+    principal: Principal | None = None,
+    call_params: CallParams | None = None,
+) -> Context:
+    """Return the context of a legacy request, from its session.
 
     Raises:
-        InterlockError: A modern request that does not state what it must.
+        RemoteProtocolError: The session has not begun with `initialize`.
+        RemoteError: -32601; the session's revision lacks the method.
     """
-    if len(encoded) > MAX_REMEMBERED or b'"progressToken"' in encoded:
+    method = request.method
+    if not session.revision and method not in ("initialize", "ping"):
+        raise RemoteProtocolError(f"{method} came before initialize")
+    revision = session.revision or revisions.NEWEST_LEGACY
+    if method not in revisions.FEATURES[revision].methods:
+        check_method(method, revision)
+    return Context(
+        revision=revision,
+        request_id=request.id,
+        link=link,
+        loop=asyncio.get_running_loop(),
+        client_capabilities=session.client_capabilities,
+        client_info=session.client_info,
+        principal=principal,
+        meta=meta,
+        progress_token=progress_token(meta) if meta else None,
+        log_level=session.log_level,
+        session=session,
+        call_params=call_params,
+    )
+
+
+def check_method(method: str, revision: str) -> None:
+    """Refuse a method that only other revisions have; methods of extensions pass.
+
+    Raises:
+        RemoteError: -32601.
+    """
+    if method in revisions.CLIENT_METHODS and method not in revisions.FEATURES[revision].methods:
+        raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {method!r}")
+
+
+# `_meta`
+
+
+def meta_of(request: Request) -> JsonObject:
+    """Decode `_meta` of a request; {} if it has none.
+
+    Raises:
+        ParseError: `params` or `_meta` is not an object.
+    """
+    try:
+        raw = _probe(request.params).meta
+        return {} if raw is UNSET else _decode_object(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        text = f"params of {request.method}: {error}"
+        raise ParseError(text, revisions.INVALID_PARAMS) from None
+
+
+def stated_in(encoded: bytes) -> Stated:
+    """Read an encoded `_meta`. Clients repeat theirs in each request, so results are cached.
+
+    Raises:
+        InterlockError: A modern request lacks metadata.
+    """
+    if len(encoded) > MAX_CACHED_META or b'"progressToken"' in encoded:
         return _read(encoded)
-    return _read_again(encoded)
+    return _read_cached(encoded)
 
 
 def _read(encoded: bytes) -> Stated:
@@ -106,23 +188,29 @@ def _read(encoded: bytes) -> Stated:
         meta = _decode_object(encoded)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArguments(f"_meta: {error}") from None
-    if not is_modern(meta):
-        return Stated("", meta, progress_token=progress_token(meta)) if meta else _NOTHING
-    return read_modern(meta)
+    if revisions.VERSION_KEY in meta:
+        return read_modern(meta)
+    return Stated("", meta, progress_token=progress_token(meta)) if meta else _NOTHING
 
 
-_read_again = lru_cache(256)(_read)
+_read_cached = lru_cache(256)(_read)
 
 
 def read_modern(meta: JsonObject) -> Stated:
-    """Check what a modern request states.
+    """Check the metadata of a modern request.
 
     Raises:
-        InvalidArguments: Something is missing or wrong.
-        RemoteError: -32022; we do not speak its revision.
+        InvalidArguments: A member is missing or not valid.
+        RemoteError: -32022; the server does not support the revision.
     """
     check_modern(meta)
-    revision = check_revision(meta)
+    revision: str = meta[revisions.VERSION_KEY]
+    if revision not in revisions.MODERN:
+        raise RemoteError(
+            revisions.UNSUPPORTED_VERSION,
+            f"protocol revision {revision!r} is not supported",
+            {"supported": list(revisions.MODERN), "requested": revision},
+        )
     level = meta.get(revisions.LOG_LEVEL_KEY)
     if level is not None and level not in LEVELS:
         raise InvalidArguments(f"log level {level!r} is not one of {', '.join(LEVELS)}")
@@ -141,134 +229,26 @@ def read_modern(meta: JsonObject) -> Stated:
     )
 
 
-def meta_of(request: Request) -> JsonObject:
-    """Decode `_meta` of a request; {} when it has none.
-
-    Raises:
-        ParseError: `params` or `_meta` is not an object.
-    """
-    try:
-        raw = _probe(request.params).meta
-        return {} if raw is msgspec.UNSET else _decode_object(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ParseError(f"params of {request.method}: {error}", -32602) from None
-
-
-def is_modern(meta: JsonObject) -> bool:
-    """Whether a request with this `_meta` is of the modern era."""
-    return revisions.VERSION_KEY in meta
-
-
 def check_modern(meta: JsonObject) -> None:
-    """Check what a modern request must state about itself.
+    """Check that `_meta` has the members that every modern request must have.
 
     Raises:
-        InvalidArguments: Something is missing or of a wrong type.
+        InvalidArguments: A member is missing or of a wrong type.
     """
-    missing = [
-        key
-        for key, type in (
-            (revisions.VERSION_KEY, str),
-            (revisions.CLIENT_CAPABILITIES_KEY, dict),
-        )
-        if not isinstance(meta.get(key), type)
-    ]
+    required = ((revisions.VERSION_KEY, str), (revisions.CLIENT_CAPABILITIES_KEY, dict))
+    missing = [key for key, type in required if not isinstance(meta.get(key), type)]
     if missing:
         raise InvalidArguments(f"_meta lacks {' and '.join(missing)}")
 
 
-def check_revision(meta: JsonObject) -> str:
-    """Give the request's revision.
-
-    Raises:
-        RemoteError: -32022; we do not speak it.
-    """
-    revision: str = meta[revisions.VERSION_KEY]
-    if revision not in revisions.MODERN:
-        raise RemoteError(
-            revisions.UNSUPPORTED_VERSION,
-            f"protocol revision {revision!r} is not supported",
-            {"supported": list(revisions.MODERN), "requested": revision},
-        )
-    return revision
-
-
-def check_method(method: str, revision: str) -> None:
-    """Refuse what this revision has no name for, so that nothing else is looked at.
-
-    Raises:
-        RemoteError: -32601.
-    """
-    if method in revisions.CLIENT_METHODS and method not in revisions.FEATURES[revision].methods:
-        raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {method!r}")
-
-
-def modern_context(
-    request: Request, meta: JsonObject, link: BackChannel, principal: Principal | None = None
-) -> Context:
-    """Make the context of a modern request from what it states. Nothing is remembered.
-
-    Raises:
-        InvalidArguments, RemoteError: See `read_modern` and `check_method`.
-    """
-    stated = read_modern(meta)
-    check_method(request.method, stated.revision)
-    return Context(
-        revision=stated.revision,
-        request_id=request.id,
-        link=link,
-        loop=asyncio.get_running_loop(),
-        client_capabilities=stated.client_capabilities,
-        client_info=stated.client_info,
-        principal=principal,
-        meta=meta,
-        progress_token=stated.progress_token,
-        log_level=stated.log_level,
-    )
-
-
-def legacy_context(
-    request: Request,
-    meta: JsonObject,
-    link: BackChannel,
-    session: Session,
-    principal: Principal | None = None,
-) -> Context:
-    """Make the context of a legacy request from its session.
-
-    Raises:
-        RemoteProtocolError: The session has not begun with `initialize`.
-        RemoteError: -32601; its revision has no such method.
-    """
-    if not session.revision and request.method not in ("initialize", "ping"):
-        raise RemoteProtocolError(f"{request.method} before initialize")
-    revision = session.revision or revisions.NEWEST_LEGACY
-    method = request.method
-    if method not in revisions.FEATURES[revision].methods and method in revisions.CLIENT_METHODS:
-        raise RemoteError(revisions.METHOD_NOT_FOUND, f"unknown method {method!r}")
-    return Context(
-        revision=revision,
-        request_id=request.id,
-        link=link,
-        loop=asyncio.get_running_loop(),
-        client_capabilities=session.client_capabilities,
-        client_info=session.client_info,
-        principal=principal,
-        meta=meta,
-        progress_token=progress_token(meta) if meta else None,
-        log_level=session.log_level,
-        session=session,
-    )
-
-
 def progress_token(meta: JsonObject) -> ProgressToken | None:
-    """Give the token under which the client wants progress, if it is a possible one."""
+    """Return the token under which the client wants progress; None for an invalid one."""
     token = meta.get("progressToken")
     return token if isinstance(token, str) or type(token) is int else None
 
 
-def _client_info(told: object) -> Implementation | None:
+def _client_info(stated: object) -> Implementation | None:
     try:
-        return msgspec.convert(told, Implementation)
-    except msgspec.ValidationError:  # for display only, so not worth a refusal
+        return msgspec.convert(stated, Implementation)
+    except msgspec.ValidationError:  # it is for display only, so the request goes on
         return None

@@ -11,12 +11,13 @@ from msgspec import Raw
 
 from interlock.connection import Connection
 from interlock.context import ASK_TIMEOUT, Context, Session
-from interlock.errors import InterlockError, RemoteProtocolError, to_wire
+from interlock.errors import InterlockError, RemoteProtocolError
 from interlock.protocol import Notification, Protocol, Request, RequestOptions
 from interlock.revisions import BATCHES
 from interlock.server import request_context
 from interlock.server.answering import Answering
 from interlock.server.subscribers import end_of_stream, for_session
+from interlock.server.wire_errors import wire_error
 from interlock.transports import Transport
 from interlock.types import RequestId
 
@@ -108,9 +109,7 @@ class ServerConnection:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            if not isinstance(error, InterlockError):
-                _log.exception("answering %s failed", request.method)
-            protocol.reply_error(request.id, *to_wire(error))
+            protocol.reply_error(request.id, *wire_error(request.method, error))
         finally:
             if self._streams:
                 self._streams.pop(request.id, None)

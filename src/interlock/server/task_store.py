@@ -1,4 +1,4 @@
-"""What is kept of tasks, behind an interface of two methods; in memory unless told otherwise."""
+"""Where tasks are kept: a protocol of two methods, and a store in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interlock.errors import InterlockError
 
 MAX_KEPT = 10_000
 MAX_KEPT_BYTES = 64 * 1_048_576  # of results
-PART_EACH = 0.25  # of these two, for one principal
+PART_EACH = 0.25  # of both limits, for one principal
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
@@ -28,7 +28,7 @@ class Task(Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     ttl: float  # seconds from its creation
-    questions: dict[str, Raw] = {}  # encoded requests that wait for an answer, by key
+    questions: dict[str, Raw] = {}  # open questions: encoded requests, by key
     outcome: Raw = Raw(b"")  # encoded: a result when completed, an error when failed
 
 
@@ -44,20 +44,20 @@ class TaskStore(Protocol):
         ...
 
     async def get(self, id: str) -> Task | None:
-        """Give a task; None for one that is unknown or older than its `ttl`."""
+        """Return a task; None if it is unknown or older than its `ttl`."""
         ...
 
 
 class MemoryTasks:
-    """Keeps tasks in this process, up to a number of them and of bytes of their results.
+    """Keeps tasks in this process, up to a number of tasks and of bytes of results.
 
-    One principal gets a part of both, so that there is room for the others.
+    One principal gets `PART_EACH` of both, so that others have room.
     """
 
     def __init__(self, max_tasks: int = MAX_KEPT, max_bytes: int = MAX_KEPT_BYTES) -> None:
         self._max_tasks = max_tasks
         self._max_bytes = max_bytes
-        self._kept: dict[str, tuple[float, Task]] = {}  # with the time of its end, monotonic
+        self._kept: dict[str, tuple[float, Task]] = {}  # with the time when it expires, monotonic
         self._counts: Counter[str] = Counter()  # by owner
         self._bytes: Counter[str] = Counter()
 
@@ -67,8 +67,8 @@ class MemoryTasks:
             self._expire()
         if not self._has_room(task):
             raise InterlockError(
-                f"no room for a task: at most {self._max_tasks} are kept, with at most "
-                f"{self._max_bytes} bytes of results, and {PART_EACH:.0%} of that for one principal"
+                f"no room for another task (limit {self._max_tasks} tasks, {self._max_bytes} bytes "
+                f"of results, {PART_EACH:.0%} of both for one principal); try again later"
             )
         self._drop(task.id)
         self._counts[task.owner] += 1
@@ -77,7 +77,7 @@ class MemoryTasks:
         self._kept[task.id] = (monotonic() + task.ttl - age, task)
 
     async def get(self, id: str) -> Task | None:
-        """Give a task; see `TaskStore`."""
+        """Return a task; see `TaskStore`."""
         end, task = self._kept.get(id, (0.0, None))
         return task if monotonic() <= end else None
 

@@ -1,56 +1,47 @@
-"""Calls that go on after they were answered: the extension `io.modelcontextprotocol/tasks`.
+"""Calls that run on after they were answered: the extension `io.modelcontextprotocol/tasks`.
 
-A call of a tool that is marked `task` runs in an asyncio task of the server's. The client gets
-a handle at once, and asks by it for the state, answers questions and cancels::
+A call of a tool that is marked `task` runs in an asyncio task of the server. The client gets a
+handle at once, and uses it to read the state, answer questions and cancel::
 
     tools/call -> Tasks.call -> _Run -> FunctionTool.call -> your function
-    tasks/get, tasks/update, tasks/cancel -> Tasks.table -> _Run, or what the store has kept
+    tasks/get, tasks/update, tasks/cancel -> Tasks.table -> _Run, or a task from the store
 
 Rules:
 
-1. A handle exists, and can be asked for, before the client is told of it.
+1. A task is stored, and `tasks/get` finds it, before the client gets its handle.
 2. A task ends exactly once; what its function does after that changes nothing.
-3. A handle is of use to the principal whose call it was; to others it looks like none.
+3. Only the principal whose call it was can use a handle; others are told that it is unknown.
 
-Modern clients only, and only those that declare the extension with the request. Over HTTP the
-header `Mcp-Name` of the three methods is `taskId`. SEP-2663, and the extension's specification
-2026-07-28: tasks.
+Only modern clients that declare the extension with the request. Over HTTP the header `Mcp-Name`
+of the three methods is `taskId`. SEP-2663, and the extension's specification 2026-07-28: tasks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import asdict, replace
 
-from interlock.auth.principal import Principal
 from interlock.context import Context, Question
-from interlock.errors import (
-    InterlockError,
-    InvalidArguments,
-    LocalProtocolError,
-    MissingCapability,
-    RemoteError,
-    RequestTimeout,
-    to_wire,
-)
+from interlock.errors import InterlockError, InvalidArguments, MissingCapability, RemoteError
 from interlock.protocol import Request
-from interlock.protocol.envelope import encode
+from interlock.protocol.envelope import encode, encode_lossy
 from interlock.revisions import METHOD_NOT_FOUND, TASKS_EXTENSION
 from interlock.server.encoders import Encoder
+from interlock.server.parked_calls import ParkedCall, ParkedCalls, owner_of
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import MemoryTasks, Status, Task, TaskStore
 from interlock.server.tools import FunctionTool
+from interlock.server.wire_errors import wire_error
 from interlock.types import Wire
 
-TASK_TTL = 3_600.0  # seconds that a task may take, and that its end is kept
+TASK_TTL = 3_600.0  # seconds that a task may take, and that its result is kept
 POLL_INTERVAL_MS = 1_000
 MAX_RUNNING = 1_000
 MAX_RUNNING_EACH = 100  # of one principal
@@ -66,20 +57,14 @@ _log = logging.getLogger("interlock.server")
 # Running
 
 
-class _Waiting(Struct):
-    """A question of a running task."""
-
-    question: Question
-    answer: asyncio.Future[Raw]
-
-
-class _Run:
+class _Run(ParkedCall):
     """One call of a tool that is a task, or may become one."""
 
     def __init__(self, owner: str, ttl: float, save: Callable[[_Run], Awaitable[None]]) -> None:
+        super().__init__(owner, ttl, self._questions_changed)
         now = datetime.now(UTC)
         self.task = Task(
-            id=secrets.token_urlsafe(24),
+            id=self.id,
             owner=owner,
             status="working",
             created_at=now,
@@ -88,10 +73,7 @@ class _Run:
         )
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_task = False
-        self.waiting: dict[str, _Waiting] = {}
-        self.work: asyncio.Task[bytes | None]
         self.saving = asyncio.Lock()
-        self._ttl = ttl
         self._save = save
 
     @property
@@ -99,7 +81,7 @@ class _Run:
         return self.task.status in _ENDED
 
     async def begin(self) -> None:
-        """Become a task, if it is none yet."""
+        """Become a task, unless it is one already."""
         if not self.is_task:
             self.is_task = True
             try:
@@ -109,13 +91,13 @@ class _Run:
                 raise
             self.begun.set_result(None)
 
-    def say(self, message: str) -> None:
-        """Tell how far the work is."""
+    def set_message(self, message: str) -> None:
+        """Set the status message, which clients read as progress."""
         if not self.has_ended:
             self.task = replace(self.task, message=message)
 
     async def change(self, status: Status, **members: Any) -> None:
-        """Take a new status, unless it has ended."""
+        """Set the status, unless the task has ended."""
         if self.has_ended:
             return
         now = datetime.now(UTC)
@@ -125,76 +107,41 @@ class _Run:
         self.task = replace(self.task, status=status, updated_at=now, **members)
         await self._save(self)
 
-    async def settle(self) -> None:
-        """Take the status that follows from the questions that are open."""
+    async def fail(self, error: BaseException) -> None:
+        """End with a JSON-RPC error."""
+        code, message, data = wire_error(f"task {self.id}", error)
+        outcome = {"code": code, "message": message} | ({} if data is None else {"data": data})
+        await self.change("failed", outcome=Raw(encode(outcome)), message=message)
+
+    async def _questions_changed(self) -> None:
         questions = {
-            key: Raw(encode({"method": each.question.method, "params": each.question.params}))
-            for key, each in self.waiting.items()
-            if not each.answer.done()
+            key: Raw(encode_lossy({"method": each.method, "params": each.params}))
+            for key, each in self.questions.items()
         }
         await self.change("input_required" if questions else "working", questions=questions)
 
-    async def fail(self, error: BaseException) -> None:
-        """End with a JSON-RPC error."""
-        code, message, data = to_wire(error)
-        told = {"code": code, "message": message} | ({} if data is None else {"data": data})
-        await self.change("failed", outcome=Raw(encode(told)), message=message)
-
-    async def ask(self, questions: Mapping[str, Question]) -> dict[str, Raw]:
-        """Wait until the client has answered all of them."""
-        twice = sorted(set(questions) & set(self.waiting))
-        if twice:
-            raise LocalProtocolError(f"the task asks already under the keys {', '.join(twice)}")
-        loop = asyncio.get_running_loop()
-        asked = {key: _Waiting(each, loop.create_future()) for key, each in questions.items()}
-        self.waiting |= asked
-        try:
-            await self.settle()
-            await asyncio.wait([each.answer for each in asked.values()])
-            return {key: each.answer.result() for key, each in asked.items()}
-        finally:
-            answered = all(each.answer.done() for each in asked.values())
-            for key in asked:
-                del self.waiting[key]
-            if not answered:  # the function has given up waiting
-                await self.settle()
-
-    async def update(self, answers: Mapping[str, Raw]) -> None:
-        """Hand over answers; those to no open question are ignored."""
-        taken = {
-            key: each
-            for key, each in self.waiting.items()
-            if key in answers and not each.answer.done()
-        }
-        for key, each in taken.items():
-            _check_answer(key, each.question, answers[key])
-        for key, each in taken.items():
-            each.answer.set_result(Raw(bytes(answers[key])))  # not the whole request with it
-        if taken:
-            await self.settle()
-
 
 class TaskContext(Context, eq=False, kw_only=True):
-    """The context of a call that is a task, or may become one: what it asks, the task asks."""
+    """The context of a call that is a task, or may become one; a task asks its client itself."""
 
     run: _Run
 
     async def begin_task(self) -> None:
-        """Go on as a task: see `Context.begin_task`."""
+        """Become a task: see `Context.begin_task`."""
         await self.run.begin()
-        self.finished = True  # the request is answered: nothing may follow on its stream
+        self.finished = True  # the handle answers the request, so its stream ends
 
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Tell how far the work is: a task's `message` is its status message."""
+        """Report progress. The status message of a task is the latest `message`."""
         if not self.run.is_task:
             super().progress(progress, total, message)
         elif message is not None:
-            self.loop.call_soon_threadsafe(self.run.say, message)
+            self.loop.call_soon_threadsafe(self.run.set_message, message)
 
     async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
-        """Ask several things at once; the function waits for the answers where it is."""
+        """Ask the client, and wait for the answers; the function does not run again."""
         if not self.run.is_task:
             return await super().ask(questions)
         for question in questions.values():
@@ -235,9 +182,9 @@ class Tasks:
     """The tasks of a server. `table` has the handlers of their methods.
 
     Args:
-        store: Where they are kept; in memory when None.
-        ttl: Seconds that a task may take, and that its end is kept after that.
-        subscribers: Who wants to be told of changes.
+        store: Where tasks are kept; in memory when None.
+        ttl: Seconds that a task may take, and that its result is kept.
+        subscribers: The clients to notify of changes.
         encoder: The server's.
     """
 
@@ -248,7 +195,7 @@ class Tasks:
         self._ttl = ttl
         self._subscribers = subscribers
         self._encoder = encoder
-        self._runs: dict[str, _Run] = {}
+        self._runs: ParkedCalls[_Run] = ParkedCalls("tasks", MAX_RUNNING, MAX_RUNNING_EACH)
         self.table: dict[str, Handler] = {
             "tasks/get": self._get,
             "tasks/update": self._update,
@@ -256,57 +203,44 @@ class Tasks:
         }
 
     async def call(self, tool: FunctionTool, arguments: Raw | None, context: Context) -> bytes:
-        """Answer a call of a tool that is marked: with a task, or with its result.
+        """Answer a call of a tool that is marked `task`: with a task, or with its result.
 
         Raises:
-            MissingCapability: The tool gives nothing but tasks, which the client does not know.
+            MissingCapability: The tool always becomes a task, and the client does not support it.
             InputRequired: The client must answer before there is a task.
             InterlockError: Too many tasks run.
         """
-        if not _knows_tasks(context):
+        if not _supports_tasks(context):
             if tool.task == "required":
                 raise MissingCapability(_CAPABILITY)
             result = await tool.call(arguments, context)
             return self._encoder.call(result, context.revision, tool.definition)
-        run = _Run(_owner(context), self._ttl, self._save)
-        self._admit(run)
+        run = _Run(owner_of(context.principal), self._ttl, self._save)
+        self._runs.add(run)
         inner = TaskContext(**asdict(context), run=run)
-        run.work = asyncio.create_task(self._work(run, tool, arguments, inner))
+        work = run.work = asyncio.create_task(self._work(run, tool, arguments, inner))
         try:
-            either: set[asyncio.Future[Any]] = {run.begun, run.work}
+            either: set[asyncio.Future[Any]] = {run.begun, work}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            run.work.cancel()  # nobody has been told of it
+            work.cancel()  # the client has no handle
             raise
         if run.is_task:
             return self._encoder.task(encode(_handle(run.task)))
-        answer = run.work.result()
-        assert answer is not None  # noqa: S101 - only tasks end without
-        return answer
-
-    def _admit(self, run: _Run) -> None:
-        owner = run.task.owner
-        of_owner = sum(each.task.owner == owner for each in self._runs.values()) if owner else 0
-        if len(self._runs) >= MAX_RUNNING or of_owner >= MAX_RUNNING_EACH:
-            raise InterlockError(
-                f"{len(self._runs)} tasks run (at most {MAX_RUNNING}), {of_owner} of them yours "
-                f"(at most {MAX_RUNNING_EACH}); try again later"
-            )
-        self._runs[run.task.id] = run
+        return work.result()
 
     async def _work(
         self, run: _Run, tool: FunctionTool, arguments: Raw | None, context: TaskContext
-    ) -> bytes | None:
-        """Run the tool. Gives its encoded result, or None when the task has it."""
+    ) -> bytes:
+        """Run the tool. Returns its encoded result, which a task has kept as well."""
         try:
             if tool.task != "later":
                 await context.begin_task()
-            async with asyncio.timeout(self._ttl) as limit:
-                result = await tool.call(arguments, context)
+            result = await run.limited(tool.call(arguments, context))
             encoded = self._encoder.call(result, context.revision, tool.definition)
-            if not run.is_task:
-                return encoded
-            await self._end(run, encoded)
+            if run.is_task:
+                await self._complete(run, encoded)
+            return encoded
         except asyncio.CancelledError:
             if run.is_task:
                 await run.change("cancelled", message="the server has stopped")
@@ -314,20 +248,16 @@ class Tasks:
         except BaseException as error:
             if not run.is_task:
                 raise
-            if isinstance(error, TimeoutError) and limit.expired():
-                error = RequestTimeout(f"the task did not end within {self._ttl:g} s")
-            elif not isinstance(error, InterlockError):
-                _log.exception("a task of %s failed", tool.definition.name)
             await self._fail(run, error)
+            return b""
         finally:
-            del self._runs[run.task.id]
-        return None
+            self._runs.remove(run)
 
-    async def _end(self, run: _Run, result: bytes) -> None:
+    async def _complete(self, run: _Run, result: bytes) -> None:
         before = run.task
         try:
             await run.change("completed", outcome=Raw(result))
-        except InterlockError:  # there is no room for the result, but for an error there is
+        except InterlockError:  # the store has no room for the result, but has for an error
             run.task = before
             raise
 
@@ -335,20 +265,19 @@ class Tasks:
         try:
             await run.fail(error)
         except Exception:
-            _log.exception("the end of task %s could not be kept", run.task.id)
+            _log.exception("the end of task %s could not be kept", run.id)
 
     async def _save(self, run: _Run) -> None:
-        """Keep a task as it is now, and tell who listens."""
+        """Store a task as it is now, and notify its subscribers."""
         async with run.saving:
             await self._store.put(run.task)
-        owner = run.task.owner
         self._subscribers.task_changed(
-            run.task.id,
+            run.id,
             encode(_detailed(run.task)),
-            lambda principal: _id(principal) == owner,
+            lambda principal: owner_of(principal) == run.owner,
         )
 
-    # Asking for them
+    # Methods
 
     async def _get(self, request: Request, context: Context) -> bytes:
         params = _decode(_GetParams, request, context)
@@ -358,7 +287,7 @@ class Tasks:
     async def _update(self, request: Request, context: Context) -> bytes:
         params = _decode(_UpdateParams, request, context)
         await self._find(params.task_id, context)
-        run = self._runs.get(params.task_id)
+        run = self._runs.find(params.task_id, owner_of(context.principal))
         if run is not None:
             await run.update(params.input_responses)
         return self._encoder.result(b"{}", context.revision)
@@ -366,26 +295,27 @@ class Tasks:
     async def _cancel(self, request: Request, context: Context) -> bytes:
         params = _decode(_GetParams, request, context)
         await self._find(params.task_id, context)
-        run = self._runs.get(params.task_id)
+        run = self._runs.find(params.task_id, owner_of(context.principal))
         if run is not None and not run.has_ended:
             run.work.cancel()
             await run.change("cancelled", message="cancelled by the client")
         return self._encoder.result(b"{}", context.revision)
 
     async def _find(self, id: str, context: Context) -> Task:
-        run = self._runs.get(id)
+        owner = owner_of(context.principal)
+        run = self._runs.find(id, owner)
         task = await self._store.get(id) if run is None else run.task
-        if task is None or task.owner != _owner(context):
+        if task is None or task.owner != owner:
             raise InvalidArguments(_NO_SUCH_TASK)
         return task
 
     async def listenable(self, ids: list[str], context: Context) -> list[str]:
-        """Give those of the tasks that the client may be told of.
+        """Return those of the tasks whose changes the client may follow.
 
         Raises:
-            MissingCapability: It asks for tasks and does not know what they are.
+            MissingCapability: The client names tasks and does not support them.
         """
-        if ids and not _knows_tasks(context):
+        if ids and not _supports_tasks(context):
             raise MissingCapability(_CAPABILITY)
         found = []
         for id in dict.fromkeys(ids):
@@ -396,47 +326,27 @@ class Tasks:
             found.append(id)
         return found
 
-    # Closing
-
     async def close(self) -> None:
-        """Cancel what runs, and wait until it has ended."""
-        works = [run.work for run in self._runs.values()]
-        for work in works:
-            work.cancel()
-        await asyncio.gather(*works, return_exceptions=True)
+        """Cancel all running tasks, and wait until they have ended."""
+        await self._runs.close()
 
 
-# Small things
+# Helpers
 
 
-def _knows_tasks(context: Context) -> bool:
+def _supports_tasks(context: Context) -> bool:
     return context.is_modern and context.can(_CAPABILITY)
 
 
-def _owner(context: Context) -> str:
-    return _id(context.principal)
-
-
-def _id(principal: Principal | None) -> str:
-    return principal.owner if principal else ""
-
-
 def _decode(type: type[_T], request: Request, context: Context) -> _T:
-    if not context.is_modern:  # older clients mean something else by these names
+    if not context.is_modern:  # in older revisions these names mean something else
         raise RemoteError(METHOD_NOT_FOUND, f"unknown method {request.method!r}")
-    if not _knows_tasks(context):
+    if not _supports_tasks(context):
         raise MissingCapability(_CAPABILITY)
     try:
         return msgspec.json.decode(request.params, type=type)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArguments(f"params of {request.method}: {error}") from None
-
-
-def _check_answer(key: str, question: Question, answer: Raw) -> None:
-    try:
-        msgspec.json.decode(answer, type=question.answer)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidArguments(f"inputResponses.{key} is not an answer: {error}") from None
 
 
 def _handle(task: Task) -> _Handle:

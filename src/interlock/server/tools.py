@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -32,6 +30,7 @@ from interlock.protocol.envelope import encode
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.server.catalogue import ServedTool
 from interlock.server.values import check_finite, encode_value_into, to_json, tool_result
+from interlock.server.wire_errors import log_bug
 from interlock.server.workers import Workers
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
@@ -40,7 +39,6 @@ _EMPTY = Raw(b"{}")
 _FOR_THE_CLIENT = (InputRequired, MissingCapability, MalformedAnswer, AuthError)
 # The model can act on these, so their text is the result.
 _FOR_THE_MODEL = (ToolError, InvalidArguments, RequestTimeout, CapabilityError, ClientRefused)
-_log = logging.getLogger("interlock.server")
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
@@ -238,11 +236,10 @@ def _failed(tool: str, error: BaseException) -> CallToolResult:
     if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
         raise error  # the call is cancelled, and not just something within the function
     # No tool may end the server, so SystemExit and KeyboardInterrupt end here as well.
-    number = secrets.token_hex(4)
-    _log.error("tool %s failed, reference %s", tool, number, exc_info=error)
+    reference = log_bug(f"tool {tool}", error)
     is_ours = isinstance(error, LocalProtocolError)
     kind = "returned a result that its schema forbids" if is_ours else "failed"
-    return _failure(f"tool {tool} {kind}; the server's log has the details under {number}")
+    return _failure(f"tool {tool} {kind}; the server's log has the details under {reference}")
 
 
 def _failure(text: str) -> CallToolResult:

@@ -34,6 +34,7 @@ from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import ClientGone, Header, HttpRefusal, reply, reply_empty
 from interlock.server.http.streams import Budget, EventWriter, event, gone
 from interlock.server.subscribers import end_of_stream
+from interlock.server.wire_errors import wire_error
 from interlock.types import JsonObject, RequestId
 
 MAX_LISTEN_BYTES = 256 * 1024  # of the parameters of `subscriptions/listen`
@@ -46,11 +47,6 @@ _STATUS = {
     revisions.MISSING_CAPABILITY: 400,
     revisions.UNSUPPORTED_VERSION: 400,
 }
-_REMOVED = frozenset(
-    name
-    for name in revisions.CLIENT_METHODS
-    if not revisions.has_method(revisions.CLIENT_METHODS, name, revisions.NEWEST)
-)
 _EMPTY = Raw(b"{}")
 _NOTHING = request_context.Stated("", {})
 _log = logging.getLogger("interlock.server.http")
@@ -142,9 +138,7 @@ class Modern:
             await call.finish(200, answer)
 
     async def _fail(self, call: ModernCall, request: Request, error: BaseException) -> None:
-        if not isinstance(error, InterlockError):
-            _log.exception("answering %s failed", request.method)
-        code, text, data = to_wire(error)
+        code, text, data = wire_error(request.method, error)
         status = 400 if isinstance(error, ParseError) else _STATUS.get(code, 200)
         headers: list[Header] = []
         if isinstance(error, AuthError):  # a tool needs more than the token grants
@@ -164,9 +158,7 @@ class Modern:
         if stated is None or not stated.revision:
             raise _fault(exchange, request, params)
         header_checks.check(exchange, request.method, params, stated.revision)
-        if request.method in _REMOVED:
-            unknown = f"unknown method {request.method!r}"
-            raise HttpRefusal(404, unknown, revisions.METHOD_NOT_FOUND)
+        request_context.check_method(request.method, stated.revision)
         context = Context(
             revision=stated.revision,
             request_id=request.id,

@@ -31,7 +31,7 @@ from interlock.errors import (
     RequestTimeout,
     to_wire,
 )
-from interlock.protocol import Request, envelope
+from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope, encode
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server import request_context
@@ -40,6 +40,7 @@ from interlock.server.http.options import HttpOptions
 from interlock.server.http.responses import LATER, HttpRefusal
 from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
 from interlock.server.subscribers import for_session
+from interlock.server.wire_errors import wire_error
 from interlock.types import CancelledParams, ErrorObject, RequestId
 
 MAX_RUNNING = 200  # requests of one session at once
@@ -164,9 +165,7 @@ class LegacySession:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            if not isinstance(error, InterlockError):
-                _log.exception("answering %s failed", request.method)
-            return envelope.error(request.id, *to_wire(error))
+            return envelope.error(request.id, *wire_error(request.method, error))
         finally:
             if context is not None:
                 context.finished = True
@@ -204,7 +203,9 @@ class LegacySession:
             except (msgspec.DecodeError, RecursionError):
                 return
             if told.request_id is not None and told.request_id in self._running:
-                self._running.pop(told.request_id).cancel()
+                # The handler finds the reason by `Context.cancel_reason`.
+                event = Cancellation(told.request_id, told.reason or "")
+                self._running.pop(told.request_id).cancel(event)
 
     def take(self, message: Envelope) -> None:
         """Take the answer to a question of ours; an answer to nothing is dropped."""
