@@ -34,7 +34,12 @@ STARTS = 3  # of everybody, for figures of a few percent
 
 US, BARE = "interlock", "bare"
 PLAIN = "plain"  # a server for clients over HTTP
-NAMES = {"mcp": "mcp", "fastmcp": "FastMCP", "langchain": "LangChain"}
+NAMES = {
+    "mcp": "mcp",
+    "fastmcp": "FastMCP",
+    "langchain": "LangChain",
+    "single": "one transaction a record",
+}
 
 Sample = Callable[[], float]
 Taken = dict[str, list[float]]  # what samples came to, by contestant

@@ -1,6 +1,6 @@
-"""A disk that fails at the Nth operation, under every SQLite database that is opened meanwhile.
+"""A disk whose Nth operation fails, for every SQLite database opened in the meantime.
 
-It is a VFS: a copy of SQLite's own whose functions for files count, and fail when it is time.
+It is a SQLite VFS: a copy of the default one whose file functions count and fail as told.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int64, c_void_p, cast
 from typing import Any
 
-# What each kind of failure makes of which operation: SQLite's result codes.
+# The SQLite result code of each operation, by kind of failure.
 FULL, BUSY = 13, 5
 _UNLOCK = 1  # among the flags of `shm_lock`
 FAILURES: dict[str, dict[str, int]] = {
@@ -57,7 +57,7 @@ class _Methods(Structure):
 
 
 class _File(Structure):
-    """sqlite3_file: its methods, and more that is nobody's business."""
+    """sqlite3_file; only its methods are needed."""
 
     _fields_ = (("methods", POINTER(_Methods)),)
 
@@ -78,32 +78,32 @@ class _Vfs(Structure):
 
 
 class FailingDisk:
-    """Counts operations on files, and lets one of them fail, or that one and all after it.
+    """A counter of file operations that fails one of them, or that one and all later ones.
 
     Attributes:
-        count: Operations that could have failed, since `arm`.
-        failed: How many have.
+        count: The number of operations since `arm` that could have failed.
+        failed: The number of operations that failed.
     """
 
     def __init__(self) -> None:
         self.disarm()
 
     def arm(self, kind: str, nth: int, *, lasting: bool = False) -> None:
-        """Fail at the `nth` operation (from 1) that this kind of failure can hit."""
+        """Fail the `nth` operation, from 1, of those that this kind of failure concerns."""
         self._codes = FAILURES[kind]
         self._nth = nth
         self._lasting = lasting
         self.count = self.failed = 0
 
     def disarm(self) -> None:
-        """Fail no more."""
+        """Stop failing operations."""
         self._codes: dict[str, int] = {}
         self._nth = 0
         self._lasting = False
         self.count = self.failed = 0
 
     def result(self, operation: str) -> int:
-        """Give the code with which an operation fails now; 0 when it may go on."""
+        """Count an operation; return the code with which it fails, or 0."""
         if operation not in self._codes:
             return 0
         self.count += 1
@@ -115,7 +115,7 @@ class FailingDisk:
 
 @contextmanager
 def failing_disk() -> Iterator[FailingDisk]:
-    """Put a failing disk under all databases that are opened in here; they must be closed."""
+    """Use a failing disk for all databases opened in this context; close them within it."""
     sqlite = ctypes.CDLL(_sqlite3.__file__)
     sqlite.sqlite3_vfs_find.restype = POINTER(_Vfs)
     sqlite.sqlite3_vfs_register.argtypes = sqlite.sqlite3_vfs_unregister.argtypes = (c_void_p,)
@@ -124,7 +124,7 @@ def failing_disk() -> Iterator[FailingDisk]:
     disk = FailingDisk()
     ours = _Vfs.from_buffer_copy(usual.contents)
     ours.name, ours.next = b"failing", None
-    tables: dict[int, _Methods] = {}  # by the address of those they stand for
+    tables: dict[int, _Methods] = {}  # by the address of the methods they replace
 
     def open_file(_vfs: int, name: int, file: Any, flags: int, out_flags: int) -> int:
         code: int = usual.contents.open(cast(usual, c_void_p), name, file, flags, out_flags)
@@ -145,18 +145,18 @@ def failing_disk() -> Iterator[FailingDisk]:
 
 
 def _failing(methods: _Methods, disk: FailingDisk) -> _Methods:
-    """Copy the methods of a file; those of the copy ask the disk first."""
+    """Return a copy of a file's methods that fails when the disk does."""
     copy = _Methods.from_buffer_copy(methods)
     for operation in {operation for codes in FAILURES.values() for operation in codes}:
         usual = getattr(methods, operation)
-        setattr(copy, operation, type(usual)(_asking(disk, operation, usual)))
+        setattr(copy, operation, type(usual)(_or_fail(disk, operation, usual)))
     return copy
 
 
-def _asking(disk: FailingDisk, operation: str, usual: Callable[..., int]) -> Callable[..., int]:
-    def ask(*arguments: Any) -> int:
-        if operation == "shm_lock" and arguments[-1] & _UNLOCK:  # that never fails
+def _or_fail(disk: FailingDisk, operation: str, usual: Callable[..., int]) -> Callable[..., int]:
+    def run(*arguments: Any) -> int:
+        if operation == "shm_lock" and arguments[-1] & _UNLOCK:  # unlocking never fails
             return usual(*arguments)
         return disk.result(operation) or usual(*arguments)
 
-    return ask
+    return run

