@@ -24,7 +24,7 @@ def test_comments_and_trailing_commas_are_accepted() -> None:
     }
 
 
-def test_each_member_knows_its_line() -> None:
+def test_line_returns_the_line_of_a_member_or_of_what_contains_it() -> None:
     document = Document(COMMENTED)
 
     assert [document.line(p) for p in ((), ("a",), ("a", "b", 1), ("c",), ("d", 1))] == [
@@ -56,13 +56,13 @@ def test_a_byte_order_mark_is_accepted() -> None:
         (b'{\n"a": NaN}', 2, "NaN is not JSON"),
         (b'{\n"a": -Infinity}', 2, "-Infinity is not JSON"),
         (b"[" + b"1" * 5_000 + b"]", 1, "a number has more than 20 digits"),
-        (b'{"a": {"b": 1,\n"b": 2}}', 2, "a.b is there twice"),
+        (b'{"a": {"b": 1,\n"b": 2}}', 2, "a.b occurs twice"),
         (b'{\n"a": "\xff"}', 2, "not UTF-8 text"),
         (b"[" * 100_000, 0, "nested too deeply"),
         (b"[" * 900 + b"]" * 900, 0, None),
     ],
 )
-def test_a_mistake_is_named_with_its_line(text: bytes, line: int, problem: str | None) -> None:
+def test_invalid_json_is_refused_with_its_line(text: bytes, line: int, problem: str | None) -> None:
     if problem is None:
         Document(text)
         return
@@ -73,12 +73,12 @@ def test_a_mistake_is_named_with_its_line(text: bytes, line: int, problem: str |
 
 
 @pytest.mark.parametrize("text", [b"/*" * 200_000, b'"\\' * 200_000, b", " * 200_000, b"//" * 9**5])
-def test_rubbish_is_refused_in_linear_time(text: bytes) -> None:
+def test_invalid_text_is_refused_in_linear_time(text: bytes) -> None:
     with pytest.raises(JsoncError):
         Document(text)
 
 
-def test_places_are_written_as_in_a_program() -> None:
+def test_write_place_returns_the_notation_of_programs() -> None:
     assert write_place(("mcpServers", "time", "args", 1)) == "mcpServers.time.args[1]"
     assert write_place(("a b", "c\n")) == "['a b']['c\\n']"
 
@@ -98,7 +98,7 @@ def test_places_are_written_as_in_a_program() -> None:
         ('{\n  "a": 1, // one\n}', '{\n  "a": 1,\n  "n": 1, // one\n}'),
     ],
 )
-def test_a_member_is_added_at_the_end_in_the_same_hand(before: str, after: str) -> None:
+def test_with_member_adds_at_the_end_with_the_same_indentation(before: str, after: str) -> None:
     assert Document(before.encode()).with_member((), "n", 1) == after
 
 
@@ -114,7 +114,7 @@ def test_a_member_is_added_at_the_end_in_the_same_hand(before: str, after: str) 
         ('{"a": 1, "n": 1,}', '{"a": 1,}'),
     ],
 )
-def test_a_member_is_removed_with_its_comma_and_comments(before: str, after: str | None) -> None:
+def test_without_member_removes_its_comma_and_comments(before: str, after: str | None) -> None:
     if after is None:
         after = '{\n  "a": 1,\n  // about b\n  "b": 2\n}'
 
@@ -137,7 +137,7 @@ VALUES = st.recursive(
     st.sampled_from([None, 2, "\t"]),
     st.booleans(),
 )
-def test_adding_and_removing_changes_nothing_else(
+def test_adding_and_removing_a_member_leaves_the_rest_unchanged(
     members: dict[str, Any], name: str, value: Any, indent: int | str | None, inside: bool
 ) -> None:
     members.pop(name, None)
@@ -153,7 +153,7 @@ def test_adding_and_removing_changes_nothing_else(
     assert removed.value == whole
 
 
-def test_an_error_does_not_carry_the_text_along() -> None:
+def test_an_error_does_not_contain_the_text() -> None:
     with pytest.raises(JsoncError) as refused:
         Document(b'{"token": "hunter2", oops}')
 

@@ -36,14 +36,14 @@ def refusal(read: Callable[[], object]) -> str:
         (b"[" * 5_000 + b"]" * 5_000, "f.json: nested too deeply"),
         (b"[]", "f.json, line 1: the file must be an object, not a list"),
         (b"null", "f.json, line 1: the file must be an object, not null"),
-        (b'{"a": 1,\n"a": 2}', "f.json, line 2: a is there twice"),
+        (b'{"a": 1,\n"a": 2}', "f.json, line 2: a occurs twice"),
     ],
 )
-def test_a_file_that_is_no_object_is_refused_with_its_line(text: bytes, message: str) -> None:
+def test_parse_refuses_text_that_is_not_an_object(text: bytes, message: str) -> None:
     assert refusal(lambda: section.parse(text, FILE)) == message
 
 
-def test_without_a_path_it_is_called_a_configuration() -> None:
+def test_an_error_without_a_path_names_the_configuration() -> None:
     assert refusal(lambda: section.parse(b"[]", None)) == (
         "configuration, line 1: the file must be an object, not a list"
     )
@@ -74,7 +74,7 @@ def test_without_a_path_it_is_called_a_configuration() -> None:
         ({"b": "x"}, lambda s: s.within("a").text("b"), "x"),
     ],
 )
-def test_a_member_is_read(value: Any, read: Read, expected: Any) -> None:
+def test_a_member_is_returned_by_its_kind(value: Any, read: Read, expected: Any) -> None:
     assert read(one_member(value)) == expected
 
 
@@ -89,7 +89,7 @@ def test_a_member_is_read(value: Any, read: Read, expected: Any) -> None:
         (lambda s: s.within("b").members, {}),
     ],
 )
-def test_an_absent_member_has_its_default(read: Read, expected: Any) -> None:
+def test_a_missing_member_has_its_default(read: Read, expected: Any) -> None:
     assert read(one_member(None)) == expected
 
 
@@ -99,11 +99,15 @@ def test_an_absent_member_has_its_default(read: Read, expected: Any) -> None:
         (5, lambda s: s.text("a"), 'a must be a string, not a number: put it in quotes ("…")'),
         (True, lambda s: s.text("a"), 'a must be a string, not a boolean: put it in quotes ("…")'),
         (None, lambda s: s.text("a"), "a must be a string, not null"),
-        ("\0", lambda s: s.text("a"), "a has a character that no program or server can be given"),
+        (
+            "\0",
+            lambda s: s.text("a"),
+            "a has a character that no program accepts",
+        ),
         (
             "\ud800",
             lambda s: s.text("a"),
-            "a has a character that no program or server can be given",
+            "a has a character that no program accepts",
         ),
         (" ", lambda s: s.filled("a"), "a must not be empty"),
         ("x", lambda s: s.texts("a"), "a must be a list of strings, not a string"),
@@ -141,7 +145,7 @@ def test_a_wrong_member_is_refused_with_its_place(value: Any, read: Read, proble
 # Warnings
 
 
-def test_all_sections_of_a_file_share_its_warnings() -> None:
+def test_sections_of_a_file_share_its_warnings() -> None:
     root = section.parse(b'{"a": {\n"tiemout": 1, "known": 2}}', FILE)
     root.within("a").warn_unknown(("known", "timeout"))
     root.warn("is odd", "a")
@@ -152,7 +156,7 @@ def test_all_sections_of_a_file_share_its_warnings() -> None:
     ]
 
 
-def test_warnings_of_unknown_keys_are_limited_in_number() -> None:
+def test_warnings_of_unknown_members_are_limited() -> None:
     root = section.parse(json.dumps({f"key{i}": 1 for i in range(50_000)}).encode(), FILE)
     root.warn_unknown(())
 

@@ -17,14 +17,14 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_read_of_an_unreadable_file_names_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         shared_file.read(tmp_path)
     with pytest.raises(ConfigError, match=r"gone\.json cannot be read: No such file"):
         shared_file.read(tmp_path / "gone.json")
 
 
-def test_a_file_has_at_most_a_mebibyte(path: Path) -> None:
+def test_read_refuses_a_file_over_one_mebibyte(path: Path) -> None:
     path.write_bytes(b"x" * shared_file.MAX_FILE_BYTES)
     assert len(shared_file.read(path)) == 1_048_576
 
@@ -32,7 +32,7 @@ def test_a_file_has_at_most_a_mebibyte(path: Path) -> None:
         shared_file.read(Path("/dev/zero"))
 
 
-def test_a_new_file_and_its_folder_are_their_owners_only(tmp_path: Path) -> None:
+def test_edit_creates_file_and_folder_for_their_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "new" / "notes.json"
     shared_file.edit(path, lambda: b"content")
 
@@ -41,7 +41,7 @@ def test_a_new_file_and_its_folder_are_their_owners_only(tmp_path: Path) -> None
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_an_edit_keeps_the_mode_and_leaves_nothing_beside_the_file(path: Path) -> None:
+def test_edit_keeps_the_mode_and_leaves_no_other_file(path: Path) -> None:
     path.chmod(0o640)
     shared_file.edit(path, lambda: b"new")
 
@@ -50,7 +50,7 @@ def test_an_edit_keeps_the_mode_and_leaves_nothing_beside_the_file(path: Path) -
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_an_edit_that_finds_no_content_changes_nothing(path: Path) -> None:
+def test_edit_changes_nothing_if_the_content_cannot_be_made(path: Path) -> None:
     def content() -> bytes:
         raise ConfigError("nothing to write")
 
@@ -60,7 +60,7 @@ def test_an_edit_that_finds_no_content_changes_nothing(path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-def test_a_write_that_fails_leaves_the_old_file(
+def test_edit_that_cannot_write_leaves_the_old_file(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_descriptor: int) -> None:
@@ -74,7 +74,7 @@ def test_a_write_that_fails_leaves_the_old_file(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_folder_that_cannot_be_synced_is_told_and_not_tried_again(
+def test_edit_reports_a_folder_that_cannot_be_synced_and_does_not_retry(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = []
@@ -96,12 +96,12 @@ def test_a_folder_that_cannot_be_synced_is_told_and_not_tried_again(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(path: Path) -> None:
+def test_edit_refuses_a_folder_that_cannot_be_created(path: Path) -> None:
     with pytest.raises(ConfigError, match=r"n\.json cannot be written: Not a directory"):
         shared_file.edit(path / "folder" / "n.json", lambda: b"new")
 
 
-def test_two_processes_at_once_lose_nothing(path: Path) -> None:
+def test_concurrent_edits_of_two_processes_are_all_kept(path: Path) -> None:
     path.write_bytes(b"")
     code = (
         "import sys; from pathlib import Path; from interlock.config import shared_file as files\n"
@@ -117,7 +117,7 @@ def test_two_processes_at_once_lose_nothing(path: Path) -> None:
     assert sorted(path.read_bytes()) == sorted(b"a" * 25 + b"b" * 25)
 
 
-def test_a_lock_that_is_never_released_is_an_error(
+def test_edit_gives_up_a_lock_that_is_never_released(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_file, "LOCK_SECONDS", 0.0)

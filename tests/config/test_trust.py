@@ -8,20 +8,9 @@ from interlock import config
 from interlock.config import trust
 from interlock.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("home")
+
 CONTENT = b'{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}'
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user who works in a folder of their own, with no configuration and no trust yet."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.delenv(config.VARIABLE, raising=False)
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    return tmp_path
 
 
 @pytest.fixture
@@ -31,21 +20,21 @@ def project(home: Path) -> Path:
     return path
 
 
-def test_a_file_that_came_with_the_folder_is_not_found(project: Path) -> None:
+def test_the_file_of_a_folder_is_not_loaded_without_trust(project: Path) -> None:
     assert config.find() is None
     assert trust.project_file() == project
     assert not trust.is_trusted(project)
-    with pytest.raises(ConfigError, match="is not trusted: interlock servers trust"):
+    with pytest.raises(ConfigError, match="is not trusted: review it with `interlock servers"):
         trust.load(project)
 
 
-def test_a_folder_without_such_a_file_has_nothing_to_trust(home: Path) -> None:
+def test_a_folder_without_a_project_file_has_nothing_to_trust(home: Path) -> None:
     assert trust.project_file() is None
     assert trust.untrusted_warning() is None
     assert not trust.is_trusted(home / "work" / ".mcp.json")
 
 
-def test_an_untrusted_file_is_mentioned_without_its_words(project: Path) -> None:
+def test_the_warning_of_an_untrusted_file_does_not_quote_it(project: Path) -> None:
     assert trust.untrusted_warning() == (
         "found .mcp.json (1 server) in this folder, ignored until you trust it: "
         "interlock servers trust"
@@ -57,7 +46,7 @@ def test_an_untrusted_file_is_mentioned_without_its_words(project: Path) -> None
     )
 
 
-def test_trust_holds_for_the_exact_content_only(project: Path) -> None:
+def test_trust_ends_with_any_change_of_the_content(project: Path) -> None:
     trust.grant(project, trust.fingerprint(project))
 
     assert trust.is_trusted(project)
@@ -74,7 +63,7 @@ def test_trust_holds_for_the_exact_content_only(project: Path) -> None:
     assert trust.is_trusted(project)
 
 
-def test_trust_does_not_move_with_a_copy(home: Path, project: Path) -> None:
+def test_a_copy_in_another_folder_is_not_trusted(home: Path, project: Path) -> None:
     trust.grant(project, trust.fingerprint(project))
     other = home / ".mcp.json"
     other.write_bytes(CONTENT)
@@ -82,7 +71,7 @@ def test_trust_does_not_move_with_a_copy(home: Path, project: Path) -> None:
     assert not trust.is_trusted(other)
 
 
-def test_each_folder_is_trusted_for_itself(home: Path, project: Path) -> None:
+def test_two_folders_can_be_trusted_independently(home: Path, project: Path) -> None:
     other = home / ".mcp.json"
     other.write_bytes(CONTENT)
     for path in (project, other):
@@ -92,23 +81,23 @@ def test_each_folder_is_trusted_for_itself(home: Path, project: Path) -> None:
     assert trust.is_trusted(other)
 
 
-def test_a_file_is_the_same_however_its_place_is_written(project: Path) -> None:
+def test_trust_holds_for_every_path_of_the_same_file(project: Path) -> None:
     trust.grant(Path(".mcp.json"), trust.fingerprint(project))
 
     assert trust.is_trusted(project)
     assert trust.is_trusted(Path("..", "work", ".mcp.json"))
 
 
-def test_what_was_not_shown_is_not_trusted(project: Path) -> None:
+def test_grant_refuses_content_that_changed_since_it_was_shown(project: Path) -> None:
     seen = trust.fingerprint(project)
     project.write_bytes(CONTENT.replace(b"uvx", b"evil"))
 
-    with pytest.raises(ConfigError, match="has changed since it was shown: look at it again"):
+    with pytest.raises(ConfigError, match="has changed since it was shown: review it again"):
         trust.grant(project, seen)
     assert not trust.is_trusted(project)
 
 
-def test_a_wrong_file_cannot_be_trusted(project: Path) -> None:
+def test_grant_refuses_a_file_with_an_error(project: Path) -> None:
     project.write_bytes(b"{")
 
     with pytest.raises(ConfigError, match="line 1 column 2"):
@@ -116,7 +105,7 @@ def test_a_wrong_file_cannot_be_trusted(project: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b"\xff", b'{"x": 1}'])
-def test_a_damaged_note_of_trust_is_no_trust(home: Path, project: Path, damage: bytes) -> None:
+def test_a_damaged_file_of_grants_means_no_trust(home: Path, project: Path, damage: bytes) -> None:
     trust.grant(project, trust.fingerprint(project))
     (store,) = (home / "data").rglob("trusted.json")
     assert stat.S_IMODE(store.stat().st_mode) == 0o600
@@ -128,8 +117,8 @@ def test_a_damaged_note_of_trust_is_no_trust(home: Path, project: Path, damage: 
     assert trust.is_trusted(project)
 
 
-def test_trust_that_cannot_be_noted_is_an_error(home: Path, project: Path) -> None:
-    (home / "data").write_bytes(b"in the way")
+def test_grant_reports_that_trust_cannot_be_stored(home: Path, project: Path) -> None:
+    (home / "data").write_bytes(b"a file instead of a folder")
 
     with pytest.raises(ConfigError, match=r"trusted\.json cannot be written: Not a directory"):
         trust.grant(project, trust.fingerprint(project))

@@ -21,7 +21,7 @@ ENVIRON = {"KEY": "k", "EMPTY": "", "NESTED": "${KEY}"}
         ("$KEY $$ ${", "$KEY $$ ${"),
     ],
 )
-def test_a_variable_is_filled_in_once(text: str, expected: str) -> None:
+def test_fill_replaces_each_variable_once(text: str, expected: str) -> None:
     assert variables.fill(text, "command", ENVIRON) == expected
 
 
@@ -45,7 +45,7 @@ def test_a_variable_is_filled_in_once(text: str, expected: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_filled_in_is_an_error(text: str, message: str) -> None:
+def test_fill_refuses_a_reference_that_it_cannot_replace(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         variables.fill(text, "args[1]", ENVIRON)
 

@@ -1,4 +1,4 @@
-"""Which servers there are: `mcpServers` files, read, edited and trusted."""
+"""`mcpServers` files: reading, editing and trusting them."""
 
 from __future__ import annotations
 

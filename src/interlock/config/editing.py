@@ -1,4 +1,4 @@
-"""Servers are added to and removed from a file; everything else in it stays as it was."""
+"""Adding servers to a file and removing them; the rest of the file stays unchanged."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from interlock.errors import ConfigError
 
 
 def add_server(path: Path, name: str, server: ServerConfig) -> None:
-    """Add a server to a file, which is made (for its owner only) if there is none.
+    """Add a server to a file; a missing file is created for its owner only.
 
-    Other processes that edit it at the same moment lose nothing, and no reader ever sees half
-    a file. Comments, order, unknown keys and indentation stay.
+    Concurrent edits by other processes are kept, and readers never see an incomplete file.
+    Comments, order, unknown keys and indentation are preserved.
 
     Raises:
         ConfigError: The file is wrong, has a server of this name, or cannot be written.
@@ -28,7 +28,7 @@ def add_server(path: Path, name: str, server: ServerConfig) -> None:
             raise ConfigError(f"{path} already has a server {name!r}: remove it first")
         key = servers_key(document.value)
         if key not in document.value:
-            if document.value:  # it may be the settings of some other program
+            if document.value:  # perhaps the settings of another program
                 raise ConfigError(
                     f'{path} has no {key}: put "{key}": {{}} into it if it is meant, or -- before '
                     "COMMAND if --config is for that"
@@ -40,7 +40,7 @@ def add_server(path: Path, name: str, server: ServerConfig) -> None:
 
 
 def remove_server(path: Path, name: str) -> None:
-    """Remove a server from a file, as carefully as `add_server`.
+    """Remove a server from a file, with the guarantees of `add_server`.
 
     Raises:
         ConfigError: The file is wrong, has no such server, or cannot be written.
@@ -55,7 +55,7 @@ def remove_server(path: Path, name: str) -> None:
 
 
 def _entry(server: ServerConfig) -> dict[str, Any]:
-    """Write a server as the file has it, without what is the default anyway."""
+    """Return a server's members in the file, without defaults."""
     default: ServerConfig
     if isinstance(server, HttpServer):
         entry: dict[str, Any] = {"type": server.type, "url": server.url}
@@ -94,13 +94,13 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
 
 
 def _edit(path: Path, change: Callable[[Document, Config], str]) -> None:
-    path = path.resolve()  # a link stays a link: the file it leads to is replaced
+    path = path.resolve()  # a symbolic link stays; its target is replaced
 
     def content() -> bytes:
         before = shared_file.read(path) if path.exists() else b"{}\n"
         config = loads(before, path)
         after = change(Document(before), config).encode()
-        loads(after, path)  # a server that could not be read back is not written
+        loads(after, path)  # never write a file that cannot be read back
         return after
 
     shared_file.edit(path, content)

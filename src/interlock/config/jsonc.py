@@ -1,6 +1,6 @@
-"""JSON as people write it: comments, trailing commas, and where each value stands.
+"""JSON with comments and trailing commas, and the place of each value in the text.
 
-Only objects are named, by their path of keys and indexes: `("mcpServers", "time", "args", 1)`.
+A place is a path of keys and indexes, such as `("mcpServers", "time", "args", 1)`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ MAX_DIGITS = 20
 
 Place = tuple[str | int, ...]
 
-# A string is matched first, so that what looks like a comment inside one is left alone. What is
-# not closed ends with the text: looking for its end again and again would take quadratic time.
+# A string is matched first, so that comment marks inside it are not comments. An unclosed string
+# or comment ends with the text: searching for its end again and again would take quadratic time.
 _STRING = r'"(?:[^"\\\n]|\\.)*"?'
 _COMMENT = re.compile(_STRING + r"|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TRAILING_COMMA = re.compile(_STRING + r"|,(?=\s*[}\]])", re.DOTALL)
@@ -23,15 +23,15 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 class Span(NamedTuple):
-    """Where a member of an object or a list stands in the text, as offsets."""
+    """The position of a member of an object or list in the text, as offsets."""
 
-    start: int  # of its key, or of the item
+    start: int  # of the key, or of the item
     value: int
     end: int
 
 
 class JsoncError(ValueError):
-    """The text is no JSON. `line` and `column` count from 1; 0 when unknown."""
+    """The text is not valid JSON. `line` and `column` count from 1; 0 when unknown."""
 
     def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
         super().__init__(problem)
@@ -40,12 +40,12 @@ class JsoncError(ValueError):
 
 
 class Document:
-    """A JSON text, its value, and the place of every member.
+    """A JSON text, its value, and the position of every member.
 
     Attributes:
-        text: As it was given, without a byte order mark.
-        value: What it says.
-        spans: Where each member stands; () is the whole.
+        text: The text, without a byte order mark.
+        value: The decoded value.
+        spans: The position of each member by its place; () is the whole text.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -54,11 +54,11 @@ class Document:
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raise JsoncError("not UTF-8 text", line) from None
-        # Blanks instead of comments: every offset stays true.
+        # Blanks replace comments, so that offsets do not change.
         self._plain = _COMMENT.sub(_blank_comment, self.text)
         bare = _TRAILING_COMMA.sub(_blank_comma, self._plain)
         try:
-            # Numbers that are none, or too long to be read, are refused where they are located.
+            # `_check_number` refuses NaN, infinities and long numbers, with their line.
             self.value: Any = json.loads(
                 bare,
                 parse_constant=lambda _: None,
@@ -69,19 +69,19 @@ class Document:
             first = next(tokens)
             self.spans[()] = Span(first.start(), first.start(), self._locate((), first, tokens))
         except json.JSONDecodeError as error:
-            # Not `from error`: it carries the whole text, secrets included.
+            # Not `from error`, which contains the whole text with its secrets.
             raise JsoncError(error.msg, error.lineno, error.colno) from None
         except RecursionError:
             raise JsoncError("nested too deeply") from None
 
     def line(self, place: Place) -> int:
-        """The line of a member, or of the nearest thing around it that there is."""
+        """Return the line of a member, or of the nearest object or list around its place."""
         while place not in self.spans:
             place = place[:-1]
         return self.text.count("\n", 0, self.spans[place].start) + 1
 
     def _locate(self, place: Place, opening: re.Match[str], tokens: Iterator[re.Match[str]]) -> int:
-        """Note where the members of a value stand; return where it ends."""
+        """Add the positions of a value's members to `spans`; return the end of the value."""
         if opening[0] not in {"{", "["}:
             self._check_number(opening)
             return opening.end()
@@ -96,7 +96,7 @@ class Document:
                 next(tokens)  # the colon
                 value = next(tokens)
                 if inner in self.spans:
-                    self._refuse(f"{write_place(inner)} is there twice", token.start())
+                    self._refuse(f"{write_place(inner)} occurs twice", token.start())
             else:
                 inner = (*place, index)
                 value = token
@@ -114,7 +114,7 @@ class Document:
     def _refuse(self, problem: str, offset: int) -> NoReturn:
         raise JsoncError(problem, self.text.count("\n", 0, offset) + 1)
 
-    # Editing: each returns a new text, the rest of it untouched
+    # Editing: each method returns a new text and leaves the rest of it unchanged
 
     def with_member(self, place: Place, name: str, value: Any) -> str:
         """Add a member at the end of the object at `place`."""
@@ -134,7 +134,7 @@ class Document:
         return f"{self.text[:at]}{newline}{body}{newline}{outer}{self.text[span.end - 1 :]}"
 
     def without_member(self, place: Place) -> str:
-        """Remove a member, with its comma and the comments before it."""
+        """Remove a member with its comma and the comments before it."""
         span = self.spans[place]
         around = self.spans[place[:-1]]
         others = [s for p, s in self.spans.items() if p[:-1] == place[:-1] and p and p != place]
@@ -153,13 +153,13 @@ class Document:
         return line[: len(line) - len(line.lstrip())]
 
     def _step(self) -> str:
-        """The indentation of one level: that of the first member."""
+        """Return the indentation of one level: that of the first member."""
         first = min((s.start for p, s in self.spans.items() if len(p) == 1), default=0)
         return self._indentation(first) or "  "
 
 
 def write_place(place: Place) -> str:
-    """Write a place as one would in a program: mcpServers.time.args[1]."""
+    """Return a place in the notation of programs, such as mcpServers.time.args[1]."""
     text = ""
     for step in place:
         if isinstance(step, int):
@@ -182,5 +182,5 @@ def _blank_comma(match: re.Match[str]) -> str:
     before = match.start() - 1
     while before >= 0 and match.string[before].isspace():
         before -= 1
-    # After a value it is a trailing comma; otherwise it is a mistake, to be reported as one.
+    # After a value, it is a trailing comma. Anywhere else it stays and is an error.
     return match[0] if before < 0 or match.string[before] in "{[,:" else " "

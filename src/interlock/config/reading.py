@@ -1,13 +1,10 @@
-"""Which servers there are: `mcpServers` files, read whole or refused whole.
+"""Finding and reading `mcpServers` files, also those of Claude Desktop, Cursor and VS Code.
 
-The files of Claude Desktop, Cursor and VS Code (`servers`) are read as they are, with comments
-and trailing commas. Rules:
-
-1. A file is wrong or right as a whole; an error names the line and the place.
-2. `${VAR}` and `${VAR:-default}` are filled in by `resolve`, from the operator's environment
-   and for these files only; a missing variable costs one server.
+1. A file with an error is refused as a whole; the error names the line and the member.
+2. `resolve` replaces `${VAR}` and `${VAR:-default}` from the operator's environment. A missing
+   variable disables one server only.
 3. Relative paths (`command`, `cwd`) are relative to the working directory, as in other tools.
-4. A `.mcp.json` in the working folder came with the folder: it is read by way of `trust` only.
+4. A `.mcp.json` in the working folder came with the folder, so it is read through `trust` only.
 5. No value of `env` or `headers` appears in an error or a repr.
 """
 
@@ -52,11 +49,10 @@ MAX_LIFE = 365 * 86_400  # seconds
 
 
 def find(explicit: Path | str | None = None) -> Path | None:
-    """Find the file to load.
+    """Return the path of the file to load, or None if there is none.
 
-    Returns:
-        The file named by `explicit`, else by INTERLOCK_MCP_CONFIG, else `mcp.json` in the
-        user's config folder; None when that last one does not exist.
+    It is `explicit`, else the value of INTERLOCK_MCP_CONFIG, else `mcp.json` in the user's
+    configuration folder.
 
     Raises:
         ConfigError: A file was named and does not exist.
@@ -70,7 +66,7 @@ def find(explicit: Path | str | None = None) -> Path | None:
 
 
 def default_path() -> Path:
-    """Where the user's own file is, or would be."""
+    """Return the path of the user's own file, which may not exist."""
     from platformdirs import user_config_path
 
     return user_config_path("interlock") / "mcp.json"
@@ -90,7 +86,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except PermissionError:
-        return True  # reading it will say what is wrong
+        return True  # reading it raises a better error
     except (OSError, ValueError):
         return False
 
@@ -121,10 +117,10 @@ _HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
 
 
 def load(path: Path | None) -> Config:
-    """Read a file; None gives no servers and no complaint.
+    """Read a file; None is an empty configuration.
 
     Raises:
-        ConfigError: It cannot be read, or something in it is wrong.
+        ConfigError: The file cannot be read, or something in it is wrong.
     """
     return Config() if path is None else loads(shared_file.read(path), path)
 
@@ -134,15 +130,15 @@ def loads(text: bytes, path: Path | None = None) -> Config:
 
     Args:
         text: JSON in UTF-8, comments and trailing commas allowed.
-        path: Where it comes from, for messages.
+        path: The file, for messages.
 
     Raises:
-        ConfigError: Something in it is wrong. Names file, line and place.
+        ConfigError: Something in it is wrong. The text names file, line and member.
     """
     root = section.parse(text, path)
     for key, value in root.members.items():
-        looks_like_one = isinstance(value, dict) and ("command" in value or "url" in value)
-        if looks_like_one and key not in ("mcpServers", "servers"):
+        is_server = isinstance(value, dict) and ("command" in value or "url" in value)
+        if is_server and key not in ("mcpServers", "servers"):
             root.refuse('is a server outside of "mcpServers": move it inside', key)
     if "mcpServers" in root.members and "servers" in root.members:
         root.refuse('stands beside "mcpServers": keep one of them', "servers")
@@ -246,7 +242,7 @@ def _check_name(entry: Section, key: str, name: str) -> None:
 def _environment(env: Section) -> dict[str, str]:
     for name in env.members:
         if not name or "=" in name or "\0" in name:
-            env.refuse("is not a name of an environment variable", name)
+            env.refuse("is not a valid variable name", name)
         env.text(name)
     return env.members
 
@@ -254,7 +250,7 @@ def _environment(env: Section) -> dict[str, str]:
 def _headers(headers: Section) -> dict[str, str]:
     for name in headers.members:
         if not urls.HTTP_TOKEN.fullmatch(name):
-            headers.refuse("is not a name of an HTTP header", name)
+            headers.refuse("is not a valid HTTP header name", name)
         if problem := _header_problem(headers.text(name)):
             headers.refuse(problem, name)
     return headers.members
@@ -291,7 +287,7 @@ METADATA_KEY = "clientMetadataUrl"
 
 
 def metadata_problem(url: str) -> str | None:
-    """Say what is wrong with the URL of a client's metadata; None when nothing is."""
+    """Return what is wrong with the URL of a client metadata document, or None."""
     return None if re.match(r"https://[^/?#\s]+/[^#\s]", url) else "must be https://, with a path"
 
 
@@ -344,10 +340,12 @@ _Server = TypeVar("_Server", StdioServer, HttpServer)
 
 
 def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
-    """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}`; the default also stands in for "".
+    """Return the server with `${VAR}`, `${env:VAR}` and `${VAR:-default}` replaced.
+
+    The default also replaces an empty variable.
 
     Raises:
-        ConfigError: A variable is not set and has no default. Only this server suffers.
+        ConfigError: A variable is not set and has no default, or a result is not valid.
     """
 
     def expand(text: str, place: str) -> str:

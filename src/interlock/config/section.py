@@ -1,6 +1,6 @@
-"""One object of a JSON file, read member by member, or refused with the place of what is wrong.
+"""One object of a JSON file, read member by member.
 
-Messages name file, line and place; they never show a value, which may be a secret.
+Errors name the file, the line and the member. They never show a value, which may be a secret.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ MAX_SECONDS = 86_400
 MAX_WARNINGS = 20
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-MAX_KEY = 64  # characters of an unknown key that are compared with the known ones
+MAX_KEY = 64  # characters of an unknown key that are compared with known keys
 
 
 class _Source(NamedTuple):
-    """What all sections of a file share."""
+    """The part that all sections of a file share."""
 
     document: Document
     path: Path | None
@@ -29,11 +29,11 @@ class _Source(NamedTuple):
 
 
 class Section:
-    """An object in a file. Methods read one member of it; a wrong one is a `ConfigError`.
+    """An object in a file. Each method reads one member and raises a `ConfigError` if it is wrong.
 
     Attributes:
         members: The object itself.
-        warnings: Of the whole file so far, one line each.
+        warnings: The warnings about the whole file so far, one line each.
     """
 
     def __init__(self, source: _Source, place: Place, value: Any) -> None:
@@ -45,31 +45,31 @@ class Section:
             self.refuse(f"must be an object, not {kind(value)}")
 
     def within(self, key: str) -> Section:
-        """Go to an object inside this one; an absent one is empty."""
+        """Return the section of an object inside this one; an absent object is empty."""
         return Section(self._source, (*self._place, key), self.members.get(key, {}))
 
     # Members
 
     def text(self, key: str) -> str:
-        """Read text that a program or server can be given. It must be there."""
+        """Read a required string that can be passed to a program or server."""
         return self._text(self.members[key], key)
 
     def filled(self, key: str) -> str:
-        """Read text that is more than blanks. It must be there."""
+        """Read a required string that is not blank."""
         text = self.text(key)
         if not text.strip():
             self.refuse("must not be empty", key)
         return text
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Read a list of texts, () by default."""
+        """Read a list of strings, () by default."""
         items = self.members.get(key, [])
         if not isinstance(items, list):
             self.refuse(f"must be a list of strings, not {kind(items)}", key)
         return tuple(self._text(item, key, index) for index, item in enumerate(items))
 
     def seconds(self, key: str, default: float) -> float:
-        """Read a time: more than 0 and at most a day."""
+        """Read a number of seconds: more than 0 and at most a day."""
         value = self.members.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse(f"must be a number of seconds, not {kind(value)}", key)
@@ -105,7 +105,7 @@ class Section:
         return value
 
     def choice(self, key: str, choices: tuple[str, ...]) -> str:
-        """Read one of a few words, the first by default."""
+        """Read one of `choices`, the first by default."""
         value = self.members.get(key, choices[0])
         if value not in choices:
             self.refuse(f"must be one of {', '.join(choices)}", key)
@@ -117,21 +117,21 @@ class Section:
         if not isinstance(value, str):
             self.refuse(f"must be a string, not {kind(value)}", *steps)
         if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in value):
-            self.refuse("has a character that no program or server can be given", *steps)
+            self.refuse("has a character that no program accepts", *steps)
         return value
 
-    # Complaints
+    # Problems
 
     def refuse(self, problem: str, *steps: str | int) -> NoReturn:
-        """Raise a `ConfigError` about this object, or what the steps lead to inside it."""
+        """Raise a `ConfigError` about this object, or about the member at `steps` inside it."""
         raise ConfigError(f"{self._where(*steps)} {problem}")
 
     def warn(self, problem: str, *steps: str | int) -> None:
-        """Note a problem that is no error."""
+        """Add a warning, as `refuse` raises an error."""
         self.warnings.append(f"{self._where(*steps)} {problem}")
 
     def warn_unknown(self, known: tuple[str, ...]) -> None:
-        """Note keys that nothing reads, up to `MAX_WARNINGS` in the whole file."""
+        """Warn of keys that are not `known`, up to `MAX_WARNINGS` in the whole file."""
         for key in self.members:
             if key not in known and len(self.warnings) < MAX_WARNINGS:
                 from difflib import get_close_matches
@@ -150,14 +150,14 @@ class Section:
 
 
 def parse(text: bytes, path: Path | None) -> Section:
-    """Read a whole file, which must be an object.
+    """Return the section of a whole file, which must be an object.
 
     Args:
         text: JSON in UTF-8, comments and trailing commas allowed.
-        path: Where it comes from, for messages.
+        path: The file, for messages.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: The text is not JSON, or not an object.
     """
     try:
         document = Document(text)

@@ -1,4 +1,4 @@
-"""What a configuration says about servers. No value of `env` or `headers` appears in a repr."""
+"""The configuration of servers. No value of `env` or `headers` appears in a repr."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from msgspec import Struct
 
 Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 
-# How to be let in by a server with a URL. "oauth": by a login that is kept; "bearer": by the
-# Authorization header of the file; "none": not at all; "auto": by the header if there is one,
-# else by a login if the server asks for it.
+# How requests to a URL are authenticated. "oauth": by a stored login; "bearer": by the header
+# Authorization of the file; "none": not at all; "auto": by that header if there is one, else by a
+# login if the server requires one.
 Auth = Literal["auto", "oauth", "bearer", "none"]
 
 
 class ToolFilter(Struct, frozen=True):
-    """What holds for single tools of a server, as shell patterns such as `git_*`."""
+    """Rules for single tools of a server, as shell patterns such as `git_*`."""
 
-    allow: tuple[str, ...] | None = None  # those that are offered; None: all
-    deny: tuple[str, ...] = ()  # those that are not; stronger than allow
-    idempotent: tuple[str, ...] = ()  # calling twice does what calling once does
+    allow: tuple[str, ...] | None = None  # tools that are offered; None: all
+    deny: tuple[str, ...] = ()  # tools that are not offered, even if allowed
+    idempotent: tuple[str, ...] = ()  # tools for which a repeated call has no further effect
 
     def admits(self, tool: str) -> bool:
-        """Whether the tool is offered."""
+        """Return whether the tool is offered."""
         allowed = self.allow is None or _is_one_of(tool, self.allow)
         return allowed and not _is_one_of(tool, self.deny)
 
     def may_repeat(self, tool: str) -> bool:
-        """Whether a call may be sent again when its answer is lost."""
+        """Return whether a call may be repeated when its answer is lost."""
         return _is_one_of(tool, self.idempotent)
 
 
@@ -53,18 +53,18 @@ class Pool(Struct, frozen=True, kw_only=True):
 
 
 class StdioServer(Struct, frozen=True, kw_only=True):
-    """A server that is a program on this machine."""
+    """A server that runs as a program on this machine."""
 
     command: str
     args: tuple[str, ...] = ()
-    env: dict[str, str] = {}  # added to the few variables every server gets
+    env: dict[str, str] = {}  # added to the few variables that every server gets
     cwd: str | None = None
 
-    timeout: float = 120.0  # seconds a request may take
-    connect_timeout: float = 30.0  # seconds until it must be ready
-    concurrency: int = 16  # calls at once
-    max_message_bytes: int = 16 * 1024 * 1024  # the longest message taken from it
-    namespace: str | None = None  # instead of its name in tool addresses
+    timeout: float = 120.0  # seconds until a request times out
+    connect_timeout: float = 30.0  # seconds until connecting times out
+    concurrency: int = 16  # concurrent calls
+    max_message_bytes: int = 16 * 1024 * 1024  # the longest message accepted from it
+    namespace: str | None = None  # replaces its name in tool addresses
     tools: ToolFilter = ToolFilter()
     sharing: Sharing = "shared"
     pool: Pool = Pool()
@@ -76,17 +76,18 @@ class StdioServer(Struct, frozen=True, kw_only=True):
 
 
 class OAuthClient(Struct, frozen=True, kw_only=True):
-    """Who we are for an authorization server that takes only clients it knows.
+    """An OAuth client that the operator has registered with an authorization server.
 
     Attributes:
-        client_id: "" to register ourselves.
-        client_metadata_url: Where a document says who this client is, for authorization servers
-            that read such documents; instead of `client_id`. "" for none.
-        client_secret: "" for none.
-        issuer: The authorization server that knows it, and the only one that is told its secret;
-            "" for the first one that the server names.
-        callback_port: Of `http://127.0.0.1:PORT/callback`, where logins end; 0 takes a free one.
-        scopes: To ask for, instead of what the server wants.
+        client_id: Its id; "" registers a client dynamically.
+        client_metadata_url: The URL of a client metadata document, instead of `client_id`; "" for
+            none.
+        client_secret: Its secret; "" for none.
+        issuer: The only authorization server that receives the secret; "" for the first one that
+            the server names.
+        callback_port: The port of `http://127.0.0.1:PORT/callback`, where logins end; 0 uses a
+            free one.
+        scopes: The scopes to request, instead of those that the server requires.
     """
 
     client_id: str = ""
@@ -101,7 +102,7 @@ class OAuthClient(Struct, frozen=True, kw_only=True):
 
 
 class HttpServer(Struct, frozen=True, kw_only=True):
-    """A server that is reached by a URL."""
+    """A server at a URL."""
 
     url: str
     headers: dict[str, str] = {}
@@ -109,11 +110,11 @@ class HttpServer(Struct, frozen=True, kw_only=True):
     auth: Auth = "auto"
     oauth: OAuthClient = OAuthClient()
 
-    timeout: float = 120.0  # seconds a request may take
-    connect_timeout: float = 10.0  # seconds until it must be ready
-    concurrency: int = 16  # calls at once
-    max_message_bytes: int = 16 * 1024 * 1024  # the longest message taken from it
-    namespace: str | None = None  # instead of its name in tool addresses
+    timeout: float = 120.0  # seconds until a request times out
+    connect_timeout: float = 10.0  # seconds until connecting times out
+    concurrency: int = 16  # concurrent calls
+    max_message_bytes: int = 16 * 1024 * 1024  # the longest message accepted from it
+    namespace: str | None = None  # replaces its name in tool addresses
     tools: ToolFilter = ToolFilter()
     sharing: Sharing = "shared"
     pool: Pool = Pool()
@@ -121,11 +122,11 @@ class HttpServer(Struct, frozen=True, kw_only=True):
 
     @property
     def uses_login(self) -> bool:
-        """Whether we say who we are by a login that is kept, if the server asks."""
+        """Whether requests use a stored login if the server requires one."""
         return self.auth in ("auto", "oauth") and not has_token(self.headers)
 
     def __repr__(self) -> str:
-        # No query and no user: both are places for tokens.
+        # Neither query nor user, as both may contain tokens.
         shown = re.sub(r"//[^/?#]*@", "//…@", self.url.partition("?")[0])
         return f"HttpServer({shown!r}, {self.type}, headers {sorted(self.headers)})"
 
@@ -134,13 +135,13 @@ ServerConfig = StdioServer | HttpServer
 
 
 class Config(Struct, frozen=True):
-    """The servers of one file. `${VAR}` in them is not filled in yet: see `resolve`."""
+    """The servers of one file. `resolve` replaces `${VAR}` in them."""
 
-    path: Path | None = None  # None: no file, so no servers
+    path: Path | None = None  # None: no file exists
     servers: dict[str, ServerConfig] = {}
     warnings: tuple[str, ...] = ()  # for the operator, one line each
 
 
 def has_token(headers: Mapping[str, str]) -> bool:
-    """Return whether headers carry a credential in `Authorization`."""
+    """Return whether there is a header Authorization."""
     return any(name.lower() == "authorization" for name in headers)

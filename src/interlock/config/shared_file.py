@@ -1,4 +1,4 @@
-"""Small files that other processes may read and edit at the same moment."""
+"""Small files that several processes read and edit at the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOCK_SECONDS = 5.0
 
 
 def read(path: Path) -> bytes:
-    """Read a whole file.
+    """Return the content of a file.
 
     Raises:
         ConfigError: It cannot be read, or is larger than `MAX_FILE_BYTES`.
@@ -34,19 +34,18 @@ def read(path: Path) -> bytes:
 
 
 def edit(path: Path, content: Callable[[], bytes]) -> None:
-    """Give a file new content; it is made, for its owner only, if there is none.
+    """Replace the content of a file; a missing file is created for its owner only.
 
-    Other processes that edit it at the same moment lose nothing, and no reader ever sees half
-    a file.
+    Concurrent edits by other processes are kept, and readers never see an incomplete file.
 
     Args:
-        path: The file. Missing folders above it are made.
-        content: Gives the new content. Is called while no other process edits the file, so
-            it reads the old content itself; what it raises leaves the file as it was.
+        path: The file. Missing folders above it are created.
+        content: Returns the new content. It is called while no other process edits the file, so
+            it reads the old content itself. If it raises, the file stays unchanged.
 
     Raises:
-        ConfigError: It cannot be written, or another process keeps it locked; or it is written,
-            but the disk may not keep it.
+        ConfigError: The file cannot be written, or another process keeps it locked; or it was
+            written, but a power failure may undo that.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -61,7 +60,7 @@ def edit(path: Path, content: Callable[[], bytes]) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from editing files in a folder. Leaves no lock file behind."""
+    """Keep other processes from editing files in a folder, without a lock file."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + LOCK_SECONDS
@@ -72,7 +71,7 @@ def _locked(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise ConfigError(f"another process keeps {folder} locked") from None
-                time.sleep(0.01)  # flock waits without end, or not at all
+                time.sleep(0.01)  # flock has no timeout
         yield
     finally:
         os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Trust in a `.mcp.json` that came with a folder, for its exact place and content.
+"""Trust in the `.mcp.json` of a folder, for its exact path and content.
 
-Nothing in such a file is used until the operator has seen it and `grant` has noted its hash;
-any later edit needs a new look.
+Nothing in such a file is used until the operator has reviewed it and `grant` has stored its hash.
+After any edit, the operator must review it again.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ PROJECT_FILE = ".mcp.json"
 
 
 def project_file(folder: Path | None = None) -> Path | None:
-    """Find the `.mcp.json` that came with a folder, the working folder by default.
+    """Return the path of a folder's `.mcp.json`, or None; by default of the working folder.
 
-    Nothing in it may be used before `is_trusted`; `load` sees to that.
+    Read it with `load`, which requires trust.
     """
     path = (folder or Path.cwd()) / PROJECT_FILE
     return path.resolve() if path.is_file() else None
 
 
 def fingerprint(path: Path) -> str:
-    """Hash a file's content, for `grant`: SHA-256 in hex.
+    """Return the SHA-256 of a file's content in hex, for `grant`.
 
     Raises:
         ConfigError: It cannot be read.
@@ -38,7 +38,7 @@ def fingerprint(path: Path) -> str:
 
 
 def is_trusted(path: Path) -> bool:
-    """Whether somebody has trusted this file, at this place, with exactly this content."""
+    """Return whether the operator trusts this file, at this path, with exactly this content."""
     try:
         return _granted(path) == fingerprint(path)
     except ConfigError:
@@ -46,41 +46,41 @@ def is_trusted(path: Path) -> bool:
 
 
 def grant(path: Path, seen: str) -> None:
-    """Note that the operator trusts a file.
+    """Store that the operator trusts a file.
 
     Args:
         path: The file.
-        seen: `fingerprint` of the content that was shown to the operator.
+        seen: The `fingerprint` of the content that the operator reviewed.
 
     Raises:
-        ConfigError: The file is wrong, has changed since it was shown, or trust cannot be noted.
+        ConfigError: The file is wrong or has changed since, or trust cannot be stored.
     """
     content = shared_file.read(path)
     if _hash(content) != seen:
-        raise ConfigError(f"{path} has changed since it was shown: look at it again")
+        raise ConfigError(f"{path} has changed since it was shown: review it again")
     config.loads(content, path)
 
-    def noted() -> bytes:
+    def with_grant() -> bytes:
         grants = _grants() | {str(path.resolve()): seen}
         return msgspec.json.format(msgspec.json.encode(grants), indent=2)
 
-    shared_file.edit(_store(), noted)
+    shared_file.edit(_store(), with_grant)
 
 
 def load(path: Path) -> Config:
-    """Read a project's file, if it is trusted. What was checked is what is read.
+    """Read a project's file if it is trusted. The content that was checked is the one used.
 
     Raises:
         ConfigError: It is not trusted, or something in it is wrong.
     """
     content = shared_file.read(path)
     if _granted(path) != _hash(content):
-        raise ConfigError(f"{path} is not trusted: interlock servers trust")
+        raise ConfigError(f"{path} is not trusted: review it with `interlock servers trust`")
     return config.loads(content, path)
 
 
 def untrusted_warning(folder: Path | None = None) -> str | None:
-    """Say in one line that a folder's `.mcp.json` is being ignored; None when it is not."""
+    """Return a line that a folder's `.mcp.json` is ignored, or None if it is not."""
     path = project_file(folder)
     if path is None or is_trusted(path):
         return None
@@ -104,7 +104,7 @@ def _granted(path: Path) -> str | None:
 
 
 def _grants() -> dict[str, str]:
-    """Read what is trusted: resolved path -> SHA-256. Damaged or absent: nothing."""
+    """Return the SHA-256 by resolved path; nothing if the file is damaged or missing."""
     try:
         return msgspec.json.decode(_store().read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""`${VAR}` in a text -> what the environment says."""
+"""Substitution of `${VAR}` by environment variables."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping
 
 from interlock.errors import ConfigError
 
-MAX_SHOWN = 64  # characters of a wrong reference in a message
+MAX_SHOWN = 64  # characters of a wrong reference in an error
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
 def fill(text: str, place: str, environ: Mapping[str, str]) -> str:
-    """Fill in `${VAR}`, `${env:VAR}` and `${VAR:-default}`; the default also stands in for "".
+    """Replace `${VAR}`, `${env:VAR}` and `${VAR:-default}`, whose default also replaces "".
 
-    What is filled in is not looked at again.
+    References in a variable's value are not replaced.
 
     Args:
         text: Any text.
-        place: Where it stands, for messages, such as "env.TOKEN".
-        environ: The variables there are.
+        place: Its place in the file, for messages, such as "env.TOKEN".
+        environ: The environment variables.
 
     Raises:
         ConfigError: A variable is not set and has no default.
@@ -30,7 +30,7 @@ def fill(text: str, place: str, environ: Mapping[str, str]) -> str:
 
 
 def names(text: str) -> list[str]:
-    """Return the variables that must be set for `fill`: those without a default."""
+    """Return the variables that `fill` requires: those without a default."""
     matches = [_VARIABLE.fullmatch(each) for each in _REFERENCE.findall(text)]
     return list(dict.fromkeys(match[1] for match in matches if match and match[2] is None))
 

@@ -203,7 +203,7 @@ def _sqlite_engine(file: Path, writable: bool) -> AsyncEngine:
     logging.getLogger("aiosqlite").setLevel(logging.INFO)
     query = {"uri": "true", "mode": "rw" if writable else "ro"}
     if not writable and not sqlite_file.log_of(file).exists():
-        # Without a log there is no writer, and a read-only folder does not let us create a log.
+        # Without a log nothing is being written, and none can be created in a read-only folder.
         query["immutable"] = "1"
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database="file:" + quote(str(file)), query=query),

@@ -1,4 +1,4 @@
-"""Configuration: refused with its place or read whole, and an edit changes what it says it does."""
+"""Configuration: a file is refused with its line or read as a whole; an edit changes one member."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def target(data: bytes) -> None:
 
 
 def file_of(choices: Choices) -> bytes:
-    """Write a file as people do, most of it right."""
+    """Return a file in a person's style, mostly valid."""
     table = {name: entry_of(choices) for name in choices.some_of(["a", "b", "c d", "é", "a:b"], 3)}
     root = {choices.one_of(["mcpServers", "mcpServers", "servers", "x"]): table}
     if not choices.number(8):
@@ -73,7 +73,7 @@ def file_of(choices: Choices) -> bytes:
     text = json.dumps(root, indent=choices.one_of([None, 2, "\t"]), ensure_ascii=choices.flag())
     for _ in range(choices.number(6)):
         at = choices.number(len(text))
-        at = max(text.rfind(sign, 0, at) for sign in ",{[") + 1  # most often a good place
+        at = max(text.rfind(sign, 0, at) for sign in ",{[") + 1  # mostly a valid position
         text = text[:at] + choices.one_of(COMMENTS) + text[at:]
     if choices.flag():
         text = re.sub(r"([^,{\[\s])(\s*[}\]])", r"\1,\2", text)
@@ -88,16 +88,17 @@ def entry_of(choices: Choices) -> Any:
 
 
 def read(content: bytes) -> Document | None:
-    """Read any JSON with comments; what is plain JSON means the same to everybody."""
+    """Read JSON with comments; plain JSON must have the value that `json` returns."""
     try:
-        plain: Any = json.loads(content.decode("utf-8-sig"), object_pairs_hook=single)
+        plain: Any = json.loads(content.decode("utf-8-sig"), object_pairs_hook=unique)
     except (ValueError, RecursionError, KeyError):
         plain = Ellipsis
     try:
         document = Document(content)
     except JsoncError as error:
         check_text(error)
-        return refused(error, plain is Ellipsis)
+        check_refusal(error, plain is Ellipsis)
+        return None
     if plain is not Ellipsis:
         assert json.dumps(document.value) == json.dumps(plain)
     for place, span in document.spans.items():
@@ -107,19 +108,19 @@ def read(content: bytes) -> Document | None:
     return document
 
 
-def refused(error: JsoncError, is_no_json: bool) -> None:
-    """Whoever is stricter than JSON itself says so."""
-    assert is_no_json or "digits" in str(error) or "not JSON" in str(error)
+def check_refusal(error: JsoncError, is_invalid_json: bool) -> None:
+    """Check that valid JSON is only refused for our own limits."""
+    assert is_invalid_json or "digits" in str(error) or "not JSON" in str(error)
 
 
-def single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) < len(pairs):
-        raise KeyError("there twice")
+        raise KeyError("a member occurs twice")
     return dict(pairs)
 
 
 def edit(content: bytes, loaded: config.Config, added: StdioServer | HttpServer) -> None:
-    """Add a server and remove it, and then all the others."""
+    """Add a server, remove it, then remove all others."""
     name = "new"
     if name in loaded.servers or name in {each.namespace for each in loaded.servers.values()}:
         return
