@@ -270,7 +270,8 @@ async def never_stops(ground: Ground) -> None:
 )
 async def sends_too_much(ground: Ground) -> None:
     given = await provider(ground)
-    given.server.script = [given.calls('{"text": "' + "x" * MAX_ANSWER_BYTES + '"}')]
+    answer = given.calls('{"text": "' + "x" * MAX_ANSWER_BYTES + '"}')
+    given.server.script = [answer._replace(slice=1024 * 1024)]
     turn = Turn(ground, given.model)
     with ground.promise(ModelInterrupted, "too long"):
         await turn.take()
