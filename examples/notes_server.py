@@ -45,11 +45,11 @@ def search(query: str, limit: Annotated[int, Meta(ge=1, le=50)] = 10) -> list[Hi
 
 @server.tool
 async def write(name: str, text: str, context: Context) -> str:
-    """Write a note, over the old one only if the person agrees."""
+    """Write a note; replace an existing one only if the user agrees."""
     if name in notes:
-        answer = await context.elicit(f"Write over {name}?", {"type": "object", "properties": {}})
+        answer = await context.elicit(f"Replace {name}?", {"type": "object", "properties": {}})
         if answer.action != "accept":
-            raise ToolError(f"the person wants to keep {name}; take another name")
+            raise ToolError(f"the user wants to keep {name}; choose another name")
     notes[name] = text
     server.resource_updated(f"notes://{name}")
     return f"wrote {name}"
