@@ -29,7 +29,7 @@ from tests.faults.ground import Ground
 from tests.faults.matrix import row
 
 SQLITE = "SQLite"
-CROWD = Path(__file__).parents[1] / "store" / "crowd.py"
+PROGRAM = Path(__file__).parents[1] / "store" / "many_processes.py"
 HELLO = UserMessage("hello")
 
 
@@ -268,7 +268,7 @@ async def is_damaged(ground: Ground) -> None:
 async def is_killed(ground: Ground) -> None:
     path = ground.folder / "killed.db"
     id = await create_conversation(path)
-    command = [sys.executable, CROWD, "kill", path, id, "10", "110"]
+    command = [sys.executable, PROGRAM, "kill", path, id, "10", "110"]
     ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
     acknowledged = ran.stdout.decode().split()
     with ground.promise(outcome=f"{len(acknowledged)} pairs acknowledged, none lost"):

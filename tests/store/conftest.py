@@ -1,4 +1,4 @@
-"""Databases to test against: a fresh SQLite file, and a fresh database of a real PostgreSQL."""
+"""Databases for tests: a new SQLite file, and a new database of a real PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
-        thread.join(5)  # it has answered for the last time, and is about to end
+        thread.join(5)  # it has nothing left to do
         assert not thread.is_alive()
 
 
@@ -35,7 +35,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """A server on a Unix socket; the URL of its database."""
+    """The URL of a server on a Unix socket."""
     server = Postgres()
     try:
         server.start()
@@ -45,7 +45,7 @@ def postgres_server() -> Iterator[str]:
 
 
 async def _create(server: str) -> str:
-    # A schema behaves as a database does, and is made a hundred times faster.
+    # A schema behaves like a database and is created a hundred times faster.
     name = f"test{next(_numbers)}"
     connection = await asyncpg.connect(server)
     try:
@@ -69,7 +69,7 @@ def sqlite(tmp_path: Path) -> str:
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest) -> str:
-    """An empty database of either kind."""
+    """The location of an empty database, of either kind."""
     return request.getfixturevalue(request.param)
 
 
@@ -81,7 +81,7 @@ async def empty(place: str) -> AsyncIterator[ConversationStore]:
 
 @pytest.fixture(scope="module", params=PLACES)
 def shared_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A database that the tests of a file fill together, where the others do not matter."""
+    """The location of a database that the tests of one file share."""
     if request.param == "sqlite":
         return str(tmp_path_factory.mktemp("shared") / "conversations.db")
     return asyncio.run(_create(request.getfixturevalue("postgres_server")))
@@ -93,7 +93,7 @@ async def store(shared_place: str) -> AsyncIterator[ConversationStore]:
         yield store
 
 
-# Behind the store's back
+# Access without the store
 
 
 @asynccontextmanager
@@ -124,7 +124,7 @@ def change() -> Callable[..., Awaitable[None]]:
 
 @pytest.fixture
 def dump() -> Callable[[str], Awaitable[object]]:
-    """Return all there is in a database: tables, columns, rows."""
+    """Return the columns and rows of all tables in a database."""
 
     async def everything(place: str) -> object:
         found = {}
@@ -139,7 +139,7 @@ def dump() -> Callable[[str], Awaitable[object]]:
 
 @pytest.fixture
 async def old_place(place: str, change: Callable[..., Awaitable[None]]) -> str:
-    """A database as it was before there were tool calls, and before there were versions."""
+    """The location of a database from before tool calls and versions."""
     await change(
         place,
         """CREATE TABLE conversations (id VARCHAR NOT NULL PRIMARY KEY, title TEXT NOT NULL,

@@ -18,7 +18,7 @@ from interlock.errors import AuditFailed, AuditUnavailable, StoreError
 from interlock.store import AuditRecord, AuditWriter, ConversationStore
 from interlock.store.audit import FIRST_HASH, chain_hash
 from tests.faults.failing_disk import failing_disk
-from tests.store.test_processes import crowd
+from tests.store.test_processes import run_processes
 
 INTENT = AuditRecord("intent", "c1", "user:anna", "k1", "crm", "crm:refund", body=b'{"bytes":12}')
 OUTCOME = AuditRecord("outcome", "c1", "user:anna", "k1", "crm", "crm:refund", status="ok")
@@ -367,7 +367,7 @@ async def test_a_commit_is_synced_even_if_the_server_would_not_wait_for_it(postg
 async def test_four_processes_writing_at_once_keep_four_unforked_chains(place: str, rows: Rows):
     async with ConversationStore.open(place):
         pass
-    crowd("audit", place, 4, 60)
+    run_processes("audit", place, 4, 60)
 
     lengths = check_chains(await rows(place))
     assert sorted(lengths.values()) == [240] * 4
@@ -378,7 +378,7 @@ async def test_killed_writers_leave_whole_chains_with_every_acknowledged_record(
 ):
     async with ConversationStore.open(place):
         pass
-    acknowledged = crowd("kill-audit", place, 8, 1).split()
+    acknowledged = run_processes("kill-audit", place, 8, 1).split()
 
     found = await rows(place)
     check_chains(found)

@@ -1,4 +1,4 @@
-"""What a store does, on SQLite and on PostgreSQL."""
+"""Conversations on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIR = (AssistantMessage("", (CALL,)), ToolMessage("1", "12:00", "clock__now"))
 # Conversations
 
 
-async def test_a_new_conversation_is_empty_and_now(empty: ConversationStore):
+async def test_create_returns_an_empty_conversation_with_the_current_time(empty: ConversationStore):
     before = datetime.now(UTC)
     made = await empty.create("Tokyo", "scripted:test")
 
@@ -37,14 +37,14 @@ async def test_a_new_conversation_is_empty_and_now(empty: ConversationStore):
     assert (await empty.list())[0].created.tzinfo is UTC
 
 
-async def test_ids_are_short_and_never_the_same(store: ConversationStore):
+async def test_ids_are_short_and_unique(store: ConversationStore):
     ids = {(await store.create()).id for _ in range(50)}
 
     assert len(ids) == 50
     assert all(len(id) == 12 and id.isalnum() and id.islower() for id in ids)
 
 
-async def test_the_list_starts_with_the_last_change(empty: ConversationStore):
+async def test_list_starts_with_the_last_changed_conversation(empty: ConversationStore):
     first, second, third = [await empty.create(title) for title in ("1", "2", "3")]
     await empty.append(first.id, UserMessage("hello"), AssistantMessage("hello"))
     await empty.update(second.id, title="two", model="scripted:other")
@@ -57,7 +57,7 @@ async def test_the_list_starts_with_the_last_change(empty: ConversationStore):
     assert all(each.updated > each.created for each in listed[:2])
 
 
-async def test_pages_follow_each_other_even_at_one_instant(
+async def test_pages_of_the_list_are_complete_even_if_all_times_are_equal(
     empty: ConversationStore, monkeypatch: pytest.MonkeyPatch
 ):
     class Stopped(datetime):
@@ -76,7 +76,7 @@ async def test_pages_follow_each_other_even_at_one_instant(
     assert {each.id for page in pages for each in page} == made
 
 
-async def test_an_update_changes_only_what_is_given(store: ConversationStore):
+async def test_update_changes_only_the_given_members(store: ConversationStore):
     made = await store.create("title", "model")
     await store.update(made.id, title="")
 
@@ -85,7 +85,9 @@ async def test_an_update_changes_only_what_is_given(store: ConversationStore):
     assert (now.title, now.model) == ("", "model")
 
 
-async def test_titles_hold_what_a_database_can(store: ConversationStore):
+async def test_title_and_model_replace_characters_that_no_database_can_hold(
+    store: ConversationStore,
+):
     made = await store.create("a\0b", "\ud800")
     await store.update(made.id, title="c\0d")
 
@@ -93,7 +95,7 @@ async def test_titles_hold_what_a_database_can(store: ConversationStore):
     assert (await store.resolve(made.id)).title == "c�d"
 
 
-async def test_a_deleted_conversation_takes_its_messages_along(
+async def test_delete_removes_a_conversation_and_its_messages_only(
     empty: ConversationStore, place: str, dump
 ):
     gone, kept = await empty.create(), await empty.create()
@@ -109,7 +111,7 @@ async def test_a_deleted_conversation_takes_its_messages_along(
 
 
 @pytest.mark.parametrize("id", ["nobody", "", "a\0b", "\ud800", "%", "' OR 1=1 --"])
-async def test_an_unknown_id_is_an_error_that_helps(store: ConversationStore, id: str):
+async def test_every_use_of_an_unknown_id_fails_with_a_hint(store: ConversationStore, id: str):
     for use in (
         store.append(id, UserMessage("hello")),
         store.messages(id),
@@ -122,7 +124,7 @@ async def test_an_unknown_id_is_an_error_that_helps(store: ConversationStore, id
             await use
 
 
-async def test_the_start_of_an_id_is_enough_when_it_is_the_only_one(
+async def test_resolve_accepts_an_unambiguous_prefix_of_an_id(
     empty: ConversationStore, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("interlock.store.conversations._ID_LETTERS", "a")
@@ -133,7 +135,7 @@ async def test_the_start_of_an_id_is_enough_when_it_is_the_only_one(
     await empty.append(long.id, UserMessage("hello"))
 
     assert (await empty.resolve("aaaa")).message_count == 1
-    assert await empty.resolve("aaa") == short  # an id of its own, though another starts so
+    assert await empty.resolve("aaa") == short  # a complete id, although another one starts with it
     with pytest.raises(UnknownConversation, match="'aa' could be aaa, aaaaa: give more of the id"):
         await empty.resolve("aa")
     with pytest.raises(UnknownConversation):
@@ -213,14 +215,14 @@ async def test_a_store_opened_for_an_owner_creates_conversations_of_that_owner(p
     ],
     ids=lambda message: type(message).__name__,
 )
-async def test_a_message_comes_back_as_it_was(store: ConversationStore, message: Message):
+async def test_a_message_is_read_back_unchanged(store: ConversationStore, message: Message):
     made = await store.create()
     await store.append(made.id, message)
 
     assert await store.messages(made.id) == [message]
 
 
-async def test_messages_stay_in_order_over_many_appends(store: ConversationStore):
+async def test_messages_keep_their_order_over_many_appends(store: ConversationStore):
     made = await store.create()
     sent = [UserMessage(str(number)) for number in range(20)]
     for start in range(0, 20, 4):
@@ -231,7 +233,7 @@ async def test_messages_stay_in_order_over_many_appends(store: ConversationStore
     assert (await store.resolve(made.id)).message_count == 20
 
 
-async def test_one_bad_message_keeps_all_of_them_out(store: ConversationStore):
+async def test_one_invalid_message_prevents_the_whole_append(store: ConversationStore):
     made = await store.create()
 
     with pytest.raises(StoreError, match="not JSON"):
@@ -240,7 +242,7 @@ async def test_one_bad_message_keeps_all_of_them_out(store: ConversationStore):
     assert await store.messages(made.id) == []
 
 
-async def test_many_tasks_append_at_once(store: ConversationStore):
+async def test_concurrent_appends_keep_their_messages_together(store: ConversationStore):
     made = await store.create()
     await asyncio.gather(
         *(store.append(made.id, UserMessage(f"{n} a"), UserMessage(f"{n} b")) for n in range(40))
@@ -253,7 +255,7 @@ async def test_many_tasks_append_at_once(store: ConversationStore):
     assert all(first.split()[0] == second.split()[0] for first, second in pairs)
 
 
-async def test_what_one_store_wrote_another_reads(place: str):
+async def test_two_open_stores_see_each_others_messages(place: str):
     async with ConversationStore.open(place) as store:
         made = await store.create("kept")
         await store.append(made.id, *PAIR)
@@ -264,10 +266,10 @@ async def test_what_one_store_wrote_another_reads(place: str):
         assert len(await other.messages(made.id)) == 3
 
 
-# Continuing
+# Resuming
 
 
-async def test_a_whole_conversation_is_resumed_as_it_is(store: ConversationStore):
+async def test_resume_of_a_complete_conversation_changes_nothing(store: ConversationStore):
     made = await store.create()
     assert await store.resume(made.id) == []
     await store.append(made.id, UserMessage("time?"), *PAIR, AssistantMessage("noon"))
@@ -277,7 +279,7 @@ async def test_a_whole_conversation_is_resumed_as_it_is(store: ConversationStore
     assert await store.resolve(made.id) == before
 
 
-async def test_open_calls_are_closed_for_good(store: ConversationStore):
+async def test_resume_stores_answers_to_unanswered_calls(store: ConversationStore):
     made = await store.create()
     second = ToolCall("2", "clock__zones")
     called = AssistantMessage("", (CALL, second))
@@ -290,7 +292,7 @@ async def test_open_calls_are_closed_for_good(store: ConversationStore):
     assert await store.resume(made.id) == resumed
 
 
-async def test_resuming_at_once_closes_once(place: str):
+async def test_concurrent_resumes_answer_each_call_once(place: str):
     async with ConversationStore.open(place) as one, ConversationStore.open(place) as other:
         made = await one.create()
         await one.append(made.id, PAIR[0])
@@ -301,7 +303,9 @@ async def test_resuming_at_once_closes_once(place: str):
         assert resumed == [[PAIR[0], interrupted(CALL)]] * 10
 
 
-async def test_a_result_after_the_interruption_is_kept_but_not_told(store: ConversationStore):
+async def test_resume_leaves_out_a_result_that_came_after_the_interruption(
+    store: ConversationStore,
+):
     made = await store.create()
     await store.append(made.id, PAIR[0])
     resumed = await store.resume(made.id)
@@ -311,10 +315,10 @@ async def test_a_result_after_the_interruption_is_kept_but_not_told(store: Conve
     assert await store.messages(made.id) == [*resumed, PAIR[1], UserMessage("and?")]
 
 
-# Interrupts
+# Cancellation and closing
 
 
-async def test_a_cancelled_append_leaves_all_or_nothing(store: ConversationStore):
+async def test_a_cancelled_append_adds_all_messages_or_none(store: ConversationStore):
     made = await store.create()
     tried = 40
     for step in range(tried):
@@ -329,7 +333,7 @@ async def test_a_cancelled_append_leaves_all_or_nothing(store: ConversationStore
     await store.append(made.id, UserMessage("still here"))
 
 
-async def test_a_cancelled_read_leaves_a_working_store(store: ConversationStore):
+async def test_the_store_works_after_cancelled_reads(store: ConversationStore):
     made = await store.create()
     await store.append(made.id, *PAIR)
     for step in range(20):
@@ -341,7 +345,7 @@ async def test_a_cancelled_read_leaves_a_working_store(store: ConversationStore)
     assert await store.messages(made.id) == list(PAIR)
 
 
-async def test_opening_can_be_cancelled_at_any_moment(place: str):
+async def test_the_database_works_after_cancelled_opens(place: str):
     async def open_and_close() -> None:
         async with ConversationStore.open(place):
             pass
@@ -356,7 +360,7 @@ async def test_opening_can_be_cancelled_at_any_moment(place: str):
         assert await store.list() == []
 
 
-async def test_closing_waits_for_what_was_cancelled_twice(place: str):
+async def test_close_waits_for_an_append_that_was_cancelled_twice(place: str):
     async with ConversationStore.open(place) as store:
         made = await store.create()
         task = asyncio.create_task(store.append(made.id, *PAIR))
@@ -370,7 +374,7 @@ async def test_closing_waits_for_what_was_cancelled_twice(place: str):
         assert await store.messages(made.id) == list(PAIR)
 
 
-async def test_a_closed_store_says_so(place: str):
+async def test_a_closed_store_refuses_reads_and_writes(place: str):
     async with ConversationStore.open(place) as store:
         made = await store.create()
 
@@ -380,7 +384,7 @@ async def test_a_closed_store_says_so(place: str):
         await store.list()
 
 
-async def test_more_readers_than_connections_take_turns(store: ConversationStore):
+async def test_more_concurrent_reads_than_connections_all_succeed(store: ConversationStore):
     made = await store.create()
     await store.append(made.id, *PAIR)
 

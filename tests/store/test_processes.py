@@ -1,4 +1,4 @@
-"""Several processes at one database, and processes that die at any moment."""
+"""Several processes that use one database, and processes that are killed."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from interlock.store import ConversationStore
 
 pytestmark = pytest.mark.slow("each case starts many processes")
 
-CROWD = Path(__file__).with_name("crowd.py")
+PROGRAM = Path(__file__).with_name("many_processes.py")
 
 
-def crowd(*arguments: object) -> str:
-    """Run the program of that name; return what it prints."""
+def run_processes(*arguments: object) -> str:
+    """Run `many_processes.py`; return its output."""
     done = subprocess.run(
-        [sys.executable, CROWD, *map(str, arguments)], capture_output=True, text=True
+        [sys.executable, PROGRAM, *map(str, arguments)], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-async def test_eight_processes_start_at_one_new_database(place: str):
-    crowd("start", place, 8)
+async def test_eight_processes_can_create_one_database_at_once(place: str):
+    run_processes("start", place, 8)
 
     async with ConversationStore.open(place) as store:
         assert len(await store.list()) == 8
 
 
-async def test_eight_processes_upgrade_one_old_database(old_place: str):
-    crowd("start", old_place, 8)
+async def test_eight_processes_can_upgrade_one_database_at_once(old_place: str):
+    run_processes("start", old_place, 8)
 
     async with ConversationStore.open(old_place) as store:
         assert len(await store.list()) == 9
 
 
-async def test_eight_processes_append_to_one_conversation(place: str):
+async def test_eight_processes_can_append_to_one_conversation_at_once(place: str):
     async with ConversationStore.open(place) as store:
         made = await store.create()
-        crowd("append", place, made.id, 8, 25)
+        run_processes("append", place, made.id, 8, 25)
         messages = await store.messages(made.id)
         closed = await store.resume(made.id)
 
-    assert messages == closed  # so each pair is together
+    assert messages == closed  # each pair is together
     seen = [message.content for message in messages if isinstance(message, ToolMessage)]
     assert len(seen) == 200
     for writer in range(8):
@@ -56,19 +56,19 @@ async def test_eight_processes_append_to_one_conversation(place: str):
         assert own == [f"{writer}-{index}" for index in range(25)]
 
 
-async def test_twenty_kills_lose_nothing_that_was_acknowledged(place: str):
+async def test_killed_processes_lose_no_acknowledged_message(place: str):
     async with ConversationStore.open(place) as store:
         made = await store.create()
 
-    acknowledged = crowd("kill", place, made.id, 20, 1).split()
+    acknowledged = run_processes("kill", place, made.id, 20, 1).split()
 
     async with ConversationStore.open(place) as store:
         messages = await store.messages(made.id)
-        assert messages == await store.resume(made.id)  # pairs are whole or absent
+        assert messages == await store.resume(made.id)  # no pair is incomplete
     kept = [message.content for message in messages if isinstance(message, ToolMessage)]
     assert len(set(kept)) == len(kept)
     assert set(acknowledged) <= set(kept)
-    assert len(kept) <= len(acknowledged) + 20  # a child may die before it has told its last
+    assert len(kept) <= len(acknowledged) + 20  # a child may be killed before it reports a message
     if "://" not in place:
         with closing(sqlite3.connect(place)) as database:
             assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -90,16 +90,16 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def killed_when_it_says_so(*command: str) -> None:
+def run_until_acknowledged(*command: str) -> None:
     with subprocess.Popen([sys.executable, "-c", *command], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"acknowledged\n"
         process.kill()
 
 
-async def test_a_conversation_killed_in_a_tool_call_goes_on(place: str):
+async def test_a_conversation_continues_after_a_kill_in_a_tool_call(place: str):
     async with ConversationStore.open(place) as store:
         made = await store.create()
-        killed_when_it_says_so(ASK_AND_WAIT, place, made.id)
+        run_until_acknowledged(ASK_AND_WAIT, place, made.id)
 
         _, asked, *answers = await store.resume(made.id)
 

@@ -15,14 +15,14 @@ def answer(call: ToolCall) -> ToolMessage:
     return ToolMessage(call.id, f"result of {call.id}", call.name)
 
 
-def test_an_interrupted_call_is_an_error_that_the_model_can_read():
+def test_interrupted_returns_an_error_for_the_model():
     result = interrupted(A)
 
     assert (result.tool_call_id, result.name, result.is_error) == ("a", "tool_a", True)
     assert result.content.startswith("interrupted: ")
 
 
-def test_a_conversation_without_open_calls_stays_as_it_is():
+def test_a_conversation_without_unanswered_calls_is_not_changed():
     for messages in (
         [],
         [ASKED],
@@ -34,7 +34,7 @@ def test_a_conversation_without_open_calls_stays_as_it_is():
         assert answer_every_call(messages) == messages
 
 
-def test_every_step_of_a_turn_can_be_the_last_one():
+def test_a_turn_that_ends_at_any_step_is_completed():
     steps = [ASKED, CALLED, answer(A), answer(B), answer(C)]
 
     assert unanswered_calls(steps[:2]) == [A, B, C]
@@ -43,14 +43,14 @@ def test_every_step_of_a_turn_can_be_the_last_one():
     assert answer_every_call(steps[:3]) == [*steps[:3], interrupted(B), interrupted(C)]
 
 
-def test_answers_are_put_in_the_order_of_their_calls():
+def test_answers_are_sorted_in_the_order_of_their_calls():
     messages = [ASKED, CALLED, answer(C), answer(A)]
 
     assert unanswered_calls(messages) == [B]
     assert answer_every_call(messages) == [ASKED, CALLED, answer(A), interrupted(B), answer(C)]
 
 
-def test_open_calls_in_the_middle_are_closed_where_they_are():
+def test_unanswered_calls_in_the_middle_are_answered_in_place():
     messages = [ASKED, CALLED, answer(A), UserMessage("and now?")]
 
     assert unanswered_calls(messages) == []
@@ -64,14 +64,14 @@ def test_open_calls_in_the_middle_are_closed_where_they_are():
     ]
 
 
-def test_answers_that_nobody_asked_for_are_left_out():
+def test_answers_without_a_call_are_left_out():
     late = [ASKED, AssistantMessage("", (A,)), interrupted(A), answer(A), ToolMessage("x", "?")]
 
     assert answer_every_call(late) == late[:3]
     assert answer_every_call([answer(A), ASKED, answer(B)]) == [ASKED]
 
 
-def test_calls_with_one_id_are_answered_one_by_one():
+def test_calls_with_the_same_id_get_one_answer_each():
     twice = AssistantMessage("", (A, A))
     first, second = ToolMessage("a", "first"), ToolMessage("a", "second")
 
@@ -89,7 +89,7 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES)
-def test_closed_is_valid_whatever_happened(messages: list[Message]):
+def test_answer_every_call_returns_a_valid_conversation(messages: list[Message]):
     rest = iter(answer_every_call(messages))
     for message in rest:
         assert not isinstance(message, ToolMessage)
@@ -98,7 +98,7 @@ def test_closed_is_valid_whatever_happened(messages: list[Message]):
 
 
 @given(MESSAGES)
-def test_answering_the_open_calls_closes_the_end(messages: list[Message]):
+def test_answering_the_unanswered_calls_completes_the_conversation(messages: list[Message]):
     answered = [*messages, *map(interrupted, unanswered_calls(messages))]
 
     assert unanswered_calls(answered) == []

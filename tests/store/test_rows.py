@@ -34,31 +34,31 @@ MESSAGE = (
 )
 
 
-def kept(original: Message) -> Message:
+def read_back(original: Message) -> Message:
     return message_from_row({**row_from_message(original), "conversation_id": "abc", "position": 0})
 
 
 @given(MESSAGE)
-def test_a_message_comes_back_from_its_row_as_it_was(original: Message):
-    # Halves of a surrogate pair that meet become the character they mean.
+def test_a_message_is_read_back_from_its_row_unchanged(original: Message):
+    # Two adjacent halves of a surrogate pair become their character.
     whole = original.content.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
-    assert kept(original) == msgspec.structs.replace(original, content=whole)
+    assert read_back(original) == msgspec.structs.replace(original, content=whole)
 
 
 @given(MESSAGE)
-def test_every_column_is_text_that_any_database_takes(original: Message):
+def test_every_column_is_text_that_any_database_accepts(original: Message):
     for text in row_from_message(original).values():
         assert text is None or "\0" not in text.encode().decode()
 
 
-def test_infinities_in_a_tool_call_come_back():
+def test_infinities_in_a_tool_call_are_read_back():
     call = ToolCall("1", "wait", {"seconds": math.inf})
 
-    assert kept(AssistantMessage("", (call,))) == AssistantMessage("", (call,))
+    assert read_back(AssistantMessage("", (call,))) == AssistantMessage("", (call,))
 
 
-def test_readable_keeps_what_it_can():
+def test_storable_replaces_only_characters_that_no_column_can_hold():
     assert storable("a\0b") == "a�b"
     assert storable("a\ud800b") == "a�b"
     assert storable("\ud83d\ude00") == "😀"
@@ -74,7 +74,7 @@ def test_readable_keeps_what_it_can():
         ("tool", ToolMessage("", "hello")),
     ],
 )
-def test_a_row_older_than_tool_calls_is_a_plain_message(role: str, expected: Message):
+def test_a_row_from_before_tool_calls_is_read_as_a_plain_message(role: str, expected: Message):
     added = dict.fromkeys(("tool_calls", "tool_results", "provider_data", "content_json"))
 
     assert message_from_row({"role": role, "content": "hello", **added}) == expected
@@ -87,29 +87,29 @@ def nested(depth: int) -> dict[str, object]:
     return {"list": value}
 
 
-def test_nesting_has_a_limit_below_what_can_be_read_back():
+def test_input_nested_over_the_limit_is_refused():
     deep = AssistantMessage("", (ToolCall("1", "dig", nested(190)),))
 
-    assert kept(deep) == deep
+    assert read_back(deep) == deep
     with pytest.raises(StoreError, match="tool call is not JSON: nested over 200 deep"):
         row_from_message(AssistantMessage("", (ToolCall("1", "dig", nested(300)),)))
     with pytest.raises(StoreError, match="tool call is not JSON"):
         row_from_message(AssistantMessage("", (ToolCall("1", "dig", nested(100_000)),)))
 
 
-def test_many_brackets_side_by_side_are_not_deep():
+def test_wide_input_is_not_taken_for_deep_input():
     wide = AssistantMessage("", (ToolCall("1", "dig", {"list": [[]] * 1000}),))
 
-    assert kept(wide) == wide
+    assert read_back(wide) == wide
 
 
 @pytest.mark.parametrize("value", [object(), b"bytes", 10**5000], ids=["object", "bytes", "digits"])
-def test_what_is_not_json_is_refused_without_repeating_it(value: object):
+def test_data_that_is_not_json_is_refused_without_quoting_it(value: object):
     with pytest.raises(StoreError, match="cannot keep a message whose provider data is not JSON"):
         row_from_message(AssistantMessage("secret", provider_data={"x": value}))
 
 
-def test_what_is_not_a_message_is_refused():
+def test_an_object_that_is_not_a_message_is_refused():
     with pytest.raises(TypeError, match="not a message: ToolCall"):
         row_from_message(ToolCall("1", "add", {}))  # type: ignore[arg-type]  # the point of the test
 
@@ -124,7 +124,7 @@ def test_what_is_not_a_message_is_refused():
         {"role": "tool", "tool_results": "[" * 100_000},
     ],
 )
-def test_a_row_nobody_wrote_is_reported_with_its_place(columns: dict[str, str]):
+def test_an_invalid_row_is_an_error_that_names_its_position(columns: dict[str, str]):
     empty = dict.fromkeys(("tool_calls", "tool_results", "provider_data", "content_json"))
 
     with pytest.raises(StoreCorrupt, match="message 3 of conversation 'abc' cannot be read"):

@@ -1,4 +1,4 @@
-"""Databases of older and newer programs, and of other programs."""
+"""Databases of older and newer versions, and of other programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def open_and_close(place: str | Path) -> None:
         pass
 
 
-def test_the_known_revisions_are_those_shipped():
+def test_revisions_lists_all_migrations():
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     scripts = ScriptDirectory.from_config(config).walk_revisions()
@@ -41,7 +41,7 @@ def test_the_known_revisions_are_those_shipped():
     assert [script.revision for script in scripts] == list(reversed(REVISIONS))
 
 
-async def test_the_migrations_end_in_the_tables_of_this_program(place: str):
+async def test_the_migrations_create_the_current_tables(place: str):
     def differences(connection: Connection) -> list[object]:
         return compare_metadata(MigrationContext.configure(connection), metadata)
 
@@ -59,7 +59,7 @@ OLD_MESSAGES = [
 ]
 
 
-async def test_an_older_database_keeps_what_it_had_and_takes_new_messages(old_place: str):
+async def test_an_upgraded_database_keeps_its_messages_and_accepts_new_ones(old_place: str):
     called = AssistantMessage("", (ToolCall("1", "clock__now", {"zone": "UTC"}),))
 
     async with ConversationStore.open(old_place) as store:
@@ -74,7 +74,7 @@ async def test_an_older_database_keeps_what_it_had_and_takes_new_messages(old_pl
         assert await store.messages("old") == [*OLD_MESSAGES, called]
 
 
-async def test_a_versionless_database_may_have_some_of_the_columns(old_place: str, change):
+async def test_a_database_without_version_may_have_some_newer_columns(old_place: str, change):
     await change(old_place, "ALTER TABLE messages ADD COLUMN tool_calls TEXT")
     await change(
         old_place,
@@ -105,7 +105,7 @@ async def test_a_failed_upgrade_changes_nothing(old_place: str, change, dump):
     assert await dump(old_place) == before
 
 
-async def test_a_newer_database_is_refused_and_not_touched(place: str, change, dump):
+async def test_a_newer_database_is_refused_and_not_changed(place: str, change, dump):
     async with ConversationStore.open(place) as store:
         await store.create("from the future")
     await change(place, "UPDATE alembic_version SET version_num = '9999'")
@@ -117,7 +117,7 @@ async def test_a_newer_database_is_refused_and_not_touched(place: str, change, d
     assert await dump(place) == before
 
 
-def test_a_file_that_is_not_ours_keeps_every_byte(tmp_path: Path):
+def test_a_file_of_another_program_is_refused_and_not_changed(tmp_path: Path):
     path = tmp_path / "bookmarks.db"
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE bookmarks (url TEXT)")
@@ -129,7 +129,7 @@ def test_a_file_that_is_not_ours_keeps_every_byte(tmp_path: Path):
     assert path.read_bytes() == before
 
 
-def test_a_file_of_a_newer_program_keeps_every_byte(tmp_path: Path):
+def test_a_newer_file_is_refused_and_not_changed(tmp_path: Path):
     path = tmp_path / "newer.db"
     with closing(sqlite3.connect(path)) as newer:
         newer.execute("CREATE TABLE alembic_version (version_num TEXT)")
@@ -143,28 +143,28 @@ def test_a_file_of_a_newer_program_keeps_every_byte(tmp_path: Path):
     assert path.read_bytes() == before
 
 
-async def test_tables_of_other_programs_are_not_mistaken_for_ours(place: str, change):
+async def test_a_table_of_another_program_is_refused(place: str, change):
     await change(place, "CREATE TABLE messages (sender TEXT, body TEXT)")
 
     with pytest.raises(StoreCorrupt, match=r"another program's database \(table 'messages'\)"):
         await open_and_close(place)
 
 
-async def test_half_of_our_tables_is_not_enough(old_place: str, change):
+async def test_a_database_that_lacks_a_table_is_refused(old_place: str, change):
     await change(old_place, "DROP TABLE messages")
 
     with pytest.raises(StoreCorrupt, match="lacks one of its tables"):
         await open_and_close(old_place)
 
 
-async def test_a_database_on_a_server_may_be_shared(postgres: str, change):
+async def test_a_database_of_a_server_may_have_tables_of_other_programs(postgres: str, change):
     await change(postgres, "CREATE TABLE bookmarks (url TEXT)")
 
     async with ConversationStore.open(postgres) as store:
         assert await store.list() == []
 
 
-OPEN_AND_TELL = """
+OPEN_AND_PRINT = """
 import asyncio, sys
 from interlock.store import ConversationStore
 
@@ -178,14 +178,14 @@ asyncio.run(main())
 
 
 @pytest.mark.slow("starts processes that load much")
-def test_alembic_is_imported_only_when_there_is_something_to_do(sqlite: str):
-    command = [sys.executable, "-W", "error", "-c", OPEN_AND_TELL, sqlite]
+def test_alembic_is_imported_only_for_an_upgrade(sqlite: str):
+    command = [sys.executable, "-W", "error", "-c", OPEN_AND_PRINT, sqlite]
 
     assert subprocess.check_output(command, text=True) == "True\n"
     assert subprocess.check_output(command, text=True) == "False\n"
 
 
-def test_a_database_that_got_too_new_while_we_waited_for_our_turn_is_refused():
+def test_upgrade_refuses_a_database_that_became_newer_in_the_meantime():
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE alembic_version (version_num TEXT)"))
@@ -196,7 +196,7 @@ def test_a_database_that_got_too_new_while_we_waited_for_our_turn_is_refused():
     engine.dispose()
 
 
-async def test_a_program_may_be_in_a_folder_with_a_percent_sign(tmp_path, monkeypatch):
+async def test_an_upgrade_works_from_a_folder_with_a_percent_sign(tmp_path, monkeypatch):
     shutil.copytree(MIGRATIONS, tmp_path / "100%(x)s" / "migrations")
     monkeypatch.setattr("interlock.store.upgrade.__file__", str(tmp_path / "100%(x)s" / "x.py"))
 

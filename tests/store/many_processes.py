@@ -1,11 +1,11 @@
-"""Real processes that use one database at once. A program: it forks after the slow imports.
+"""A program whose processes use one database at once. It forks after the slow imports.
 
-`start PLACE PROCESSES`: all open the database at one instant, and each makes a conversation.
+`start PLACE PROCESSES`: all open the database at once, and each creates a conversation.
 `append PLACE ID PROCESSES TIMES`: all append pairs of messages to one conversation.
-`kill PLACE ID TIMES SEED`: so many times, a child appends pairs for ever and is killed at some
-moment; printed are the texts of the pairs that had been acknowledged.
-`audit PLACE PROCESSES TIMES`: all append audit records from 4 tasks, so often each.
-`kill-audit PLACE TIMES SEED`: as `kill`, with audit records; printed are the calls.
+`kill PLACE ID TIMES SEED`: a child appends pairs until it is killed at a random moment, TIMES
+times; the texts of the acknowledged pairs are printed.
+`audit PLACE PROCESSES TIMES`: all append audit records, each from 4 tasks.
+`kill-audit PLACE TIMES SEED`: as `kill`, with audit records; the ids of their calls are printed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def audit_for_ever(place: str, acknowledged: int) -> None:
 
 
 def fork(work: Coroutine[None, None, None], gate: tuple[int, int] | None = None) -> int:
-    """Run the work in a child, once the gate, a pipe, is closed in the parent."""
+    """Run the work in a child process once the parent closes the gate, a pipe."""
     if child := os.fork():
         work.close()
         return child
@@ -85,7 +85,7 @@ def fork(work: Coroutine[None, None, None], gate: tuple[int, int] | None = None)
 
 
 def at_once(works: list[Coroutine[None, None, None]]) -> int:
-    """Run all the work, each in a process of its own; return how many failed."""
+    """Run each work in its own process, all at once; return how many failed."""
     gate = os.pipe()
     children = [fork(work, gate) for work in works]
     os.close(gate[1])
@@ -93,21 +93,21 @@ def at_once(works: list[Coroutine[None, None, None]]) -> int:
 
 
 def killed(work: Callable[[int], Coroutine[None, None, None]], dice: Random) -> str:
-    """Kill a child in the middle of its work; return what was acknowledged, a line each."""
-    # A pipe of its own for each child: nothing it says can be mistaken for another's.
-    ours, theirs = os.pipe()
-    child = fork(work(theirs))
-    os.close(theirs)
-    said = b""
+    """Kill a child in the middle of its work; return the acknowledged lines."""
+    # Each child has its own pipe, so that its output cannot mix with another's.
+    output, input = os.pipe()
+    child = fork(work(input))
+    os.close(input)
+    acknowledged = b""
     for _ in range(dice.randrange(5)):
-        said += os.read(ours, 1000)
+        acknowledged += os.read(output, 1000)
     select([], [], [], dice.random() * 0.004)
-    os.kill(child, SIGKILL)  # ours, and not yet waited for: the number is still its own
+    os.kill(child, SIGKILL)  # not yet waited for, so the process id is still its own
     os.waitpid(child, 0)
-    while more := os.read(ours, 1000):
-        said += more
-    os.close(ours)
-    return said.decode()
+    while more := os.read(output, 1000):
+        acknowledged += more
+    os.close(output)
+    return acknowledged.decode()
 
 
 def main(task: str, place: str, *arguments: str) -> int:

@@ -1,0 +1,59 @@
+"""What importing the store costs, and packages that are not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import interlock.store
+from interlock.errors import MissingExtra
+from interlock.store import ConversationStore
+
+
+def test_importing_the_store_does_not_import_sqlalchemy():
+    program = "import sys, interlock.store; print('sqlalchemy' in sys.modules)"
+
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
+
+
+@pytest.mark.parametrize("package", ["sqlalchemy", "aiosqlite", "alembic", "greenlet"])
+def test_a_missing_package_is_an_error_that_names_the_extra(tmp_path: Path, package: str):
+    program = """
+import asyncio, sys
+sys.modules[sys.argv[1]] = None
+import interlock.store
+from interlock.errors import MissingExtra
+
+async def main():
+    from interlock.store import ConversationStore
+    async with ConversationStore.open(sys.argv[2]):
+        pass
+
+try:
+    asyncio.run(main())
+except MissingExtra as error:
+    print(error)
+"""
+
+    command = [sys.executable, "-c", program, package, str(tmp_path / "conversations.db")]
+    output = subprocess.check_output(command, text=True)
+
+    assert output == "keeping conversations needs an extra: pip install 'interlock[chat]'\n"
+
+
+async def test_a_missing_postgresql_driver_is_an_error_that_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+
+    with pytest.raises(MissingExtra, match=r"pip install 'interlock\[postgres\]'"):
+        async with ConversationStore.open("postgresql://127.0.0.1:1/db"):
+            pass
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'Shop'"):
+        interlock.store.Shop  # noqa: B018  # reading it is the point
