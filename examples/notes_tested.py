@@ -1,4 +1,4 @@
-"""Test a server without a process or a network.
+"""Try a server without a process or a network, as a test would.
 
 Run: python examples/notes_tested.py
 """

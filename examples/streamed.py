@@ -1,4 +1,4 @@
-"""Show an answer while it happens, with a scripted model instead of a real one.
+"""Watch an answer while it happens, with a scripted model in place of a real one.
 
 Run: python examples/streamed.py      (needs mcp-server-time)
 """

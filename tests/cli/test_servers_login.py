@@ -146,7 +146,7 @@ def test_a_new_user_adds_a_protected_server_logs_in_calls_a_tool_and_logs_out(
     assert re.match(r"notes:who +ok +Tell who asks", out)
     assert f"{protected.url}    login kept\n" in run("servers", "list")[1]
 
-    done = "logged out of 'notes': its login is forgotten and revoked\n"
+    done = "logged out of 'notes': its login is deleted and revoked\n"
     assert run("servers", "logout", "notes") == (0, "", done)
     code, out, err = run("tools")
     assert code == 1
@@ -177,10 +177,10 @@ def test_the_address_where_a_browser_elsewhere_ends_can_be_pasted(
     terminal: Callable[..., Any], protected: Guarded, notes: str
 ):
     shown = terminal("servers", "login", "notes", "--no-browser")
-    shown.expect("paste the address of that page:")
+    shown.expect("paste the URL of that page:")
     back = protected.walk(shown_address(shown.seen))
     shown.type("what?\n")
-    shown.expect("that is not the address")
+    shown.expect("that is not the URL")
     shown.type(f"  {back}\n")
     shown.expect("logged in to 'notes'")
     shown.expect("notes  ok")
@@ -193,8 +193,8 @@ def test_a_browser_that_cannot_be_opened_leaves_the_other_way(
     terminal: Callable[..., Any], protected: Guarded, notes: str
 ):
     shown = terminal("servers", "login", "notes", BROWSER="/no/browser", PATH="/no/programs")
-    shown.expect("no browser could be opened: open the address yourself")
-    shown.expect("paste the address of that page:")
+    shown.expect("no browser could be opened: open the URL yourself")
+    shown.expect("paste the URL of that page:")
     shown.type("\x03")
 
     assert shown.leave() == 130
@@ -213,11 +213,11 @@ def test_ctrl_c_ends_the_wait(terminal: Callable[..., Any], notes: str):
 def test_nobody_is_waited_for_for_ever(
     interlock: Callable[..., Any], notes: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("interlock.oauth.callback.PATIENCE", 0.05)
+    monkeypatch.setattr("interlock.oauth.callback.LOGIN_TIMEOUT", 0.05)
     ran = interlock("servers", "login", "notes", "--no-browser")
 
     assert ran.code == 1
-    assert "error: nobody logged in within 0 minutes\n" in ran.err
+    assert "error: the login was not completed within 0 minutes\n" in ran.err
     assert ran.out == ""
 
 
@@ -232,7 +232,7 @@ def test_a_person_who_refuses_is_told_so(
 
     assert (running.returncode, out) == (1, "")
     assert re.match(
-        r"error: http://127.0.0.1:\d+ did not allow it: access_denied\nin its own words: \w", err
+        r"error: http://127.0.0.1:\d+ denied the login: access_denied\nin its own words: \w", err
     )
     assert kept(notes) is None
 
@@ -267,7 +267,7 @@ def test_a_scope_that_is_none_is_refused(interlock: Callable[..., Any], notes: s
     ran = interlock("servers", "login", "notes", "--scope", scope)
 
     assert ran.code == 2
-    assert "is no scope: give one at a time" in ran.err
+    assert "is not a valid scope; pass one at a time" in ran.err
 
 
 def test_a_login_that_cannot_be_kept_is_an_error(
@@ -310,7 +310,7 @@ def test_a_server_that_lets_everybody_in_needs_no_login(
         assert ran.code == 1
         assert ran.err.startswith("error: ")
     else:
-        lead = "server 'open' lets everybody in, and publishes no way to log in: a token"
+        lead = "server 'open' requires no login and publishes no way to log in: a token"
         assert (ran.code, ran.err.startswith(lead)) == (0, True)
         assert ran.err.endswith("--auth bearer or --header 'Authorization: Bearer …'\n")
         assert ran.out.startswith("open  ok")
@@ -342,17 +342,17 @@ def test_a_server_that_is_a_program_has_no_login(
     servers()
     ran = interlock("servers", word, "e")
 
-    message = "error: server 'e' is a program: only servers with a URL have logins\n"
+    message = "error: server 'e' is a program: only a server with a URL has a login\n"
     assert ran == (1, "", message)
 
 
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"auth": "none"}, 'server \'web\' is not logged in to: it has "auth": "none"'),
+        ({"auth": "none"}, 'server \'web\' does not use a login: it has "auth": "none"'),
         (
             {"headers": {"Authorization": "Bearer s3cr3t"}},
-            "server 'web' is not logged in to: its configuration has a header Authorization",
+            "server 'web' does not use a login: its configuration has an Authorization header",
         ),
         (
             {"headers": {"X-Key": "${NOT_SET}"}},
@@ -414,7 +414,7 @@ def test_a_client_that_was_registered_is_used_to_log_in_to_renew_and_to_log_out(
     assert after.get("registrations", 0) == before.get("registrations", 0)
     assert after["refresh_token"] == 1
 
-    assert "forgotten and revoked" in interlock("servers", "logout", "n").err
+    assert "deleted and revoked" in interlock("servers", "logout", "n").err
 
 
 def test_a_client_that_a_document_describes_logs_in_without_being_registered(
@@ -476,7 +476,7 @@ def test_a_conversation_that_is_open_has_the_tools_after_the_login(
 
 
 def test_who_is_not_logged_in_is_told_so(interlock: Callable[..., Any], notes: str):
-    done = "no login is kept for 'notes'\n"
+    done = "there is no login for 'notes'\n"
 
     assert interlock("servers", "logout", "notes") == (0, "", done)
 
@@ -488,7 +488,7 @@ def test_a_login_that_cannot_be_revoked_is_forgotten_all_the_same(
     ran = interlock("servers", "logout", "notes")
 
     assert ran.code == 0
-    assert ran.err.startswith("logged out of 'notes': its login is forgotten\nwarning: its tokens")
+    assert ran.err.startswith("logged out of 'notes': its login is deleted\nwarning: its tokens")
     assert "s3cr3t" not in ran.err
     assert kept(notes) is None
 

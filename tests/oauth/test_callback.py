@@ -59,7 +59,7 @@ def login(callback: Callback, state: str = "s") -> AuthorizationRequest:
 async def waiting(state: str = "s") -> AsyncIterator[tuple[Callback, asyncio.Task[Any]]]:
     """Wait for the end of one login."""
     async with callback_server() as callback:
-        answer = asyncio.create_task(callback.answer(login(callback, state)))
+        answer = asyncio.create_task(callback.query(login(callback, state)))
         await asyncio.sleep(0)  # it waits
         try:
             yield callback, answer
@@ -102,8 +102,8 @@ async def test_an_answer_to_another_request_is_refused_and_ends_nothing(
 
 async def test_each_of_two_logins_gets_its_own_answer(nothing_is_left: list[Any]):
     async with callback_server() as callback:
-        one = asyncio.create_task(callback.answer(login(callback, "one")))
-        other = asyncio.create_task(callback.answer(login(callback, "other")))
+        one = asyncio.create_task(callback.query(login(callback, "one")))
+        other = asyncio.create_task(callback.query(login(callback, "other")))
         await asyncio.sleep(0)  # both wait
 
         await visit(callback, "/callback?code=2&state=other")
@@ -117,7 +117,7 @@ async def test_a_login_ends_at_its_own_page_only(nothing_is_left: list[Any]):
     async with callback_server() as callback:
         ours = callback.redirect_uri_of("https://as.example")
         request = replace(login(callback), redirect_uri=ours)
-        answer = asyncio.create_task(callback.answer(request))
+        answer = asyncio.create_task(callback.query(request))
         await asyncio.sleep(0)  # it waits
         path = urlsplit(ours).path
 
@@ -137,20 +137,20 @@ def test_no_two_issuers_have_one_page():
 async def test_before_and_after_a_login_nothing_is_taken(nothing_is_left: list[Any]):
     async with callback_server() as callback:
         assert (await visit(callback, "/callback?code=1&state=s"))[0] == 404
-        answer = asyncio.create_task(callback.answer(login(callback)))
+        answer = asyncio.create_task(callback.query(login(callback)))
         await asyncio.sleep(0)  # it waits
         await visit(callback, "/callback?code=2&state=s")
         assert (await answer)["code"] == "2"
 
         assert (await visit(callback, "/callback?code=3&state=s"))[0] == 404
-        assert not callback._waiting
+        assert not callback._logins
 
 
 async def test_only_the_first_answer_counts():
     async with waiting() as (callback, answer):
         head_of = b"GET /callback?code=%d&state=s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
-        first = callback._judge(head_of % (1, callback.port))
-        second = callback._judge(head_of % (2, callback.port))
+        first = callback._accept(head_of % (1, callback.port))
+        second = callback._accept(head_of % (2, callback.port))
 
         assert (first[0], second[0]) == ("200 OK", "404 Not Found")
         assert (await answer)["code"] == "1"
@@ -222,7 +222,7 @@ async def test_a_connection_that_breaks_off_ends(nothing_is_left: list[Any]):
 
 async def test_a_request_that_never_ends_is_cut_off(nothing_is_left: list[Any]):
     async with waiting() as (callback, _):
-        async with asyncio.timeout(callback_module.REQUEST_PATIENCE / 2):
+        async with asyncio.timeout(callback_module.REQUEST_TIMEOUT / 2):
             assert await send(callback, b"GET /callback?state=" + b"a" * 100_000) == b""
         assert (await visit(callback, "/callback?state=s"))[0] == 200
 
@@ -230,13 +230,13 @@ async def test_a_request_that_never_ends_is_cut_off(nothing_is_left: list[Any]):
 async def test_a_slow_browser_is_not_waited_for(
     nothing_is_left: list[Any], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(callback_module, "REQUEST_PATIENCE", 0.05)
+    monkeypatch.setattr(callback_module, "REQUEST_TIMEOUT", 0.05)
     async with callback_server() as callback:
         assert await send(callback, b"GET /callback?state=s HTTP/1.1\r\n") == b""
 
 
 async def test_connections_that_say_nothing_do_not_hold_up_the_end(nothing_is_left: list[Any]):
-    async with asyncio.timeout(callback_module.REQUEST_PATIENCE / 2):
+    async with asyncio.timeout(callback_module.REQUEST_TIMEOUT / 2):
         async with callback_server() as callback:
             idle = [await asyncio.open_connection("127.0.0.1", callback.port) for _ in range(3)]
             await visit(callback, "/callback?state=s")
@@ -254,7 +254,7 @@ async def test_only_so_many_connections_are_taken_at_once(nothing_is_left: list[
         ]
         assert await send(callback, head(callback, "GET / HTTP/1.1"))
         many.append(await asyncio.open_connection("127.0.0.1", callback.port))
-        async with asyncio.timeout(callback_module.REQUEST_PATIENCE / 2):
+        async with asyncio.timeout(callback_module.REQUEST_TIMEOUT / 2):
             assert await send(callback, b"") == b""
         for _, writer in many:
             writer.close()
@@ -270,17 +270,19 @@ async def test_any_number_of_connections_is_taken_one_after_another(nothing_is_l
 async def test_nobody_is_waited_for_longer_than_five_minutes(
     nothing_is_left: list[Any], monkeypatch: pytest.MonkeyPatch
 ):
-    assert callback_module.PATIENCE == 300.0
-    monkeypatch.setattr(callback_module, "PATIENCE", 0.05)
+    assert callback_module.LOGIN_TIMEOUT == 300.0
+    monkeypatch.setattr(callback_module, "LOGIN_TIMEOUT", 0.05)
     async with callback_server() as callback:
-        with pytest.raises(AuthError, match="nobody logged in within 0 minutes"):
-            await callback.answer(login(callback))
+        with pytest.raises(AuthError, match="the login was not completed within 0 minutes"):
+            await callback.query(login(callback))
 
 
 async def test_a_port_of_ones_choice_is_taken_or_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"port {port} of 127.0.0.1 cannot be had: .*in use"):
+        with pytest.raises(
+            ConfigError, match=f"port {port} of 127.0.0.1 cannot be opened: .*in use"
+        ):
             async with callback_server(port):
                 raise AssertionError("never")
 
@@ -339,7 +341,7 @@ async def test_a_browser_that_takes_its_time_holds_nobody_up(monkeypatch: pytest
     "url", ["javascript:alert(1)", "file:///etc/passwd", "--help", "http://as.example/", "x.html"]
 )
 async def test_a_browser_is_given_nothing_else(opened: list[Any], url: str):
-    with pytest.raises(AuthError, match="the address of the login is"):
+    with pytest.raises(AuthError, match="the URL of the login is"):
         await open_browser(url)
 
     assert opened == []

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from interlock.errors import AuthError, ConfigError, InsufficientScope, MissingExtra
 from interlock.oauth import ClientCredentials, ClientIdentity
 from interlock.oauth.assertion import LIFETIME, sign
-from interlock.oauth.client_grant import place_of
+from interlock.oauth.client_grant import client_key
 from tests.oauth.conftest import World
 from tests.servers.authorization_server import SERVER_METADATA, refused
 
@@ -115,7 +115,7 @@ async def test_an_authorization_server_that_has_no_login_for_people_will_do(worl
 
 async def test_a_token_that_has_expired_is_replaced_before_it_is_sent(world: World):
     await world.call(credentials(world))
-    place = place_of("me", world.server.url)
+    place = client_key("me", world.server.url)
     tokens = await world.store.load_tokens(place)
     assert tokens is not None
     await world.store.save_tokens(place, replace(tokens, expires_at=1.0))
@@ -324,9 +324,11 @@ async def test_an_authorization_server_without_a_place_for_tokens_is_an_error(wo
 async def test_a_client_that_cannot_prove_itself_is_refused(world: World):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["tls_client_auth"]
 
-    with pytest.raises(AuthError, match=r"takes only 'tls_client_auth'$"):
+    with pytest.raises(AuthError, match=r"supports only 'tls_client_auth'$"):
         await world.call(credentials(world))
-    with pytest.raises(AuthError, match=r"can prove itself by private_key_jwt, and .* takes only"):
+    with pytest.raises(
+        AuthError, match=r"can authenticate by private_key_jwt, but .* supports only"
+    ):
         await world.call(credentials(world, secret="", private_key=pem(EC)))
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from interlock.errors import AuthRequired, MissingExtra
 from interlock.oauth import ClientCredentials, ClientIdentity
-from interlock.oauth.client_grant import place_of
+from interlock.oauth.client_grant import client_key
 from interlock.oauth.dpop import DpopKey
 from interlock.oauth.storage import Tokens
 from tests.oauth.conftest import World
@@ -170,7 +170,7 @@ async def test_client_credentials_are_bound_to_a_key_before_and_after_they_expir
     client = ClientIdentity(id="me", secret="s3cr3t")
     auth = ClientCredentials(world.server.url, client=client, store=world.store)
     await world.call(auth)
-    place = place_of("me", world.server.url)
+    place = client_key("me", world.server.url)
     tokens = await world.store.load_tokens(place)
     assert tokens is not None
     await world.store.save_tokens(place, replace(tokens, expires_at=1.0))

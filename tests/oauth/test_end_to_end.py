@@ -114,7 +114,7 @@ async def test_a_refusal_is_an_error_with_its_cause(
     protected_server: Protected, connect: Callable[..., Client]
 ) -> None:
     protected_server.browser.refuses = True
-    with pytest.raises(AuthError, match="did not allow it: access_denied"):
+    with pytest.raises(AuthError, match="denied the login: access_denied"):
         await connect().open()
 
 
@@ -240,7 +240,7 @@ async def test_the_browser_comes_back_to_a_page_of_ours(connect: Callable[..., C
 
     async def ask(request: AuthorizationRequest) -> dict[str, str]:
         open_browser(request.url)
-        return await callback.answer(request)
+        return await callback.query(request)
 
     async with (
         callback_server() as callback,

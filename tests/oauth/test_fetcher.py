@@ -292,7 +292,7 @@ async def test_a_url_may_be_of_8192_characters(server: Server):
     url = server.url + "/" + (fetcher.MAX_URL - len(server.url) - 1) * "a"
 
     assert (await near(server).get(url)).status == 200
-    with pytest.raises(AuthError, match="over 8192 characters"):
+    with pytest.raises(AuthError, match="or more than 8192"):
         await near(server).get(url + "a")
 
 
@@ -326,9 +326,9 @@ async def test_all_addresses_of_a_name_must_be_public(found: str):
 @pytest.mark.parametrize(
     ("address", "reason"),
     [
-        ("127.0.0.1", "it is on this machine, where the server that refers to it is not"),
-        ("10.0.0.1", "it is in a private network, where the server that refers to it is not"),
-        ("169.254.169.254", "no server has an address like that"),
+        ("127.0.0.1", "it is on this machine, but the server that refers to it is not"),
+        ("10.0.0.1", "it is in a private network, but the server that refers to it is not"),
+        ("169.254.169.254", "its IP address is not one of a server"),
     ],
 )
 async def test_an_error_says_why_an_address_is_not_asked(address: str, reason: str):
@@ -380,7 +380,7 @@ async def test_addresses_as_near_as_the_users_server_are_asked(
         localhost="127.0.0.1 ::1",
     )
     fetch = Fetcher(server_url, resolve=with_literals(names))
-    target = fetcher._parsed("https://as.example/")
+    target = fetcher.parse_allowed("https://as.example/")
 
     if asked:
         assert await fetch._checked(target, None) == [address]
@@ -459,23 +459,6 @@ async def test_the_next_address_is_tried_when_one_does_not_answer(start: Start):
     assert reply.status == 200
 
 
-@pytest.mark.parametrize(
-    ("url", "text"),
-    [
-        ("/token?code=SECRET", "'/token'"),
-        ("'https://as.example/#SECRET'", '"\'https://as.example/"'),
-        ("https://[as/token?code=SECRET", "'https://[as/token'"),
-        ("", "''"),
-        ("https://user:SECRET@[as/token", "a URL that cannot be read"),
-        ("/a\r\nb\u202e", "'/a b\ufffd'"),
-        ("/" + 1000 * "a", f"'/{79 * 'a'}…'"),
-        (1000 * "\U000e0001", repr(80 * "\ufffd" + "…")),
-    ],
-)
-def test_what_cannot_be_read_is_shown_without_what_may_be_a_secret(url: str, text: str):
-    assert fetcher.shown(url) == text
-
-
 async def test_names_are_looked_up_in_the_system(server: Server):
     fetch = Fetcher("http://localhost/mcp")
 
@@ -489,7 +472,7 @@ async def test_an_address_is_looked_up_as_itself_and_once():
 
 @pytest.mark.parametrize("scheme", ["ws", "ftp"])
 async def test_this_machine_is_asked_over_http_only(server: Server, scheme: str):
-    with pytest.raises(AuthError, match="it is no https URL"):
+    with pytest.raises(AuthError, match="it is not a valid https URL"):
         await near(server).get(f"{scheme}://127.0.0.1:{server.port}/")
 
 
@@ -555,7 +538,7 @@ async def test_a_redirect_is_not_followed(start: Start, status: str):
     with pytest.raises(RedirectRefused) as raised:
         await near(server).post(f"{server.url}/a?code=SECRET", form={"refresh_token": "CANARY"})
 
-    assert str(raised.value) == (f"{server.url}/a redirects to {other.url}, and is not followed")
+    assert str(raised.value) == (f"{server.url}/a redirects to {other.url}, which is not followed")
     assert raised.value.status == int(status.split()[0])
     assert other.connections == 0
     assert server.connections == 1
@@ -565,7 +548,7 @@ async def test_a_redirect_is_not_followed(start: Start, status: str):
 async def test_a_redirect_to_anywhere_is_an_error_in_one_line(server: Server, location: str):
     server.will_answer(status="302 Found", headers=f"Location: {location}\r\n")
 
-    with pytest.raises(RedirectRefused, match=r"/a redirects .*, and is not followed"):
+    with pytest.raises(RedirectRefused, match=r"/a redirects .*, which is not followed"):
         await near(server).get(f"{server.url}/a")
 
 
@@ -651,7 +634,7 @@ async def test_a_proxy_of_another_kind_is_an_error_that_says_what_to_change(
 ):
     monkeypatch.setenv("ALL_PROXY", "socks5://user:SECRET@127.0.0.1:1")
 
-    with pytest.raises(AuthError, match=r"of kind 'socks5'.* change HTTPS_PROXY") as raised:
+    with pytest.raises(AuthError, match=r"uses 'socks5'.* set HTTPS_PROXY") as raised:
         await Fetcher(AWAY).get("https://as.example/x")
 
     assert "SECRET" not in str(raised.value)
@@ -712,7 +695,7 @@ async def test_a_certificate_must_be_good_for_the_name(
         await fetch.post(f"https://as.example:{server.port}/x", form={"code": "SECRET"})
 
     assert str(raised.value) == (
-        f"https://as.example:{server.port}/x cannot be reached: its certificate is not good: "
+        f"https://as.example:{server.port}/x cannot be reached: its certificate is not valid: "
         f"{reason}"
     )
     assert server.bodies == []
@@ -726,7 +709,7 @@ async def test_an_unknown_authority_is_not_trusted(
 
     with pytest.raises(
         Unreachable,
-        match="unable to get local issuer certificate; name a CA of your own in SSL_CERT_FILE",
+        match="local issuer certificate; if it comes from a private CA, set SSL_CERT_FILE",
     ):
         await near(server).get(f"https://127.0.0.1:{server.port}/")
 
@@ -908,7 +891,6 @@ NO_DOCUMENTS = {
     "bom": b'\xef\xbb\xbf{"issuer":""}',
     "deep": b'{"issuer":"","a":' + 65 * b"[" + 65 * b"]" + b"}",
     "very deep": b'{"issuer":"","a":' + 100_000 * b"[" + 100_000 * b"]" + b"}",
-    "many": b'{"issuer":"","a":[' + b",".join(100_001 * [b"1"]) + b"]}",
     "long number": b'{"issuer":"","a":' + 21 * b"1" + b"}",
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.errors import AuthError, ConfigError
 from interlock.oauth import ClientIdentity, JwtBearer
-from interlock.oauth.client_grant import place_of
+from interlock.oauth.client_grant import client_key
 from interlock.oauth.jwt_bearer import GRANT_TYPE
 from tests.oauth.conftest import World
 from tests.servers.authorization_server import always, refused
@@ -74,7 +74,7 @@ async def test_a_stored_token_is_used_by_the_next_program(world: World):
 
     assert await world.call(bearer(world)) == token
 
-    assert await world.store.load_tokens(place_of("workload", world.server.url))
+    assert await world.store.load_tokens(client_key("workload", world.server.url))
     assert await world.store.load_tokens(world.server.url) is None
 
 
@@ -110,7 +110,7 @@ async def test_the_jwt_is_not_sent_to_an_issuer_that_the_server_names_later(
     world.authorization.access_tokens.clear()
     world.server.metadata["authorization_servers"] = [other.authorization.issuer]
 
-    with pytest.raises(AuthError, match="is not shown to"):
+    with pytest.raises(AuthError, match="and is not used at"):
         await world.call(auth)
 
     assert "/token" not in other.authorization.paths

@@ -1,77 +1,79 @@
-"""How often a person is asked."""
+"""How often a user is asked to log in."""
 
 from __future__ import annotations
 
-from interlock.oauth.login_throttle import MAX_LOGINS, MAX_REMEMBERED, REMEMBERED, LoginThrottle
+from interlock.oauth.login_throttle import MAX_LOGINS, MAX_RECORDED, WINDOW, LoginThrottle
 
 AS = "https://as.example"
 
 
-def test_a_person_who_was_not_asked_yet_can_be_asked():
-    assert LoginThrottle().blocked_because(AS, {"a"}, step_up=True, now=0.0) is None
+def blocked(throttle: LoginThrottle, *scopes: str, now: float, step_up: bool = False) -> str | None:
+    return throttle.blocked_because(AS, scopes, step_up=step_up, now=now)
 
 
-def test_who_said_no_is_not_asked_the_same_again_for_five_minutes():
-    attempts = LoginThrottle()
-    attempts.add(AS, {"a"}, "they said no", now=0.0)
-
-    blocked_because = attempts.blocked_because(AS, {"a"}, step_up=False, now=REMEMBERED - 1)
-    assert blocked_because == "they said no; nobody is asked again for 5 minutes"
-    assert attempts.blocked_because(AS, {"a"}, step_up=False, now=REMEMBERED) is None
+def test_the_first_login_is_not_blocked():
+    assert blocked(LoginThrottle(), "a", step_up=True, now=0.0) is None
 
 
-def test_the_last_reason_is_the_one_that_is_told():
-    attempts = LoginThrottle()
-    attempts.add(AS, {"a"}, "they said no", now=0.0)
-    attempts.add(AS, {"a"}, "they said never", now=1.0)
+def test_a_failed_login_blocks_the_same_scopes_for_five_minutes():
+    throttle = LoginThrottle()
+    throttle.add(AS, {"a"}, "access_denied", now=0.0)
 
-    blocked_because = attempts.blocked_because(AS, {"a"}, step_up=False, now=2.0)
-    assert str(blocked_because).startswith("they said never; ")
+    reason = blocked(throttle, "a", now=WINDOW - 1)
 
-
-def test_who_said_no_can_be_asked_something_else():
-    attempts = LoginThrottle()
-    attempts.add(AS, {"a"}, "they said no", now=0.0)
-
-    assert attempts.blocked_because(AS, {"a", "b"}, step_up=False, now=1.0) is None
-    assert attempts.blocked_because("https://other.example", {"a"}, step_up=False, now=1.0) is None
+    assert reason == "access_denied; the next try is possible in 5 minutes"
+    assert blocked(throttle, "a", now=WINDOW) is None
 
 
-def test_scopes_that_were_granted_and_are_not_enough_are_not_asked_for_again():
-    attempts = LoginThrottle()
-    attempts.add(AS, {"a", "b"}, now=0.0)
+def test_the_reason_of_the_last_failure_is_returned():
+    throttle = LoginThrottle()
+    throttle.add(AS, {"a"}, "access_denied", now=0.0)
+    throttle.add(AS, {"a"}, "server_error", now=1.0)
 
-    assert "are not enough" in str(attempts.blocked_because(AS, {"a"}, step_up=True, now=1.0))
-    assert attempts.blocked_because(AS, {"a", "c"}, step_up=True, now=1.0) is None
-    assert attempts.blocked_because(AS, {"a"}, step_up=True, now=REMEMBERED) is None
+    assert str(blocked(throttle, "a", now=2.0)).startswith("server_error; ")
 
 
-def test_a_server_that_refuses_every_token_asks_for_three_logins_and_no_more():
-    attempts = LoginThrottle()
+def test_a_failed_login_does_not_block_other_scopes_or_issuers():
+    throttle = LoginThrottle()
+    throttle.add(AS, {"a"}, "access_denied", now=0.0)
+
+    assert blocked(throttle, "a", "b", now=1.0) is None
+    assert throttle.blocked_because("https://b.example", {"a"}, step_up=False, now=1.0) is None
+
+
+def test_a_step_up_for_scopes_that_were_requested_already_is_blocked():
+    throttle = LoginThrottle()
+    throttle.add(AS, {"a", "b"}, now=0.0)
+
+    assert "are not enough" in str(blocked(throttle, "a", step_up=True, now=1.0))
+    assert blocked(throttle, "a", "c", step_up=True, now=1.0) is None
+    assert blocked(throttle, "a", step_up=True, now=WINDOW) is None
+
+
+def test_a_fourth_login_for_the_same_scopes_is_blocked():
+    throttle = LoginThrottle()
     for login in range(MAX_LOGINS):
-        assert attempts.blocked_because(AS, {"a"}, step_up=False, now=float(login)) is None
-        attempts.add(AS, {"a"}, now=float(login))
+        assert blocked(throttle, "a", now=float(login)) is None
+        throttle.add(AS, {"a"}, now=float(login))
 
-    blocked_because = attempts.blocked_because(AS, {"a"}, step_up=False, now=3.0)
-    assert (
-        blocked_because == "it refuses the tokens of its own authorization server, after 3 logins"
-    )
+    reason = blocked(throttle, "a", now=3.0)
+
+    assert reason == "it refuses the tokens of its own authorization server, after 3 logins"
 
 
 def test_logins_for_other_scopes_are_not_counted():
-    attempts = LoginThrottle()
+    throttle = LoginThrottle()
     for login in range(MAX_LOGINS):
-        attempts.add(AS, {str(login)}, now=float(login))
+        throttle.add(AS, {str(login)}, now=float(login))
 
-    assert attempts.blocked_because(AS, {"a"}, step_up=False, now=3.0) is None
+    assert blocked(throttle, "a", now=3.0) is None
 
 
-def test_a_machine_that_is_refused_all_the_time_is_not_remembered_without_end():
+def test_only_the_latest_logins_are_recorded():
     """R-118."""
-    attempts = LoginThrottle()
-    for login in range(10 * MAX_REMEMBERED):
-        attempts.add(AS, {str(login)}, now=login / 100)
+    throttle = LoginThrottle()
+    for login in range(MAX_RECORDED + 1):
+        throttle.add(AS, {str(login)}, now=login / 100)
 
-    assert len(attempts._made) == MAX_REMEMBERED
-    last = {str(10 * MAX_REMEMBERED - 1)}
-    assert "are not enough" in str(attempts.blocked_because(AS, last, step_up=True, now=10.0))
+    assert blocked(throttle, "0", step_up=True, now=10.0) is None
+    assert "are not enough" in str(blocked(throttle, "1", step_up=True, now=10.0))

@@ -11,7 +11,7 @@ import pytest
 from interlock.errors import AuthRequired, LoginRequired, StoreError
 from interlock.oauth import ClientIdentity, UserTokenStore
 from interlock.oauth import logout as logout_module
-from interlock.oauth.logout import Ended, logout
+from interlock.oauth.logout import LoggedOut, logout
 from tests.servers.authorization_server import SERVER_METADATA, always, html, refused
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -36,7 +36,7 @@ async def test_the_refresh_token_is_revoked_by_whom_it_was_given_to(world: Any):
     server = await logged_in(world)
     tokens = await world.store.load_tokens(world.server.url)
 
-    assert await logout(world.server.url, world.store) == Ended(True)
+    assert await logout(world.server.url, world.store) == LoggedOut(True)
     assert await forgotten(world)
     assert server.sent("/revoke") == [
         {
@@ -66,7 +66,7 @@ async def test_nobody_else_uses_the_login_while_it_ends(world: Any):
     using: list[asyncio.Task[None]] = []
     server.replies["/revoke"] = revoke
 
-    assert await logout(world.server.url, world.store) == Ended(True)
+    assert await logout(world.server.url, world.store) == LoggedOut(True)
     await asyncio.wait(using)
 
 
@@ -74,7 +74,7 @@ async def test_a_client_with_a_secret_proves_itself(world: Any):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
     server = await logged_in(world)
 
-    assert await logout(world.server.url, world.store) == Ended(True)
+    assert await logout(world.server.url, world.store) == LoggedOut(True)
     (sent,) = server.sent("/revoke")
     assert sent["client_secret"] == server.clients[sent["client_id"]] != ""
 
@@ -84,7 +84,7 @@ async def test_an_access_token_is_revoked_if_there_is_no_other(world: Any):
     server = await logged_in(world)
     tokens = await world.store.load_tokens(world.server.url)
 
-    assert await logout(world.server.url, world.store) == Ended(True)
+    assert await logout(world.server.url, world.store) == LoggedOut(True)
     assert server.sent("/revoke")[0]["token"] == tokens.access_token
     assert server.sent("/revoke")[0]["token_type_hint"] == "access_token"
 
@@ -101,7 +101,7 @@ async def test_a_client_does_not_revoke_the_tokens_of_another_one(world: Any):
 
 
 async def test_without_a_login_nobody_is_asked(world: Any):
-    assert await logout(world.server.url, world.store) == Ended(False)
+    assert await logout(world.server.url, world.store) == LoggedOut(False)
     assert world.authorization.requests == []
 
 
@@ -110,7 +110,7 @@ async def test_a_server_that_revokes_nothing_is_named(world: Any):
     del server.metadata["revocation_endpoint"]
 
     ended = await logout(world.server.url, world.store)
-    assert ended == Ended(True, f"{server.issuer} revokes no tokens")
+    assert ended == LoggedOut(True, f"{server.issuer} has no revocation endpoint")
     assert await forgotten(world)
 
 
@@ -173,7 +173,7 @@ async def test_a_login_that_cannot_be_read_is_forgotten(world: Any, tmp_path: Pa
     path.write_text(content)
 
     ended = await logout(world.server.url, world.store)
-    assert ended.was_kept
+    assert ended.was_stored
     assert ended.problem.startswith(f"{path} ")
     assert not path.exists()
 
@@ -195,7 +195,7 @@ async def test_a_store_that_cannot_be_written_is_an_error(
 async def test_an_authorization_server_that_says_nothing_is_not_waited_for(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(logout_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(logout_module, "REVOCATION_TIMEOUT", 0.2)
     server = await logged_in(world)
     over = asyncio.Event()
 
@@ -206,6 +206,6 @@ async def test_an_authorization_server_that_says_nothing_is_not_waited_for(
     server.replies["/revoke"] = wait
     ended = await logout(world.server.url, world.store)
 
-    assert ended == Ended(True, f"{server.issuer} has not answered within 0.2 s")
+    assert ended == LoggedOut(True, f"{server.issuer} has not answered within 0.2 s")
     assert await forgotten(world)
     over.set()

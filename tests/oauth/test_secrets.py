@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from interlock.errors import InterlockError
 from interlock.oauth import AuthorizationRequest, ClientCredentials, ClientIdentity
 from interlock.oauth.authorization import Pending
-from interlock.oauth.client_grant import place_of
+from interlock.oauth.client_grant import client_key
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import (
     ErrorAnswer,
@@ -143,7 +143,7 @@ async def test_an_authorization_server_that_repeats_everything_is_not_repeated(
     except InterlockError as error:
         texts = [told(error)]
 
-    place = place_of("me", world.server.url) if kind == "client" else world.server.url
+    place = client_key("me", world.server.url) if kind == "client" else world.server.url
     tokens = await world.store.load_tokens(place)
     registration = await world.store.load_registration(world.server.url, world.authorization.issuer)
     texts += [repr(each) for each in (auth, tokens, registration, world.browser.shown)]
@@ -214,7 +214,7 @@ REQUEST = AuthorizationRequest(
         RegistrationAnswer("me", SECRET),
         ErrorAnswer(SECRET, SECRET),
         REQUEST,
-        Pending(request=REQUEST, verifier=SECRET, iss_promised=True),
+        Pending(request=REQUEST, verifier=SECRET, requires_iss=True),
         Reply(200, {"X": SECRET}, SECRET.encode(), f"https://as.example/?{SECRET}"),
     ],
     ids=lambda struct: type(struct).__name__,

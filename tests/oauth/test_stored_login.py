@@ -7,6 +7,7 @@ import pytest
 from interlock.errors import LoginRequired
 from interlock.oauth import ClientIdentity, MemoryTokenStore
 from interlock.oauth import stored_login as kept_module
+from interlock.oauth.logout import logout
 from interlock.oauth.stored_login import StoredLogin
 from tests.oauth.conftest import World
 
@@ -90,3 +91,32 @@ async def test_logins_are_those_of_the_user(
     monkeypatch.setattr(kept_module, "UserTokenStore", lambda: world.store)
 
     assert await StoredLogin(world.server.url, is_expected=True).valid_token() == token
+
+
+async def test_two_owners_of_one_server_send_different_tokens(world: World):
+    logins = {}
+    for owner in ("ada", "bob"):
+        store = world.store.for_owner(owner)
+        token = await world.call(world.oauth(store=store))
+        login = StoredLogin(world.server.url, is_expected=True, store=world.store, owner=owner)
+        logins[owner] = login
+        assert await login.valid_token() == token
+
+    assert logins["ada"].token != logins["bob"].token
+    assert await kept(world).valid_token() == ""
+
+
+async def test_a_logout_of_one_owner_leaves_the_login_of_another(world: World):
+    for owner in ("ada", "bob"):
+        await world.call(world.oauth(store=world.store.for_owner(owner)))
+
+    await logout(world.server.url, world.store.for_owner("ada"))
+
+    tokens = [
+        await StoredLogin(
+            world.server.url, is_expected=True, store=world.store, owner=owner
+        ).valid_token()
+        for owner in ("ada", "bob")
+    ]
+    assert tokens[0] == ""
+    assert tokens[1]

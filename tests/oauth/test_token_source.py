@@ -29,7 +29,7 @@ from interlock.oauth import (
     UserTokenStore,
 )
 from interlock.oauth import login as login_module
-from interlock.oauth.client_grant import place_of
+from interlock.oauth.client_grant import client_key
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.identity import identity_of
@@ -69,7 +69,7 @@ class Watched(MemoryTokenStore):
         self.locked: list[bool] = []
 
     async def _write(self, key: str, content: bytes | None) -> None:
-        self.locked.append(key in self._held)
+        self.locked.append(key in self._locked)
         await super()._write(key, content)
 
 
@@ -106,7 +106,7 @@ async def test_a_machine_proves_itself_at_a_renewal_as_it_did_before(world: Worl
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = [method]
     client = ClientIdentity(id="me", secret="s3cr3t")
     await world.call(ClientCredentials(world.server.url, client=client, store=world.store))
-    await expire(world, place_of("me", world.server.url))
+    await expire(world, client_key("me", world.server.url))
 
     assert await ClientCredentials(world.server.url, client=client, store=world.store).valid_token()
 
@@ -171,7 +171,7 @@ async def test_a_renewal_names_the_same_resource_and_the_same_client(world: Worl
 async def test_a_refresh_token_is_replaced_by_a_new_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(login_module, "REFRESH_PATIENCE", 0.0)
+    monkeypatch.setattr(login_module, "USELESS_REFRESH", 0.0)
     auth = world.oauth()
     await world.call(auth)
     for _ in range(2):
@@ -185,7 +185,7 @@ async def test_a_refresh_token_is_replaced_by_a_new_one(
 async def test_a_refresh_token_is_kept_when_there_is_no_new_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(login_module, "REFRESH_PATIENCE", 0.0)
+    monkeypatch.setattr(login_module, "USELESS_REFRESH", 0.0)
     world.authorization.rotates = False
     auth = world.oauth()
     await world.call(auth)
@@ -297,7 +297,7 @@ async def test_a_renewal_that_does_not_help_leads_to_a_new_login(world: World):
 async def test_after_a_minute_a_renewal_is_worth_another_try(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(login_module, "REFRESH_PATIENCE", 0.0)
+    monkeypatch.setattr(login_module, "USELESS_REFRESH", 0.0)
     auth = world.oauth()
     for _ in range(3):
         await world.call(auth)
@@ -640,7 +640,7 @@ async def test_an_end_that_turns_into_a_failure_is_not_reported(
     auth = world.oauth()
     asking = asyncio.create_task(auth._share(fail))
     await begun.wait()
-    flight = auth._flight
+    flight = auth._renewal
     assert flight is not None
     asking.cancel()
     await asyncio.wait({asking, flight})
@@ -700,6 +700,88 @@ async def test_a_store_that_cannot_be_written_costs_only_the_next_program_a_logi
 
     assert await world.call(auth) != token
     assert len(world.browser.shown) == 1
+
+
+async def test_tokens_that_cannot_be_stored_stay_in_use_and_say_why(world: World):
+    world.store = store = Full()
+    auth = world.oauth()
+    token = await world.call(auth)
+    assert str(auth.save_error) == "the disk is full"
+
+    await auth.refresh_after(world.refusal(401, "", "an-older-token"))
+    assert auth.token == token
+
+    store.is_full = False
+    world.authorization.access_tokens.clear()
+    await world.call(auth)
+    assert auth.save_error is None
+    assert await world.store.load_tokens(world.server.url)
+
+
+async def test_tokens_that_another_program_stores_replace_older_ones_that_were_not_stored(
+    world: World,
+):
+    world.store = store = Full()
+    auth = world.oauth()
+    await world.call(auth)
+    store.is_full = False
+    token = await world.call(world.oauth())
+    world.authorization.access_tokens = {token: ""}
+
+    assert await world.call(auth) == token
+    assert auth.save_error is None
+    assert grants(world) == ["authorization_code"] * 2
+
+
+async def test_tokens_stay_in_use_while_the_store_can_neither_be_written_nor_read(world: World):
+    class Locked(Full):
+        is_locked = False
+
+        async def _read(self, key: str) -> bytes | None:
+            if self.is_locked:
+                raise StoreError("the keyring is locked")
+            return await super()._read(key)
+
+    world.store = store = Locked()
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+    store.is_locked = True
+
+    assert await world.call(auth)
+
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+async def test_a_registration_with_a_secret_that_cannot_be_stored_refreshes_its_tokens(
+    world: World,
+):
+    world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    world.store = Full()
+    auth = world.oauth()
+    await world.call(auth)
+    world.authorization.access_tokens.clear()
+
+    await world.call(auth)
+
+    assert grants(world) == ["authorization_code", "refresh_token"]
+
+
+async def test_a_client_without_issuer_stays_with_the_first_one_though_it_cannot_be_stored(
+    world: World, build: Any
+):
+    world.authorization.clients["me"] = ""
+    world.store = Full()
+    auth = world.oauth(client=ClientIdentity(id="me"))
+    await world.call(auth)
+    other = (await build()).authorization
+    world.server.metadata["authorization_servers"] = [other.issuer]
+    world.authorization.access_tokens.clear()
+
+    with pytest.raises(AuthError, match="is not used at"):
+        await world.call(auth)
+
+    assert "/authorize" not in other.paths
 
 
 async def test_a_registration_that_was_forgotten_is_made_anew_though_nothing_can_be_written(
@@ -871,7 +953,7 @@ async def test_a_token_is_not_renewed_by_another_client_than_it_was_given_to():
 
     async def identity(of: str, method: str) -> str | None:
         tokens = Tokens(access_token="t", issuer=found.issuer, client_id=of, auth_method=method)
-        known = await identity_of(tokens, found, server_url=server, client=None, store=store)
+        known = await identity_of(tokens, found, server_url=server, store=store)
         return known and known.id
 
     assert await identity("new", "client_secret_basic") == "new"

@@ -42,6 +42,6 @@ async def test_names_are_kept_as_they_are_written(monkeypatch: Any):
         "client_id": "Me",
         "token_endpoint": "https://AS.example/T",
         "auth_method": "none",
-        "lacks": "",
+        "missing_scopes": "",
         "dpop_key": "",
     }

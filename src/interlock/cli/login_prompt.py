@@ -1,4 +1,4 @@
-"""Who logs in: is shown an address, and comes back with what the login gave."""
+"""Asking the user to log in: show a URL, and wait for the redirect that ends the login."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from interlock.oauth.callback import Callback, open_browser
 
 
 class LoginPrompt:
-    """Who logs in, with a browser on this machine or on another one."""
+    """Asks the user to log in, with a browser on this machine or on another one."""
 
     def __init__(self, name: str, callback: Callback, *, opens_browser: bool) -> None:
         self._name = name
         self._callback = callback
         self._opens_browser = opens_browser
 
-    async def ask(self, request: AuthorizationRequest) -> Mapping[str, str]:
-        """Show the address and open it; return what the browser brings back."""
+    async def authorize(self, request: AuthorizationRequest) -> Mapping[str, str]:
+        """Show the URL and open it; return the query of the redirect that ends the login."""
         scopes = f", for {' '.join(request.scopes)}" if request.scopes else ""
         say(f"log in to {self._name!r} at {request.host}{scopes}:")
         say(request.url)
-        answers = {
-            asyncio.create_task(self._callback.answer(request)),
-            asyncio.create_task(self._other_way(request.url)),
+        queries = {
+            asyncio.create_task(self._callback.query(request)),
+            asyncio.create_task(self._open(request.url)),
         }
         try:
-            done, _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(queries, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
         finally:
-            for task in answers:
+            for task in queries:
                 task.cancel()
-            await asyncio.wait(answers)
+            await asyncio.wait(queries)
 
-    async def _other_way(self, url: str) -> dict[str, str]:
-        """Open the address; where that cannot be done, wait for somebody to paste another one."""
+    async def _open(self, url: str) -> dict[str, str]:
+        """Open the URL; without a browser, wait for the user to paste the URL where it ended."""
         if self._opens_browser:
-            if await open_browser(url):  # for some browsers, this is when they are closed again
+            if await open_browser(url):  # some browsers block this until they are closed
                 return await _never()
-            say("no browser could be opened: open the address yourself")
+            say("no browser could be opened: open the URL yourself")
         return await (_pasted() if is_terminal(sys.stdin) else _never())
 
 
 async def _never() -> dict[str, str]:
-    return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return] # nothing
+    return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return] # never set
 
 
 async def _pasted() -> dict[str, str]:
-    """Wait for an address that somebody pastes; return its query."""
-    say("if it ends at a page that cannot be shown, paste the address of that page:")
+    """Wait for a URL that the user pastes; return its query."""
+    say("if the browser ends at a page that it cannot show, paste the URL of that page:")
     while True:
         line = await _line()
         if (query := _query(line)) is not None:
             return query
-        say("that is not the address: it begins with http and has ?…state=… in it")
+        say("that is not the URL: it starts with http and contains ?…state=…")
 
 
-def _query(address: str) -> dict[str, str] | None:
+def _query(url: str) -> dict[str, str] | None:
     try:
-        pairs = parse_qsl(urlsplit(address.strip()).query, keep_blank_values=True)
+        pairs = parse_qsl(urlsplit(url.strip()).query, keep_blank_values=True)
     except ValueError:
         return None
     query = dict(pairs)
@@ -71,13 +71,13 @@ def _query(address: str) -> dict[str, str] | None:
 
 
 async def _line() -> str:
-    """Wait for a line on the terminal; at its end, for ever."""
+    """Wait for a line on the terminal; forever if it is closed."""
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
     keys = sys.stdin.fileno()
 
     def read() -> None:
-        data = os.read(keys, 65_536)  # a terminal gives whole lines
+        data = os.read(keys, 65_536)  # a terminal returns whole lines
         if not data:
             loop.remove_reader(keys)
         elif not line.done():

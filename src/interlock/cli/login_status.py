@@ -1,4 +1,4 @@
-"""Which logins are kept, by what is stored on this machine: no server is asked."""
+"""The state of stored logins, without a request to any server."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from interlock.errors import ConfigError, StoreError
 if TYPE_CHECKING:
     from interlock.oauth.storage import Tokens, TokenStore
 
-# "expired" is only said of what cannot be renewed without a person.
+# "expired": the login cannot be renewed without the user.
 Login = Literal["kept", "expired", "none", "unreadable"]
 
 
 async def logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
-    """Look up the logins of those servers that a person may have to log in to, by name."""
-    found = {name: having_login(server) for name, server in servers.items()}
+    """Return the login state of each server that may use one, by name."""
+    found = {name: with_login(server) for name, server in servers.items()}
     urls = {name: server.url for name, server in found.items() if server is not None}
     if not urls:
         return {}
@@ -31,11 +31,11 @@ async def logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
     return dict(zip(urls, states, strict=True))
 
 
-def having_login(server: ServerConfig) -> HttpServer | None:
-    """Return a server that may have a login, variables filled in.
+def with_login(server: ServerConfig) -> HttpServer | None:
+    """Return a server that may use a login, with variables resolved.
 
     Returns:
-        None for one that never has, and when a variable is not set.
+        None for a server that never uses one, and when a variable is not set.
     """
     if not isinstance(server, HttpServer) or not server.uses_login:
         return None

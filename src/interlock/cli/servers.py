@@ -21,7 +21,7 @@ from interlock.cli.server_status import (
     warn_of_broken,
 )
 from interlock.cli.servers_add import add
-from interlock.cli.servers_login import forget, login, logout
+from interlock.cli.servers_login import delete_login, login, logout
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, is_terminal, safe_line, say
 from interlock.errors import ConfigError
@@ -172,14 +172,14 @@ def trust(yes: bool) -> None:
 
 def _forget_login(name: str, gone: ServerConfig, others: Iterable[ServerConfig]) -> None:
     """Delete the login of a removed server, unless another server uses it."""
-    from interlock.cli.login_status import having_login
+    from interlock.cli.login_status import with_login
 
-    server = having_login(gone)
+    server = with_login(gone)
     if server is None or _logins({name: gone})[name] == "none":
         return
-    rest = filter(None, map(having_login, others))
+    rest = filter(None, map(with_login, others))
     if server.url not in {each.url for each in rest}:
-        run(forget(name, server))
+        run(delete_login(name, server))
 
 
 def _login_shown(server: dict[str, Any]) -> str:

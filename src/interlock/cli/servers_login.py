@@ -1,4 +1,4 @@
-"""`interlock servers login` and `logout`: a person says who they are, in a browser."""
+"""`interlock servers login` and `logout`: logging in to a server in a browser."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name")
-@click.option("--no-browser", is_flag=True, help="Only show the address to open.")
+@click.option("--no-browser", is_flag=True, help="Only show the URL to open.")
 @click.option(
     "--scope",
     metavar="SCOPE",
     multiple=True,
-    help="Ask for more than the server wants; repeatable.",
+    help="Request more than the server requires; repeatable.",
 )
 @config_option.config_option
 def login(name: str, no_browser: bool, scope: tuple[str, ...], config: Path | None) -> int:
-    """Log in to a server with a URL, by way of your browser.
+    """Log in to a server with a URL, in your browser.
 
-    The login is kept for all programs of interlock, in your keyring or in files that only you can
-    read, and renewed as long as the server allows. With --no-browser, the address that is shown
-    can be opened on another machine; then paste the address where it ends up.
+    The login is stored for all programs of interlock, in your keyring or in files that only you
+    can read, and renewed as long as the server allows. With --no-browser, you can open the URL
+    that is shown on another machine; then paste the URL of the page where it ends.
 
     \b
     Example:
@@ -46,10 +46,10 @@ def login(name: str, no_browser: bool, scope: tuple[str, ...], config: Path | No
     _check_scopes(scope)
     server = _with_url(name, config)
     if server.auth == "none":
-        raise ConfigError(f'server {name!r} is not logged in to: it has "auth": "none"')
+        raise ConfigError(f'server {name!r} does not use a login: it has "auth": "none"')
     if not server.uses_login:
         raise ConfigError(
-            f"server {name!r} is not logged in to: its configuration has a header Authorization"
+            f"server {name!r} does not use a login: its configuration has an Authorization header"
         )
     return run(_login(name, server, scope, opens_browser=not no_browser))
 
@@ -58,13 +58,13 @@ def login(name: str, no_browser: bool, scope: tuple[str, ...], config: Path | No
 @click.argument("name")
 @config_option.config_option
 def logout(name: str, config: Path | None) -> None:
-    """Forget the login to a server, and revoke it if the server's authorization server can.
+    """Delete the login of a server, and revoke it if its authorization server supports that.
 
     \b
     Example:
       interlock servers logout notes
     """
-    run(forget(name, _filled_in(_with_url(name, config))))
+    run(delete_login(name, _resolved(_with_url(name, config))))
 
 
 def _with_url(name: str, config: Path | None) -> HttpServer:
@@ -72,11 +72,11 @@ def _with_url(name: str, config: Path | None) -> HttpServer:
 
     _, server = config_option.find(config_option.load(config), name)
     if not isinstance(server, HttpServer):
-        raise ConfigError(f"server {name!r} is a program: only servers with a URL have logins")
+        raise ConfigError(f"server {name!r} is a program: only a server with a URL has a login")
     return server
 
 
-def _filled_in(server: HttpServer) -> HttpServer:
+def _resolved(server: HttpServer) -> HttpServer:
     from interlock.config import resolve
 
     return resolve(server, os.environ)
@@ -87,7 +87,7 @@ def _check_scopes(scopes: tuple[str, ...]) -> None:
 
     for scope in scopes:
         if split_scopes(scope) != (scope,):
-            raise click.UsageError(f"--scope {scope!r} is no scope: give one at a time")
+            raise click.UsageError(f"--scope {scope!r} is not a valid scope; pass one at a time")
 
 
 # Logging in
@@ -96,21 +96,21 @@ def _check_scopes(scopes: tuple[str, ...]) -> None:
 async def _login(
     name: str, written: HttpServer, scopes: tuple[str, ...], *, opens_browser: bool
 ) -> int:
-    server = _filled_in(written)
+    server = _resolved(written)
     with working(f"asking {name}"):
         challenge = await _challenge(server)
         if challenge is None and (server.auth == "oauth" or await _publishes_login(server)):
-            challenge = ""  # it will ask who we are when that matters
+            challenge = ""  # some of its methods may require authentication
     if challenge is None:
         from interlock.oauth.discovery import OTHER_WAY
 
-        say(f"server {name!r} lets everybody in, and publishes no way to log in: {OTHER_WAY}")
+        say(f"server {name!r} requires no login and publishes no way to log in: {OTHER_WAY}")
     else:
         await _log_in(name, server, challenge, scopes, opens_browser=opens_browser)
         say(f"logged in to {name!r}")
     found = await statuses({name: written})
     emit_table(status_rows(found))
-    if challenge is not None and found[0].state == "expired":  # before it has begun
+    if challenge is not None and found[0].state == "expired":  # though it is new
         raise AuthError(f"server {name!r} refuses the tokens of its own authorization server")
     warn_of_broken(found)
     return int(any(map(is_broken, found)))
@@ -135,20 +135,21 @@ async def _log_in(
     async with callback_server(server.oauth.callback_port) as callback:
         oauth = OAuth(
             server.url,
-            # One that a person has made known is known by one address.
+            # A registered client, or one with a document, has a fixed redirect URI.
             redirect_uri=callback.redirect_uri if client or metadata else callback.redirect_uri_of,
-            ask=LoginPrompt(name, callback, opens_browser=opens_browser).ask,
+            ask=LoginPrompt(name, callback, opens_browser=opens_browser).authorize,
             client=client,
             client_metadata_url=metadata,
             scopes=await _with_earlier(scopes, store, server.url) or server.oauth.scopes,
             store=store,
         )
         await oauth.login(challenge)
-    await _check_kept(store, server.url)
+    if oauth.save_error is not None:
+        raise oauth.save_error
 
 
 async def _challenge(server: HttpServer) -> str | None:
-    """Ask the server without saying who asks; return its challenge, or None if it answers."""
+    """Call the server without a token; return its challenge, or None if it answers."""
     from interlock.client import Client
 
     client = Client.http(
@@ -175,7 +176,7 @@ async def _publishes_login(server: HttpServer) -> bool:
 
 
 async def _with_earlier(scopes: tuple[str, ...], store: TokenStore, url: str) -> tuple[str, ...]:
-    """Add what the login has that is there already: more is wanted, not something else."""
+    """Add the scopes of the stored login, so that `--scope` extends it."""
     if not scopes:
         return ()
     with suppress(StoreError):
@@ -185,32 +186,20 @@ async def _with_earlier(scopes: tuple[str, ...], store: TokenStore, url: str) ->
     return scopes
 
 
-async def _check_kept(store: TokenStore, url: str) -> None:
-    """Write the login once more: OAuth itself goes on with one that could not be written.
-
-    Raises:
-        StoreError: It can not.
-    """
-    async with store.lock(url):
-        tokens = await store.load_tokens(url)
-        if tokens is not None:
-            await store.save_tokens(url, tokens)
-
-
 # Logging out
 
 
-async def forget(name: str, server: HttpServer) -> None:
-    """End the login that is kept for a server, and say so. Its variables are filled in."""
+async def delete_login(name: str, server: HttpServer) -> None:
+    """Delete the login of a server whose variables are resolved, and print what happened."""
     from interlock.oauth import UserTokenStore
     from interlock.oauth.logout import logout
     from interlock.toolbox.connect import client_identity
 
     ended = await logout(server.url, UserTokenStore(), client=client_identity(server))
-    if not ended.was_kept:
-        say(f"no login is kept for {name!r}")
+    if not ended.was_stored:
+        say(f"there is no login for {name!r}")
     elif ended.problem:
-        say(f"logged out of {name!r}: its login is forgotten")
-        warn(f"its tokens are good until they end: {ended.problem}")
+        say(f"logged out of {name!r}: its login is deleted")
+        warn(f"its tokens are valid until they expire: {ended.problem}")
     else:
-        say(f"logged out of {name!r}: its login is forgotten and revoked")
+        say(f"logged out of {name!r}: its login is deleted and revoked")

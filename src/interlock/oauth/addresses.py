@@ -1,9 +1,9 @@
-"""What kind of network an IP address belongs to.
+"""The kind of network that an IP address belongs to.
 
-Only what is certainly in the public internet counts as public: an address that hides another
-one is what it hides, and where that cannot be told it is "special", like all ranges that no
-server has. IANA registries of special-purpose addresses, RFC 6890; cloud providers' documents
-for the addresses that hand credentials to whoever asks.
+An address counts as public only if it certainly is. One that embeds another address is classified
+by that one. All ranges that no server uses are "special". Sources: the IANA registries of
+special-purpose addresses (RFC 6890), and cloud providers' documents for the metadata addresses
+that return credentials without authentication.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Literal
 
 Kind = Literal["public", "private", "loopback", "special"]
 
-# The first network of a list that has the address decides.
+# The first network in a list that contains the address decides.
 _IPV4: list[tuple[str, Kind]] = [
     ("127.0.0.0/8", "loopback"),
-    ("100.100.100.200/32", "special"),  # metadata of a cloud
-    ("168.63.129.16/32", "special"),  # metadata of a cloud
+    ("100.100.100.200/32", "special"),  # cloud metadata
+    ("168.63.129.16/32", "special"),  # cloud metadata
     ("10.0.0.0/8", "private"),
     ("100.64.0.0/10", "private"),  # carrier-grade NAT, and overlay networks
     ("172.16.0.0/12", "private"),
     ("192.168.0.0/16", "private"),
     ("0.0.0.0/8", "special"),  # this host
-    ("169.254.0.0/16", "special"),  # link-local, with the metadata of most clouds
+    ("169.254.0.0/16", "special"),  # link-local, with the metadata address of most clouds
     ("192.0.0.0/24", "special"),  # protocols
     ("192.0.2.0/24", "special"),  # documentation
     ("192.88.99.0/24", "special"),  # 6to4 relays
@@ -37,15 +37,15 @@ _IPV4: list[tuple[str, Kind]] = [
 ]
 _IPV6: list[tuple[str, Kind]] = [
     ("::1/128", "loopback"),
-    ("fd00:ec2::254/128", "special"),  # metadata of a cloud
-    ("fd20:ce::254/128", "special"),  # metadata of a cloud
+    ("fd00:ec2::254/128", "special"),  # cloud metadata
+    ("fd20:ce::254/128", "special"),  # cloud metadata
     ("fc00::/7", "private"),  # unique local
     ("2001::/23", "special"),  # protocols: Teredo, benchmarks, ORCHID
     ("2001:db8::/32", "special"),  # documentation
     ("2002::/16", "special"),  # 6to4
     ("3fff::/20", "special"),  # documentation
     ("2000::/3", "public"),
-    # All else: link-local, site-local, multicast, unspecified, 64:ff9b:1::/48, not assigned.
+    # Everything else: link-local, site-local, multicast, unspecified, 64:ff9b:1::/48, unassigned.
     ("::/0", "special"),
 ]
 _NETWORKS = {
@@ -55,18 +55,18 @@ _NETWORKS = {
 _MAPPED = ip_network("::ffff:0:0/96")
 _NAT64 = ip_network("64:ff9b::/96")
 
-# Resolvers take each of these for an IPv4 address: 2130706433, 127.1, 0177.0.0.1, 0x7f000001.
+# Resolvers read each of these as an IPv4 address: 2130706433, 127.1, 0177.0.0.1, 0x7f000001.
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9a-fA-F]*)\.?")
 
 
 def kind(address: str) -> Kind:
-    """Say what kind of network an address belongs to.
+    """Return the kind of network that an IP address belongs to.
 
     Args:
-        address: In its usual spelling; a zone, as in "fe80::1%eth0", is passed over.
+        address: In its usual spelling; a zone, as in "fe80::1%eth0", is ignored.
 
     Raises:
-        ValueError: It is no IP address.
+        ValueError: It is not a valid IP address.
     """
     ip = ip_address(address)
     if isinstance(ip, IPv6Address) and (ip in _MAPPED or ip in _NAT64):
@@ -74,19 +74,11 @@ def kind(address: str) -> Kind:
     return next(kind for network, kind in _NETWORKS[ip.version] if ip in network)
 
 
-def is_loopback(host: str) -> bool:
-    """Say whether a host of a URL is this machine, wherever names lead."""
-    try:
-        return host == "localhost" or kind(host) == "loopback"
-    except ValueError:
-        return False
-
-
 def literal(host: str) -> str | None:
-    """Return the address that a host of a URL is, or None if it is a name.
+    """Return a URL's host if it is an IP address; None if it is a name.
 
     Raises:
-        ValueError: It is an address in a spelling that hides which.
+        ValueError: It is an IP address in an unusual spelling.
     """
     try:
         return str(ip_address(host))
@@ -97,9 +89,10 @@ def literal(host: str) -> str | None:
 
 
 def written_kind(host: str) -> Kind:
-    """Say what kind of network a host of a URL is in, without asking where its name leads.
+    """Return the kind of network of a URL's host, without a name lookup.
 
-    Names are "public", but those of this machine; an address that hides which is "special".
+    Names are "public", except those of this machine. An IP address in an unusual spelling is
+    "special".
     """
     try:
         address = literal(host)

@@ -1,7 +1,7 @@
-"""Signed statements of who we are, instead of a secret: `private_key_jwt`.
+"""Client authentication with a signed JWT instead of a secret: `private_key_jwt`.
 
-RFC 7523 section 3, with the issuer as the only audience (RFC 7523bis): a statement made for one
-authorization server is of no use at another one.
+RFC 7523 section 3, with the issuer as the only audience (RFC 7523bis): another authorization
+server cannot use the JWT.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 except ImportError as error:
-    raise MissingExtra("proving a client's identity with a private key", "oauth") from error
+    raise MissingExtra("client authentication with a private key", "oauth") from error
 
 LIFETIME = 60.0  # seconds
-# What the two libraries raise for a key that is none, or does not fit the algorithm.
+# What the two libraries raise for a malformed key, or one that does not fit the algorithm.
 _UNUSABLE = (ValueError, TypeError, NotImplementedError, UnsupportedAlgorithm, jwt.PyJWTError)
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 def sign(client: ClientIdentity, issuer: str, *, now: float) -> str:
-    """State that we are `client`, for one issuer and for `LIFETIME` seconds.
+    """Return a JWT that authenticates `client` at one issuer for `LIFETIME` seconds.
 
     Args:
-        client: Has a private key.
+        client: With a private key.
         issuer: The authorization server, as its metadata spells it.
         now: Wall clock, seconds.
 
@@ -48,7 +48,7 @@ def sign(client: ClientIdentity, issuer: str, *, now: float) -> str:
         "exp": int(now + LIFETIME),
         "jti": token_urlsafe(16),
     }
-    with suppress(*_UNUSABLE):  # what they say may quote the key
+    with suppress(*_UNUSABLE):  # their texts may quote the key
         key = load_pem_private_key(client.private_key.encode(), password=None)
         algorithm = client.algorithm or _algorithm(key)
         return jwt.encode(claims, key, algorithm)  # type: ignore[arg-type]  # checked by it

@@ -1,10 +1,10 @@
-"""Asking a person: the authorization request, and what comes back from the browser.
+"""The authorization request that a user allows in a browser, and its answer.
 
 Rules:
 
-1. What comes back is somebody's until `state` has shown that it answers our request, and another
-   issuer's until `iss` has been checked. Before that, none of its words are shown.
-2. `iss` is compared as it is written: an issuer with one "/" more is another issuer.
+1. Anybody can send an answer. No text of it is shown before `state` proves that it belongs to our
+   request, and `iss` that it comes from the right issuer.
+2. `iss` is compared character by character: an issuer with one more "/" is another issuer.
 
 RFC 6749 section 4.1, RFC 7636 (PKCE), RFC 8707 (resource), RFC 9207 (iss).
 """
@@ -22,15 +22,15 @@ from interlock.errors import AuthError
 from interlock.oauth import addresses
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import reason
-from interlock.oauth.fetcher import check_url, shown
+from interlock.oauth.fetcher import check_url
 from interlock.redaction import Redacted
+from interlock.urls import display, is_loopback, split
 
 _PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # of RFC 3986; no "#", no "'"
 
-
-# What a request may have besides, in OAuth and OpenID Connect. What an endpoint's own query says
-# of these would decide for the person what is asked, and where the answer goes.
-_OTHERS = frozenset(
+# Further parameters of OAuth and OpenID Connect. They are removed from an endpoint's own query:
+# there they could change what the user allows and where the answer goes.
+_RESERVED = frozenset(
     {
         "authorization_details",
         "claims",
@@ -49,15 +49,15 @@ _OTHERS = frozenset(
 
 
 class AuthorizationRequest(Redacted, frozen=True, kw_only=True):
-    """What a person is asked to allow. Show `host` before anything is opened.
+    """What a user is asked to allow. Show `host` before you open `url`.
 
     Attributes:
         url: To be opened in a browser: https, or http on loopback.
         server_url: The MCP server that the login is for.
-        issuer: The authorization server that asks for it.
-        scopes: What is asked for; () leaves it to the authorization server.
-        redirect_uri: Where the browser is sent in the end, with the query that is handed back.
-        state: A secret that the query brings back: one with another `state` is no answer to this.
+        issuer: The authorization server.
+        scopes: The scopes requested; () leaves them to the authorization server.
+        redirect_uri: Where the browser is sent in the end, with the query that `ask` returns.
+        state: A secret that this query repeats: ignore a query with another `state`.
     """
 
     public = ("host", "issuer", "scopes")
@@ -71,32 +71,32 @@ class AuthorizationRequest(Redacted, frozen=True, kw_only=True):
 
     @property
     def host(self) -> str:
-        """The host, with its port if it names one, where the person will log in."""
+        """The host where the user logs in, with its port if the URL has one."""
         return urlsplit(self.url).netloc
 
 
 class Pending(Redacted, frozen=True, kw_only=True):
-    """An authorization request that was sent, with what is needed to judge its answer."""
+    """An authorization request and what is needed to check its answer."""
 
     public = ("request",)
 
     request: AuthorizationRequest
     verifier: str
-    iss_promised: bool
+    requires_iss: bool
 
     def code(self, answer: Mapping[str, str]) -> str:
-        """Take the code out of the query that the browser brought.
+        """Return the code in the query that the browser brought.
 
         Raises:
-            AuthError: It answers another request, is another issuer's, or is a refusal.
+            AuthError: The query belongs to another request or issuer, or is a refusal.
         """
-        issuer, state = shown(self.request.issuer), self.request.state
+        issuer, state = display(self.request.issuer), self.request.state
         if not is_same(answer.get("state", ""), state):
-            raise AuthError(f"the answer from the browser is to no request of ours to {issuer}")
-        told = answer.get("iss")
-        if told is None and self.iss_promised:
-            raise AuthError(f"the answer from the browser does not say that it is from {issuer}")
-        if told is not None and told != self.request.issuer:
+            raise AuthError(f"the answer from the browser is not for the login at {issuer}")
+        iss = answer.get("iss")
+        if iss is None and self.requires_iss:
+            raise AuthError(f"the answer from the browser does not name its issuer {issuer}")
+        if iss is not None and iss != self.request.issuer:
             raise AuthError(f"the answer from the browser is not from {issuer}")
         if "error" in answer:
             why = reason(
@@ -104,15 +104,15 @@ class Pending(Redacted, frozen=True, kw_only=True):
                 answer.get("error_description"),
                 (state, self.verifier, answer.get("code", "")),
             )
-            raise why.error(f"{issuer} did not allow it", 403)
+            raise why.error(f"{issuer} denied the login", 403)
         if not answer.get("code"):
-            raise AuthError(f"the answer from the browser has no code of {issuer}")
+            raise AuthError(f"the answer from the browser has no code from {issuer}")
         return answer["code"]
 
 
-def is_same(told: str, secret: str) -> bool:
-    """Compare what somebody says with a secret, in a time that tells nothing of it."""
-    return secrets.compare_digest(told.encode(), secret.encode())
+def is_same(value: str, secret: str) -> bool:
+    """Compare a value with a secret in constant time."""
+    return secrets.compare_digest(value.encode(), secret.encode())
 
 
 def begin(
@@ -124,22 +124,30 @@ def begin(
     scopes: Sequence[str],
     key_thumbprint: str = "",
 ) -> Pending:
-    """Make the request that a person is to allow.
+    """Return the request that the user is to allow.
+
+    Args:
+        found: The authorization server.
+        server_url: The MCP server that the login is for.
+        client_id: The client's id at the authorization server.
+        redirect_uri: Where the browser is sent in the end.
+        scopes: To request; () omits the parameter.
+        key_thumbprint: Of the key to bind the tokens to; "" for bearer tokens.
 
     Raises:
-        AuthError: The authorization server cannot do what is needed for it to be safe.
+        AuthError: The authorization server lacks something that a safe login needs.
     """
-    server, issuer = found.server, shown(found.issuer)
+    server, issuer = found.server, display(found.issuer)
     if "S256" not in (server.code_challenge_methods_supported or ()):
-        raise AuthError(f"{issuer} does not say that it supports PKCE with S256, which is needed")
+        raise AuthError(f"{issuer} does not declare support for PKCE with S256, which is required")
     if not server.authorization_endpoint or not server.token_endpoint:
-        raise AuthError(f"{issuer} names no endpoint for authorization, or none for tokens")
-    check_url(server.token_endpoint, f"the token_endpoint of {issuer}")  # before anybody is asked
+        raise AuthError(f"{issuer} has no authorization endpoint or no token endpoint")
+    check_url(server.token_endpoint, f"the token_endpoint of {issuer}")  # before the user is asked
     check_browsable(server.authorization_endpoint, f"the authorization_endpoint of {issuer}")
-    nearness = _nearness(server.authorization_endpoint)
-    if nearness not in ("public", _nearness(found.issuer)):
-        where = "this machine" if nearness == "loopback" else "a private network"
-        raise AuthError(f"{issuer} sends the browser to {where}, where it is not")
+    kind = _network_kind(server.authorization_endpoint)
+    if kind not in ("public", _network_kind(found.issuer)):
+        where = "this machine" if kind == "loopback" else "a private network"
+        raise AuthError(f"{issuer} sends the browser to {where}, but is not there itself")
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     query = {
@@ -157,7 +165,7 @@ def begin(
     if scopes:
         query["scope"] = " ".join(scopes)
     if "offline_access" in scopes:
-        query["prompt"] = "consent"  # without it, OpenID Connect gives no refresh token
+        query["prompt"] = "consent"  # OpenID Connect requires it for a refresh token
     request = AuthorizationRequest(
         url=_with_query(server.authorization_endpoint, query),
         server_url=server_url,
@@ -169,39 +177,37 @@ def begin(
     return Pending(
         request=request,
         verifier=verifier,
-        iss_promised=bool(server.authorization_response_iss_parameter_supported),
+        requires_iss=bool(server.authorization_response_iss_parameter_supported),
     )
 
 
 def _with_query(endpoint: str, query: Mapping[str, str]) -> str:
-    """Add to what the endpoint has already, which must not decide what we ask."""
+    """Add a query to the endpoint's own, without the parameters that are ours to set."""
     parts = urlsplit(endpoint)
-    given = parse_qsl(parts.query)
-    theirs = [(name, value) for name, value in given if name not in _OTHERS | query.keys()]
-    return urlunsplit(parts._replace(query=urlencode([*theirs, *query.items()])))
+    own = parse_qsl(parts.query)
+    kept = [(name, value) for name, value in own if name not in _RESERVED | query.keys()]
+    return urlunsplit(parts._replace(query=urlencode([*kept, *query.items()])))
 
 
-def check_browsable(url: str, what: str = "the address of the login") -> str:
-    """Give a URL back if a browser may be sent there: https, or http on loopback.
+def check_browsable(url: str, what: str = "the URL of the login") -> str:
+    """Return a URL unchanged if a browser may open it: https, or http on loopback.
 
     Raises:
         AuthError: It is something else, such as a file, a script or a program's option, or has
-            characters that not all programs read alike.
+            characters that programs interpret differently.
     """
     try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # a port that is none raises
-        addresses.literal(host or "")  # so does an address in another spelling
+        parts = split(url)
+        host = parts.hostname or ""
+        addresses.literal(host)
     except ValueError:
-        host = None
+        host = ""
     if not host or not _PLAIN.fullmatch(url) or "@" in parts.netloc:
-        raise AuthError(f"{what} is no URL for a browser: {shown(url)}")
-    if not (
-        url.startswith("https://") or (url.startswith("http://") and addresses.is_loopback(host))
-    ):
-        raise AuthError(f"{what} is neither https nor here: {shown(url)}")
+        raise AuthError(f"{what} is not a valid URL for a browser: {display(url)}")
+    if not (url.startswith("https://") or (url.startswith("http://") and is_loopback(host))):
+        raise AuthError(f"{what} is neither https nor on this machine: {display(url)}")
     return url
 
 
-def _nearness(url: str) -> addresses.Kind:
+def _network_kind(url: str) -> addresses.Kind:
     return addresses.written_kind(urlsplit(url).hostname or "")

@@ -1,11 +1,11 @@
-"""The end of a login on this machine: a page on loopback that the browser is sent to.
+"""The loopback server to which the browser is redirected at the end of a login.
 
 Rules:
 
-1. It takes one request with its own host and the path and `state` of the login, and nothing
-   else: what a page of somebody else sends to this port is refused, and does not end the wait.
-2. What it reads is bounded in bytes and in time, and nothing of it is shown in the page.
-3. A browser is only given addresses of the web, as one argument and through no shell.
+1. Only one request ends the wait: with this server's host and the path and `state` of the login.
+   A request that another web page sends to this port is refused.
+2. Requests are limited in size and time. The page contains nothing of a request.
+3. A browser is started only for http and https URLs, as one argument and without a shell.
 
 RFC 8252 (native apps).
 """
@@ -25,10 +25,10 @@ from interlock.errors import AuthError, ConfigError
 from interlock.oauth.authorization import AuthorizationRequest, check_browsable, is_same
 
 PATH = "/callback"
-PORT = 21_897  # if it is free: a registration is for one address, and serves again at that one
-PATIENCE = 300.0  # seconds for a person to log in
+PORT = 21_897  # if it is free: a stored registration is valid for one redirect URI only
+LOGIN_TIMEOUT = 300.0  # seconds for the user to log in
 MAX_REQUEST = 16_384  # bytes of a request's line and headers
-REQUEST_PATIENCE = 10.0  # seconds for the browser to send them
+REQUEST_TIMEOUT = 10.0  # seconds for the browser to send them
 MAX_CONNECTIONS = 16  # at once
 
 _PAGE = """\
@@ -42,89 +42,92 @@ _PAGE = """\
 
 @asynccontextmanager
 async def callback_server(port: int = 0) -> AsyncIterator[Callback]:
-    """Listen for the browser that comes back from a login.
+    """Listen for the browser that a login redirects here.
 
     Args:
-        port: On 127.0.0.1; 0 takes `PORT`, or a free one if that is taken.
+        port: On 127.0.0.1; 0 uses `PORT`, or a free one if that is in use.
 
     Raises:
-        ConfigError: The port cannot be had.
+        ConfigError: The port cannot be opened.
     """
     callback = Callback()
-    listen = partial(asyncio.start_server, callback._connected, "127.0.0.1", limit=MAX_REQUEST)
+    listen = partial(asyncio.start_server, callback._serve, "127.0.0.1", limit=MAX_REQUEST)
     try:
         server = await listen(port=port or PORT)
     except OSError as error:
         if port:
             why = error.strerror or type(error).__name__
-            raise ConfigError(f"port {port} of 127.0.0.1 cannot be had: {why}") from None
+            raise ConfigError(f"port {port} of 127.0.0.1 cannot be opened: {why}") from None
         server = await listen(port=0)
     callback.port = server.sockets[0].getsockname()[1]
     try:
         yield callback
     finally:
         server.close()
-        await callback._hang_up()
+        await callback._close()
         await server.wait_closed()
 
 
 class Callback:
-    """Where a browser is sent in the end, and what it brings. Made by `callback_server`."""
+    """Waits for the redirects that end logins. Made by `callback_server`."""
 
     def __init__(self) -> None:
         self.port = 0
-        self._waiting: dict[asyncio.Future[dict[str, str]], AuthorizationRequest] = {}
+        self._logins: dict[asyncio.Future[dict[str, str]], AuthorizationRequest] = {}
         self._connections: dict[asyncio.Future[None], asyncio.StreamWriter] = {}
 
     @property
     def redirect_uri(self) -> str:
-        """The address for clients that the operator has registered with it."""
+        """The redirect URI for clients that the operator has registered with it."""
         return f"http://127.0.0.1:{self.port}{PATH}"
 
     def redirect_uri_of(self, issuer: str) -> str:
-        """Give an address of its own to each issuer, for `OAuth(redirect_uri=...)`."""
+        """Return a different redirect URI for each issuer, for `OAuth(redirect_uri=...)`."""
         return f"{self.redirect_uri}/{sha256(issuer.encode()).hexdigest()[:16]}"
 
-    async def answer(self, request: AuthorizationRequest) -> dict[str, str]:
-        """Wait for the browser that answers a request; give all parameters of its query.
+    async def query(self, request: AuthorizationRequest) -> dict[str, str]:
+        """Wait for the redirect that ends a login; return its query.
 
         Raises:
-            AuthError: It did not come within `PATIENCE`.
+            AuthError: It did not come within `LOGIN_TIMEOUT`.
         """
-        answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
-        self._waiting[answer] = request
+        query: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        self._logins[query] = request
         try:
-            async with asyncio.timeout(PATIENCE):
-                return await answer
+            async with asyncio.timeout(LOGIN_TIMEOUT):
+                return await query
         except TimeoutError:
-            raise AuthError(f"nobody logged in within {PATIENCE / 60:.0f} minutes") from None
+            minutes = f"{LOGIN_TIMEOUT / 60:.0f} minutes"
+            raise AuthError(f"the login was not completed within {minutes}") from None
         finally:
-            del self._waiting[answer]
+            del self._logins[query]
 
-    async def _hang_up(self) -> None:
+    async def _close(self) -> None:
         for writer in self._connections.values():
-            writer.close()  # what was written is on its way; a task that reads ends with that
+            writer.close()  # sends what was written, and ends the task that reads
         await asyncio.gather(*self._connections)
 
     # Browsers
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ended = asyncio.get_running_loop().create_future()
         self._connections[ended] = writer
         try:
             if len(self._connections) <= MAX_CONNECTIONS:
-                await self._converse(reader, writer)
+                await self._serve_request(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it has gone, or is no browser
+            pass  # it disconnected, or is not a browser
         finally:
             writer.close()
             del self._connections[ended]
             ended.set_result(None)
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(REQUEST_PATIENCE):
+    async def _serve_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        async with asyncio.timeout(REQUEST_TIMEOUT):
             head = await reader.readuntil(b"\r\n\r\n")
-        status, text = self._judge(head)
+        status, text = self._accept(head)
         body = _PAGE.format(text).encode()
         writer.write(
             f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
@@ -134,41 +137,44 @@ class Callback:
             + body
         )
 
-    def _judge(self, head: bytes) -> tuple[str, str]:
-        """Take the query that answers a request; say what the browser is answered."""
+    def _accept(self, head: bytes) -> tuple[str, str]:
+        """End the login that a request belongs to; return the status and text of its page."""
         line, *rest = head.decode("latin-1").split("\r\n")
         method, _, target = line.partition(" ")
-        path, _, query = target.rpartition(" ")[0].partition("?")
+        path, _, text = target.rpartition(" ")[0].partition("?")
         headers = [each.partition(":") for each in rest]
         hosts = [value.strip() for name, _, value in headers if name.lower() == "host"]
         if hosts not in ([f"127.0.0.1:{self.port}"], [f"localhost:{self.port}"]):
             return "421 Misdirected Request", "This is another host."
-        waiting = [
-            (answer, each.state)
-            for answer, each in self._waiting.items()
-            if path == urlsplit(each.redirect_uri).path and not answer.done()
+        logins = [
+            (query, each.state)
+            for query, each in self._logins.items()
+            if path == urlsplit(each.redirect_uri).path and not query.done()
         ]
-        if not waiting:
-            return "404 Not Found", "No login ends here, or not any more. You can close this page."
+        if not logins:
+            return "404 Not Found", "No login is waiting here. You can close this page."
         if method != "GET":
-            return "405 Method Not Allowed", "This is no way to log in."
+            return "405 Method Not Allowed", "The request must use GET."
         try:
-            pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
         except ValueError:
             pairs = []
-        found = dict(pairs)
-        for answer, state in waiting:
-            if len(found) == len(pairs) and is_same(found.get("state", ""), state):
-                answer.set_result(found)
-                return "200 OK", "You can close this page: interlock goes on where you started it."
-        return "400 Bad Request", "This is no answer to the login that is under way."
+        parameters = dict(pairs)
+        for query, state in logins:
+            if len(parameters) == len(pairs) and is_same(parameters.get("state", ""), state):
+                query.set_result(parameters)
+                return (
+                    "200 OK",
+                    "You can close this page: interlock continues where you started it.",
+                )
+        return "400 Bad Request", "This request does not belong to the login in progress."
 
 
 async def open_browser(url: str) -> bool:
-    """Show a URL in the user's browser; say whether there is one.
+    """Open a URL in the user's browser; return whether there is one.
 
     Raises:
-        AuthError: It is no URL for a browser.
+        AuthError: It is not a valid URL for a browser.
     """
     check_browsable(url)
     return await in_thread(lambda: webbrowser.open(url))

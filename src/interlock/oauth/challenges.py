@@ -1,8 +1,8 @@
-"""What a server says when it refuses a request: the `WWW-Authenticate` header.
+"""Parsing `WWW-Authenticate`, the header with which a server refuses a request.
 
-A header has several challenges, each with parameters in any order, and both are separated by
-commas; values may be quoted, with commas and other challenges' names in them. What cannot be
-read is passed over: the discovery of the authorization server does without.
+A header contains several challenges, each with parameters in any order. Commas separate both.
+Values may be quoted, and then contain commas and names of schemes. What cannot be parsed is
+skipped: the authorization server can be discovered without it.
 
 RFC 9110 section 11.6.1, RFC 6750 section 3, RFC 9449 section 7.1, RFC 9728 section 5.1.
 """
@@ -14,12 +14,12 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-MAX_CHALLENGE = 16_384  # characters that are looked at
+from interlock.urls import HTTP_TOKEN
 
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - of RFC 9110
-# Unquoted URLs are against the grammar, and are sent.
-_PARAMETER = re.compile(rf'({_TOKEN})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
-_SCHEME = re.compile(_TOKEN)
+MAX_CHALLENGE = 16_384  # characters that are parsed
+
+# Some servers send unquoted URLs, which the grammar forbids.
+_PARAMETER = re.compile(rf'({HTTP_TOKEN.pattern})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 _TOKEN68 = re.compile(r"[ \t]+[A-Za-z0-9._~+/-]+=*(?=[ \t]*(?:,|$))")
 _GAP = re.compile(r"[ \t,]*")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749
@@ -64,7 +64,7 @@ def token_challenge(header: str) -> Challenge:
 
 
 def challenges(header: str) -> list[tuple[str, dict[str, str]]]:
-    """Split a header into schemes and parameters, with all names in lower case."""
+    """Return the schemes and parameters of a header, with all names in lower case."""
     header = header[:MAX_CHALLENGE]
     found: list[tuple[str, dict[str, str]]] = []
     at = 0
@@ -74,18 +74,18 @@ def challenges(header: str) -> list[tuple[str, dict[str, str]]]:
             value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
             found[-1][1].setdefault(name.lower(), value)
             at = parameter.end()
-        elif scheme := _SCHEME.match(header, at):
+        elif scheme := HTTP_TOKEN.match(header, at):
             found.append((scheme.group().lower(), {}))
             at = _end(_TOKEN68, header, scheme.end())
         elif header[at] == '"':
-            break  # a quote that never ends, so nothing after it can be told apart
+            break  # an unterminated quote: the rest is ambiguous
         else:
             at += 1
     return found
 
 
 def split_scopes(scope: str) -> tuple[str, ...]:
-    """Split a `scope` value; what is no scope, or is there twice, is left out."""
+    """Return the scopes of a `scope` value, without duplicates and invalid ones."""
     return tuple(dict.fromkeys(each for each in scope.split(" ") if _SCOPE.fullmatch(each)))
 
 

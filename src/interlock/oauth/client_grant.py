@@ -1,4 +1,4 @@
-"""Tokens without a person: a program requests them itself whenever it needs new ones."""
+"""Tokens without a user: the program itself requests new ones whenever it needs them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from interlock.oauth.challenges import token_challenge
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.fetcher import Fetcher
-from interlock.oauth.identity import check_issuer
-from interlock.oauth.scopes import scopes_to_ask
+from interlock.oauth.scopes import scopes_to_request
 from interlock.oauth.storage import TokenStore
 from interlock.oauth.token_source import (
     TokenSource,
@@ -22,13 +21,13 @@ from interlock.oauth.token_source import (
 )
 
 
-def place_of(client_id: str, server_url: str) -> str:
-    """Return the store's key for a program's tokens, apart from those of a person's login."""
+def client_key(client_id: str, server_url: str) -> str:
+    """Return the store's key for a program's tokens, apart from those of a user's login."""
     return f"{server_url}#{client_id}"
 
 
 class ClientGrant(TokenSource):
-    """What `ClientCredentials` and `JwtBearer` have in common."""
+    """The `TokenSource` that `ClientCredentials` and `JwtBearer` extend."""
 
     _client: ClientIdentity
 
@@ -41,45 +40,45 @@ class ClientGrant(TokenSource):
         client: ClientIdentity,
     ) -> None:
         super().__init__(server_url, store, scopes, fetcher, client)
-        self._place = place_of(client.id, server_url)
+        self._key = client_key(client.id, server_url)
 
     @abstractmethod
     async def _grant(self, found: Discovery) -> dict[str, str]:
-        """Return the members of a token request that prove our right to a token."""
+        """Return the members of a token request that entitle the client to a token."""
 
     async def _renew(self, error: AuthError) -> None:
-        if await self._adopt(error.token_used):
+        if await self._reload(error.token_used):
             return
         challenge = token_challenge(error.challenge)
         if error.status == 403 and not challenge.scopes:
             raise error
         found = await self._discover(challenge)
         if error.status == 403:
-            scopes = self._more_scopes(error, found)
+            scopes = self._step_up_scopes(error, found)
         else:
-            asked = self._asked_of(found.issuer)
-            scopes = scopes_to_ask(challenge, found, asked, self._scopes)
+            before = self._requested_of(found.issuer)
+            scopes = scopes_to_request(challenge, found, before, self._scopes)
         await self._request(found, scopes, error.token_used)
-        self._attempts.add(found.issuer, scopes, now=monotonic())
+        self._throttle.add(found.issuer, scopes, now=monotonic())
 
     async def _renew_expired(self) -> None:
         tokens = self._tokens
         if tokens is not None:
-            scopes = self._asked_of(tokens.issuer)
+            scopes = self._requested_of(tokens.issuer)
             await self._request(discovery_from(tokens), scopes, tokens.access_token)
 
     async def _request(self, found: Discovery, scopes: tuple[str, ...], refused: str) -> None:
         scope = " ".join(scopes)
-        async with self._store.lock(self._place):
-            if await self._adopt(refused):
+        async with self._store.lock(self._key):
+            if await self._reload(refused):
                 return
-            client = await check_issuer(self._client, found, self._place, self._store)
+            client = await self._check_issuer(self._client, found)
             grant = await self._grant(found)
             if scope:
                 grant["scope"] = scope
-            self._asked = found.issuer, scopes
+            self._requested = found.issuer, scopes
             refusal = await run_to_completion(
-                self._redeem(found, client, grant, scope, new_key(found))
+                self._request_tokens(found, client, grant, scope, new_key(found))
             )
         if refusal is not None:
             raise refusal.error

@@ -10,19 +10,20 @@ METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none
 
 
 class ClientIdentity(Redacted, frozen=True, kw_only=True):
-    """A client that an authorization server knows.
+    """A client that is registered at an authorization server.
 
     Attributes:
         id: Its `client_id`.
         secret: Its `client_secret`; "" for none.
         private_key: PEM of the key whose public half the authorization server has; "" for none.
-        algorithm: That of the key, such as "ES256"; "" takes the usual one for its kind.
-        issuer: The authorization server that knows it; "" for the first one that the server
-            names, which the store remembers. Another one is never shown this identity.
-        auth_method: One of `METHODS`; "" takes the best one that the authorization server offers.
+        algorithm: That of the key, such as "ES256"; "" uses the default for its type.
+        issuer: The authorization server. With "", it is the first one that the server names,
+            which the store then keeps. The id and the secret are sent to no other one.
+        auth_method: One of `METHODS`; "" uses the first one that the authorization server
+            supports.
 
     Raises:
-        ConfigError: No id, a secret and a key, or a method that is none.
+        ConfigError: There is no id, both a secret and a key, or an unknown method.
     """
 
     public = ("id", "issuer")
@@ -45,5 +46,5 @@ class ClientIdentity(Redacted, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must be in no message."""
+        """What no message may contain."""
         return tuple(each for each in (self.secret, self.private_key) if each)

@@ -1,12 +1,12 @@
-"""Where a server's tokens come from: its metadata, then its authorization server's.
+"""Where a server's tokens come from: its metadata, and that of its authorization server.
 
 Rules:
 
-1. Nobody is asked for anything before the metadata has been found to speak of this server.
-2. What a document says is compared and sent on as it is written: no URL is put in order.
-3. An address that is missing (4xx, a redirect, a page for people) is passed over. One that fails
-   (5xx, no connection) ends the discovery: a server in trouble must not bring us to another
-   authorization server.
+1. No user is asked, and no client registered, before the metadata has been checked to describe
+   this server.
+2. The strings of a document are compared and sent exactly as they are: no URL is normalized.
+3. A missing document (4xx, a redirect, a web page) is skipped. A failure (5xx, no connection) ends
+   the discovery: a server in trouble must not lead to another authorization server.
 
 RFC 9728, RFC 8414, OpenID Connect Discovery. Spec 2026-07-28: basic/authorization, "Discovery".
 """
@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.challenges import Dpop
 from interlock.oauth.documents import ResourceMetadata, ServerMetadata
-from interlock.oauth.fetcher import Fetcher, Reply, check_url, shown
+from interlock.oauth.fetcher import Fetcher, Reply, check_url
 from interlock.quoting import echo
+from interlock.urls import display, origin, split
 
 OTHER_WAY = (
     "a token or a key goes into a header, as with interlock servers add --auth bearer or --header "
@@ -41,14 +42,14 @@ _ISSUER = re.compile(
 
 
 class Discovery(Struct, frozen=True):
-    """What is known of a server and of the one that gives its tokens.
+    """The metadata of a protected server and of its authorization server.
 
     Attributes:
         resource: Value of `resource` in requests; "" for a server of 2025-03-26, without one.
-        scopes_supported: What the protected server names; None when it does not.
+        scopes_supported: What the protected server lists; None without a list.
         server: The authorization server. Its `issuer` is spelt as in its own document.
-        is_guessed: Nobody says that there is an authorization server. The endpoints are those that
-            servers of 2025-03-26 have without saying so.
+        is_guessed: No document names an authorization server. The endpoints are the default ones
+            of servers of 2025-03-26.
         dpop: Whether the protected server accepts tokens that are bound to a key.
     """
 
@@ -60,15 +61,16 @@ class Discovery(Struct, frozen=True):
 
     @property
     def issuer(self) -> str:
-        """Who gives the tokens."""
+        """The authorization server's identifier."""
         return self.server.issuer
 
     def explained(self, error: AuthError | HttpError) -> AuthError | HttpError:
-        """Give the error of an endpoint; of one that was guessed, with what can be done instead."""
+        """Return an endpoint's error; if the endpoint was guessed, with an alternative to try."""
         if not self.is_guessed:
             return error
         explained = AuthError(
-            f"{shown(self.issuer)} publishes no way to log in ({error}): {OTHER_WAY}", error.status
+            f"{display(self.issuer)} publishes no way to log in ({error}): {OTHER_WAY}",
+            error.status,
         )
         for note in getattr(error, "__notes__", ()):
             explained.add_note(note)
@@ -81,14 +83,14 @@ async def discover(
     """Find out where to get tokens for a server.
 
     Args:
-        fetcher: Gets the documents.
+        fetcher: Fetches the documents.
         server_url: The MCP endpoint.
         advertised: `resource_metadata` of the server's challenge; "" if it named none.
-        issuer: The one to take when the server names several, it among them.
+        issuer: The one to prefer if the server names several.
 
     Raises:
-        InterlockError: A document is missing or wrong, speaks of somebody else, or its address
-            is not asked or does not answer; what an `AuthError` is, and what `Fetcher.get` raises.
+        InterlockError: A document is missing or malformed, describes another server, or its URL
+            is not allowed or does not answer: `AuthError`, and all that `Fetcher.get` raises.
     """
     metadata = await resource_metadata(fetcher, server_url, advertised)
     if metadata is None:
@@ -96,7 +98,7 @@ async def discover(
         own = await _document(fetcher, home + _SERVER)
         if isinstance(own, Reply):
             return Discovery("", None, _checked(own, home))
-        return Discovery("", None, _usual(home), is_guessed=True)
+        return Discovery("", None, _default_metadata(home), is_guessed=True)
     issuers = metadata.authorization_servers or []
     if not issuers:
         raise AuthError(f"{origin(server_url)} needs tokens, but names no authorization server")
@@ -122,30 +124,30 @@ def _dpop(metadata: ResourceMetadata) -> Dpop:
 async def resource_metadata(
     fetcher: Fetcher, server_url: str, advertised: str = ""
 ) -> ResourceMetadata | None:
-    """Fetch what the protected server says of itself; None when it says nothing.
+    """Fetch the metadata of the protected server; None if it publishes none.
 
-    When it names an address that is no URL, the usual ones are asked.
+    If `advertised` is not a valid URL, the well-known ones are tried.
 
     Raises:
         InterlockError: As in `discover`.
     """
     if not advertised:
-        return await _usual_metadata(fetcher, server_url)
+        return await _well_known_metadata(fetcher, server_url)
     try:
         check_url(advertised, f"the resource_metadata that {origin(server_url)} names")
     except AuthError:
-        if found := await _usual_metadata(fetcher, server_url):
+        if found := await _well_known_metadata(fetcher, server_url):
             return found
         raise
     reply = await fetcher.get(advertised, _JSON)
     if reply.status != 200:
         raise AuthError(
-            f"{origin(server_url)} refers to {shown(advertised)}, which answers {reply.status}"
+            f"{origin(server_url)} refers to {display(advertised)}, which answers {reply.status}"
         )
     return _about(reply, server_url)
 
 
-async def _usual_metadata(fetcher: Fetcher, server_url: str) -> ResourceMetadata | None:
+async def _well_known_metadata(fetcher: Fetcher, server_url: str) -> ResourceMetadata | None:
     for url in _resource_urls(server_url):
         found = await _document(fetcher, url)
         if isinstance(found, Reply):
@@ -157,24 +159,24 @@ def _about(reply: Reply, server_url: str) -> ResourceMetadata:
     metadata = reply.json(ResourceMetadata)
     if not covers(metadata.resource, server_url):
         raise AuthError(
-            f"{shown(reply.url)} is about another resource than {shown(server_url)}: "
+            f"{display(reply.url)} is about another resource than {display(server_url)}: "
             f"{echo(metadata.resource)}"
         )
     return metadata
 
 
 def covers(resource: str, server_url: str) -> bool:
-    """Whether a resource is the server or a folder above it, with the same origin."""
+    """Return whether a resource is the server, or a folder above it with the same origin."""
     if resource == server_url:
         return True
     try:
-        ours, theirs = urlsplit(server_url), urlsplit(resource)
-        if _place(ours) != _place(theirs) or theirs.query or theirs.fragment:
+        server, other = urlsplit(server_url), urlsplit(resource)
+        if origin(server_url) != origin(resource) or other.query or other.fragment:
             return False
     except ValueError:
         return False
-    folder = theirs.path.rstrip("/").split("/")
-    return ours.path.split("/")[: len(folder)] == folder
+    folder = other.path.rstrip("/").split("/")
+    return server.path.split("/")[: len(folder)] == folder
 
 
 def _resource_urls(server_url: str) -> Iterator[str]:
@@ -188,25 +190,34 @@ def _resource_urls(server_url: str) -> Iterator[str]:
 
 
 async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
-    """Fetch what an authorization server says of itself.
+    """Fetch the metadata of an authorization server.
 
     Raises:
         InterlockError: As in `discover`.
     """
-    if not _ISSUER.fullmatch(issuer):
+    if not _is_issuer(issuer):
         raise AuthError(
-            f"{shown(issuer)} is no issuer: it must be a URL without user, query and fragment"
+            f"{display(issuer)} is not a valid issuer: it must be a URL without user, query and "
+            "fragment"
         )
-    tried = []
+    missing = []
     for url in _server_urls(issuer):
         found = await _document(fetcher, url)
         if isinstance(found, Reply):
             return _checked(found, issuer)
-        tried.append(found)
-    raise AuthError(f"{shown(issuer)} has no metadata of an authorization server ({tried[0]})")
+        missing.append(found)
+    raise AuthError(f"{display(issuer)} has no metadata of an authorization server ({missing[0]})")
 
 
-def _usual(home: str) -> ServerMetadata:
+def _is_issuer(text: str) -> bool:
+    try:
+        split(text)
+    except ValueError:
+        return False
+    return _ISSUER.fullmatch(text) is not None
+
+
+def _default_metadata(home: str) -> ServerMetadata:
     return ServerMetadata(
         issuer=home,
         authorization_endpoint=f"{home}/authorize",
@@ -220,16 +231,16 @@ def _checked(reply: Reply, issuer: str) -> ServerMetadata:
     metadata = reply.json(ServerMetadata)
     if not same_issuer(metadata.issuer, issuer):
         raise AuthError(
-            f"the metadata at {shown(reply.url)} is of another issuer: {echo(metadata.issuer)}"
+            f"the metadata at {display(reply.url)} is of another issuer: {echo(metadata.issuer)}"
         )
     return metadata
 
 
 def same_issuer(one: str, other: str) -> bool:
-    """Compare two issuers, exactly but for a "/" that ends one of two mere origins.
+    """Return whether two issuers are equal, except for a "/" after an issuer without path.
 
     Many servers publish `https://as.example` in one document and `https://as.example/` in the
-    other. It is one issuer: no other can have either address.
+    other. That is safe: both URLs belong to the same server.
     """
     if one == other:
         return True
@@ -245,31 +256,17 @@ def _server_urls(issuer: str) -> Iterator[str]:
         yield f"{home}{path}{_OPENID}"
 
 
-# Replies and addresses
-
-
 async def _document(fetcher: Fetcher, url: str) -> Reply | str:
-    """Fetch a document, or say why there is none.
+    """Fetch a document, or return why there is none.
 
-    Many sites answer any address with a page of theirs, or send whoever comes to one.
+    Many sites answer any URL with a web page, or redirect to one.
     """
     try:
         reply = await fetcher.get(url, _JSON)
     except RedirectRefused as error:
         return str(error)
     if reply.status == 429 or reply.status >= 500:
-        raise AuthError(f"{shown(url)} answers {reply.status}", reply.status)
+        raise AuthError(f"{display(url)} answers {reply.status}", reply.status)
     if reply.status != 200:
-        return f"{shown(url)}: {reply.status}"
-    return reply if reply.body.lstrip()[:1] == b"{" else f"{shown(url)}: no JSON"
-
-
-def origin(url: str) -> str:
-    """Give scheme, host and port of a URL, as they are written; without a user."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _place(url: SplitResult) -> tuple[str, str | None, int | None]:
-    usual = {"https": 443, "http": 80}
-    return url.scheme, url.hostname, url.port or usual.get(url.scheme)
+        return f"{display(url)}: {reply.status}"
+    return reply if reply.body.lstrip()[:1] == b"{" else f"{display(url)}: not JSON"

@@ -1,7 +1,7 @@
 """The JSON documents of authorization, named as in their specifications.
 
-Members that are not here are passed over. A member that is here and has another type makes the
-document unusable: nobody guesses what it was meant to say.
+Unknown members are ignored. A known member of the wrong type makes the document invalid: its
+meaning is not guessed.
 
 RFC 9728 (ResourceMetadata), RFC 8414 (ServerMetadata), RFC 7591 (Registration), RFC 6749
 section 5 (TokenAnswer, ErrorAnswer).
@@ -56,7 +56,7 @@ _CODES = frozenset(
 
 
 class ResourceMetadata(Struct, frozen=True):
-    """What a protected server says of itself. `resource` is used as it is written."""
+    """The metadata of a protected server. `resource` is used exactly as it is."""
 
     resource: str
     authorization_servers: list[str] | None = None
@@ -66,7 +66,7 @@ class ResourceMetadata(Struct, frozen=True):
 
 
 class ServerMetadata(Struct, frozen=True):
-    """What an authorization server says of itself. `issuer` is used as it is written."""
+    """The metadata of an authorization server. `issuer` is used exactly as it is."""
 
     issuer: str
     authorization_endpoint: str | None = None
@@ -83,7 +83,7 @@ class ServerMetadata(Struct, frozen=True):
 
 
 class RegistrationAnswer(Redacted, frozen=True):
-    """A client as the authorization server has registered it."""
+    """The answer to a registration."""
 
     public = ("client_id",)
 
@@ -94,12 +94,12 @@ class RegistrationAnswer(Redacted, frozen=True):
 
     @property
     def secret_expires_at(self) -> float:
-        """When the secret ends, in seconds since 1970; 0 for never, or when nobody knows."""
+        """When the secret expires, in seconds since 1970; 0 for never or unknown."""
         return _seconds(self.client_secret_expires_at) or 0
 
 
 class TokenAnswer(Redacted, frozen=True):
-    """New tokens."""
+    """The answer to a token request."""
 
     public = ("expires_in", "scope")
 
@@ -111,19 +111,19 @@ class TokenAnswer(Redacted, frozen=True):
 
     @property
     def lifetime(self) -> float | None:
-        """Seconds that the access token is good for; None when nobody knows."""
+        """Seconds until the access token expires; None if unknown."""
         return _seconds(self.expires_in)
 
 
 class ErrorAnswer(Redacted, frozen=True):
-    """Why an authorization server refuses."""
+    """An error response of an authorization server."""
 
     error: str
     error_description: str | None = None
 
 
 def _seconds(written: float | str | None) -> float | None:
-    """Read a number that some write as a string; None for one that says nothing."""
+    """Return a number that some servers write as a string; None for one without meaning."""
     try:
         seconds = float(written or 0)
     except ValueError:
@@ -132,18 +132,20 @@ def _seconds(written: float | str | None) -> float | None:
 
 
 def check_token(token: str, what: str) -> str:
-    """Give the token back if a header or a form can carry it.
+    """Return a token unchanged if a header or a form can carry it.
 
     Raises:
-        AuthError: It is empty, too long, or has characters that no token has.
+        AuthError: It is empty, too long, or has characters that are not allowed in a token.
     """
     if len(token) > MAX_TOKEN or not _VISIBLE.fullmatch(token):
-        raise AuthError(f"{what} that is none: empty, over {MAX_TOKEN} characters, or not ASCII")
+        raise AuthError(
+            f"{what} that is not valid: empty, over {MAX_TOKEN} characters, or not visible ASCII"
+        )
     return token
 
 
 def error_of(reply: Reply) -> ErrorAnswer | None:
-    """Give why an authorization server refuses, if it says so in the way it should."""
+    """Return the error response in a reply; None if it is not one."""
     try:
         return reply.json(ErrorAnswer)
     except HttpError:
@@ -154,18 +156,18 @@ class Reason(Struct, frozen=True):
     """Why an authorization server refuses.
 
     Attributes:
-        text: Ours, in one line.
-        words: Its own, in one line; "" for none, and for those that cannot be shown.
+        text: One line that contains no text of the server.
+        words: The server's description in one line; "" if there is none or it is unsafe to show.
     """
 
     text: str
     words: str = ""
 
     def error(self, what: str, status: int) -> AuthError:
-        """Make the error for what did not work.
+        """Return the error for an operation that failed.
 
-        Its text may get to a model, which is not to read what anybody may have written: the
-        words are a note of the error, for people.
+        A model may read the error's text, and must not be given text that anybody could have
+        written. The server's words are a note of the error, which only users see.
         """
         error = AuthError(f"{what}: {self.text}", status)
         if self.words:
@@ -174,7 +176,7 @@ class Reason(Struct, frozen=True):
 
 
 def refusal(reply: Reply, secrets: Collection[str] = ()) -> Reason:
-    """Tell what a reply says that is no success, without `secrets`."""
+    """Return why a reply is a refusal. Its words contain none of `secrets`."""
     error = error_of(reply)
     if error is None:
         return Reason(f"it answers {reply.status}")
@@ -182,12 +184,12 @@ def refusal(reply: Reply, secrets: Collection[str] = ()) -> Reason:
 
 
 def reason(error: str, description: str | None, secrets: Collection[str]) -> Reason:
-    """Tell why an authorization server refuses.
+    """Return why an authorization server refuses.
 
     Args:
-        error: The code it gave.
-        description: Its words.
-        secrets: What it must not repeat to people; words with one of these are left out.
+        error: The error code.
+        description: The server's words.
+        secrets: A description that contains one of these is dropped.
     """
     code = error if error in _CODES else "an error without a known code"
     words = " ".join((description or "").split())

@@ -1,14 +1,13 @@
-"""The one way to addresses that somebody else named: metadata, registration, tokens.
+"""HTTP requests to URLs that a server names: metadata, registration, tokens.
 
-Rules:
+Such a URL must not let a server reach what only this machine can reach. Rules:
 
-1. Addresses of https only, and of http where they are on this machine.
-2. All addresses of a host are checked, and the connection goes to one of those, without asking
-   for the name again. TLS is verified for the name.
-3. Only public addresses are asked, unless the server that the user chose is nearer itself: then
-   those as near as it are asked, too.
-4. Redirects are not followed; there are no cookies and no `.netrc`; the body and the time are
-   bounded.
+1. Only https is allowed, and http on this machine.
+2. All IP addresses of a host are checked. The connection goes to one of these, without a second
+   DNS lookup. TLS is verified for the name.
+3. Only public IP addresses are allowed. If the server that the user chose is itself on this
+   machine or in a private network, addresses of that kind are allowed as well.
+4. Redirects are not followed; cookies and `.netrc` are not used; body and time are limited.
 5. An error names the host and the cause, in one line, without query and credentials.
 """
 
@@ -49,6 +48,7 @@ from interlock.protocol.envelope import check_bounds
 from interlock.quoting import clip
 from interlock.redaction import Redacted
 from interlock.types import JsonObject
+from interlock.urls import display
 
 TIMEOUT = 10.0  # seconds for one request: name, connection, TLS, answer
 MAX_BODY_BYTES = 1_048_576  # unpacked
@@ -61,23 +61,22 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 _HEADERS = {
     "User-Agent": "interlock",
-    "Accept": "application/json",  # some token endpoints answer with a form else
+    "Accept": "application/json",  # without it, some token endpoints answer with a form
     "Accept-Encoding": "gzip, deflate",
 }
-# Two readers of a URL may differ over anything else: characters of one line that every URL may
-# have, and a host that is a name or an address.
+# The characters of a URL, and of a host name or IP address, that all URL parsers treat alike.
 _VISIBLE = re.compile(r"[!#-;=?-\[\]_a-z~]+")
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
 class Reply(Redacted, frozen=True):
-    """An answer, with any status but a redirect.
+    """An HTTP response with any status except a redirect.
 
     Attributes:
         status: HTTP status.
-        headers: Their names in any case.
-        body: Unpacked.
-        url: What was asked.
+        headers: Case-insensitive.
+        body: Decompressed.
+        url: The URL of the request.
     """
 
     status: int
@@ -86,16 +85,16 @@ class Reply(Redacted, frozen=True):
     url: str
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
-        return [("status", self.status), ("url", shown(self.url))]
+        return [("status", self.status), ("url", display(self.url))]
 
     def json(self, type: type[_T] = JsonObject) -> _T:  # type: ignore[assignment]  # the default T
         """Decode the body.
 
         Args:
-            type: What it must be: a struct, or a dict.
+            type: Its expected type: a struct, or a dict.
 
         Raises:
-            HttpError: It is something else, or no JSON; its content is not shown.
+            HttpError: It is not JSON, or of another type. Its content is not shown.
         """
         try:
             decoded = msgspec.json.decode(self.body, type=type)
@@ -107,23 +106,23 @@ class Reply(Redacted, frozen=True):
             reason = "it is not JSON"
         except RecursionError:
             reason = "it is nested too deep"
-        raise HttpError(f"{shown(self.url)} cannot be used: {reason}", self.status)
+        raise HttpError(f"{display(self.url)} cannot be used: {reason}", self.status)
 
 
 class Fetcher:
-    """Asks the addresses that servers name, unless they lead where only we can go.
+    """Sends requests to URLs that servers name, unless they lead into a network of the user.
 
-    With a proxy in the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`), the proxy looks
-    names up and decides where they may lead; addresses that are written as such are checked
-    before it is asked. This machine is never asked by way of a proxy. Certificates are those of
-    the system, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    With a proxy in the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`), the proxy resolves
+    host names and decides which are allowed. IP addresses in a URL are checked here even then.
+    Requests to this machine do not use a proxy. Certificates are those of the system, or those
+    in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 
     Args:
-        near: URL of the server that the user chose. When its host is this machine by its name,
-            this machine is asked, too; when all its addresses are private, private ones are.
-            Who chose it thereby trusts whoever gives out that name: programs that act for
-            others pass "", and public addresses only are asked.
-        resolve: Returns the addresses of a host; for tests.
+        near: URL of the server that the user chose. If its host is this machine by its name,
+            requests to this machine are allowed; if all its IP addresses are private, requests
+            to private ones are. This trusts the owner of the host name: a program that acts for
+            other users passes "", which allows public addresses only.
+        resolve: Returns the IP addresses of a host; for tests.
     """
 
     def __init__(self, near: str = "", *, resolve: Resolver | None = None) -> None:
@@ -133,13 +132,13 @@ class Fetcher:
         self._nearness: addresses.Kind | None = None
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
-        """Ask for a document.
+        """Fetch a document.
 
         Raises:
-            AuthError: The URL is not asked: no https, or not a public address.
-            Unreachable: No such name, no connection, no TLS, or no proxy.
-            RequestTimeout: Not answered within `TIMEOUT`.
-            RedirectRefused: The answer is elsewhere.
+            AuthError: The URL is not allowed: not https, or not a public address.
+            Unreachable: The name lookup, the connection, TLS or the proxy failed.
+            RequestTimeout: There was no answer within `TIMEOUT`.
+            RedirectRefused: The answer is a redirect.
             MessageTooLarge: The body is over `MAX_BODY_BYTES`.
             StreamEnded: The answer was cut off.
             RemoteProtocolError: The answer is not HTTP.
@@ -154,7 +153,7 @@ class Fetcher:
         json: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Send a form, or a JSON document. It is sent once.
+        """Send a form or a JSON document, once.
 
         Raises:
             InterlockError: As in `get`.
@@ -172,16 +171,16 @@ class Fetcher:
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> Reply:
-        target = _parsed(url)
+        target = parse_allowed(url)
         try:
             async with asyncio.timeout(TIMEOUT):
                 return await self._send(method, target, headers, body)
         except InterlockError:
             raise
         except TimeoutError:
-            raise RequestTimeout(f"{shown(url)} has not answered within {TIMEOUT:g} s") from None
+            raise RequestTimeout(f"{display(url)} has not answered within {TIMEOUT:g} s") from None
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-            raise _typed(shown(url), error) from None
+            raise _typed(display(url), error) from None
 
     async def _send(
         self, method: str, target: URL, headers: Mapping[str, str], body: bytes | None
@@ -205,10 +204,10 @@ class Fetcher:
                 method, target, headers=headers, data=body, proxy=proxy, allow_redirects=False
             ) as response,
         ):
-            name = shown(str(target))
+            name = display(str(target))
             if response.status in _REDIRECTS:
                 raise RedirectRefused(
-                    f"{name} redirects {_whither(target, response)}, and is not followed",
+                    f"{name} redirects {_redirect_target(target, response)}, which is not followed",
                     response.status,
                 )
             content = await _body(response, name)
@@ -229,13 +228,13 @@ class Fetcher:
             proxy = f"http://{proxy}"
         if URL(proxy).scheme not in ("http", "https"):
             raise AuthError(
-                f"the proxy for {host} is of kind {URL(proxy).scheme!r}; http and https can be "
-                "used: change HTTPS_PROXY, or name the host in NO_PROXY"
+                f"the proxy for {host} uses {URL(proxy).scheme!r}, which is not supported: set "
+                "HTTPS_PROXY to a URL of http or https, or name the host in NO_PROXY"
             )
         return proxy
 
     async def _checked(self, target: URL, proxy: str | None) -> list[str]:
-        """Return the addresses to connect to: the host's, all checked, or the proxy's."""
+        """Return the IP addresses to connect to: the host's, all checked, or the proxy's."""
         host = target.raw_host or ""
         written = addresses.literal(host)
         if proxy is None or written is not None:
@@ -246,21 +245,25 @@ class Fetcher:
                 return found
         if target.scheme != "https":
             raise _refused(target, "it must be https")
-        way = URL(proxy)
-        return await self._addresses(way.raw_host or "", way.port or 80)
+        proxy_url = URL(proxy)
+        return await self._addresses(proxy_url.raw_host or "", proxy_url.port or 80)
 
     async def _check(self, target: URL, kind: addresses.Kind) -> None:
-        # The address itself is not told: who named the host may not be allowed to look it up.
+        # The messages omit the IP address: the server that named the host may not be allowed to
+        # look it up.
         if kind == "special":
-            raise _refused(target, "no server has an address like that")
+            raise _refused(target, "its IP address is not one of a server")
         if kind != "public" and kind != await self._near_kind():
             where = "on this machine" if kind == "loopback" else "in a private network"
-            raise _refused(target, f"it is {where}, where the server that refers to it is not")
+            raise _refused(target, f"it is {where}, but the server that refers to it is not")
         if target.scheme != "https" and kind != "loopback":
             raise _refused(target, "it must be https")
 
     async def _near_kind(self) -> addresses.Kind:
-        """Say where the user's server is. The first answer holds: names can change their mind."""
+        """Return in which kind of network the user's server is.
+
+        It is looked up once: a later lookup of the same name may return another address.
+        """
         if self._nearness is None:
             self._nearness = await self._find_near_kind()
         return self._nearness
@@ -269,14 +272,14 @@ class Fetcher:
         if addresses.written_kind(self._near) == "loopback":
             return "loopback"
         found = await self._addresses(self._near, 443) if self._near else []
-        # A name of others that leads to this machine does not make it what the user chose.
+        # A name that resolves to this machine may be public: the user did not choose this machine.
         is_private = {addresses.kind(address) for address in found} == {"private"}
         return "private" if is_private else "public"
 
     async def _addresses(self, host: str, port: int) -> list[str]:
         try:
             found = await self._resolve(host, port)
-        except (OSError, UnicodeError):  # UnicodeError: a label that is empty or too long
+        except (OSError, UnicodeError):  # UnicodeError: an empty or too long label
             found = []
         if not found:
             raise Unreachable(f"{clip(host)} cannot be reached: its name has no address")
@@ -284,7 +287,7 @@ class Fetcher:
 
 
 class _Pinned(AbstractResolver):
-    """Knows the addresses that were checked, and no others."""
+    """Resolves every host to the IP addresses that were checked."""
 
     def __init__(self, found: list[str]) -> None:
         self._found = found
@@ -318,8 +321,8 @@ async def _look_up(host: str, port: int) -> list[str]:
 
 @lru_cache(4)
 def _tls(cafile: str | None, capath: str | None) -> ssl.SSLContext:  # noqa: ARG001 - the cache's keys
-    # Not aiohttp's own context, which is as old as the process. Reading all certificates of a
-    # system takes tens of milliseconds, so it is not done for each server.
+    # aiohttp's own context would ignore later changes of these variables. It is cached because
+    # reading all certificates of a system takes tens of milliseconds.
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -328,72 +331,69 @@ def _tls(cafile: str | None, capath: str | None) -> ssl.SSLContext:  # noqa: ARG
 # URLs
 
 
-def _read(url: str) -> URL:
-    """Read a URL; what is none raises ValueError."""
+def _parse(url: str) -> URL:
+    """Parse a URL with the parser of the HTTP client; raise ValueError if it is not valid."""
     try:
         return URL(url)
-    except IndexError as error:  # of yarl, for "http://[::1]@", which has no host
+    except IndexError as error:  # yarl raises it for "http://[::1]@", which has no host
         raise ValueError(str(error)) from None
 
 
-def shown(url: str) -> str:
-    """Write a URL for people: without user, query and fragment, and not too long."""
-    try:
-        return clip(str(_read(url).with_user(None).with_query(None).with_fragment(None)))
-    except ValueError:  # where a user ends, readers may differ
-        return "a URL that cannot be read" if "@" in url else repr(clip(re.split("[?#]", url)[0]))
-
-
 def check_url(url: str, what: str) -> None:
-    """Make certain that a URL can be asked, as far as that can be told from how it is written.
+    """Check that a URL is allowed, without a name lookup.
 
     Args:
-        url: As somebody wrote it.
-        what: What it is, and whose.
+        url: As the document contains it.
+        what: For the message: what the URL is, and who named it.
 
     Raises:
-        AuthError: It cannot; names `what`.
+        AuthError: It is not allowed; names `what`.
     """
     try:
-        _parsed(url)
+        parse_allowed(url)
     except AuthError as error:
         raise AuthError(f"{what} cannot be used: {error}") from None
 
 
-def _parsed(url: str) -> URL:
+def parse_allowed(url: str) -> URL:
+    """Parse a URL that other parsers read in the same way.
+
+    Raises:
+        AuthError: It is not https or http, has a user or unusual characters, or is too long.
+    """
     try:
-        parsed = _read(url)
+        parsed = _parse(url)
         host = parsed.raw_host or ""
         addresses.literal(host)
     except ValueError:
-        raise AuthError(f"{shown(url)} is refused: it has no host, or an odd one") from None
+        raise AuthError(f"{display(url)} is refused: its host is missing or not valid") from None
     if parsed.scheme not in ("https", "http") or not parsed.port or not _HOST.fullmatch(host):
-        raise _refused(parsed, "it is no https URL")
+        raise _refused(parsed, "it is not a valid https URL")
     if parsed.user is not None or parsed.password is not None:
-        raise _refused(parsed, "it has a user in it")
+        raise _refused(parsed, "it contains a user")
     if len(url) > MAX_URL or not _VISIBLE.fullmatch(url):
-        raise _refused(parsed, f"it is over {MAX_URL} characters, or has odd ones")
+        raise _refused(parsed, f"it has unusual characters, or more than {MAX_URL}")
     return parsed
 
 
 def _refused(target: URL, reason: str) -> AuthError:
-    return AuthError(f"{shown(str(target))} is refused: {reason}")
+    return AuthError(f"{display(str(target))} is refused: {reason}")
 
 
 def _host_of(url: str) -> str:
     try:
-        return _read(url).raw_host or ""
+        return _parse(url).raw_host or ""
     except ValueError:
         return ""
 
 
-def _whither(target: URL, response: aiohttp.ClientResponse) -> str:
-    """Say where a redirect leads, by its origin: the rest may be a secret."""
+def _redirect_target(target: URL, response: aiohttp.ClientResponse) -> str:
+    """Return where a redirect leads, only by its origin: the rest may be a secret."""
     try:
-        leads = _read(urljoin(str(target), response.headers.get("Location", "")))
-        return f"to {clip(str(leads.origin()))}"
+        location = _parse(urljoin(str(target), response.headers.get("Location", "")))
+        return f"to {clip(str(location.origin()))}"
     except ValueError:
-        return "nowhere"
+        return "to an invalid URL"
 
 
 # Answers
@@ -419,15 +419,15 @@ def _typed(name: str, error: Exception) -> InterlockError:
         case aiohttp.ClientResponseError() | HttpProcessingError():
             return RemoteProtocolError(f"{name} answers with something that is not HTTP")
         case _:
-            return StreamEnded(f"{name} broke the connection off: {type(error).__name__}")
+            return StreamEnded(f"{name} closed the connection: {type(error).__name__}")
 
 
 def _cause(error: aiohttp.ClientConnectorError) -> str:
     match inner := error.os_error:
         case ssl.SSLCertVerificationError():
-            hint = "; name a CA of your own in SSL_CERT_FILE"
+            hint = "; if it comes from a private CA, set SSL_CERT_FILE"
             hint = hint if inner.verify_code in _UNKNOWN_ISSUER else ""
-            return f"its certificate is not good: {inner.verify_message}{hint}"
+            return f"its certificate is not valid: {inner.verify_message}{hint}"
         case ssl.SSLError():
             return f"no TLS: {inner.reason or type(inner).__name__}"
         case _:

@@ -1,11 +1,11 @@
-"""Who we are for an authorization server, and how we authenticate_client it.
+"""The client's identity at an authorization server, and how it authenticates there.
 
-In this order: what the operator has registered, an https address where our metadata can be read
-(CIMD), a registration that we make ourselves (RFC 7591) and keep. Rules:
+In this order: the client that the operator has registered; an https URL where the metadata of the
+client is published (CIMD); a registration that this program makes (RFC 7591) and stores. Rules:
 
-1. An identity belongs to one issuer and is never shown to another one: neither id nor secret.
-2. A registration is used for the redirect URI and the scopes it was made for, and no others:
-   some authorization servers refuse them.
+1. An identity belongs to one issuer. Neither its id nor its secret is sent to another one.
+2. A registration is used only for the redirect URI and the scopes that it was made for: some
+   authorization servers refuse others.
 """
 
 from __future__ import annotations
@@ -20,147 +20,142 @@ from urllib.parse import quote_plus, urlsplit
 from msgspec.structs import replace
 
 from interlock.errors import AuthError, StoreCorrupt, StoreError, StoreTooNew
-from interlock.oauth.addresses import is_loopback
 from interlock.oauth.client_identity import METHODS, ClientIdentity
 from interlock.oauth.discovery import Discovery, same_issuer
 from interlock.oauth.documents import RegistrationAnswer, refusal
-from interlock.oauth.fetcher import Fetcher, check_url, shown
+from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.storage import Registration, Tokens, TokenStore
 from interlock.quoting import echo
+from interlock.urls import display, is_loopback
 
 _log = logging.getLogger("interlock.oauth")
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
-# Which identity
+# Choosing an identity
 
 
 async def identify(
     found: Discovery,
     *,
     server_url: str,
-    client: ClientIdentity | None,
     client_metadata_url: str,
     client_name: str,
     redirect_uri: str,
     scopes: Sequence[str],
+    retired: str,
     store: TokenStore,
     fetcher: Fetcher,
 ) -> ClientIdentity:
-    """Choose or make our identity for the authorization server that was found.
+    """Return an identity for an authorization server where the operator has not registered one.
 
-    Whoever calls it holds the store's lock of the server.
+    The caller holds the store's lock of the server. `retired` is the id of a client that failed.
 
     Raises:
-        AuthError: We are nobody there, or are somebody for another issuer.
+        AuthError: The authorization server registers no clients, or refuses.
     """
-    if client is not None:
-        return await check_issuer(client, found, server_url, store)
     if client_metadata_url and found.server.client_id_metadata_document_supported:
         return ClientIdentity(id=client_metadata_url, issuer=found.issuer)
-    known = await kept(found.issuer, server_url, store)
-    if known is not None and _is_for(known, redirect_uri, scopes):
-        return _identity(known)
-    made = await _register(found, client_name, redirect_uri, scopes, fetcher)
-    try:
-        await store.save_registration(server_url, made)
-    except StoreError as error:
-        _log.warning("%s", error)  # it is good for as long as this program runs
-    return _identity(made)
+    registration = await stored_registration(found.issuer, server_url, store)
+    if (
+        registration is None
+        or registration.client_id == retired
+        or not _is_for(registration, redirect_uri, scopes)
+    ):
+        registration = await _register(found, client_name, redirect_uri, scopes, fetcher)
+        try:
+            await store.save_registration(server_url, registration)
+        except StoreError as error:
+            _log.warning("%s", error)
+    return _identity(registration)
 
 
 async def check_issuer(
-    client: ClientIdentity, found: Discovery, place: str, store: TokenStore
+    client: ClientIdentity, found: Discovery, key: str, store: TokenStore
 ) -> ClientIdentity:
-    """Give a registered identity if it belongs to the issuer that was found.
+    """Return a registered client, with its issuer, if that is the one that was found.
 
-    One that names no issuer belongs to the first that it was used with. Whoever calls it holds
-    the store's lock of the place.
+    A client without issuer belongs to the first one that it is used with. The caller holds the
+    store's lock of the key.
 
     Args:
-        client: As the operator wrote it.
-        found: Whom the server names now.
-        place: Of the login in the store.
-        store: Knows the first one.
+        client: As the operator configured it.
+        found: The authorization server that the protected server names now.
+        key: Of the login in the store.
+        store: Contains the first issuer.
 
     Raises:
-        AuthError: It belongs to another one.
+        AuthError: The client belongs to another issuer.
     """
-    issuer = client.issuer or await _first_issuer(client, found, place, store)
+    issuer = client.issuer or await _first_issuer(client, found, key, store)
     if not same_issuer(issuer, found.issuer):
         raise AuthError(
-            f"client {echo(client.id)} is registered at {shown(issuer)}, and is not shown to "
-            f"{shown(found.issuer)}, which the server names now: if both are right, name the "
-            "issuer together with the client's id"
+            f"client {echo(client.id)} is registered at {display(issuer)} and is not used at "
+            f"{display(found.issuer)}, which the server names now: if both are right, set the "
+            "issuer of the client"
         )
-    return client
+    return replace(client, issuer=issuer)
 
 
 async def _first_issuer(
-    client: ClientIdentity, found: Discovery, place: str, store: TokenStore
+    client: ClientIdentity, found: Discovery, key: str, store: TokenStore
 ) -> str:
     with suppress(StoreCorrupt, StoreTooNew):
-        if known := await store.load_issuer(place, client.id):
+        if known := await store.load_issuer(key, client.id):
             return known
     try:
-        await store.save_issuer(place, client.id, found.issuer)
+        await store.save_issuer(key, client.id, found.issuer)
     except StoreError as error:
-        _log.warning("%s", error)  # it is known for as long as this program runs
+        _log.warning("%s", error)
     return found.issuer
 
 
-async def kept(issuer: str, server_url: str, store: TokenStore) -> Registration | None:
-    """Give the registration that was made before, if it can be read and is still good."""
+async def stored_registration(
+    issuer: str, server_url: str, store: TokenStore
+) -> Registration | None:
+    """Return the stored registration, unless it is damaged or has expired."""
     try:
-        known = await store.load_registration(server_url, issuer)
+        registration = await store.load_registration(server_url, issuer)
     except (StoreCorrupt, StoreTooNew):
         return None
-    return None if known is None or known.expired() else known
+    return None if registration is None or registration.expired() else registration
 
 
 async def retire(issuer: str, server_url: str, store: TokenStore) -> None:
-    """Make no more logins with the registration that is kept; its tokens can still be renewed.
+    """Make no new login with the stored registration; its tokens can still be refreshed.
 
-    Whoever calls it holds the store's lock of the server.
+    The caller holds the store's lock of the server.
     """
-    with suppress(StoreError):  # it is tried once more, then
-        known = await kept(issuer, server_url, store)
-        if known is not None:
-            await store.save_registration(server_url, replace(known, redirect_uris=()))
+    with suppress(StoreError):  # the next program then fails once more
+        registration = await stored_registration(issuer, server_url, store)
+        if registration is not None:
+            await store.save_registration(server_url, replace(registration, redirect_uris=()))
 
 
 async def identity_of(
-    tokens: Tokens,
-    found: Discovery,
-    *,
-    server_url: str,
-    client: ClientIdentity | None,
-    store: TokenStore,
+    tokens: Tokens, found: Discovery, *, server_url: str, store: TokenStore
 ) -> ClientIdentity | None:
-    """Give the identity that tokens were given to; None if nobody can prove it any more."""
-    if client is not None:
-        if client.id != tokens.client_id:
-            return None
-        return await check_issuer(client, found, server_url, store)
-    known = await kept(found.issuer, server_url, store)
-    if known is not None and known.client_id == tokens.client_id:
-        return _identity(known)
-    if tokens.auth_method == "none":  # its id is all that it needs
+    """Return the unregistered client that tokens were given to; None if its secret is lost."""
+    registration = await stored_registration(found.issuer, server_url, store)
+    if registration is not None and registration.client_id == tokens.client_id:
+        return _identity(registration)
+    if tokens.auth_method == "none":  # the id is enough
         return ClientIdentity(id=tokens.client_id, issuer=found.issuer)
     return None
 
 
-def _is_for(known: Registration, redirect_uri: str, scopes: Sequence[str]) -> bool:
-    allowed = known.scope.split()  # one that was made for none in particular has no limit
-    return redirect_uri in known.redirect_uris and (not allowed or set(scopes) <= set(allowed))
+def _is_for(registration: Registration, redirect_uri: str, scopes: Sequence[str]) -> bool:
+    allowed = registration.scope.split()  # a registration without scopes has no limit
+    is_allowed = not allowed or set(scopes) <= set(allowed)
+    return redirect_uri in registration.redirect_uris and is_allowed
 
 
-def _identity(known: Registration) -> ClientIdentity:
+def _identity(registration: Registration) -> ClientIdentity:
     return ClientIdentity(
-        id=known.client_id,
-        secret=known.client_secret,
-        issuer=known.issuer,
-        auth_method=known.token_endpoint_auth_method,
+        id=registration.client_id,
+        secret=registration.client_secret,
+        issuer=registration.issuer,
+        auth_method=registration.token_endpoint_auth_method,
     )
 
 
@@ -173,32 +168,32 @@ async def _register(
     endpoint, issuer = found.server.registration_endpoint, found.issuer
     if not endpoint:
         raise AuthError(
-            f"{shown(issuer)} takes registered clients only: register one there for "
-            f"{redirect_uri}, and give its id and secret"
+            f"{display(issuer)} does not register clients: register one there for "
+            f"{redirect_uri}, and configure its id and secret"
         )
-    check_url(endpoint, f"the registration_endpoint of {shown(issuer)}")
-    local = is_loopback(urlsplit(redirect_uri).hostname or "")
-    asked: dict[str, object] = {
+    check_url(endpoint, f"the registration_endpoint of {display(issuer)}")
+    is_native = is_loopback(urlsplit(redirect_uri).hostname or "")
+    metadata: dict[str, object] = {
         "client_name": client_name,
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
-        "token_endpoint_auth_method": _wanted_method(found),
-        "application_type": "native" if local else "web",
+        "token_endpoint_auth_method": _registered_method(found),
+        "application_type": "native" if is_native else "web",
     }
     if scopes:
-        asked["scope"] = " ".join(scopes)
-    reply = await fetcher.post(endpoint, json=asked, headers={"Accept": "application/json"})
-    what = f"the registration at {shown(issuer)}"
+        metadata["scope"] = " ".join(scopes)
+    reply = await fetcher.post(endpoint, json=metadata, headers={"Accept": "application/json"})
+    what = f"the registration at {display(issuer)}"
     if reply.status not in (200, 201):
         raise refusal(reply).error(f"{what} was refused", reply.status)
     answer = reply.json(RegistrationAnswer)
     if not answer.client_id:
-        raise AuthError(f"{what} gave no client id")
+        raise AuthError(f"{what} returned no client_id")
     secret = answer.client_secret or ""
     method = answer.token_endpoint_auth_method or ("" if secret else "none")
     if method and method not in METHODS[:2] + METHODS[3:]:
-        raise AuthError(f"{what} wants {echo(method)}, which is not supported")
+        raise AuthError(f"{what} requires {echo(method)}, which is not supported")
     return Registration(
         issuer=issuer,
         client_id=answer.client_id,
@@ -210,31 +205,31 @@ async def _register(
     )
 
 
-def _wanted_method(found: Discovery) -> str:
-    """Choose how to prove who we are: not at all, where that will do, as a secret adds nothing."""
+def _registered_method(found: Discovery) -> str:
+    """Return the authentication method to register: none if possible, as a secret adds nothing."""
     offered = found.server.token_endpoint_auth_methods_supported or ()
     return next((each for each in ("none", *METHODS[:2]) if each in offered), "none")
 
 
-# Proof
+# Client authentication
 
 
 def authenticate_client(
     client: ClientIdentity, found: Discovery, form: dict[str, str], headers: dict[str, str]
 ) -> str:
-    """Add to a token request who asks, in the way that both sides know.
+    """Add the client's id and credentials to the form or the headers of a token request.
 
     Returns:
-        The way: one of `METHODS`.
+        The method used: one of `METHODS`.
 
     Raises:
-        AuthError: There is no such way.
-        MissingExtra: A private key, and no library to sign with.
+        AuthError: The authorization server supports none of the client's methods.
+        MissingExtra: The client has a private key, and there is no library to sign with.
     """
     method = _method(client, found)
     match method:
         case "client_secret_basic":
-            # RFC 6749 section 2.3.1: both are encoded as in forms before they are put together.
+            # RFC 6749 section 2.3.1: both are form-encoded before they are joined.
             pair = f"{quote_plus(client.id)}:{quote_plus(client.secret)}"
             headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
         case "client_secret_post":
@@ -259,13 +254,13 @@ def _method(client: ClientIdentity, found: Discovery) -> str:
     if client.private_key:
         able: tuple[str, ...] = ("private_key_jwt",)
     elif client.secret:
-        able = (*METHODS[:2], "none")  # some register a secret and then want none
+        able = (*METHODS[:2], "none")  # some register a secret and then require none
     else:
         return "none"
     for method in able:
         if offered is None or method in offered:
             return method
     raise AuthError(
-        f"client {echo(client.id)} can prove itself by {' or '.join(able)}, and "
-        f"{shown(found.issuer)} takes only {', '.join(map(echo, offered or ()))}"
+        f"client {echo(client.id)} can authenticate by {' or '.join(able)}, but "
+        f"{display(found.issuer)} supports only {', '.join(map(echo, offered or ()))}"
     )

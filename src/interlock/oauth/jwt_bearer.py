@@ -1,7 +1,7 @@
-"""Logging in with a JWT of somebody an authorization server trusts, such as a cloud platform.
+"""Logging in with a JWT from a party that the authorization server trusts.
 
-Workload identity federation: the platform states in a JWT which program runs, and the program
-needs no secret of its own. RFC 7523 section 2.1.
+With workload identity federation, that party is the platform: its JWT states which program runs,
+and the program needs no secret. RFC 7523 section 2.1.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class JwtBearer(ClientGrant):
 
     Args:
         server_url: The MCP endpoint that the client connects to.
-        assertion: Returns a JWT, for the issuer and the `resource` ("" for none) that it is
-            called with. It is called for each token request, so that it can return a new one.
-        client: Named in the token request. Set its `issuer`: the JWT is sent to that
-            authorization server only. Without it, the first one that the server names is kept.
+        assertion: Returns a JWT for an issuer and a `resource` ("" for none), its two
+            arguments. It is called for each token request, so that it can return a new one.
+        client: Sent with the JWT. Set its `issuer`: the JWT is sent only to that authorization
+            server. Without it, that is the first one that the server names.
         scopes: To request, instead of all that the server supports.
         store: Keeps tokens.
         fetcher: Sends requests to URLs that servers name; None makes one for `server_url`.

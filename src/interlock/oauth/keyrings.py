@@ -1,7 +1,7 @@
-"""The user's keyring, when the package `keyring` is installed and finds a good one.
+"""The user's keyring, when the package `keyring` is installed and finds one that encrypts.
 
-All of it blocks, until a person has unlocked the keyring if need be. Keyrings raise what they
-like; `error` makes one kind of it.
+Every function blocks, for as long as the user takes to unlock the keyring. Keyrings raise
+exceptions of any class; `error` converts them to `StoreError`.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from interlock.quoting import clip
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
 
-SERVICE = "interlock"  # under which a keyring shows our entries
+SERVICE = "interlock"  # the name under which a keyring lists the entries
 WITHOUT = "set PYTHON_KEYRING_BACKEND=keyring.backends.fail.Keyring to keep logins in files"
 
 
 def find() -> KeyringBackend | None:
-    """Return the user's keyring if it encrypts, and asks nothing on the terminal."""
+    """Return the user's keyring if it encrypts and does not prompt on the terminal."""
     try:
         from keyring import get_keyring
         from keyring.backends.chainer import ChainerBackend
     except ImportError:
         return None
     found = get_keyring()
-    # A chain hands what its best member does not take on to worse ones.
+    # A chain would store in a worse member what its best member rejects.
     members = found.backends if isinstance(found, ChainerBackend) else [found]
     return next((member for member in members if member.priority >= 1), None)
 
 
 def read(keyring: KeyringBackend, key: str) -> bytes | None:
-    """Return what is kept for a key, or None."""
+    """Return the content of an entry, or None."""
     content = keyring.get_password(SERVICE, key)
     return None if content is None else content.encode()
 
 
 def write(keyring: KeyringBackend, key: str, content: bytes | None) -> None:
-    """Keep something for a key; None forgets it."""
+    """Write an entry; None deletes it."""
     if content is not None:
         keyring.set_password(SERVICE, key, content.decode())
     elif keyring.get_password(SERVICE, key) is not None:
@@ -46,10 +46,10 @@ def write(keyring: KeyringBackend, key: str, content: bytes | None) -> None:
 
 
 def error(raised: Exception) -> StoreError:
-    """Return what to raise instead of what a keyring raised."""
+    """Return the `StoreError` for an exception of a keyring."""
     from keyring.errors import KeyringError
 
-    # The text of any other error may quote what was to be kept.
+    # The text of any other exception may quote the secret.
     text = str(raised) if isinstance(raised, KeyringError) else ""
     return StoreError(
         f"the keyring cannot be used: {clip(text) or type(raised).__name__}; {WITHOUT}"

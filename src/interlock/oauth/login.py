@@ -1,4 +1,4 @@
-"""Logging in: a person allows it in a browser, and refresh tokens keep it so."""
+"""Logging in: a user allows access in a browser, and refresh tokens extend it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from interlock.errors import (
     LoginRequired,
     StoreError,
 )
-from interlock.oauth.addresses import is_loopback
 from interlock.oauth.authorization import AuthorizationRequest, Pending, begin
 from interlock.oauth.challenges import Challenge, split_scopes, token_challenge
 from interlock.oauth.client_identity import ClientIdentity
-from interlock.oauth.discovery import Discovery, origin
+from interlock.oauth.discovery import Discovery
 from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.identity import identify, identity_of, retire
 from interlock.oauth.login_throttle import LoginThrottle
-from interlock.oauth.scopes import remember, scopes_to_ask
+from interlock.oauth.scopes import add_missing, scopes_to_request
 from interlock.oauth.storage import Tokens, TokenStore
 from interlock.oauth.token_source import (
     TokenSource,
@@ -36,35 +35,36 @@ from interlock.oauth.token_source import (
     new_key,
     run_to_completion,
 )
+from interlock.urls import is_loopback, origin
 
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey
 
-REFRESH_PATIENCE = 60.0  # seconds in which a refresh is not tried again that has not helped
+USELESS_REFRESH = 60.0  # seconds for which a refresh that did not help is not repeated
 
 Ask = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
 
 
 class OAuth(TokenSource):
-    """Authorization for one server by a person's login: authorization code with PKCE.
+    """Authorization for one server by a user's login: authorization code with PKCE.
 
     Args:
-        server_url: The MCP endpoint, as it is asked.
-        redirect_uri: Where the browser is sent in the end: http on loopback, or https. Best is a
-            function that gives another address for each issuer: one that does not say in the
-            browser who it is (RFC 9207) cannot send us the codes of another one then.
-        ask: Shows `request.url` to a person or a browser, and returns all of the query that the
-            browser brings to `redirect_uri`. None never asks: `LoginRequired` is raised instead.
+        server_url: The MCP endpoint, as the client connects to it.
+        redirect_uri: Where the browser is sent in the end: http on loopback, or https. Pass a
+            function that returns a different URI for each issuer, if you can: it protects against
+            an issuer that does not identify itself to the browser (RFC 9207).
+        ask: Shows `request.url` to a user or a browser, and returns the whole query that the
+            browser brings to `redirect_uri`. With None, `LoginRequired` is raised instead.
         client: Registered with the authorization server by the operator.
-        client_metadata_url: Where the metadata of this client can be read: https. Used with
+        client_metadata_url: Where the metadata of this client is published: https. Used with
             authorization servers that support it.
-        client_name: Shown to the person, by servers that register clients.
-        scopes: To ask for, instead of all that the server supports.
+        client_name: Shown to the user by servers that register clients.
+        scopes: To request, instead of all that the server supports.
         store: Keeps tokens and registrations.
-        fetcher: Asks addresses that servers name; None makes one for `server_url`.
+        fetcher: Sends requests to URLs that servers name; None makes one for `server_url`.
 
     Raises:
-        ConfigError: A URL that cannot be used: of the server, for the redirect, or of the metadata.
+        ConfigError: The URL of the server, the redirect or the metadata is not allowed.
     """
 
     def __init__(
@@ -87,50 +87,52 @@ class OAuth(TokenSource):
                 f"client_metadata_url {client_metadata_url!r} must be https, with a path"
             )
         if isinstance(redirect_uri, str):
-            redirect_uri = _always(_checked(redirect_uri))
+            redirect_uri = _always(_check_redirect(redirect_uri))
         self._redirect_uri_of = redirect_uri
         self._ask = ask
         self._client_metadata_url = client_metadata_url
         self._client_name = client_name
-        self._refreshed: Tokens | None = None  # what a refresh gave last
+        self._identity: ClientIdentity | None = None  # of the last login of this process
+        self._retired = ""  # id of a registered client that the issuer does not accept any more
+        self._refreshed: Tokens | None = None  # by the last refresh
 
     async def login(self, challenge: str = "") -> None:
-        """Let a person log in now, whatever tokens there are.
+        """Let a user log in now, even if there are tokens already.
 
         Args:
             challenge: The server's `WWW-Authenticate`, if it is known.
 
         Raises:
-            InterlockError: Nobody did, or it was refused.
+            InterlockError: The login was refused, or timed out.
         """
-        self._attempts = LoginThrottle()
-        while not await self._share(partial(self._login_anew, token_challenge(challenge))):
+        self._throttle = LoginThrottle()
+        while not await self._share(partial(self._log_in_again, token_challenge(challenge))):
             pass  # that was another renewal
 
     # Renewal
 
     async def _renew(self, error: AuthError) -> None:
-        if await self._adopt(error.token_used):
+        if await self._reload(error.token_used):
             return
         challenge = token_challenge(error.challenge)
         if error.status == 403 and (self._ask is None or not challenge.scopes):
-            await self._remember(challenge.scopes)
+            await self._note_missing(challenge.scopes)
             raise error
         if self._ask is None and not (self._tokens and self._tokens.refresh_token):
-            # Before anything is looked for that would be of no use.
-            raise self._nobody_to_ask(says_where=bool(challenge.resource_metadata))
+            # Before any request to an address that the server names: it could not help.
+            raise self._login_required(has_metadata=bool(challenge.resource_metadata))
         found = await self._discover(challenge)
         if error.status == 403:
-            await self._login(found, self._more_scopes(error, found))
+            await self._log_in(found, self._step_up_scopes(error, found))
             return
-        issuer, asked = self._asked
-        # With the scopes of another process, nobody knows before it was tried.
-        enough = issuer != found.issuer or set(challenge.scopes) <= set(asked)
-        worth_it = enough and not self._is_useless(error.token_used)
-        if worth_it and await self._refresh(found, error.token_used):
+        issuer, requested = self._requested
+        # It is unknown whether the scopes of another process are enough: try them.
+        is_enough = issuer != found.issuer or set(challenge.scopes) <= set(requested)
+        may_help = is_enough and not self._is_useless(error.token_used)
+        if may_help and await self._refresh(found, error.token_used):
             return
-        before = asked if issuer == found.issuer else ()
-        await self._login(found, scopes_to_ask(challenge, found, before, self._scopes))
+        before = requested if issuer == found.issuer else ()
+        await self._log_in(found, scopes_to_request(challenge, found, before, self._scopes))
 
     async def _renew_expired(self) -> None:
         tokens = self._tokens
@@ -138,77 +140,86 @@ class OAuth(TokenSource):
             await self._refresh(discovery_from(tokens), tokens.access_token)
 
     async def _refresh(self, found: Discovery, refused: str) -> bool:
-        """Get new tokens for the refresh token, if there is one and it is still good."""
-        async with self._store.lock(self._place):
-            if await self._adopt(refused):
+        """Get new tokens with the refresh token; return whether there are any."""
+        async with self._store.lock(self._key):
+            if await self._reload(refused):
                 return True
             tokens = self._tokens
             if tokens is None or not tokens.refresh_token:
                 return False
             if (tokens.issuer, tokens.resource) != (found.issuer, found.resource):
                 return False
-            client = await identity_of(
-                tokens,
-                found,
-                server_url=self._server_url,
-                client=self._client,
-                store=self._store,
-            )
+            client = await self._client_of(tokens, found)
             if client is None:
                 return False
             grant = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
-            key = self._key or new_key(found)
+            key = self._dpop_key or new_key(found)
             refusal = await run_to_completion(
-                self._redeem(found, client, grant, tokens.scope, key, tokens.lacks)
+                self._request_tokens(found, client, grant, tokens.scope, key, tokens.missing_scopes)
             )
             if refusal is None:
-                if self._asked[0] != found.issuer:
-                    self._asked = found.issuer, split_scopes(tokens.scope)
+                if self._requested[0] != found.issuer:
+                    self._requested = found.issuer, split_scopes(tokens.scope)
                 self._refreshed = self._tokens
                 return True
             if refusal.code == "invalid_grant":
-                await self._keep(replace(tokens, refresh_token=""))
+                await self._save(replace(tokens, refresh_token=""))
             elif refusal.code == "invalid_client":
+                self._retired = client.id
                 await retire(found.issuer, self._server_url, self._store)
             return False
 
+    async def _client_of(self, tokens: Tokens, found: Discovery) -> ClientIdentity | None:
+        """Return the client that tokens were given to; None if it cannot authenticate any more."""
+        if self._client is not None:
+            if self._client.id != tokens.client_id:
+                return None
+            return await self._check_issuer(self._client, found)
+        own = self._identity  # which may not have been stored
+        if own is not None and (own.id, own.issuer) == (tokens.client_id, found.issuer):
+            return own
+        return await identity_of(tokens, found, server_url=self._server_url, store=self._store)
+
     def _is_useless(self, refused: str) -> bool:
-        """Whether a refresh has just given the token that was refused: no other will be better."""
+        """Return whether the refused token came from a refresh a moment ago."""
         last = self._refreshed
         if last is None or last.access_token != refused:
             return False
-        return time() - last.received_at < REFRESH_PATIENCE
+        return time() - last.received_at < USELESS_REFRESH
 
-    async def _remember(self, needed: tuple[str, ...]) -> None:
-        """Keep the scopes that are needed for the next login, in whatever program that is."""
+    async def _note_missing(self, required: tuple[str, ...]) -> None:
+        """Store the missing scopes for the next login, of this program or another one."""
         tokens = self._tokens
-        if tokens is None or remember(tokens.lacks, needed) == tokens.lacks:
+        if tokens is None:
+            return
+        if add_missing(tokens.missing_scopes, required) == tokens.missing_scopes:
             return
         with suppress(StoreError):
-            async with self._store.lock(self._place):
+            async with self._store.lock(self._key):
                 await self._load()
                 if self._tokens is not None:
-                    lacks = remember(self._tokens.lacks, needed)
-                    await self._keep(replace(self._tokens, lacks=lacks))
+                    missing = add_missing(self._tokens.missing_scopes, required)
+                    await self._save(replace(self._tokens, missing_scopes=missing))
 
-    # With a person
+    # With a user
 
-    async def _login_anew(self, challenge: Challenge) -> None:
+    async def _log_in_again(self, challenge: Challenge) -> None:
         with suppress(StoreError):
             await self._load()
         found = await self._discover(challenge)
-        tokens = self._tokens
-        is_for_more = tokens is not None and tokens.lacks and tokens.issuer == found.issuer
-        before = split_scopes(f"{tokens.scope} {tokens.lacks}") if tokens and is_for_more else ()
-        await self._login(found, scopes_to_ask(challenge, found, before, self._scopes))
+        tokens, before = self._tokens, ""
+        if tokens is not None and tokens.missing_scopes and tokens.issuer == found.issuer:
+            before = f"{tokens.scope} {tokens.missing_scopes}"
+        scopes = scopes_to_request(challenge, found, split_scopes(before), self._scopes)
+        await self._log_in(found, scopes)
 
-    async def _login(self, found: Discovery, scopes: tuple[str, ...]) -> None:
+    async def _log_in(self, found: Discovery, scopes: tuple[str, ...]) -> None:
         if self._ask is None:
-            raise self._nobody_to_ask()
-        if blocked_because := self._obstacle(found, scopes):
-            raise LoginRequired(f"no login at {origin(self._server_url)}: {blocked_because}")
-        redirect_uri = _checked(self._redirect_uri_of(found.issuer))
-        client = await self._identify(found, redirect_uri, scopes)
+            raise self._login_required()
+        if reason := self._blocked_because(found, scopes):
+            raise LoginRequired(f"no login at {origin(self._server_url)}: {reason}")
+        redirect_uri = _check_redirect(self._redirect_uri_of(found.issuer))
+        client = self._identity = await self._identify(found, redirect_uri, scopes)
         key = new_key(found)
         pending = begin(
             found,
@@ -218,24 +229,26 @@ class OAuth(TokenSource):
             scopes=scopes,
             key_thumbprint=key.thumbprint if key is not None else "",
         )
-        self._asked = found.issuer, scopes
+        self._requested = found.issuer, scopes
         try:
             code = pending.code(await self._ask(pending.request))
             await self._exchange(found, client, code, pending, key)
         except Exception as error:
             why = str(error) if isinstance(error, InterlockError) else type(error).__name__
-            self._attempts.add(found.issuer, scopes, why, now=monotonic())
-            # The browser may have said that we are unknown, which nobody tells us.
+            self._throttle.add(found.issuer, scopes, why, now=monotonic())
+            # The authorization server may not know the client any more: that error is shown in
+            # the browser only.
+            self._retired = client.id
             with suppress(StoreError):
-                async with self._store.lock(self._place):
+                async with self._store.lock(self._key):
                     await retire(found.issuer, self._server_url, self._store)
             raise
-        self._attempts.add(found.issuer, scopes, now=monotonic())
+        self._throttle.add(found.issuer, scopes, now=monotonic())
 
-    def _nobody_to_ask(self, *, says_where: bool = False) -> LoginRequired:
+    def _login_required(self, *, has_metadata: bool = False) -> LoginRequired:
         server = origin(self._server_url)
         if self._tokens is None:
-            what = "a login" if says_where else "a login, or a key in its configuration"
+            what = "a login" if has_metadata else "a login, or a key in its configuration"
             return LoginRequired(f"{server} needs {what}: interlock servers login")
         return LoginExpired(f"the login at {server} has expired: interlock servers login")
 
@@ -243,15 +256,17 @@ class OAuth(TokenSource):
         self, found: Discovery, redirect_uri: str, scopes: tuple[str, ...]
     ) -> ClientIdentity:
         try:
-            async with self._store.lock(self._place):
+            async with self._store.lock(self._key):
+                if self._client is not None:
+                    return await self._check_issuer(self._client, found)
                 return await identify(
                     found,
                     server_url=self._server_url,
-                    client=self._client,
                     client_metadata_url=self._client_metadata_url,
                     client_name=self._client_name,
                     redirect_uri=redirect_uri,
                     scopes=scopes,
+                    retired=self._retired,
                     store=self._store,
                     fetcher=self._fetcher,
                 )
@@ -273,8 +288,10 @@ class OAuth(TokenSource):
             "code_verifier": pending.verifier,
         }
         scope = " ".join(pending.request.scopes)
-        async with self._store.lock(self._place):
-            refusal = await run_to_completion(self._redeem(found, client, grant, scope, key))
+        async with self._store.lock(self._key):
+            refusal = await run_to_completion(
+                self._request_tokens(found, client, grant, scope, key)
+            )
         if refusal is not None:
             raise refusal.error
 
@@ -283,7 +300,7 @@ def _always(redirect_uri: str) -> Callable[[str], str]:
     return lambda issuer: redirect_uri  # noqa: ARG005 - it is the same for each
 
 
-def _checked(redirect_uri: str) -> str:
+def _check_redirect(redirect_uri: str) -> str:
     parts = urlsplit(redirect_uri)
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return redirect_uri

@@ -1,4 +1,4 @@
-"""How often a person is asked: not again and again for what was refused."""
+"""A limit on logins: a user is not asked again soon for something that was refused."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-REMEMBERED = 300.0  # seconds
-MAX_LOGINS = 3  # in that time, for the same
-MAX_REMEMBERED = 100  # of all; a machine logs in as often as it is refused
+WINDOW = 300.0  # seconds for which a login counts
+MAX_LOGINS = 3  # in that time, with the same issuer and scopes
+MAX_RECORDED = 100  # of all issuers; a program without a user logs in after each refusal
 
 
-class _Attempt(Struct, frozen=True):
+class _Login(Struct, frozen=True):
     at: float
     issuer: str
     scopes: frozenset[str]
@@ -22,35 +22,35 @@ class LoginThrottle:
     """The logins of the last minutes. `now` is a monotonic clock, in seconds."""
 
     def __init__(self) -> None:
-        self._made: list[_Attempt] = []
+        self._logins: list[_Login] = []
 
     def add(self, issuer: str, scopes: Collection[str], failure: str = "", *, now: float) -> None:
-        """Remember a login, and why it failed; "" when it gave a token."""
-        attempt = _Attempt(now, issuer, frozenset(scopes), failure)
-        self._made = [*self._made, attempt][-MAX_REMEMBERED:]
+        """Record a login, and the reason if it failed."""
+        login = _Login(now, issuer, frozenset(scopes), failure)
+        self._logins = [*self._logins, login][-MAX_RECORDED:]
 
     def blocked_because(
         self, issuer: str, scopes: Collection[str], *, step_up: bool, now: float
     ) -> str | None:
-        """Say why nobody is to be asked now, or None.
+        """Return why a login must not start now; None if it may.
 
         Args:
-            issuer: Who would ask.
-            scopes: What for.
-            step_up: A token is there, and its scopes are not enough.
+            issuer: The authorization server of the login.
+            scopes: What it would request.
+            step_up: There is a token already, but its scopes are insufficient.
             now: Monotonic clock, seconds.
         """
-        wanted = frozenset(scopes)
-        made = [each for each in self._recent(now) if each.issuer == issuer]
-        failures = [each.failure for each in made if each.failure and each.scopes == wanted]
+        requested = frozenset(scopes)
+        recent = [each for each in self._recent(now) if each.issuer == issuer]
+        failures = [each.failure for each in recent if each.failure and each.scopes == requested]
         if failures:
-            return f"{failures[-1]}; nobody is asked again for {REMEMBERED / 60:.0f} minutes"
-        if step_up and any(wanted <= each.scopes for each in made):
-            return "they were asked for, and are not enough"
-        if sum(each.scopes == wanted for each in made) >= MAX_LOGINS:
+            return f"{failures[-1]}; the next try is possible in {WINDOW / 60:.0f} minutes"
+        if step_up and any(requested <= each.scopes for each in recent):
+            return "these scopes were requested already and are not enough"
+        if sum(each.scopes == requested for each in recent) >= MAX_LOGINS:
             tokens = f"the tokens of its own authorization server, after {MAX_LOGINS} logins"
             return f"it refuses {tokens}"
         return None
 
-    def _recent(self, now: float) -> list[_Attempt]:
-        return [each for each in self._made if now - each.at < REMEMBERED]
+    def _recent(self, now: float) -> list[_Login]:
+        return [each for each in self._logins if now - each.at < WINDOW]

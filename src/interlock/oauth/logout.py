@@ -1,4 +1,4 @@
-"""Logging out: tokens are revoked where they came from, and forgotten here.
+"""Logging out: tokens are revoked at their authorization server and deleted here.
 
 RFC 7009 (revocation).
 """
@@ -13,34 +13,35 @@ from interlock.errors import InterlockError, StoreCorrupt, StoreTooNew
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, server_metadata
 from interlock.oauth.documents import refusal
-from interlock.oauth.fetcher import Fetcher, check_url, shown
-from interlock.oauth.identity import authenticate_client, identity_of
+from interlock.oauth.fetcher import Fetcher, check_url
+from interlock.oauth.identity import authenticate_client, check_issuer, identity_of
 from interlock.oauth.storage import Tokens, TokenStore
+from interlock.urls import display
 
-PATIENCE = 15.0  # seconds for the authorization server: others wait at the store's lock meanwhile
+REVOCATION_TIMEOUT = 15.0  # seconds; other programs wait for the store's lock meanwhile
 
 
-class Ended(Struct, frozen=True):
-    """How a login ended.
+class LoggedOut(Struct, frozen=True):
+    """How a logout ended.
 
     Attributes:
-        was_kept: Whether there was one.
+        was_stored: Whether there was a login.
         problem: Why its tokens are not revoked, in one line; "" when they are.
     """
 
-    was_kept: bool
+    was_stored: bool
     problem: str = ""
 
 
 async def logout(
     server_url: str, store: TokenStore, *, client: ClientIdentity | None = None
-) -> Ended:
-    """Forget the login of a server, whatever its authorization server says to that.
+) -> LoggedOut:
+    """Delete the login of a server, even if its authorization server does not revoke it.
 
     Args:
-        server_url: The MCP endpoint, as the login was kept for it.
-        store: Where it is kept.
-        client: To whom it was given, if the operator has registered it.
+        server_url: The MCP endpoint, as the login was stored for it.
+        store: Where it is stored.
+        client: The client that it was given to, if the operator has registered it.
 
     Raises:
         StoreError: The store cannot be read or written.
@@ -50,18 +51,19 @@ async def logout(
             tokens = await store.load_tokens(server_url)
         except (StoreCorrupt, StoreTooNew) as error:
             await store.delete(server_url)
-            return Ended(True, str(error))
+            return LoggedOut(True, str(error))
         problem = ""
         if tokens is not None:
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(REVOCATION_TIMEOUT):
                     await _revoke(tokens, server_url, store, client, Fetcher(server_url))
             except InterlockError as error:
                 problem = str(error)
             except TimeoutError:
-                problem = f"{shown(tokens.issuer)} has not answered within {PATIENCE:g} s"
+                issuer = display(tokens.issuer)
+                problem = f"{issuer} has not answered within {REVOCATION_TIMEOUT:g} s"
         await store.delete_login(server_url)
-    return Ended(tokens is not None, problem)
+    return LoggedOut(tokens is not None, problem)
 
 
 async def _revoke(
@@ -71,22 +73,21 @@ async def _revoke(
     registered: ClientIdentity | None,
     fetcher: Fetcher,
 ) -> None:
-    issuer = shown(tokens.issuer)
+    issuer = display(tokens.issuer)
     server = await server_metadata(fetcher, tokens.issuer)
     if not server.revocation_endpoint:
-        raise InterlockError(f"{issuer} revokes no tokens")
+        raise InterlockError(f"{issuer} has no revocation endpoint")
     check_url(server.revocation_endpoint, f"the revocation_endpoint of {issuer}")
     found = Discovery(tokens.resource, None, server)
-    client = await identity_of(
-        tokens,
-        found,
-        server_url=server_url,
-        client=registered,
-        store=store,
-    )
+    if registered is None:
+        client = await identity_of(tokens, found, server_url=server_url, store=store)
+    elif registered.id == tokens.client_id:
+        client = await check_issuer(registered, found, server_url, store)
+    else:
+        client = None
     if client is None:
         raise InterlockError(f"the client that {issuer} gave them to is not known any more")
-    # With the refresh token go the access tokens that came of it (section 2.1).
+    # The access tokens that came from a refresh token are revoked with it (section 2.1).
     kind = "refresh_token" if tokens.refresh_token else "access_token"
     form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
     headers = {"Accept": "application/json"}

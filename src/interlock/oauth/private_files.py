@@ -1,4 +1,4 @@
-"""Files that are for their owner only, and locks that end with their process."""
+"""Files that only their owner can use, and locks that end with their process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _AGAIN = "log in again to replace it"
 
 
 def read(path: Path) -> bytes | None:
-    """Read a whole file; None if there is none.
+    """Return the content of a file; None if it does not exist.
 
     Raises:
-        StoreCorrupt: It is not a file that only this user can read and write, or it is over
-            `MAX_FILE_BYTES`.
+        StoreCorrupt: It is not a regular file that only this user can read and write, or it
+            is over `MAX_FILE_BYTES`.
         StoreError: It cannot be read.
     """
     try:
@@ -47,26 +47,26 @@ def read(path: Path) -> bytes | None:
 
 def _check_private(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise StoreCorrupt(f"{path} is no file: {_AGAIN}")
+        raise StoreCorrupt(f"{path} is not a regular file: {_AGAIN}")
     if status.st_uid != os.geteuid():
         raise StoreCorrupt(f"{path} belongs to another user: {_AGAIN}")
     if status.st_mode & 0o077:
         mode = stat.S_IMODE(status.st_mode)
         raise StoreCorrupt(
-            f"{path} is open to other users (mode {mode:03o}), who may know its tokens: "
+            f"other users can open {path} (mode {mode:03o}) and may know its tokens: "
             f"{_AGAIN}, or chmod 600 it"
         )
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Give a file new content, as `interlock.durable.replace` does.
+    """Replace the content of a file, as `interlock.durable.replace` does.
 
-    Missing folders are made for this user only.
+    Missing folders are created with mode 0700.
 
     Raises:
-        OSError: It cannot be written, and is the old one.
-        StoreError: Others can write to its folder; or it is the new one, but a power cut may
-            bring the old one back.
+        OSError: It cannot be written. The old content is still there.
+        StoreError: Other users can write to its folder; or the new content is there, but a power
+            cut may bring back the old one.
     """
     _make_folder(path.parent)
     try:
@@ -76,15 +76,15 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def lock(path: Path) -> int:
-    """Lock a file, which is made if there is none, without waiting.
+    """Lock a file without waiting; create it if it does not exist.
 
     Returns:
-        A descriptor for `unlock`. The lock ends with the process, too.
+        A descriptor for `unlock`. The lock also ends with the process.
 
     Raises:
-        BlockingIOError: Another process has the lock, or another call of this one.
-        OSError: The file cannot be made.
-        StoreError: Others can write to its folder.
+        BlockingIOError: This process or another one has locked it.
+        OSError: The file cannot be created.
+        StoreError: Other users can write to its folder.
     """
     _make_folder(path.parent)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,8 +98,8 @@ def lock(path: Path) -> int:
 
 
 def unlock(descriptor: int) -> None:
-    """Give a lock back. Its file stays: deleting it would let two processes have a lock each."""
-    # Closing is not enough: a forked process may have a copy of the descriptor.
+    """Unlock a file. It is not deleted: two processes could then lock one file each."""
+    # Closing alone does not unlock: a forked process may have a copy of the descriptor.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""Which scopes to ask for. Spec 2026-07-28: basic/authorization, "Scope Selection Strategy"."""
+"""Which scopes to request. Spec 2026-07-28: basic/authorization, "Scope Selection Strategy"."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Sequence
 from interlock.oauth.challenges import Challenge
 from interlock.oauth.discovery import Discovery
 
-MAX_REMEMBERED = 1_000  # characters of scopes that are kept for the next login
-MAX_ASKED = 500  # scopes at once; a server may want another one each time
+MAX_MISSING = 1_000  # characters of scopes that are stored for the next login
+MAX_REQUESTED = 500  # scopes at once; a server may require another one each time
 OFFLINE = "offline_access"
 
 
-def scopes_to_ask(
+def scopes_to_request(
     challenge: Challenge, found: Discovery, before: Sequence[str] = (), wanted: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Choose the scopes of an authorization request; () is for none at all.
+    """Return the scopes of an authorization request; () omits the parameter.
 
     Args:
-        challenge: What the server asks for now.
-        found: What the two servers offer.
-        before: What was asked for last time, and is not given up.
-        wanted: What the operator wants, instead of all that the server offers.
+        challenge: What the server requires now.
+        found: What the two servers support.
+        before: What was requested last time; it is requested again.
+        wanted: What the operator configured, instead of all that the server supports.
     """
     basis = tuple(wanted) or challenge.scopes or found.scopes_supported or ()
     union = dict.fromkeys((*before, *basis, *challenge.scopes))
-    # It is between us and the authorization server, so the protected server has no say in it.
+    # It concerns the client and the authorization server only, not the protected server.
     union.pop(OFFLINE, None)
     if union and OFFLINE in (found.server.scopes_supported or ()):
         union[OFFLINE] = None
-    return tuple(union)[-MAX_ASKED:]
+    return tuple(union)[-MAX_REQUESTED:]
 
 
-def remember(known: str, needed: Sequence[str]) -> str:
-    """Add scopes to a string of them, as far as `MAX_REMEMBERED` goes."""
-    for scope in needed:
-        longer = f"{known} {scope}".lstrip()
-        if scope not in known.split() and len(longer) <= MAX_REMEMBERED:
-            known = longer
-    return known
+def add_missing(missing: str, required: Sequence[str]) -> str:
+    """Append required scopes to `missing`, up to `MAX_MISSING` characters."""
+    for scope in required:
+        longer = f"{missing} {scope}".lstrip()
+        if scope not in missing.split() and len(longer) <= MAX_MISSING:
+            missing = longer
+    return missing

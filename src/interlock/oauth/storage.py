@@ -1,20 +1,21 @@
-"""Logins that are kept: tokens and registrations, by issuer and server URL.
+"""Stored logins: tokens and registrations, by owner, server URL and issuer.
 
-Of clients that the operator has registered, only their issuer is kept: it outlives the login.
+For clients that the operator has registered, the store keeps only their issuer. It outlives the
+login.
 
 Rules:
 
-1. What one issuer gave out is never found under another one, nor under another server URL. Both
-   are compared as strings, as they were given.
+1. What one issuer gave is never found under another issuer, another server URL or another owner.
+   All three are compared as strings, exactly as they were passed.
 2. Secrets are in the user's keyring, or in files that only the user can read. They are in no
    repr and in no message.
-3. What cannot be read is an error that names its place, and a new login replaces it. What cannot
-   be written is an error as well, but stays usable in this process.
+3. An entry that cannot be read raises an error that names its place. A new login replaces it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
 import time
 from abc import ABC, abstractmethod
@@ -36,34 +37,36 @@ from interlock.oauth import keyrings, private_files
 from interlock.redaction import Redacted
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from keyring.backend import KeyringBackend
 
 LEEWAY = 60.0  # seconds before its end from which a token counts as expired
 LOCK_SECONDS = 30.0
-KEYRING_SECONDS = 60.0  # a person may have to unlock it
-MAX_ISSUERS = 8  # for one server; the oldest is forgotten
+KEYRING_SECONDS = 60.0  # the user may have to unlock it
+MAX_ISSUERS = 8  # for one server; the oldest is removed
 
 T = TypeVar("T")
 
 
 class Tokens(Redacted, frozen=True, kw_only=True, omit_defaults=True):
-    """What a token endpoint gave out.
+    """The tokens of one login, and what is needed to refresh them.
 
     Attributes:
         access_token: A secret.
         refresh_token: A secret; "" for none.
-        expires_at: Wall clock, seconds; None if the endpoint did not say.
+        expires_at: Wall clock, seconds; None if the token endpoint did not say.
         received_at: Wall clock, seconds; 0 if unknown.
-        scope: Scopes granted, separated by blanks; "" if never said.
+        scope: Scopes granted, separated by blanks; "" if unknown.
         issuer: The authorization server, as its metadata spells it.
         resource: The `resource` of the token request, verbatim.
-        client_id: To whom they were given.
-        token_endpoint: Where they came from and are refreshed.
-        auth_method: How the client proved itself there, such as "client_secret_post".
-        lacks: Scopes that the server has asked for since, when nobody could be asked, separated
-            by blanks: the next login is for these, too.
+        client_id: The client that the tokens were given to.
+        token_endpoint: Where the tokens came from and are refreshed.
+        auth_method: How the client authenticated there, such as "client_secret_post".
+        missing_scopes: Scopes, separated by blanks, that the protected server required since
+            then and that are not granted. The next login requests them as well.
         dpop_key: A secret: PEM of the private key that the tokens are bound to; "" for bearer
-            tokens. It is kept and deleted together with them.
+            tokens. It is stored and deleted together with them.
     """
 
     public = ("issuer", "resource", "scope", "expires_at")
@@ -78,13 +81,13 @@ class Tokens(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     client_id: str = ""
     token_endpoint: str = ""
     auth_method: str = ""
-    lacks: str = ""
+    missing_scopes: str = ""
     dpop_key: str = ""
 
     def expired(self, now: float | None = None) -> bool:
-        """Say whether the access token is of no use: it ends within `LEEWAY`, or has ended.
+        """Return whether the access token has expired, or expires within `LEEWAY`.
 
-        The leeway of a token that lives shortly is half of its life, so that it is used at all.
+        For a token with a short life, the leeway is half of its life.
         """
         if self.expires_at is None:
             return False
@@ -95,7 +98,7 @@ class Tokens(Redacted, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Registration(Redacted, frozen=True, kw_only=True, omit_defaults=True):
-    """Who we are for one issuer, as its registration endpoint said.
+    """A client that was registered at an issuer's registration endpoint.
 
     Attributes:
         client_secret: A secret; "" for none.
@@ -113,17 +116,18 @@ class Registration(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     scope: str = ""
 
     def expired(self, now: float | None = None) -> bool:
-        """Say whether the secret has ended, or ends within `LEEWAY`."""
+        """Return whether the secret has expired, or expires within `LEEWAY`."""
         if not self.client_secret_expires_at:
             return False
         return self.client_secret_expires_at - LEEWAY <= (time.time() if now is None else now)
 
 
 class _Entry(Struct, kw_only=True):
-    """All that is kept for one server URL. The issuer that was used last comes last."""
+    """Everything stored for one owner and server URL. The issuer used last comes last."""
 
     version: int = 1
     server_url: str
+    owner: str = ""
     tokens: dict[str, Tokens] = {}
     registrations: dict[str, Registration] = {}
     issuers: dict[str, str] = {}  # of registered clients, by client id
@@ -133,13 +137,6 @@ class _Version(Struct):
     version: int
 
 
-class _Unsaved(Redacted, frozen=True):
-    """What could not be written, and what was there instead; None if that is not known."""
-
-    entry: _Entry
-    instead_of: tuple[bytes | None] | None
-
-
 _VERSION = 1
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Entry).decode
@@ -147,15 +144,29 @@ _decode_version = msgspec.json.Decoder(_Version).decode
 
 
 class TokenStore(ABC):
-    """Tokens and registrations by issuer and server URL; see `UserTokenStore`.
+    """Tokens and registrations by owner, server URL and issuer; see `UserTokenStore`.
 
-    Whoever saves or deletes holds `lock` of that server, or loses what another one saves at the
-    same moment.
+    Hold `lock` of the server while you save or delete: otherwise a simultaneous change of
+    another task or process is lost.
+
+    Attributes:
+        owner: Whose logins these are; "" for the user of this process.
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, object] = {}
-        self._unsaved: dict[str, _Unsaved] = {}
+        self.owner = ""
+        self._locked: dict[str, object] = {}
+
+    def for_owner(self, owner: str) -> Self:
+        """Return a view of this store that contains only the logins of one owner.
+
+        Args:
+            owner: Such as the id of a principal; "" for the user of this process. No other view
+                finds what this one saves.
+        """
+        view = copy.copy(self)
+        view.owner = owner
+        return view
 
     # Tokens
 
@@ -163,12 +174,13 @@ class TokenStore(ABC):
         """Return the tokens for a server, or None.
 
         Args:
-            server_url: As it was given when they were saved.
-            issuer: Who gave them out; None takes those that were saved last.
+            server_url: As it was passed when they were saved.
+            issuer: Who gave the tokens; None returns those that were saved last.
 
         Raises:
-            StoreError: They cannot be read. What is wrong with `StoreCorrupt` and `StoreTooNew`
-                is cured by saving, and by `delete`.
+            StoreCorrupt: They are damaged. Save or `delete` to replace them.
+            StoreTooNew: A newer version wrote them. Save or `delete` to replace them.
+            StoreError: They cannot be read.
         """
         tokens = (await self._load(server_url)).tokens
         if issuer is None:
@@ -176,25 +188,17 @@ class TokenStore(ABC):
         return tokens.get(issuer)
 
     async def save_tokens(self, server_url: str, tokens: Tokens) -> None:
-        """Keep tokens under `tokens.issuer`, instead of those that are there.
+        """Store tokens under `tokens.issuer`, and replace its earlier ones.
 
         Raises:
-            StoreError: They cannot be written. `load_tokens` gives them in this process.
+            StoreError: They cannot be written.
         """
         await self._change(server_url, lambda entry: _put(entry.tokens, tokens.issuer, tokens))
-
-    async def delete_tokens(self, server_url: str) -> None:
-        """Forget the tokens of all issuers for a server; registrations stay.
-
-        Raises:
-            StoreError: The place cannot be written. They are forgotten in this process.
-        """
-        await self._change(server_url, lambda entry: entry.tokens.clear())
 
     # Registrations
 
     async def load_registration(self, server_url: str, issuer: str) -> Registration | None:
-        """Return who we are for an issuer when we log in to a server, or None.
+        """Return the client that is registered at an issuer for a server, or None.
 
         Raises:
             StoreError: It cannot be read, as in `load_tokens`.
@@ -202,28 +206,15 @@ class TokenStore(ABC):
         return (await self._load(server_url)).registrations.get(issuer)
 
     async def save_registration(self, server_url: str, registration: Registration) -> None:
-        """Keep a registration under its issuer, instead of the one that is there.
+        """Store a registration under its issuer, and replace the earlier one.
 
         Raises:
-            StoreError: It cannot be written. `load_registration` gives it in this process.
+            StoreError: It cannot be written.
         """
         await self._change(
             server_url,
             lambda entry: _put(entry.registrations, registration.issuer, registration),
         )
-
-    async def delete_registration(self, server_url: str, issuer: str) -> None:
-        """Forget who we are for an issuer, and the tokens that it gave us.
-
-        Raises:
-            StoreError: The place cannot be written. It is forgotten in this process.
-        """
-
-        def forget(entry: _Entry) -> None:
-            entry.registrations.pop(issuer, None)
-            entry.tokens.pop(issuer, None)
-
-        await self._change(server_url, forget)
 
     # Clients that the operator has registered
 
@@ -236,55 +227,53 @@ class TokenStore(ABC):
         return (await self._load(server_url)).issuers.get(client_id, "")
 
     async def save_issuer(self, server_url: str, client_id: str, issuer: str) -> None:
-        """Keep the issuer that a client belongs to.
+        """Store the issuer that a client belongs to.
 
         Raises:
-            StoreError: It cannot be written. `load_issuer` gives it in this process.
+            StoreError: It cannot be written.
         """
         await self._change(server_url, lambda entry: _put(entry.issuers, client_id, issuer))
 
     # All of them
 
     async def delete_login(self, server_url: str) -> None:
-        """Forget tokens and registrations, but not where registered clients belong.
+        """Delete tokens and registrations, but not the issuers of registered clients.
 
         Raises:
-            StoreError: The place cannot be read or written. They are forgotten in this process.
+            StoreError: The entry cannot be read or written.
         """
         if not (await self._load(server_url)).issuers:
             await self.delete(server_url)
             return
 
-        def forget(entry: _Entry) -> None:
+        def clear(entry: _Entry) -> None:
             entry.tokens.clear()
             entry.registrations.clear()
 
-        await self._change(server_url, forget)
+        await self._change(server_url, clear)
 
     async def delete(self, server_url: str) -> None:
-        """Forget everything about a server, in whatever state it is.
+        """Delete everything about a server, even an entry that cannot be read.
 
         Raises:
-            StoreError: The place cannot be written.
+            StoreError: The entry cannot be written.
         """
-        key = _key(server_url)
-        self._unsaved.pop(key, None)
-        await self._write(key, None)
+        await self._write(self._key(server_url), None)
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncIterator[None]:
-        """Keep other tasks and processes of this user from this block, for one server.
+        """Lock a server's entry against other tasks and processes of this user.
 
-        It ends with the process, however that ends. It is not reentrant.
+        The lock ends with the process, even if that is killed. It is not reentrant.
 
         Raises:
-            StoreLocked: Another one has kept it for `LOCK_SECONDS`.
-            StoreError: Others can write to the folder of the locks.
+            StoreLocked: It was not free within `LOCK_SECONDS`.
+            StoreError: Other users can write to the folder of the locks.
         """
-        key = _key(server_url)
+        key = self._key(server_url)
         deadline = time.monotonic() + LOCK_SECONDS
         pause = 0.002
-        # Asked again and again: flock waits without end, or not at all.
+        # `flock` cannot wait with a timeout, so the lock is polled.
         while (release := self._try_lock(key)) is None:
             if time.monotonic() > deadline:
                 raise StoreLocked(
@@ -300,61 +289,48 @@ class TokenStore(ABC):
 
     # Between entries and bytes
 
+    def _key(self, server_url: str) -> str:
+        """Return the name of a file or keyring entry, different for each owner and URL."""
+        readable = re.sub(r"[^a-z0-9.-]", "_", _host(server_url))[:60]
+        digests = [sha256(server_url.encode()).hexdigest()[:32]]
+        if self.owner:
+            digests.append(sha256(self.owner.encode()).hexdigest()[:32])
+        return "-".join([readable, *digests])
+
     async def _load(self, server_url: str) -> _Entry:
-        key = _key(server_url)
-        unsaved = self._unsaved.get(key)
-        try:
-            stored = await self._read(key)
-        except StoreError:
-            if unsaved is None:
-                raise
-            return unsaved.entry
-        if unsaved is not None:
-            if unsaved.instead_of in (None, (stored,)):
-                return unsaved.entry
-            del self._unsaved[key]  # another process could write, and knows better
-        return (
-            _Entry(server_url=server_url) if stored is None else self._decoded(stored, server_url)
-        )
+        stored = await self._read(self._key(server_url))
+        if stored is None:
+            return _Entry(server_url=server_url, owner=self.owner)
+        return self._decoded(stored, server_url)
 
     def _decoded(self, stored: bytes, server_url: str) -> _Entry:
-        place = self._place(_key(server_url))
+        location = self._location(self._key(server_url))
         again = f"log in to {_host(server_url)} again to replace it"
         try:
             if _decode_version(stored).version > _VERSION:
-                raise StoreTooNew(f"{place} was written by a newer interlock: update, or {again}")
+                raise StoreTooNew(
+                    f"{location} was written by a newer interlock: update, or {again}"
+                )
             entry = _decode(stored)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise StoreCorrupt(f"{place} is damaged: {again}") from None
-        if entry.server_url != server_url:
-            raise StoreCorrupt(f"{place} belongs to another server: {again}")
+            raise StoreCorrupt(f"{location} is damaged: {again}") from None
+        if (entry.server_url, entry.owner) != (server_url, self.owner):
+            raise StoreCorrupt(f"{location} belongs to another server or owner: {again}")
         return entry
 
     async def _change(self, server_url: str, change: Callable[[_Entry], object]) -> None:
-        key = _key(server_url)
         try:
             entry = await self._load(server_url)
-        except StoreError:
-            entry = _Entry(server_url=server_url)  # a new login replaces what cannot be read
+        except StoreError:  # a new login replaces an entry that cannot be read
+            entry = _Entry(server_url=server_url, owner=self.owner)
         change(entry)
-        try:
-            await self._write(key, _encode(entry))
-        except StoreError:
-            self._unsaved[key] = _Unsaved(entry, await self._seen(key))
-            raise
-        self._unsaved.pop(key, None)
-
-    async def _seen(self, key: str) -> tuple[bytes | None] | None:
-        try:
-            return (await self._read(key),)
-        except StoreError:
-            return None
+        await self._write(self._key(server_url), _encode(entry))
 
     # Where bytes are
 
     @abstractmethod
-    def _place(self, key: str) -> str:
-        """Say where the bytes of a key are, for people."""
+    def _location(self, key: str) -> str:
+        """Return where the bytes of a key are, for messages."""
 
     @abstractmethod
     async def _read(self, key: str) -> bytes | None: ...
@@ -363,19 +339,19 @@ class TokenStore(ABC):
     async def _write(self, key: str, content: bytes | None) -> None: ...
 
     def _try_lock(self, key: str) -> Callable[[], object] | None:
-        """Take the lock of a key without waiting; return what gives it back, None if taken."""
+        """Lock a key without waiting; return the function that unlocks it, or None if taken."""
         mine = object()
-        # One step, so that event loops in two threads do not both find it free.
-        if self._held.setdefault(key, mine) is not mine:
+        # One atomic step: event loops in two threads must not both find it free.
+        if self._locked.setdefault(key, mine) is not mine:
             return None
-        return lambda: self._held.pop(key)
+        return lambda: self._locked.pop(key)
 
 
-def _put(kept: dict[str, T], issuer: str, value: T) -> None:
-    kept.pop(issuer, None)
-    kept[issuer] = value
-    while len(kept) > MAX_ISSUERS:
-        del kept[next(iter(kept))]
+def _put(stored: dict[str, T], key: str, value: T) -> None:
+    stored.pop(key, None)
+    stored[key] = value
+    while len(stored) > MAX_ISSUERS:
+        del stored[next(iter(stored))]
 
 
 def _host(server_url: str) -> str:
@@ -385,43 +361,37 @@ def _host(server_url: str) -> str:
         return "the server"
 
 
-def _key(server_url: str) -> str:
-    """Return a name for files and keyrings; it is another one for each URL."""
-    readable = re.sub(r"[^a-z0-9.-]", "_", _host(server_url))[:60]
-    return f"{readable}-{sha256(server_url.encode()).hexdigest()[:32]}"
-
-
 class MemoryTokenStore(TokenStore):
     """Logins that end with the process."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._kept: dict[str, bytes] = {}
+        self._stored: dict[str, bytes] = {}
 
-    def _place(self, key: str) -> str:
+    def _location(self, key: str) -> str:
         return f"the entry {key} in memory"
 
     async def _read(self, key: str) -> bytes | None:
-        return self._kept.get(key)
+        return self._stored.get(key)
 
     async def _write(self, key: str, content: bytes | None) -> None:
         if content is None:
-            self._kept.pop(key, None)
+            self._stored.pop(key, None)
         else:
-            self._kept[key] = content
+            self._stored[key] = content
 
 
 class UserTokenStore(TokenStore):
-    """Logins of this user: in the keyring if there is one, else in files for this user only.
+    """Logins of this user: in the keyring if there is one, else in files only the user can read.
 
     A keyring is used when the package `keyring` is installed and finds one that encrypts. The
-    Windows Credential Manager keeps at most 2,560 bytes for an entry, which the tokens of some
-    servers exceed: such a login is an error there, and `keyring=False` the way out.
+    Windows Credential Manager limits an entry to 2,560 bytes, which the tokens of some servers
+    exceed: saving such a login fails there; pass `keyring=False`.
 
     Args:
         folder: For the files, and for locks; None is "logins" in the user's data folder. It is
-            made when it is needed, with mode 0700.
-        keyring: False never asks for one.
+            created when it is needed, with mode 0700.
+        keyring: False never uses a keyring.
     """
 
     def __init__(self, folder: Path | None = None, *, keyring: bool = True) -> None:
@@ -433,20 +403,20 @@ class UserTokenStore(TokenStore):
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
 
-    def _place(self, key: str) -> str:
+    def _location(self, key: str) -> str:
         if self._keyring is not None:
             return f"the entry {key} of {keyrings.SERVICE!r} in the keyring"
         return str(self._path(key))
 
     async def _read(self, key: str) -> bytes | None:
         if (keyring := await self._found_keyring()) is not None:
-            return await _ask(partial(keyrings.read, keyring, key))
+            return await _use_keyring(partial(keyrings.read, keyring, key))
         return await in_thread(partial(private_files.read, self._path(key)))
 
     async def _write(self, key: str, content: bytes | None) -> None:
         if (keyring := await self._found_keyring()) is not None:
-            await _ask(partial(keyrings.write, keyring, key, content))
-            content = None  # for the file, from the time before there was a keyring
+            await _use_keyring(partial(keyrings.write, keyring, key, content))
+            content = None  # deletes the file from before there was a keyring
         await in_thread(partial(_write_file, self._path(key), content))
 
     def _try_lock(self, key: str) -> Callable[[], object] | None:
@@ -459,7 +429,7 @@ class UserTokenStore(TokenStore):
             release()
             return None
         except OSError:
-            # Where we cannot write, no other process of ours can: there is nobody to lock out.
+            # If this process cannot write there, no other process of this user can.
             return release
         except BaseException:
             release()
@@ -473,7 +443,7 @@ class UserTokenStore(TokenStore):
 
     async def _found_keyring(self) -> KeyringBackend | None:
         if self._keyring_wanted:
-            self._keyring = await _ask(keyrings.find)
+            self._keyring = await _use_keyring(keyrings.find)
             self._keyring_wanted = False
         return self._keyring
 
@@ -490,8 +460,8 @@ def _write_file(path: Path, content: bytes | None) -> None:
         ) from None
 
 
-async def _ask(work: Callable[[], T]) -> T:
-    """Let a keyring work, which may have to ask a person first."""
+async def _use_keyring(work: Callable[[], T]) -> T:
+    """Run blocking keyring work, which may have to wait for the user."""
     try:
         async with asyncio.timeout(KEYRING_SECONDS):
             return await in_thread(work)

@@ -1,4 +1,4 @@
-"""The login that is kept for a server: used by programs that cannot ask a person."""
+"""The stored login of a server, for programs that cannot ask a user to log in."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.login import OAuth
 from interlock.oauth.storage import TokenStore, UserTokenStore
 
-# Loopback redirects may have any port (RFC 8252 section 7.3), so the port is not part of it.
+# Without a port: a loopback redirect may use any (RFC 8252 section 7.3).
 REDIRECT_URI = "http://127.0.0.1/callback"
 
 
 class StoredLogin:
-    """Sends the token of an earlier login, renews it, and never asks anybody.
+    """An `Authorization` that sends the token of an earlier login, and refreshes it.
 
     Args:
         server_url: The MCP endpoint.
-        is_expected: Whether there should be a login. Otherwise nothing is looked up until the
-            server asks who we are, so that open servers cost no look into the keyring.
-        client: To whom the login was given, if the operator has registered it.
-        store: Where logins are kept; the user's when None.
+        is_expected: Whether there should be a login. If not, the store is not read before the
+            server requires authentication: a server without logins never opens the keyring.
+        client: The client that the login was given to, if the operator has registered it.
+        store: Where logins are stored; None for the user's.
+        owner: Whose login it is, such as the id of a principal; "" for the user of this process.
+            The login of another owner is never used.
     """
 
     def __init__(
@@ -31,48 +33,50 @@ class StoredLogin:
         is_expected: bool,
         client: ClientIdentity | None = None,
         store: TokenStore | None = None,
+        owner: str = "",
     ) -> None:
         self._server_url = server_url
-        self._is_wanted = is_expected
+        self._is_needed = is_expected
         self._client = client
         self._store = store
-        self._login: OAuth | None = None
+        self._owner = owner
+        self._oauth: OAuth | None = None
 
     @property
     def token(self) -> str:
-        """The token to send now, "" for none."""
-        return self._login.token if self._login is not None else ""
+        """The token to send now; "" for none."""
+        return self._oauth.token if self._oauth is not None else ""
 
     async def valid_token(self) -> str:
-        """Look the token up, and renew it if it has expired; "" when there is none."""
-        return await self._kept().valid_token() if self._is_wanted else ""
+        """Return the token to send now, refreshed if it has expired; "" when there is none."""
+        return await self._login().valid_token() if self._is_needed else ""
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
         """Return the headers that authorize one HTTP request; none without a token."""
-        return self._login.headers(method, url) if self._login is not None else {}
+        return self._oauth.headers(method, url) if self._oauth is not None else {}
 
     def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
         """Return whether a request was refused only for lack of the nonce in `headers`."""
-        return self._login is not None and self._login.needs_resend(status, headers)
+        return self._oauth is not None and self._oauth.needs_resend(status, headers)
 
     async def refresh_after(self, error: AuthError) -> None:
-        """Find the token that the server asks for, or renew the one it has refused.
+        """Load the token that the server requires, or refresh the one that it has refused.
 
         Raises:
-            LoginRequired: A person must log in, or log in again.
+            LoginRequired: A user must log in, or log in again.
             AuthError: A login would not help.
         """
-        self._is_wanted = True
-        await self._kept().refresh_after(error)
+        self._is_needed = True
+        await self._login().refresh_after(error)
 
-    def _kept(self) -> OAuth:
-        if self._login is None:
+    def _login(self) -> OAuth:
+        if self._oauth is None:
             store = self._store or UserTokenStore()
-            self._login = OAuth(
+            self._oauth = OAuth(
                 self._server_url,
                 redirect_uri=REDIRECT_URI,
                 ask=None,
                 client=self._client,
-                store=store,
+                store=store.for_owner(self._owner),
             )
-        return self._login
+        return self._oauth

@@ -1,6 +1,6 @@
-"""Exchanging the ID token of a company login for a JWT that another authorization server accepts.
+"""Exchanging a user's ID token for a JWT that another authorization server accepts.
 
-The company's identity provider decides which servers its people may use (enterprise-managed
+The identity provider of a company decides which servers its employees may use (enterprise-managed
 authorization). RFC 8693; draft-ietf-oauth-identity-assertion-authz-grant (ID-JAG).
 """
 
@@ -14,8 +14,9 @@ from interlock.errors import AuthError
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata, check_token, refusal
-from interlock.oauth.fetcher import Fetcher, check_url, shown
+from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.identity import authenticate_client
+from interlock.urls import display
 
 _GRANT_TYPE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - no secret
@@ -73,7 +74,7 @@ class TokenExchange:
         headers = {"Accept": "application/json"}
         authenticate_client(self._client, Discovery("", None, provider), form, headers)
         reply = await self._fetcher.post(self._endpoint, form=form, headers=headers)
-        what = f"the identity provider {shown(self._endpoint)} gave no token"
+        what = f"the identity provider {display(self._endpoint)} gave no token"
         if reply.status != 200:
             credentials = headers.get("Authorization", "").removeprefix("Basic ")
             assertion = form.get("client_assertion", "")
@@ -82,4 +83,4 @@ class TokenExchange:
         answer = reply.json(_Exchanged)
         if answer.issued_token_type != _ID_JAG:
             raise AuthError(f"{what} of the requested type")
-        return check_token(answer.access_token, f"{shown(self._endpoint)} gave a token")
+        return check_token(answer.access_token, f"{display(self._endpoint)} gave a token")

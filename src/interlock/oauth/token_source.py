@@ -1,14 +1,14 @@
-"""Tokens for one server, and one renewal at a time however many need it.
+"""Tokens for one server, refreshed once however many requests need them.
 
 Rules:
 
-1. A token that was refused is renewed once; who comes meanwhile waits for the same renewal and
-   shares its end. Nothing is locked while a request to the server is under way.
-2. Between processes the store's lock does the same; it is not held while a person is asked.
-3. A token is sent by the client that it was given to. Clients that the operator has not
-   registered are one client: theirs are the tokens of the person.
-4. What an authorization server has given is kept, whoever stops waiting: the refresh token that
-   was sent for it may be of no use any more.
+1. A refused token is renewed once. Requests that are refused meanwhile wait for that renewal and
+   share its result. Nothing is locked while a request to the server is in progress.
+2. The store's lock does the same between processes. It is not held while a user logs in.
+3. A token is sent only by the client that it was given to. All clients that the operator has not
+   registered count as one: the user's own.
+4. A token response is stored even if every task that needed it was cancelled: the refresh token
+   that was sent for it may be useless afterwards.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from interlock.errors import (
     StoreError,
     StoreTooNew,
 )
-from interlock.oauth.addresses import is_loopback
 from interlock.oauth.challenges import Challenge, Dpop, split_scopes, token_challenge
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, discover, same_issuer
 from interlock.oauth.documents import ServerMetadata
-from interlock.oauth.fetcher import Fetcher, shown
+from interlock.oauth.fetcher import Fetcher
+from interlock.oauth.identity import check_issuer
 from interlock.oauth.login_throttle import LoginThrottle
-from interlock.oauth.scopes import scopes_to_ask
+from interlock.oauth.scopes import scopes_to_request
 from interlock.oauth.storage import Tokens, TokenStore
 from interlock.oauth.tokens import TokenRefused, request_tokens
+from interlock.urls import display, is_loopback
 
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey
@@ -53,7 +54,12 @@ _log = logging.getLogger("interlock.oauth")
 
 
 class TokenSource(ABC):
-    """An `Authorization`: what `OAuth` and `ClientCredentials` have in common."""
+    """The `Authorization` that `OAuth` and `ClientGrant` extend.
+
+    Attributes:
+        save_error: Why the current tokens are not stored; None if they are. They last until the
+            program ends.
+    """
 
     def __init__(
         self,
@@ -64,42 +70,42 @@ class TokenSource(ABC):
         client: ClientIdentity | None,
     ) -> None:
         server = urlsplit(server_url)
-        is_safe = server.scheme == "https" or is_loopback(server.hostname or "")
-        if not is_safe:
-            raise ConfigError(f"{shown(server_url)} is sent no tokens: it must be https")
+        if server.scheme != "https" and not is_loopback(server.hostname or ""):
+            raise ConfigError(f"{display(server_url)} is sent no tokens: it must be https")
+        self.save_error: StoreError | None = None
         self._server_url = server_url
-        self._place = server_url  # of the tokens in the store
+        self._key = server_url  # of the tokens in the store
         self._store = store
         self._scopes = tuple(scopes)
         self._fetcher = fetcher or Fetcher(server_url)
         self._client = client
         self._tokens: Tokens | None = None
         self._loaded = False
-        self._flight: asyncio.Task[None] | None = None
-        self._waiting = 0
-        self._key: DpopKey | None = None  # that the tokens are bound to
+        self._renewal: asyncio.Task[None] | None = None
+        self._waiting = 0  # tasks that wait for the renewal
+        self._dpop_key: DpopKey | None = None  # that the tokens are bound to
         self._nonce = ""  # for the next proof of that key
         self._metadata_url = ""
         self._dpop = Dpop.UNKNOWN
-        self._asked: tuple[str, tuple[str, ...]] = "", ()  # issuer and scopes, last time
-        self._attempts = LoginThrottle()
+        self._requested: tuple[str, tuple[str, ...]] = "", ()  # last issuer and scopes
+        self._throttle = LoginThrottle()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({shown(self._server_url)!r})"
+        return f"{type(self).__name__}({display(self._server_url)!r})"
 
     # For the transport and the client
 
     @property
     def token(self) -> str:
-        """The access token to send now; "" for none, or for one that has expired."""
+        """The access token to send now; "" if there is none or it has expired."""
         tokens = self._tokens
         return "" if tokens is None or tokens.expired() else tokens.access_token
 
     async def valid_token(self) -> str:
-        """Give the access token to send now, renewed if it has expired and nobody must be asked.
+        """Return the access token to send now, refreshed if it has expired.
 
         Returns:
-            "" when there is none: the server will say where to get one.
+            "" when there is none and getting one needs a user, or the server's challenge.
 
         Raises:
             StoreError: Tokens cannot be read.
@@ -110,8 +116,8 @@ class TokenSource(ABC):
             try:
                 await self._share(self._renew_expired)
             except InterlockError as error:
-                # The server's answer to a request without token starts it all over.
-                _log.info("%s: no new token yet: %s", shown(self._server_url), error)
+                # Without a token the server answers 401, which starts a renewal.
+                _log.info("%s: no new token yet: %s", display(self._server_url), error)
         return self.token
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
@@ -119,14 +125,14 @@ class TokenSource(ABC):
 
         Args:
             method: HTTP method of the request.
-            url: Its URL, which a proof of the token's key names.
+            url: Its URL. If the token is bound to a key, the proof is for this URL.
         """
         token = self.token
         if not token:
             return {}
-        if self._key is None:
+        if self._dpop_key is None:
             return {"Authorization": f"Bearer {token}"}
-        proof = self._key.proof(method, url, token=token, nonce=self._nonce)
+        proof = self._dpop_key.proof(method, url, token=token, nonce=self._nonce)
         return {"Authorization": f"DPoP {token}", "DPoP": proof}
 
     def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
@@ -140,7 +146,7 @@ class TokenSource(ABC):
             Whether the request was refused only for lack of that nonce.
         """
         nonce = headers.get("DPoP-Nonce", "")
-        if self._key is None or not nonce:
+        if self._dpop_key is None or not nonce:
             return False
         self._nonce = nonce
         error = token_challenge(headers.get("WWW-Authenticate", "")).error
@@ -150,12 +156,12 @@ class TokenSource(ABC):
         """Get a better token than the one that was refused.
 
         Args:
-            error: How the server refused; `token_used` is the token that it was sent.
+            error: The server's refusal; `token_used` is the token that was sent.
 
         Raises:
-            LoginRequired: A person is needed, and there is nobody to ask.
-            InsufficientScope: More scopes are needed than anybody gives.
-            InterlockError: It cannot be had for another reason, in one line.
+            LoginRequired: A user must log in, and `ask` is None.
+            InsufficientScope: More scopes are required than the authorization server grants.
+            InterlockError: It failed for another reason.
         """
         while not self.token or self.token == error.token_used:
             if await self._share(partial(self._renew, error)):
@@ -167,38 +173,38 @@ class TokenSource(ABC):
 
     @abstractmethod
     async def _renew_expired(self) -> None:
-        """Get a new token for one that has expired, if nobody must be asked."""
+        """Get a new token for one that has expired, if that needs no user."""
 
     # One renewal at a time
 
     async def _share(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Do `work`, or wait for what is being done. Say whether it was ours."""
-        while self._flight is not None and self._flight.cancelling():
-            await asyncio.wait({self._flight})
-        ours = self._flight is None
-        if self._flight is None:
-            self._flight = asyncio.create_task(work())
-            self._flight.add_done_callback(self._landed)
-        flight = self._flight
+        """Run `work`, or wait for the renewal in progress; return whether `work` was run."""
+        while self._renewal is not None and self._renewal.cancelling():
+            await asyncio.wait({self._renewal})
+        is_own = self._renewal is None
+        if self._renewal is None:
+            self._renewal = asyncio.create_task(work())
+            self._renewal.add_done_callback(self._renewal_ended)
+        renewal = self._renewal
         self._waiting += 1
         try:
-            await asyncio.wait({flight})
+            await asyncio.wait({renewal})
         finally:
             self._waiting -= 1
             if not self._waiting:
-                flight.cancel()  # nobody needs it; does nothing when it has ended
-        flight.result()
-        return ours
+                renewal.cancel()  # does nothing when it has ended
+        renewal.result()
+        return is_own
 
-    def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._flight = None
-        if not flight.cancelled():
-            flight.exception()  # who waited has it, and perhaps nobody did
+    def _renewal_ended(self, renewal: asyncio.Task[None]) -> None:
+        self._renewal = None
+        if not renewal.cancelled():
+            renewal.exception()  # marks it as retrieved, in case every waiting task was cancelled
 
-    # Asking the servers
+    # Requests to the servers
 
     async def _discover(self, challenge: Challenge) -> Discovery:
-        """Find where tokens come from: where ours do, if the server names it among others."""
+        """Find the authorization server; of several, prefer the one of the tokens or client."""
         # A later challenge may leave out what an earlier one said.
         self._metadata_url = challenge.resource_metadata or self._metadata_url
         self._dpop = max(self._dpop, challenge.dpop)
@@ -207,93 +213,118 @@ class TokenSource(ABC):
         found = await discover(self._fetcher, self._server_url, self._metadata_url, issuer)
         return replace(found, dpop=max(found.dpop, self._dpop))
 
-    async def _redeem(
+    async def _check_issuer(self, client: ClientIdentity, found: Discovery) -> ClientIdentity:
+        """Return the operator's client if it belongs to the issuer, and to no other from now on.
+
+        The caller holds the store's lock.
+
+        Raises:
+            AuthError: It belongs to another issuer.
+        """
+        # Kept here as well, in case the store cannot be written.
+        self._client = await check_issuer(client, found, self._key, self._store)
+        return self._client
+
+    async def _request_tokens(
         self,
         found: Discovery,
         client: ClientIdentity,
         grant: Mapping[str, str],
         scope: str,
         key: DpopKey | None,
-        lacks: str = "",
+        missing_scopes: str = "",
     ) -> TokenRefused | None:
-        """Get tokens and keep them. Its caller holds the store's lock."""
+        """Request tokens and store them. The caller holds the store's lock."""
         tokens = await request_tokens(self._fetcher, found, client, grant, scope, key)
         if isinstance(tokens, TokenRefused):
-            # Who refuses by a code is an authorization server, whether it was guessed or not.
+            # Only an authorization server refuses with a code, so a guessed one exists.
             return tokens if tokens.code else TokenRefused("", found.explained(tokens.error))
-        await self._keep(replace(tokens, lacks=lacks))
+        await self._save(replace(tokens, missing_scopes=missing_scopes))
         return None
 
     # Scopes
 
-    def _more_scopes(self, error: AuthError, found: Discovery) -> tuple[str, ...]:
-        """Choose the scopes to ask for when the token's do not go far enough.
+    def _step_up_scopes(self, error: AuthError, found: Discovery) -> tuple[str, ...]:
+        """Return the scopes to request when those of the token are insufficient.
 
         Raises:
-            AuthError: `error`: they have just been asked for.
+            AuthError: `error`: they have just been requested.
         """
         challenge = token_challenge(error.challenge)
-        before = self._asked_of(found.issuer)
-        scopes = scopes_to_ask(challenge, found, before, self._scopes)
-        if self._obstacle(found, scopes, step_up=True):
+        before = self._requested_of(found.issuer)
+        scopes = scopes_to_request(challenge, found, before, self._scopes)
+        if self._blocked_because(found, scopes, step_up=True):
             raise error
         return scopes
 
-    def _asked_of(self, issuer: str) -> tuple[str, ...]:
-        """Give the scopes that were asked of an issuer last, by this process or another one."""
-        if self._asked[0] == issuer:
-            return self._asked[1]
+    def _requested_of(self, issuer: str) -> tuple[str, ...]:
+        """Return the scopes last requested from an issuer, by this process or another one."""
+        if self._requested[0] == issuer:
+            return self._requested[1]
         tokens = self._tokens
         return split_scopes(tokens.scope) if tokens and tokens.issuer == issuer else ()
 
-    def _obstacle(
+    def _blocked_because(
         self, found: Discovery, scopes: tuple[str, ...], *, step_up: bool = False
     ) -> str | None:
-        return self._attempts.blocked_because(
+        return self._throttle.blocked_because(
             found.issuer, scopes, step_up=step_up, now=monotonic()
         )
 
-    # Stored
+    # The store
 
     async def _load(self) -> None:
-        """Read what this or another process has stored. A damaged place is an empty one."""
+        """Load what this process or another one has stored.
+
+        Tokens that could not be stored stay in use until another process stores newer ones.
+        """
+        unsaved = self._tokens if self.save_error is not None else None
         try:
-            tokens = await self._store.load_tokens(self._place)
-            self._use(tokens if tokens is not None and self._is_ours(tokens) else None)
+            tokens = await self._store.load_tokens(self._key)
+            if tokens is not None and not self._is_own(tokens):
+                tokens = None
+            if unsaved is None or (tokens and tokens.received_at > unsaved.received_at):
+                self._use(tokens)
+                self.save_error = None
         except (StoreCorrupt, StoreTooNew) as error:
             _log.warning("%s", error)
+        except StoreError:
+            if unsaved is None:
+                raise
         self._loaded = True
 
     def _use(self, tokens: Tokens | None) -> None:
         pem = tokens.dpop_key if tokens is not None else ""
         if not pem:
-            self._key = None
-        elif self._key is None or self._key.pem != pem:
+            self._dpop_key = None
+        elif self._dpop_key is None or self._dpop_key.pem != pem:
             from interlock.oauth.dpop import DpopKey
 
-            self._key = DpopKey(pem)
+            self._dpop_key = DpopKey(pem)
         self._tokens = tokens
 
-    def _is_ours(self, tokens: Tokens) -> bool:
-        """Whether tokens were given to us, if the operator has said who we are."""
+    def _is_own(self, tokens: Tokens) -> bool:
+        """Return whether tokens were given to the operator's client, if there is one."""
         client = self._client
         if client is None:
             return True
         is_from_there = not client.issuer or same_issuer(client.issuer, tokens.issuer)
         return is_from_there and tokens.client_id == client.id
 
-    async def _adopt(self, refused: str) -> bool:
-        """Take over what another process has stored, if it is better than what was refused."""
+    async def _reload(self, refused: str) -> bool:
+        """Load the store; return whether it has another valid token than the refused one."""
         await self._load()
         return bool(self.token) and self.token != refused
 
-    async def _keep(self, tokens: Tokens) -> None:
-        """Use tokens from now on, and store them. Its caller holds the store's lock."""
+    async def _save(self, tokens: Tokens) -> None:
+        """Use tokens from now on, and store them. The caller holds the store's lock."""
         self._use(tokens)
+        self.save_error = None
         try:
-            await self._store.save_tokens(self._place, tokens)
+            await self._store.save_tokens(self._key, tokens)
         except StoreError as error:
-            _log.warning("%s", error)  # they are good for as long as this program runs
+            _log.warning("%s", error)
+            self.save_error = error
 
 
 def new_key(found: Discovery) -> DpopKey | None:
@@ -315,10 +346,7 @@ def new_key(found: Discovery) -> DpopKey | None:
 
 
 def discovery_from(tokens: Tokens) -> Discovery:
-    """Give what was found out when tokens were given: where, and how we proved who we are.
-
-    It needs no new search, which a request without token would start.
-    """
+    """Return the part of the discovery that tokens record: enough to refresh them."""
     methods = [tokens.auth_method] if tokens.auth_method else None
     server = ServerMetadata(
         tokens.issuer,
@@ -331,13 +359,13 @@ def discovery_from(tokens: Tokens) -> Discovery:
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
-    """Do work to its end, also when the task that asks for it is cancelled meanwhile."""
+    """Run `work` to its end, even if the current task is cancelled meanwhile."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
         await asyncio.wait({task})
         if not task.cancelled():
-            task.exception()  # nobody is there any more to be told
+            task.exception()  # marks it as retrieved: the caller was cancelled
         raise
     return task.result()

@@ -1,4 +1,4 @@
-"""Token requests: a code, a refresh token, or who we are, for an access token.
+"""Token requests: exchanging a code, a refresh token or another grant for an access token.
 
 RFC 6749 sections 4.1.3, 4.4 and 6, RFC 8707 (resource). Spec 2026-07-28: basic/authorization.
 """
@@ -15,23 +15,24 @@ from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import TokenAnswer, check_token, error_of, refusal
-from interlock.oauth.fetcher import Fetcher, check_url, shown
+from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.identity import authenticate_client
 from interlock.oauth.storage import Tokens
+from interlock.urls import display
 
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey
 
-# Members of a token request that must be in no message.
+# Members of a token request that no message may contain.
 _SECRET = ("assertion", "client_assertion", "code", "code_verifier", "refresh_token")
 
 
 class TokenRefused(Struct, frozen=True):
-    """The authorization server gives no token for this, and is not in trouble.
+    """A final refusal of a token request, which a retry would not change.
 
     Attributes:
-        code: Such as "invalid_grant"; "" for an answer without one, such as a page for people.
-        error: Names the issuer, or the endpoint, and why.
+        code: Such as "invalid_grant"; "" for an answer without one, such as a web page.
+        error: Names the issuer or the endpoint, and the reason.
     """
 
     code: str
@@ -46,20 +47,20 @@ async def request_tokens(
     scope: str = "",
     key: DpopKey | None = None,
 ) -> Tokens | TokenRefused:
-    """Ask for tokens.
+    """Request tokens.
 
     Args:
-        fetcher: Sends the request, once; a second time for a nonce that the endpoint demands.
-        found: Where to, and for which resource.
-        client: Who asks.
-        grant: `grant_type`, and what belongs to it.
-        scope: What was asked for: it was granted, if the answer does not say otherwise.
-        key: Binds the tokens, if the endpoint does that; None asks for bearer tokens.
+        fetcher: Sends the request once, and again if the endpoint demands a nonce.
+        found: The authorization server and the resource.
+        client: The client that requests them.
+        grant: `grant_type` and its parameters.
+        scope: The scopes requested; they are granted unless the answer names others.
+        key: To bind the tokens to, if the endpoint does that; None requests bearer tokens.
 
     Raises:
-        InterlockError: There was no answer, one of a server in trouble, or a token of no use.
+        InterlockError: There was no answer, a temporary failure, or an invalid token.
     """
-    issuer, endpoint = shown(found.issuer), found.server.token_endpoint
+    issuer, endpoint = display(found.issuer), found.server.token_endpoint
     if not endpoint:
         raise AuthError(f"{issuer} has no token endpoint")
     check_url(endpoint, f"the token_endpoint of {issuer}")
@@ -114,19 +115,19 @@ class _TokenRequest:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must be in no message."""
+        """What no message may contain."""
         credentials = self.headers.get("Authorization", "").removeprefix("Basic ")
         in_form = (self.form[name] for name in _SECRET if name in self.form)
         return (credentials, *self.client.secrets, *in_form)
 
 
 def _tokens(answer: TokenAnswer, sent: _TokenRequest, scope: str) -> Tokens:
-    issuer = shown(sent.found.issuer)
+    issuer = display(sent.found.issuer)
     kind = "bearer" if answer.token_type is None else answer.token_type.lower()
     if kind not in ("bearer", "dpop") or (kind == "dpop" and sent.key is None):
         raise AuthError(f"{issuer} gave a token of a type that was not requested")
     now, lifetime = time(), answer.lifetime
-    # An empty or missing one leaves the old one in force.
+    # Without a new refresh token, the old one stays valid.
     refresh = answer.refresh_token or sent.form.get("refresh_token", "")
     return Tokens(
         access_token=check_token(answer.access_token, f"{issuer} gave a token"),

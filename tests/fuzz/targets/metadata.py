@@ -12,8 +12,9 @@ from urllib.parse import SplitResult, urlsplit
 from interlock.errors import InterlockError
 from interlock.oauth import addresses, documents
 from interlock.oauth.authorization import Pending, begin, check_browsable
-from interlock.oauth.discovery import covers, discover, origin, same_issuer
-from interlock.oauth.fetcher import Reply, _parsed, shown
+from interlock.oauth.discovery import covers, discover, same_issuer
+from interlock.oauth.fetcher import Reply, parse_allowed
+from interlock.urls import display, origin
 from tests.fuzz.choices import Choices
 from tests.fuzz.watch import check_text
 
@@ -80,8 +81,8 @@ def target(data: bytes) -> None:
 
 
 def address(text: str) -> None:
-    assert len(shown(text)) < 200
-    for ask in (_parsed, check_browsable):
+    assert len(display(text)) < 200
+    for ask in (parse_allowed, check_browsable):
         try:
             taken = str(ask(text))
         except InterlockError as error:
