@@ -88,7 +88,7 @@ async def test_silence_means_legacy_after_half_the_time(evil: Evil):
 async def test_silence_of_a_program_with_much_time_means_legacy_sooner(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(handshake, "PROGRAM_PATIENCE", 0.2)
+    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.2)
     started = monotonic()
     assert await agreed(evil(OLD, "server/discover=mute", connect_timeout=60.0)) == NEWEST_LEGACY
 
@@ -96,7 +96,7 @@ async def test_silence_of_a_program_with_much_time_means_legacy_sooner(
 
 
 async def test_a_late_answer_is_not_taken_for_another(evil: Evil, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(handshake, "PROGRAM_PATIENCE", 0.2)
+    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.2)
     async with evil(OLD, "server/discover=late") as client:
         assert client.revision == NEWEST_LEGACY
         assert client._connection.protocol.dropped == {"answer to nothing": 1}
@@ -105,7 +105,7 @@ async def test_a_late_answer_is_not_taken_for_another(evil: Evil, monkeypatch: p
 async def test_a_modern_server_that_starts_slowly_is_still_modern(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(handshake, "PROGRAM_PATIENCE", 1.0)
+    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 1.0)
     assert await agreed(evil("server/discover=once:mute")) == NEWEST
 
 
@@ -116,7 +116,7 @@ async def test_a_slow_start_within_the_time_is_nothing(evil: Evil):
 async def test_a_modern_server_that_starts_slowly_may_know_no_handshake(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(handshake, "PROGRAM_PATIENCE", 1.0)
+    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 1.0)
     assert await agreed(evil("server/discover=once:mute", "initialize=[-32601, {}]")) == NEWEST
 
 
@@ -141,7 +141,7 @@ async def test_a_refusal_that_names_a_common_revision_is_followed_once(
     ],
 )
 async def test_no_common_revision_is_told_with_both_sides(evil: Evil, answer: str):
-    with pytest.raises(RevisionError, match=r"speaks 2031-01-01; we speak 2024-11-05, "):
+    with pytest.raises(RevisionError, match=r"speaks 2031-01-01; interlock speaks 2024-11-05, "):
         await evil(f"server/discover={answer}").open()
 
 

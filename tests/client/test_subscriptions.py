@@ -117,7 +117,7 @@ async def test_who_waits_for_a_stream_that_is_given_up_is_told(
     else:
         streams.close("lists")
 
-    with pytest.raises(RequestTimeout, match="ended before it began"):
+    with pytest.raises(RequestTimeout, match="ended before it was acknowledged"):
         await second
     with pytest.raises(asyncio.CancelledError if how == "cancelled" else RequestTimeout):
         await first
@@ -201,7 +201,7 @@ async def test_a_stream_that_ends_again_and_again_is_asked_for_less_and_less_and
     expected: list[float],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(subscriptions, "WELL", well)
+    monkeypatch.setattr(subscriptions, "RESET_AFTER", well)
     await opened(server, streams, "a")
 
     def end(_: Json) -> Json | None:
@@ -316,7 +316,7 @@ async def test_there_is_a_limit_to_streams(
     monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS", 1)
     await opened(server, streams, "a")
 
-    with pytest.raises(Exception, match="over 1 subscriptions; end some first") as caught:
+    with pytest.raises(Exception, match=r"limit 1\); end some first") as caught:
         await streams.open("b", WANTED, timeout=5.0)
     assert not isinstance(caught.value, ConnectionClosed)
 

@@ -898,8 +898,8 @@ async def test_a_call_does_not_fail_for_what_a_new_session_cannot_be_told(
         server.forget_sessions()
         assert (await client.call_tool("echo", {"text": "well"})).text == "well"
         assert server.times("initialize") == 2
-    assert "evil: logging/setLevel is not told again: " in caplog.text
-    assert "evil: resources/subscribe is not told again: " in caplog.text
+    assert "evil: logging/setLevel could not be restored: " in caplog.text
+    assert "evil: resources/subscribe could not be restored: " in caplog.text
 
 
 async def test_what_a_revision_was_found_by_is_not_what_was_asked_for(modern: EvilHttp):

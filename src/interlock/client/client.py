@@ -1,4 +1,4 @@
-"""One server: calls in, answers out, whatever revision it speaks.
+"""A client of one MCP server, of any revision.
 
 The path of a call::
 
@@ -91,7 +91,7 @@ _T = TypeVar("_T")
 _E = TypeVar("_E", bound=InterlockError)
 _log = logging.getLogger("interlock.client")
 
-# Which lists a notification makes old.
+# Which lists a notification invalidates.
 _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "notifications/tools/list_changed": ("tools", ("tools/list",)),
     "notifications/prompts/list_changed": ("prompts", ("prompts/list",)),
@@ -103,16 +103,16 @@ _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class ClientOptions(TypedDict, total=False):
-    """What every way of making a `Client` accepts. Times are in seconds."""
+    """Options of every constructor of `Client`. Times are in seconds."""
 
     revision: str  # "auto", "legacy", or one of `revisions.ALL`
     timeout: float  # a request without progress
     hard_timeout: float  # a request in all
     connect_timeout: float
-    roots: Sequence[str]  # file:// URIs or paths that the server may know of
+    roots: Sequence[str]  # file:// URIs or paths to declare
     sampling: Sample | None
     elicitation: Elicit | None
-    extensions: Mapping[str, JsonObject]  # that the program speaks by `request`, with settings
+    extensions: Mapping[str, JsonObject]  # that the program uses by `request`, with their settings
     on_log: Callable[[LogMessage], None] | None
     on_list_changed: Callable[[str], None] | None  # "tools", "resources" or "prompts"
     on_resource_updated: Callable[[str], None] | None  # the URI
@@ -125,9 +125,9 @@ class Client:
     Any task may call any method at any time; cancelling a call tells the server to stop.
 
     Args:
-        connect: Makes a fresh transport. Called again when an old server ends itself over
-            the question for its era.
-        http: What is known of a server at a URL; see `Client.http`.
+        connect: Returns a fresh transport. It is called again when a legacy server exits because
+            of `server/discover`.
+        http: The URL and what is known about it; set by `Client.http`.
         options: See `ClientOptions`. Sampling and elicitation are refused without a handler.
     """
 
@@ -141,10 +141,12 @@ class Client:
         wanted = options.get("revision", "auto")
         if wanted not in ("auto", "legacy", *revisions.ALL):
             known = ", ".join(revisions.ALL)
-            raise LocalProtocolError(f"revision {wanted!r} is not auto, legacy or of {known}")
+            raise LocalProtocolError(
+                f"unknown revision {wanted!r}; use auto, legacy or one of {known}"
+            )
         self._timeout = options.get("timeout", CALL_TIMEOUT)
         self._hard_timeout = options.get("hard_timeout", max(HARD_TIMEOUT, self._timeout))
-        self._asks = ClientFeatures(
+        self._features = ClientFeatures(
             options.get("roots"),
             options.get("sampling"),
             options.get("elicitation"),
@@ -154,11 +156,13 @@ class Client:
         self._on_list_changed = options.get("on_list_changed")
         self._on_resource_updated = options.get("on_resource_updated")
         self._on_loss = options.get("on_loss")
-        events = Events(self._answer, self._notice, self._lose, self._restore, self._relist)
+        events = Events(
+            self._answer, self._on_notification, self._lose, self._restore, self._relist
+        )
         self._channel = ReconnectingConnection(
             connect,
             wanted,
-            self._asks,
+            self._features,
             options.get("connect_timeout", CONNECT_TIMEOUT),
             events,
             http,
@@ -182,12 +186,12 @@ class Client:
         max_frame_bytes: int = MAX_FRAME_BYTES,
         **options: Unpack[ClientOptions],
     ) -> Client:
-        """A server program, started when the client is opened.
+        """Return a client of a server program, which starts when the client is opened.
 
         Args:
             command: Program; a bare name is looked up in PATH.
             args: Its arguments. There is no shell.
-            env: Variables for it. Of ours it gets only `stdio.INHERITED`.
+            env: Its environment variables, added to `stdio.INHERITED` of this process.
             cwd: Its working folder.
             max_frame_bytes: Longest message accepted from it.
             options: See `ClientOptions`.
@@ -214,22 +218,22 @@ class Client:
         max_frame_bytes: int = MAX_FRAME_BYTES,
         **options: Unpack[ClientOptions],
     ) -> Client:
-        """A server at a URL, of any revision.
+        """Return a client of a server at a URL.
 
-        Proxies and certificates are those of the environment, see `HttpPool`.
+        Proxies and certificates come from the environment, see `HttpPool`.
 
         Args:
             url: http or https.
-            headers: For every request, such as an API key. They go to this URL's origin only.
-            auth: Where the bearer token comes from, such as `interlock.oauth.OAuth`.
-            transport: "sse" for HTTP+SSE of 2024-11-05; "auto" tries that when the newer
-                one is refused.
-            pool: Connections to share with other clients; closed by whoever made it.
-            max_frame_bytes: Longest message accepted, unpacked.
+            headers: For every request, such as an API key. They are sent to this origin only.
+            auth: The source of the bearer token, such as `interlock.oauth.OAuth`.
+            transport: "sse" for HTTP+SSE of 2024-11-05; "auto" tries that when Streamable HTTP
+                is refused.
+            pool: HTTP connections to share with other clients; the caller closes it.
+            max_frame_bytes: Longest message accepted, decompressed.
             options: See `ClientOptions`.
 
         Raises:
-            ConfigError: A URL or header that cannot be used.
+            ConfigError: The URL or a header is not usable.
         """
         from interlock.client.http_target import HttpTarget  # loads aiohttp
 
@@ -238,7 +242,7 @@ class Client:
 
     @classmethod
     def memory(cls, server: InProcessServer, **options: Unpack[ClientOptions]) -> Client:
-        """A server in this program: no process, no network. `options`: see `ClientOptions`."""
+        """Return a client of a server in this process. `options`: see `ClientOptions`."""
         return cls(server.connect, **options)
 
     # Opening and closing
@@ -251,16 +255,16 @@ class Client:
         await self.close()
 
     async def open(self) -> None:
-        """Reach the server and find out what it speaks.
+        """Connect to the server and negotiate a revision.
 
         Raises:
-            SpawnError: Its program cannot be started.
-            ServerExited: It ended before it answered.
-            Unreachable: There is no connection to its URL.
-            AuthError: It does not let us in; `LoginRequired` when a person could help.
-            HttpError: There is something else at its URL.
+            SpawnError: The program cannot be started.
+            ServerExited: It exited before it answered.
+            Unreachable: There is no connection to the URL.
+            AuthError: The credentials are rejected; `LoginRequired` if a login would help.
+            HttpError: The URL is not that of an MCP server.
             RequestTimeout: No answer within `connect_timeout`.
-            RevisionError: It speaks no revision that we speak.
+            RevisionError: There is no common revision.
         """
         self._cache = Cache()
         self._legacy_subscriptions.clear()
@@ -271,7 +275,7 @@ class Client:
             self._listening = asyncio.create_task(self._listen_for_changes(self._subscriptions))
 
     async def close(self) -> None:
-        """Let the server go. Open calls fail with `ConnectionClosed`. Closing twice is fine."""
+        """Close the connection. Open calls fail with `ConnectionClosed`. Closing twice is fine."""
         if self._listening is not None:
             self._listening.cancel()
         if self._subscriptions is not None:
@@ -291,32 +295,32 @@ class Client:
         self._channel.check_open()
 
     def abort(self, reason: str) -> None:
-        """End the connection now; open calls fail, and `on_loss` is told. `close` still waits."""
+        """End the connection now: open calls fail and `on_loss` is called. `close` still waits."""
         self._connection.abort(ConnectionClosed(reason))
 
     async def _restore(self) -> None:
-        """Tell a server again what it was told before it forgot."""
+        """Restore log level and subscriptions at a server that has lost its session."""
         self._forget_lists()
         if self._subscriptions is not None:
             self._subscriptions.move()
         if revisions.is_modern(self.revision):
             self._state_log_level()
             return
-        told = [("resources/subscribe", {"uri": uri}) for uri in self._legacy_subscriptions]
+        lost = [("resources/subscribe", {"uri": uri}) for uri in self._legacy_subscriptions]
         if self._log_level is not None:
-            told.insert(0, ("logging/setLevel", {"level": self._log_level}))
-        for method, params in told:
+            lost.insert(0, ("logging/setLevel", {"level": self._log_level}))
+        for method, params in lost:
             try:
-                # Not by the channel, which would renew the connection first: that is us.
+                # Not with retries: those would wait for the renewal that this is part of.
                 await self._connection.request(
                     method, encode(params), RequestOptions(hard_timeout=LIST_TIMEOUT)
                 )
-            except InterlockError as error:  # the requests that wait for us are about other things
+            except InterlockError as error:  # other requests wait for this renewal
                 name = self.server_info.name or "server"
-                _log.warning("%s: %s is not told again: %s", name, method, error)
+                _log.warning("%s: %s could not be restored: %s", name, method, error)
 
     def _forget_lists(self) -> None:
-        """Begin anew with the lists: nobody knows which changes were missed."""
+        """Invalidate all lists: changes may have been missed."""
         self._cache = Cache()
         if self._on_list_changed is None:
             return
@@ -327,7 +331,7 @@ class Client:
                 _log.exception("on_list_changed(%r) failed", kind)
 
     async def _relist(self) -> None:
-        """Learn anew which arguments of the tools headers repeat."""
+        """List the tools again, for the arguments that headers repeat."""
         self._cache.forget("tools/list")
         await self.list_tools()
 
@@ -335,37 +339,37 @@ class Client:
 
     @property
     def revision(self) -> str:
-        """The protocol revision spoken with it; "" before it is open."""
+        """The negotiated protocol revision; "" before the client is open."""
         return self._channel.negotiated.revision
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many of its messages were of no use, by reason, such as "garbage"."""
+        """How many of the server's messages were dropped, by reason, such as "garbage"."""
         return dict(self._channel.dropped)
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What it says it offers."""
+        """The server's declared capabilities."""
         return self._channel.negotiated.capabilities
 
     @property
     def server_info(self) -> Implementation:
-        """Its name and version, for display only."""
+        """The server's name and version, for display only."""
         return self._channel.negotiated.server_info
 
     @property
     def instructions(self) -> str | None:
-        """What it would like a model to know."""
+        """The server's instructions for a model."""
         return self._channel.negotiated.instructions
 
     # Tools
 
     async def list_tools(self) -> Listing[Tool]:
-        """Ask for all tools, or take them from the cache for as long as the server allows.
+        """Return all tools, from the cache while the server allows it.
 
         Returns:
-            The tools in the server's order. Malformed and duplicate ones are left out, one
-            by one, and named in `Listing.skipped`.
+            The tools in the server's order. Malformed and repeated ones are left out and named
+            in `Listing.skipped`.
         """
         http = self._channel.http
         check = http.check_tools if http and revisions.is_modern(self.revision) else None
@@ -407,18 +411,18 @@ class Client:
             timeout: Seconds without progress; the client's default when None.
             progress: Called with each `Progress` (`progress`, `total`, `message`).
             meta: Further members of `_meta`, such as `traceparent`.
-            idempotent: Calling it twice does what calling it once does, so the call may be
-                sent again when its answer is lost on the way. Only over HTTP.
+            idempotent: Calling twice has the effect of calling once, so a call whose answer is
+                lost may be retried. Only over HTTP.
 
         Returns:
-            What the tool said; `is_error` when it failed. It is held against the tool's output
-            schema if `list_tools` has brought one.
+            The result, with `is_error` if the tool failed. It is validated against the tool's
+            output schema if `list_tools` has brought one.
 
         Raises:
-            RemoteError: The server refused the call, such as for an unknown tool.
+            RemoteError: The server refused the call, for example for an unknown tool.
             RequestTimeout: No answer in time.
-            ConnectionClosed: The server went away. The call may have had its effect.
-            OutOfMemory: There is no memory for the answer. The call has had its effect.
+            ConnectionClosed: The connection ended. The call may have had its effect.
+            OutOfMemory: The answer does not fit into memory. The call has had its effect.
             RemoteProtocolError: The answer breaks the protocol or the tool's output schema.
         """
         given: Any = UNSET if arguments is None else arguments
@@ -476,18 +480,18 @@ class Client:
     # Resources, prompts, completion
 
     async def list_resources(self) -> Listing[Resource]:
-        """Ask for all resources; as `list_tools`."""
+        """Return all resources; as `list_tools`."""
         return await self._list(listing.RESOURCES)
 
     async def list_resource_templates(self) -> Listing[ResourceTemplate]:
-        """Ask for all resource templates; as `list_tools`."""
+        """Return all resource templates; as `list_tools`."""
         return await self._list(listing.TEMPLATES)
 
     async def read_resource(self, uri: str, *, timeout: float | None = None) -> ReadResourceResult:
-        """Read a resource, from the cache if the server allowed that.
+        """Read a resource, from the cache while the server allows it.
 
         Raises:
-            RemoteError: Code -32602 (or -32002 from older servers) when there is none.
+            RemoteError: Code -32602, or -32002 from legacy servers: there is no such resource.
         """
         kept = self._cache.get("resources/read", uri)
         if isinstance(kept, ReadResourceResult):
@@ -502,18 +506,20 @@ class Client:
         return result
 
     async def subscribe(self, uri: str) -> None:
-        """Be told by `on_resource_updated` when the resource changes; returns when it holds."""
+        """Subscribe to changes of a resource, which are reported to `on_resource_updated`."""
         if self._subscriptions is not None and revisions.is_modern(self.revision):
             wanted = SubscriptionFilter(resource_subscriptions=[uri])
             await self._subscriptions.open(f"resource {uri}", wanted, timeout=LIST_TIMEOUT)
         else:
             if len(self._legacy_subscriptions | {uri}) > MAX_SUBSCRIPTIONS:
-                raise LocalProtocolError(f"over {MAX_SUBSCRIPTIONS} subscriptions; end some first")
+                raise LocalProtocolError(
+                    f"too many subscriptions (limit {MAX_SUBSCRIPTIONS}); end some first"
+                )
             await self._request("resources/subscribe", encode({"uri": uri}))
             self._legacy_subscriptions.add(uri)
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe`."""
+        """End a subscription."""
         if self._subscriptions is not None and revisions.is_modern(self.revision):
             self._subscriptions.close(f"resource {uri}")
         else:
@@ -521,7 +527,7 @@ class Client:
             await self._request("resources/unsubscribe", encode({"uri": uri}))
 
     async def list_prompts(self) -> Listing[Prompt]:
-        """Ask for all prompts; as `list_tools`."""
+        """Return all prompts; as `list_tools`."""
         return await self._list(listing.PROMPTS)
 
     async def get_prompt(
@@ -531,7 +537,7 @@ class Client:
         *,
         timeout: float | None = None,
     ) -> GetPromptResult:
-        """Get the messages of a prompt. Its arguments are strings.
+        """Return the messages of a prompt. Its arguments are strings.
 
         Raises:
             RemoteError: Code -32602 for an unknown prompt or a missing argument.
@@ -552,14 +558,13 @@ class Client:
         *,
         context: Mapping[str, str] | None = None,
     ) -> Completion:
-        """Ask how the value of an argument may go on.
+        """Return completions of an argument's value.
 
         Args:
-            ref: Whose argument it is.
+            ref: The prompt or resource template that has the argument.
             argument: Its name.
-            value: What has been typed.
-            context: Values of the arguments before it; revisions before 2025-06-18 do not
-                have this, so it is left out there.
+            value: The text typed so far.
+            context: Values of the arguments before it; not sent before revision 2025-06-18.
         """
         has_context = revisions.at_least(self.revision, revisions.COMPLETION_CONTEXT)
         params = CompleteParams(
@@ -575,14 +580,14 @@ class Client:
     # Small things
 
     async def ping(self, *, timeout: float | None = None) -> None:
-        """See whether the server answers. Modern servers are asked `server/discover`."""
+        """Check that the server answers. Modern servers are sent `server/discover`."""
         method = "server/discover" if revisions.is_modern(self.revision) else "ping"
         await self._request(method, b"{}", timeout=timeout)
 
     async def set_log_level(self, level: LogLevel) -> None:
-        """Ask for log messages of this level and above; they come to `on_log`.
+        """Request log messages of this level and above, which are passed to `on_log`.
 
-        A modern server is told with each request, an older one once.
+        A modern server reads the level from each request, a legacy one is told once.
         """
         self._log_level = level
         if revisions.is_modern(self.revision):
@@ -591,20 +596,20 @@ class Client:
             await self._request("logging/setLevel", encode({"level": level}))
 
     def _state_log_level(self) -> None:
-        capabilities = self._asks.capabilities(self.revision)
+        capabilities = self._features.capabilities(self.revision)
         stated = meta_of(self.revision, capabilities, own_info(), self._log_level or "")
         self._connection.protocol.meta = stated
 
     def set_roots(self, roots: Sequence[str]) -> None:
-        """Replace the roots; an older server that has asked for them is told to ask again."""
-        self._asks.set_roots(roots)
+        """Replace the roots, and notify a legacy server."""
+        self._features.set_roots(roots)
         if not revisions.is_modern(self.revision):
             self._connection.notify("notifications/roots/list_changed")
 
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Raw:
-        """Send any request, such as one of an extension, and return its result encoded."""
+        """Send any request, such as one of an extension; return the encoded result."""
         others = dict(params or {})
         members = encode(others.pop("_meta", {}))[1:-1]
         name = others.get(NAMES[method]) if method in NAMES else None
@@ -637,7 +642,9 @@ class Client:
             timeout = self._timeout
         elif timeout > hard:
             hard = timeout
-        return RequestOptions(timeout, hard, progress, meta, False, name, idempotent, self._asks)
+        return RequestOptions(
+            timeout, hard, progress, meta, False, name, idempotent, self._features
+        )
 
     def _check_method(self, method: str) -> None:
         known = method in revisions.CLIENT_METHODS
@@ -681,7 +688,7 @@ class Client:
             timeout, progress=progress, meta=meta, name=name, idempotent=idempotent
         )
         if back is not None:
-            answers = CallerAnswers(back, capabilities, self._asks.count)
+            answers = CallerAnswers(back, capabilities, self._features.count)
             options = replace(options, answers=answers)
         if capabilities is not None and revisions.is_modern(self.revision):
             stated = meta_of(self.revision, capabilities, own_info(), self._log_level or "")
@@ -733,7 +740,7 @@ class Client:
 
     def _with_tasks(self, options: RequestOptions) -> RequestOptions:
         """Declare the tasks extension for one request: the tool runs only as a task."""
-        capabilities = self._asks.capabilities(self.revision, tasks=True)
+        capabilities = self._features.capabilities(self.revision, tasks=True)
         stated = meta_of(self.revision, capabilities, own_info(), self._log_level or "")
         joined = b"%b,%b" % (stated, options.meta) if options.meta else stated
         return replace(options, meta=joined, replace_meta=True)
@@ -796,9 +803,9 @@ class Client:
         self._cache.keep(items, items.ttl, kind.method, asked=asked)
         return items
 
-    # What the server says by itself
+    # Messages that the server sends by itself
 
-    def _notice(self, notification: Notification) -> None:
+    def _on_notification(self, notification: Notification) -> None:
         try:
             self._handle(notification)
         except RemoteProtocolError as error:
@@ -830,9 +837,9 @@ class Client:
                 self._subscriptions.acknowledge(id)
 
     async def _answer(self, connection: Connection, request: Request) -> None:
-        """Answer a request of an older server: ping, roots, sampling, elicitation."""
+        """Answer a request of a legacy server: ping, roots, sampling, elicitation."""
         if revisions.is_modern(self.revision):
-            connection.protocol.ignore(request.id)  # such a client never writes a response
+            connection.protocol.ignore(request.id)  # modern clients never send responses
             return
         try:
             if request.method == "ping":
@@ -849,7 +856,7 @@ class Client:
         connection.flush()
 
     def _answers_for(self, connection: Connection, during: RequestId | None) -> Answers:
-        """Return what answers a question: the client whose call it belongs to, or our handlers.
+        """Return what answers a question: the client that is calling, or our own handlers.
 
         Raises:
             CapabilityError: Several clients have calls under way, and the transport does not
@@ -857,7 +864,7 @@ class Client:
         """
         found = connection.answers_during(during)
         if not found:
-            return self._asks
+            return self._features
         if len(found) > 1:
             raise CapabilityError(
                 "calls of several clients are under way, and it is unknown which one asks"
@@ -869,17 +876,21 @@ class Client:
             self._on_loss(error)
 
     async def _listen_for_changes(self, subscriptions: Subscriptions) -> None:
-        """Ask to be told of changed lists. In the background, as nothing depends on it."""
+        """Subscribe to list changes, in the background as no caller waits for it."""
         wanted = SubscriptionFilter(
-            tools_list_changed=_tells_changes(self.capabilities.tools),
-            prompts_list_changed=_tells_changes(self.capabilities.prompts),
-            resources_list_changed=_tells_changes(self.capabilities.resources),
+            tools_list_changed=_reports_changes(self.capabilities.tools),
+            prompts_list_changed=_reports_changes(self.capabilities.prompts),
+            resources_list_changed=_reports_changes(self.capabilities.resources),
         )
         if wanted != SubscriptionFilter():
             try:
                 await subscriptions.open("lists", wanted, timeout=LIST_TIMEOUT)
             except InterlockError as error:
-                _log.info("%s: no news of changes: %s", self.server_info.name or "server", error)
+                _log.info(
+                    "%s: list changes are not reported: %s",
+                    self.server_info.name or "server",
+                    error,
+                )
 
 
 def _needs_task(error: RemoteError) -> bool:
@@ -915,7 +926,7 @@ def _size(result: ReadResourceResult) -> int:
     return sum(len(each.text or each.blob or "") for each in result.contents)
 
 
-def _tells_changes(capability: JsonObject | None) -> bool:
+def _reports_changes(capability: JsonObject | None) -> bool:
     return bool(capability and capability.get("listChanged"))
 
 

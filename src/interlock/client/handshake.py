@@ -1,9 +1,9 @@
-"""Which revision a server speaks, and what it offers: found out once per connection.
+"""Negotiation of the revision with a server, once per connection.
 
-The modern way is asked first. Any sign of life other than a modern one means a legacy server.
-A program may end itself over the question, or be silent; over HTTP, silence and errors of the
-network, of the server (5xx but 501) or about who asks (401, 403) say nothing about its era. A
-legacy server that refuses the handshake over HTTP may speak HTTP+SSE.
+The client sends `server/discover` first. Any answer that is not a modern one means a legacy server.
+A program may exit because of the question, or stay silent. Over HTTP, silence, network errors,
+server errors (5xx except 501) and rejected credentials (401, 403) do not tell the era. A legacy
+server that refuses the handshake over HTTP may speak HTTP+SSE.
 
 Spec 2026-07-28: basic/versioning.
 """
@@ -44,12 +44,12 @@ from interlock.types import (
     ServerCapabilities,
 )
 
-# Seconds that a program has for the modern question; then it is taken for an old, silent one.
-PROGRAM_PATIENCE = 5.0
+# Seconds for a program to answer `server/discover`; after that it is treated as a legacy server.
+DISCOVER_TIMEOUT = 5.0
 
 
 class Negotiated(Struct, frozen=True):
-    """What the handshake found."""
+    """The outcome of the handshake."""
 
     revision: str = ""
     capabilities: ServerCapabilities = ServerCapabilities()
@@ -58,21 +58,21 @@ class Negotiated(Struct, frozen=True):
 
 
 class HttpFacts(Protocol):
-    """What is known of a server over HTTP."""
+    """What earlier connections have learned about a server at a URL."""
 
     @property
     def era(self) -> str:
-        """What it spoke the last time: "modern", "legacy", "sse"; "" for unknown."""
+        """The era that it spoke last: "modern", "legacy", "sse"; "" for unknown."""
         ...
 
     @property
     def may_fall_back_to_sse(self) -> bool:
-        """Whether HTTP+SSE is worth a try when all else has failed."""
+        """Whether to try HTTP+SSE when everything else has failed."""
         ...
 
     @property
     def may_try_legacy_unauthorized(self) -> bool:
-        """Whether to try the legacy handshake when 401 or 403 cannot be helped."""
+        """Whether to try the legacy handshake after a 401 or 403 that no token resolves."""
         ...
 
 
@@ -81,26 +81,26 @@ class Handshake:
 
     Args:
         wanted: "auto", "legacy" or a revision.
-        asks: What the client can answer, to be declared.
-        info: Who the client is.
-        timeout: Seconds for each request. For the modern question a program gets at most half
-            of it and `PROGRAM_PATIENCE`, so that enough is left for an old one that is silent.
-        connect: Gives an open connection, of HTTP+SSE when the argument is true; called again
-            when another one is needed.
-        http: What is known of a server over HTTP; None for one that is not.
+        features: What the client can answer, to be declared.
+        info: Name and version of the client.
+        timeout: Seconds for each request. A program gets at most half of it, and at most
+            `DISCOVER_TIMEOUT`, for `server/discover`, which leaves time for a legacy handshake.
+        connect: Returns an open connection, over HTTP+SSE if the argument is true. It is called
+            again when another connection is needed.
+        http: What is known of a server at a URL; None for others.
     """
 
     def __init__(
         self,
         wanted: str,
-        asks: ClientFeatures,
+        features: ClientFeatures,
         info: Implementation,
         timeout: float,
         connect: Callable[[bool], Awaitable[Connection]],
         http: HttpFacts | None = None,
     ) -> None:
         self._wanted = wanted
-        self._asks = asks
+        self._features = features
         self._info = info
         self._timeout = timeout
         self._connect = connect
@@ -116,11 +116,11 @@ class Handshake:
         """
         may_be_legacy = self._wanted not in revisions.MODERN
         if self._http is not None and self._http.era == "sse" and may_be_legacy:
-            negotiated = await self._agree_over_sse()
+            negotiated = await self._negotiate_over_sse()
         else:
             self._connection = await self._connect(False)
             if self._wanted == "legacy" or self._wanted in revisions.LEGACY:
-                negotiated = await self._agree_on_legacy()
+                negotiated = await self._negotiate_legacy()
             elif self._wanted in revisions.MODERN:
                 negotiated = await self._discover(self._wanted)
             elif self._http is None:
@@ -139,7 +139,7 @@ class Handshake:
             mutual = _mutual_modern(error)
         except (RequestTimeout, RemoteProtocolError):
             mutual = None
-        return await self._agree_on(mutual)
+        return await self._negotiate_with(mutual)
 
     async def _find_era_over_http(self, http: HttpFacts) -> Negotiated:
         mutual, malformed = None, None
@@ -159,31 +159,31 @@ class Handshake:
             except AuthError as error:
                 if not http.may_try_legacy_unauthorized:
                     raise
-                # Some let nobody ask what they do not know.
+                # Some servers reject every method that they do not know with 401.
                 with contextlib.suppress(InterlockError):
-                    return await self._agree_on_legacy()
+                    return await self._negotiate_legacy()
                 raise error
         try:
-            return await self._agree_on(mutual)
+            return await self._negotiate_with(mutual)
         except RemoteError as error:
             if malformed is None or error.code != revisions.METHOD_NOT_FOUND:
                 raise
-        raise malformed  # it knows no handshake: so that answer was meant to be a modern one
+        raise malformed  # there is no legacy handshake: its first answer was a malformed modern one
 
-    async def _agree_on(self, mutual: str | None) -> Negotiated:
+    async def _negotiate_with(self, mutual: str | None) -> Negotiated:
         if mutual is not None:
             return await self._discover(mutual)
         try:
-            return await self._agree_on_legacy()
+            return await self._negotiate_legacy()
         except RemoteError as error:
-            # A modern server that started too slowly for the first question. A program may not
-            # know the handshake at all.
+            # A modern server that started too slowly for `server/discover`, or a program that
+            # does not implement `initialize` at all.
             is_unknown = self._http is None and error.code == revisions.METHOD_NOT_FOUND
             if error.code != revisions.UNSUPPORTED_VERSION and not is_unknown:
                 raise
             return await self._discover(revisions.NEWEST)
 
-    async def _agree_on_legacy(self) -> Negotiated:
+    async def _negotiate_legacy(self) -> Negotiated:
         try:
             return await self._initialize()
         except (HttpError, RemoteError) as error:
@@ -192,11 +192,11 @@ class Handshake:
                 raise
             refusal = error
         try:
-            return await self._agree_over_sse()
+            return await self._negotiate_over_sse()
         except (HttpError, RemoteError):
-            raise refusal from None  # there is no stream either
+            raise refusal from None  # it does not speak HTTP+SSE either
 
-    async def _agree_over_sse(self) -> Negotiated:
+    async def _negotiate_over_sse(self) -> Negotiated:
         self._connection = await self._connect(True)
         return await self._initialize()
 
@@ -205,23 +205,23 @@ class Handshake:
         connection.protocol.meta = self._meta(revision)
         timeout = self._timeout
         if self._http is None:
-            timeout = min(timeout / 2, PROGRAM_PATIENCE)
+            timeout = min(timeout / 2, DISCOVER_TIMEOUT)
         raw = await connection.request("server/discover", options=RequestOptions(timeout=timeout))
-        told = decode(DiscoverResult, raw, "server/discover result")
-        mutual = _newest_modern(told.supported_versions)
+        answer = decode(DiscoverResult, raw, "server/discover result")
+        mutual = _newest_modern(answer.supported_versions)
         if mutual is None:
-            data = {"supported": told.supported_versions}
+            data = {"supported": answer.supported_versions}
             raise RemoteError(revisions.UNSUPPORTED_VERSION, "no modern revision", data)
         connection.protocol.meta = self._meta(mutual)
         server_info = Implementation(name="")
         with contextlib.suppress(msgspec.ValidationError):  # for display only
             server_info = msgspec.convert(
-                (told.meta or {}).get(revisions.SERVER_INFO_KEY), Implementation
+                (answer.meta or {}).get(revisions.SERVER_INFO_KEY), Implementation
             )
-        return Negotiated(mutual, told.capabilities, server_info, told.instructions)
+        return Negotiated(mutual, answer.capabilities, server_info, answer.instructions)
 
     def _meta(self, revision: str) -> bytes:
-        return meta_of(revision, self._asks.capabilities(revision), self._info)
+        return meta_of(revision, self._features.capabilities(revision), self._info)
 
     async def _initialize(self) -> Negotiated:
         connection = self._connection
@@ -229,22 +229,23 @@ class Handshake:
         wanted = self._wanted if self._wanted in revisions.LEGACY else revisions.NEWEST_LEGACY
         params = InitializeParams(
             protocol_version=wanted,
-            capabilities=self._asks.capabilities(wanted),
+            capabilities=self._features.capabilities(wanted),
             client_info=self._info,
         )
         raw = await connection.request(
             "initialize", encode(params), RequestOptions(timeout=self._timeout)
         )
-        told = decode(InitializeResult, raw, "initialize result")
-        if told.protocol_version not in revisions.LEGACY:
+        answer = decode(InitializeResult, raw, "initialize result")
+        if answer.protocol_version not in revisions.LEGACY:
             ours = ", ".join(revisions.LEGACY)
             raise RevisionError(
-                f"the server answered initialize with {told.protocol_version!r}; we speak {ours}"
+                f"the server answered initialize with {answer.protocol_version!r}; "
+                f"interlock speaks {ours}"
             )
-        connection.protocol.batches = told.protocol_version in revisions.BATCHES
+        connection.protocol.batches = answer.protocol_version in revisions.BATCHES
         connection.notify("notifications/initialized")
         return Negotiated(
-            told.protocol_version, told.capabilities, told.server_info, told.instructions
+            answer.protocol_version, answer.capabilities, answer.server_info, answer.instructions
         )
 
 
@@ -274,7 +275,7 @@ def _newest_modern(offered: object) -> str | None:
 
 
 def _mutual_modern(error: RemoteError) -> str | None:
-    """Read a refusal: the modern revision to ask for again, or None for a legacy server."""
+    """Return the modern revision that a refusal offers, or None for a legacy server."""
     if error.code in (revisions.HEADER_MISMATCH, revisions.MISSING_CAPABILITY):
         raise error
     if error.code != revisions.UNSUPPORTED_VERSION or not isinstance(error.data, dict):
@@ -284,5 +285,5 @@ def _mutual_modern(error: RemoteError) -> str | None:
     offered = supported if isinstance(supported, list) else []
     if mutual is None and offered and not any(each in revisions.LEGACY for each in offered):
         theirs, ours = ", ".join(map(str, offered)), ", ".join(revisions.ALL)
-        raise RevisionError(f"the server speaks {theirs}; we speak {ours}")
+        raise RevisionError(f"the server speaks {theirs}; interlock speaks {ours}")
     return mutual

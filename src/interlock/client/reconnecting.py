@@ -1,7 +1,7 @@
-"""The way to one server: a connection that has agreed with it, made anew when it is forgotten.
+"""The connection to one server, replaced when the server has lost its session.
 
-Everything that a client sends passes through here. Over HTTP, what fails is sent again where
-that helps and does no harm: see `recovery`.
+Everything that a client sends passes through here. Over HTTP, failed requests are retried where
+that helps and does no harm: see `retries`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from interlock.errors import (
 from interlock.protocol import Notification, Protocol, Request, RequestOptions
 from interlock.transports import Transport
 from interlock.types import Implementation
+from interlock.version import __version__
 
 if TYPE_CHECKING:
     from interlock.client.http_target import HttpTarget
@@ -45,13 +46,13 @@ _E = TypeVar("_E", bound=InterlockError)
 
 
 class Events(Struct, frozen=True):
-    """What a channel tells its client."""
+    """Callbacks for what happens on the connection."""
 
-    request: Callable[[Connection, Request], Coroutine[Any, Any, None]]  # of an older server
+    request: Callable[[Connection, Request], Coroutine[Any, Any, None]]  # from a legacy server
     notification: Callable[[Notification], None]
     loss: Callable[[InterlockError], None]  # the connection ended by itself
-    renewal: Callable[[], Awaitable[None]]  # the server knows nothing of what it was told
-    stale_tools: Callable[[], Awaitable[None]]  # their headers do not fit any more
+    renewal: Callable[[], Awaitable[None]]  # the server has lost all state
+    stale_tools: Callable[[], Awaitable[None]]  # their headers are outdated
 
 
 class ReconnectingConnection:
@@ -60,7 +61,7 @@ class ReconnectingConnection:
     Args:
         connect: Makes a fresh transport.
         wanted: "auto", "legacy" or a revision.
-        asks: What the client can answer.
+        features: What the client can answer.
         timeout: Seconds until the server must have agreed.
         events: Who is told.
         http: What is known of a server at a URL; None for one that is not.
@@ -75,7 +76,7 @@ class ReconnectingConnection:
         self,
         connect: Callable[[], Transport],
         wanted: str,
-        asks: ClientFeatures,
+        features: ClientFeatures,
         timeout: float,
         events: Events,
         http: HttpTarget | None,
@@ -85,15 +86,15 @@ class ReconnectingConnection:
         self.http = http
         self._connect = connect
         self._wanted = wanted
-        self._asks = asks
+        self._features = features
         self._timeout = timeout
         self._events = events
         self._agreed: Connection | None = None
         self._opening: Connection | None = None  # not agreed yet
         self._closed = False
-        self._recovery: RetryPolicy | None = None
+        self._policy: RetryPolicy | None = None
         if http is not None:
-            self._recovery = RetryPolicy(
+            self._policy = RetryPolicy(
                 http.authorization, self.renew, events.stale_tools, self._has_lost_session
             )
         self._renewing: asyncio.Task[None] | None = None
@@ -128,12 +129,12 @@ class ReconnectingConnection:
 
     async def _reach(self) -> None:
         """Agree with the server, as often as it takes to be let in."""
-        if self._recovery is None or self.http is None:
+        if self._policy is None or self.http is None:
             self._agreed, self.negotiated = await self._agree()
             return
         # A login may take as long as it takes: each negotiated has a deadline of its own.
         login, repeat = (
-            self._recovery.attempt("server/discover", idempotent=True, sent=0, deadline=deadline)
+            self._policy.attempt("server/discover", idempotent=True, sent=0, deadline=deadline)
             for deadline in (inf, monotonic() + self._timeout)
         )
         self.http.is_refused = False
@@ -167,7 +168,12 @@ class ReconnectingConnection:
 
     async def _agree(self) -> tuple[Connection, Negotiated]:
         handshake = Handshake(
-            self._wanted, self._asks, own_info(), self._timeout, self._open_connection, self.http
+            self._wanted,
+            self._features,
+            own_info(),
+            self._timeout,
+            self._open_connection,
+            self.http,
         )
         try:
             async with asyncio.timeout(self._timeout):
@@ -234,14 +240,14 @@ class ReconnectingConnection:
     # Renewing
 
     async def renew(self, lost: object) -> None:
-        """Replace the connection `lost`, which the server does not know any more; once for all."""
+        """Replace the connection `lost`, whose session is lost; once for all callers."""
         if self._renewing is None:
             if self._agreed is not lost:
-                return  # somebody has done it
+                return  # another caller has replaced it
             self._renewing = asyncio.create_task(self._reconnect())
-            self._renewing.add_done_callback(_take_note)
+            self._renewing.add_done_callback(_retrieve)
         renewing = self._renewing
-        await asyncio.wait({renewing})  # who stops waiting does not stop it
+        await asyncio.wait({renewing})  # cancelling a caller does not cancel it
         if renewing.cancelled():
             raise ConnectionClosed("the client was closed")
         renewing.result()
@@ -254,12 +260,12 @@ class ReconnectingConnection:
         finally:
             self._renewing = None
             if old is not None and old is not self._agreed:
-                # What is under way on it may still end well.
+                # Requests that are under way on it may still succeed.
                 self._retired[old] = retiring = asyncio.create_task(old.retire())
                 retiring.add_done_callback(lambda _: self._retired.pop(old))
 
     async def _has_lost_session(self, lost: object) -> bool:
-        """Whether the server of a legacy session does not know any more what that is."""
+        """Return whether a legacy server has become modern, and so lost its session."""
         if revisions.is_modern(self.negotiated.revision) or self._agreed is not lost:
             return False
         try:
@@ -267,7 +273,7 @@ class ReconnectingConnection:
         except RemoteError:
             return True
         except InterlockError:
-            pass  # this says nothing of its era
+            pass  # says nothing about the era
         return False
 
     # Requests
@@ -275,46 +281,44 @@ class ReconnectingConnection:
     def request(
         self, method: str, params: bytes, options: RequestOptions
     ) -> Coroutine[Any, Any, Raw]:
-        """Send a request and wait for its result, over HTTP as often as it takes.
+        """Send a request and wait for its result; over HTTP it is retried.
 
         Arguments and errors as for `Connection.request`.
         """
-        if self._recovery is None:
+        if self._policy is None:
             return self.connection.request(method, params, options)
-        return self._request_with_retries(self._recovery, method, params, options)
+        return self._request_with_retries(self._policy, method, params, options)
 
     async def _request_with_retries(
-        self, recovery: RetryPolicy, method: str, params: bytes, options: RequestOptions
+        self, policy: RetryPolicy, method: str, params: bytes, options: RequestOptions
     ) -> Raw:
-        recovery.sent += 1
+        policy.sent += 1
         sent = monotonic()
         deadline = inf if options.hard_timeout is None else sent + options.hard_timeout
-        attempt: Retry | None = None
+        retry: Retry | None = None
         while True:
             connection = self.connection
             try:
                 return await connection.request(method, params, options)
             except InterlockError as error:
-                if attempt is None:
-                    attempt = recovery.attempt(
+                if retry is None:
+                    retry = policy.attempt(
                         method, idempotent=options.idempotent, sent=sent, deadline=deadline
                     )
-                await attempt.recover(self.named(error), connection)
-                options = replace(options, hard_timeout=attempt.deadline - monotonic())
+                await retry.recover(self.named(error), connection)
+                options = replace(options, hard_timeout=retry.deadline - monotonic())
 
     def named(self, error: _E) -> _E:
-        """Let an error over HTTP say which server it is about."""
+        """Put the server's URL in front of an error over HTTP."""
         return error if self.http is None else self.http.named(error)
 
 
-def _take_note(renewing: asyncio.Task[None]) -> None:
-    """See how it went, should everybody who waited have been cancelled."""
+def _retrieve(renewing: asyncio.Task[None]) -> None:
+    """Mark the outcome as retrieved, in case all callers were cancelled."""
     if not renewing.cancelled():
         renewing.exception()
 
 
 def own_info() -> Implementation:
-    """Say who this client is."""
-    from interlock.version import __version__  # the package's first lines import nothing
-
+    """Return the name and version of this client."""
     return Implementation(name="interlock", version=__version__)

@@ -129,9 +129,9 @@ class Retry:
     """The retries of one request."""
 
     def __init__(
-        self, recovery: RetryPolicy, method: str, safe: bool, sent: float, deadline: float
+        self, policy: RetryPolicy, method: str, safe: bool, sent: float, deadline: float
     ) -> None:
-        self._recovery = recovery
+        self._policy = policy
         self._method = method
         self._safe = safe
         self.deadline = deadline
@@ -157,14 +157,14 @@ class Retry:
         elif isinstance(error, SessionExpired) or _is_other_era(error):
             await self._renew(error, connection)
         elif isinstance(error, RemoteError) and _may_be_other_era(error):
-            if not await self._recovery.has_lost_session(connection):
+            if not await self._policy.has_lost_session(connection):
                 raise error
             await self._renew(error, connection)
         elif isinstance(error, RemoteError) and error.code == revisions.HEADER_MISMATCH:
             if self._relisted or self._method != "tools/call":
                 raise error
             self._relisted = True
-            await self._recovery.relist()
+            await self._policy.relist()
         else:
             await self._wait(error)
 
@@ -172,10 +172,10 @@ class Retry:
         if self._renewed:
             raise error
         self._renewed = True
-        await self._recovery.renew(connection)
+        await self._policy.renew(connection)
 
     async def _authorize(self, error: AuthError) -> None:
-        authorization = self._recovery.authorization
+        authorization = self._policy.authorization
         if authorization is None:
             raise error
         if self._authorizations == MAX_AUTHORIZATIONS:
@@ -195,7 +195,7 @@ class Retry:
         pause *= 0.5 + random.random() / 2  # noqa: S311 - so that clients do not retry in step
         told = error.retry_after if isinstance(error, HttpError) else None
         pause = max(pause, told or 0.0)
-        if monotonic() + pause >= self.deadline or not self._recovery.spend():
+        if monotonic() + pause >= self.deadline or not self._policy.spend():
             raise error
         self._repeats += 1
         await asyncio.sleep(pause)

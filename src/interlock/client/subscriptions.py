@@ -1,7 +1,7 @@
-"""Streams of `subscriptions/listen`, by which a modern server tells of changes.
+"""Streams of `subscriptions/listen`, on which a modern server reports changes.
 
-One that ends by itself is asked for again, for as long as the connection lives: servers are
-deployed anew, and proxies cut what is idle.
+A stream that the server ends is opened again while the connection lives: servers are redeployed,
+and proxies close idle connections.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from interlock.aio import Backoff
 from interlock.connection import Connection
 from interlock.errors import (
     AuthError,
@@ -24,18 +25,18 @@ from interlock.types import ListenParams, RequestId, SubscriptionFilter
 
 MAX_SUBSCRIPTIONS = 1_000
 
-# Pauses before a stream is asked for again, and how often in a row. One that held for a minute
-# was well.
+# Seconds before a stream is opened again, and how many times in a row. A stream that lived for a
+# minute starts a new count.
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 MAX_ATTEMPTS = 10
-WELL = 60.0
+RESET_AFTER = 60.0
 
 _log = logging.getLogger("interlock.client")
 
 
 class _Stream:
-    """One stream: the request that it is the answer to, and the task that keeps it."""
+    """One stream: its request, and the task that keeps it open."""
 
     def __init__(self, params: bytes, connection: Connection) -> None:
         self.params = params
@@ -53,8 +54,8 @@ class Subscriptions:
     """The open streams of one client, by a key that the caller chooses.
 
     Args:
-        connection: Gives the connection as it is now.
-        on_gap: Told when a stream goes on after it had ended: changes may have been missed.
+        connection: Returns the current connection.
+        on_gap: Called when a stream was opened again: changes may have been missed.
     """
 
     def __init__(self, connection: Callable[[], Connection], on_gap: Callable[[], None]) -> None:
@@ -66,7 +67,7 @@ class Subscriptions:
         self._tasks: set[asyncio.Task[None]] = set()  # of streams, and of those that are ending
 
     async def open(self, key: str, wanted: SubscriptionFilter, *, timeout: float) -> None:
-        """Open a stream and wait until the server has acknowledged it. Open ones stay.
+        """Open a stream, unless it is open, and wait until the server has acknowledged it.
 
         Raises:
             RequestTimeout: No acknowledgement within `timeout` seconds.
@@ -74,11 +75,13 @@ class Subscriptions:
         """
         if key in self._streams:
             opening = self._opening.get(key)
-            if opening is not None:  # by somebody else
+            if opening is not None:  # another caller is opening it
                 await _wait(opening, self._streams[key].task, timeout)
             return
         if len(self._streams) >= MAX_SUBSCRIPTIONS:
-            raise LocalProtocolError(f"over {MAX_SUBSCRIPTIONS} subscriptions; end some first")
+            raise LocalProtocolError(
+                f"too many subscriptions (limit {MAX_SUBSCRIPTIONS}); end some first"
+            )
         stream = _Stream(encode(ListenParams(notifications=wanted)), self._connection())
         first = stream.id
         holds: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -87,7 +90,7 @@ class Subscriptions:
         stream.task = task = asyncio.create_task(self._hold(key, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Not in `_hold`, which never runs when it is cancelled in the turn in which it is made.
+        # Not in `_hold`, which never runs if it is cancelled in the turn in which it was created.
         task.add_done_callback(lambda _: self._forget(key, stream))
         try:
             await _wait(holds, task, timeout)
@@ -100,14 +103,16 @@ class Subscriptions:
                 del self._opening[key]
 
     async def _hold(self, key: str, stream: _Stream) -> None:
-        """Keep the stream until it is cancelled here, or cannot be had any more."""
+        """Keep the stream open until it is closed here, or opening it fails for good."""
         if not await self._last(key, stream, opening=True):
             return
         loop = asyncio.get_running_loop()
-        pause, attempts = FIRST_PAUSE, 0
-        while attempts < MAX_ATTEMPTS and stream.connection.protocol.closed is None:
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, RESET_AFTER)
+        while stream.connection.protocol.closed is None:
+            pause = backoff.next_pause(loop.time())
+            if backoff.attempts > MAX_ATTEMPTS:
+                return
             await asyncio.sleep(pause)
-            began = loop.time()
             stream.listen(self._connection())
             self._acknowledged[stream.id] = holds = loop.create_future()
             holds.add_done_callback(lambda _: self._on_gap())
@@ -116,19 +121,16 @@ class Subscriptions:
                     return
             finally:
                 self._acknowledged.pop(stream.id, None)
-            attempts, pause = attempts + 1, min(2 * pause, LONGEST_PAUSE)
-            if loop.time() - began > WELL:
-                attempts, pause = 0, FIRST_PAUSE
 
     async def _last(self, key: str, stream: _Stream, *, opening: bool = False) -> bool:
-        """Wait until the stream ends; tell whether it may be asked for again."""
+        """Wait until the stream ends; return whether it may be opened again."""
         try:
             await stream.ended
             _log.info("subscription %r was ended by the server", key)
         except InterlockError as error:
             if opening and stream.id in self._acknowledged:
-                raise  # to whoever opens it
-            # Not its text: a server that goes away may have said anything before.
+                raise  # for the caller that is opening it
+            # Without its text: that of a server that ends may hold anything.
             _log.info("subscription %r ended: %s", key, type(error).__name__)
             return not isinstance(error, AuthError | RemoteError)
         holds = self._acknowledged.get(stream.id)
@@ -139,16 +141,16 @@ class Subscriptions:
         if self._streams.get(key) is stream:  # and not its successor
             del self._streams[key]
         if not stream.task.cancelled():
-            stream.task.exception()  # now it counts as seen, should nobody wait for it any more
+            stream.task.exception()  # marks it as retrieved, even if no caller waits for it
 
     def acknowledge(self, id: RequestId) -> None:
-        """Take the server's acknowledgement of the stream `id`."""
+        """Mark the stream `id` as acknowledged by the server."""
         holds = self._acknowledged.get(id)
         if holds is not None and not holds.done():
             holds.set_result(None)
 
     def move(self) -> None:
-        """Ask for all streams again: there is a new connection."""
+        """Open all streams again on the new connection."""
         for stream in self._streams.values():
             stream.connection.request_failed(stream.id, StreamEnded("the connection was replaced"))
 
@@ -170,11 +172,11 @@ class Subscriptions:
 
 
 async def _wait(holds: asyncio.Future[None], stream: asyncio.Task[None], timeout: float) -> None:
-    """Wait until a stream is acknowledged; raise why it is not."""
+    """Wait until a stream is acknowledged, or raise why it is not."""
     await asyncio.wait({stream, holds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     if not holds.done():
         if stream.done():
             if not stream.cancelled():
                 stream.result()
-            raise RequestTimeout("the subscription was ended before it began")
+            raise RequestTimeout("the subscription ended before it was acknowledged")
         raise RequestTimeout(f"subscription not acknowledged within {timeout:g} s")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from interlock.aio import Backoff
+
 FIRST_BACKOFF = 0.5  # seconds
 LONGEST_BACKOFF = 30.0  # seconds
 MAX_STARTS = 5
@@ -15,7 +17,7 @@ class Restarts:
 
     def __init__(self) -> None:
         self._starts: deque[float] = deque()
-        self._failures = 0
+        self._backoff = Backoff(FIRST_BACKOFF, LONGEST_BACKOFF)
         self._not_before = 0.0
 
     def wait(self, now: float) -> float:
@@ -34,13 +36,11 @@ class Restarts:
 
     def failed(self, now: float) -> None:
         """Count a failed start; the next one has to wait for twice as long."""
-        self._failures += 1
-        backoff = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (self._failures - 1))
-        self._not_before = now + backoff
+        self._not_before = now + self._backoff.next_pause(now)
 
     def succeeded(self) -> None:
         """Forget earlier failures."""
-        self._failures = 0
+        self._backoff.reset()
 
     def lost(self, now: float) -> None:
         """Allow the next start at once: a connection that worked has ended."""
