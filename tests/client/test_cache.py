@@ -22,7 +22,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_value_is_kept_until_its_time_is_over(clock: Clock):
+def test_cached_value_expires_after_its_ttl(clock: Clock):
     kept = Cache()
     kept.keep("value", 5.0, "tools/list")
 
@@ -33,14 +33,14 @@ def test_a_value_is_kept_until_its_time_is_over(clock: Clock):
 
 
 @pytest.mark.parametrize("ttl", [0.0, -1.0])
-def test_without_a_time_nothing_is_kept(clock: Clock, ttl: float):
+def test_value_without_ttl_is_not_cached(clock: Clock, ttl: float):
     kept = Cache()
     kept.keep("value", ttl, "tools/list")
 
     assert kept.get("tools/list") is None
 
 
-def test_no_server_can_make_a_value_stay_for_more_than_a_day(clock: Clock):
+def test_ttl_is_limited_to_a_day(clock: Clock):
     kept = Cache()
     kept.keep("value", 1e300, "tools/list")
 
@@ -50,7 +50,7 @@ def test_no_server_can_make_a_value_stay_for_more_than_a_day(clock: Clock):
     assert kept.get("tools/list") is None
 
 
-def test_values_are_kept_by_method_and_key(clock: Clock):
+def test_values_are_cached_by_method_and_key(clock: Clock):
     kept = Cache()
     kept.keep("a", 5.0, "resources/read", "file:a")
     kept.keep("b", 5.0, "resources/read", "file:b")
@@ -62,7 +62,7 @@ def test_values_are_kept_by_method_and_key(clock: Clock):
     assert kept.get("resources/list", "file:a") is None
 
 
-def test_one_entry_is_forgotten_or_all_of_a_method(clock: Clock):
+def test_forget_invalidates_one_entry_or_all_of_a_method(clock: Clock):
     kept = Cache()
     for method, key in (("read", "a"), ("read", "b"), ("list", "")):
         kept.keep(key or "list", 5.0, method, key)
@@ -74,7 +74,7 @@ def test_one_entry_is_forgotten_or_all_of_a_method(clock: Clock):
     kept.forget("read", "never there")
 
 
-def test_the_oldest_makes_room(clock: Clock):
+def test_full_cache_evicts_the_oldest_entry(clock: Clock):
     kept = Cache()
     for number in range(MAX_ENTRIES + 1):
         kept.keep(number, 5.0, "read", str(number))
@@ -84,7 +84,7 @@ def test_the_oldest_makes_room(clock: Clock):
     assert kept.get("read", str(MAX_ENTRIES)) == MAX_ENTRIES
 
 
-def test_a_value_that_is_renewed_pushes_nobody_out(clock: Clock):
+def test_replacing_an_entry_evicts_no_other(clock: Clock):
     kept = Cache()
     for number in range(MAX_ENTRIES):
         kept.keep(number, 5.0, "read", str(number))

@@ -67,7 +67,7 @@ async def settle() -> None:
 
 
 @both_eras
-async def test_an_open_client_knows_its_server(revision: str):
+async def test_open_client_has_the_servers_revision_and_info(revision: str):
     server = ScriptedServer(revision, capabilities={"tools": {"listChanged": True}})
 
     async with client_of(server) as client:
@@ -78,7 +78,7 @@ async def test_an_open_client_knows_its_server(revision: str):
         assert client.instructions == "Be kind."
 
 
-async def test_a_client_that_is_not_open_says_so():
+async def test_call_on_a_client_that_is_not_open_is_an_error():
     client = client_of(ScriptedServer())
 
     assert (client.revision, client.instructions) == ("", None)
@@ -88,14 +88,14 @@ async def test_a_client_that_is_not_open_says_so():
 
 
 @pytest.mark.parametrize("revision", ["2025-01-01", "", "AUTO"])
-def test_a_revision_that_nobody_knows_is_refused_at_once(revision: str):
+def test_unknown_revision_is_refused_by_the_constructor(revision: str):
     with pytest.raises(
         LocalProtocolError, match=f"unknown revision '{revision}'; use auto, legacy or one of"
     ):
         Client(ScriptedServer().connect, revision=revision)
 
 
-async def test_closing_ends_open_calls_and_may_be_repeated():
+async def test_close_fails_open_calls_and_is_idempotent():
     server = ScriptedServer(answers={"tools/call": lambda _: None})
     client = client_of(server)
     await client.open()
@@ -111,7 +111,7 @@ async def test_closing_ends_open_calls_and_may_be_repeated():
         await client.call_tool("x")
 
 
-async def test_closing_waits_for_what_was_being_answered():
+async def test_close_waits_for_running_handlers():
     asked, ended = asyncio.Event(), asyncio.Event()
 
     async def fill(_question: object) -> ElicitResult:
@@ -132,7 +132,7 @@ async def test_closing_waits_for_what_was_being_answered():
     asking.cancel()
 
 
-async def test_a_server_that_goes_away_ends_open_calls_and_is_reported_once():
+async def test_lost_connection_fails_open_calls_and_is_reported_once():
     losses: list[Exception] = []
     server = ScriptedServer(answers={"tools/call": lambda _: None})
     async with client_of(server, on_loss=losses.append) as client:
@@ -147,7 +147,7 @@ async def test_a_server_that_goes_away_ends_open_calls_and_is_reported_once():
     assert [str(loss) for loss in losses] == ["the other end closed the connection"]
 
 
-async def test_closing_is_no_loss():
+async def test_close_does_not_report_a_loss():
     losses: list[Exception] = []
     async with client_of(ScriptedServer(), on_loss=losses.append):
         pass
@@ -157,7 +157,7 @@ async def test_closing_is_no_loss():
 
 
 @both_eras
-async def test_one_client_is_opened_called_and_closed_by_different_tasks(revision: str):
+async def test_client_can_be_opened_called_and_closed_by_different_tasks(revision: str):
     server = ScriptedServer(revision, {"tools/call": lambda params: text(params["name"])})
     client = client_of(server)
     await asyncio.create_task(client.open())
@@ -170,7 +170,7 @@ async def test_one_client_is_opened_called_and_closed_by_different_tasks(revisio
     await asyncio.create_task(client.close())
 
 
-async def test_answers_find_their_calls_in_any_order():
+async def test_responses_in_any_order_reach_their_calls():
     asked: dict[str, asyncio.Event] = {name: asyncio.Event() for name in "abc"}
 
     async def answer(params: Json) -> Json:
@@ -248,7 +248,7 @@ CALLS: list[tuple[str, Call, Json, Json]] = [
 
 @both_eras
 @pytest.mark.parametrize(("method", "call", "params", "result"), CALLS)
-async def test_params_are_those_of_the_specification(
+async def test_params_of_each_method_match_the_specification(
     revision: str, method: str, call: Call, params: Json, result: Json
 ):
     server = ScriptedServer(revision, {method: result})
@@ -260,7 +260,7 @@ async def test_params_are_those_of_the_specification(
     assert ("_meta" in sent) == (revision == MODERN)
 
 
-async def test_a_modern_request_carries_revision_client_and_capabilities():
+async def test_modern_request_states_revision_client_and_capabilities():
     async def elicit(_: ElicitParams) -> ElicitResult:
         return ElicitResult(action="decline")
 
@@ -282,7 +282,7 @@ async def test_a_modern_request_carries_revision_client_and_capabilities():
         }
 
 
-async def test_a_legacy_server_is_told_capabilities_once():
+async def test_legacy_server_gets_capabilities_in_initialize_only():
     server = ScriptedServer("2025-06-18", {"tools/call": text("")})
     async with client_of(server, roots=[]) as client:
         await client.call_tool("x")
@@ -297,7 +297,7 @@ async def test_a_legacy_server_is_told_capabilities_once():
 
 
 @both_eras
-async def test_metadata_of_a_call_joins_that_of_the_connection(revision: str):
+async def test_meta_of_a_call_is_merged_with_that_of_the_connection(revision: str):
     server = ScriptedServer(revision, {"tools/call": text(""), "x/y": {}})
     async with client_of(server) as client:
         await client.call_tool("x", meta={"traceparent": "00-1"}, progress=lambda _: None)
@@ -312,7 +312,7 @@ async def test_metadata_of_a_call_joins_that_of_the_connection(revision: str):
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
-async def test_revisions_without_completion_context_are_not_sent_any(revision: str):
+async def test_completion_context_is_not_sent_to_older_revisions(revision: str):
     server = ScriptedServer(revision, {"completion/complete": COMPLETION})
     async with client_of(server) as client:
         completion = await client.complete(REF, "a", "x", context={"b": "y"})
@@ -324,7 +324,7 @@ async def test_revisions_without_completion_context_are_not_sent_any(revision: s
 @pytest.mark.parametrize(
     ("revision", "method"), [(LEGACY, "ping"), (MODERN, "server/discover"), ("2024-11-05", "ping")]
 )
-async def test_ping_is_what_the_revision_has_for_it(revision: str, method: str):
+async def test_ping_uses_the_method_of_the_revision(revision: str, method: str):
     server = ScriptedServer(revision)
     async with client_of(server) as client:
         before = len(server.sent(method))
@@ -336,7 +336,7 @@ async def test_ping_is_what_the_revision_has_for_it(revision: str, method: str):
     ("revision", "method"),
     [(MODERN, "ping"), (MODERN, "logging/setLevel"), (LEGACY, "subscriptions/listen")],
 )
-async def test_a_method_that_the_revision_lacks_is_not_sent(revision: str, method: str):
+async def test_method_that_the_revision_lacks_is_refused_locally(revision: str, method: str):
     server = ScriptedServer(revision)
     async with client_of(server) as client:
         with pytest.raises(LocalProtocolError, match=f"revision {revision} has no '{method}'"):
@@ -345,7 +345,7 @@ async def test_a_method_that_the_revision_lacks_is_not_sent(revision: str, metho
 
 
 @both_eras
-async def test_arguments_that_are_no_json_are_refused_before_anything_is_sent(revision: str):
+async def test_arguments_that_are_not_json_are_refused_before_sending(revision: str):
     server = ScriptedServer(revision)
     async with client_of(server) as client:
         for arguments in ({"a": object()}, {"a": {1, 2j}}):
@@ -357,7 +357,7 @@ async def test_arguments_that_are_no_json_are_refused_before_anything_is_sent(re
 # Results and errors
 
 
-async def test_what_the_server_refuses_is_raised_with_its_code_and_details():
+async def test_error_response_is_raised_with_code_and_data():
     def refuse(_: Json) -> Json:
         raise RemoteError(-32602, "no resource", {"uri": "a:b"})
 
@@ -369,7 +369,7 @@ async def test_what_the_server_refuses_is_raised_with_its_code_and_details():
     assert (error.code, error.message, error.data) == (-32602, "no resource", {"uri": "a:b"})
 
 
-async def test_a_tool_that_fails_has_a_result_all_the_same():
+async def test_failed_tool_returns_a_result_with_is_error():
     async with client_of(
         ScriptedServer(answers={"tools/call": text("no", isError=True)})
     ) as client:
@@ -379,7 +379,7 @@ async def test_a_tool_that_fails_has_a_result_all_the_same():
 
 
 @both_eras
-async def test_content_of_unknown_types_survives(revision: str):
+async def test_content_of_unknown_type_is_kept(revision: str):
     new = {"type": "hologram", "data": {"x": [1]}}
     answers: dict[str, Answer] = {
         "tools/call": {"content": [new, {"type": "text", "text": "old"}]},
@@ -393,7 +393,7 @@ async def test_content_of_unknown_types_survives(revision: str):
     assert prompt.messages[0].content == UnknownContent(fields=new)
 
 
-async def test_a_malformed_result_fails_its_own_call_only():
+async def test_malformed_result_fails_only_its_own_call():
     results = [{"content": "no list"}, {"content": [{"type": "text"}]}, text("good")]
     server = ScriptedServer(answers={"tools/call": lambda _: results.pop(0)})
     async with client_of(server) as client:
@@ -407,7 +407,7 @@ async def test_a_malformed_result_fails_its_own_call_only():
     assert third.text == "good"
 
 
-async def test_garbage_between_messages_costs_nothing():
+async def test_garbage_between_messages_is_dropped():
     server = ScriptedServer(answers={"tools/call": lambda _: None})
     async with client_of(server) as client:
         call = asyncio.create_task(client.call_tool("x"))
@@ -420,7 +420,7 @@ async def test_garbage_between_messages_costs_nothing():
         assert (await call).text == "right"
 
 
-async def test_a_silent_server_ends_in_a_timeout_and_is_told():
+async def test_silent_server_times_out_and_is_sent_a_cancellation():
     server = ScriptedServer(answers={"tools/call": lambda _: None})
     async with client_of(server) as client:
         with pytest.raises(RequestTimeout, match=r"no answer to tools/call within 0\.01 s"):
@@ -430,7 +430,7 @@ async def test_a_silent_server_ends_in_a_timeout_and_is_told():
     assert told == {"requestId": server.received[-2]["id"], "reason": "timeout"}
 
 
-async def test_progress_without_end_ends_at_the_hard_limit():
+async def test_endless_progress_ends_at_the_hard_timeout():
     told: list[Progress] = []
 
     async def go_on(params: Json) -> None:
@@ -454,7 +454,7 @@ async def test_progress_without_end_ends_at_the_hard_limit():
         ({"timeout": 3_600.0}, None, 3_600.0),
     ],
 )
-async def test_the_hard_limit_holds_unless_a_call_asks_for_more(
+async def test_longer_timeout_of_a_call_raises_the_hard_timeout(
     options: Json, timeout: float | None, limit: float
 ):
     def endless(_: Progress) -> None: ...
@@ -469,7 +469,7 @@ async def test_the_hard_limit_holds_unless_a_call_asks_for_more(
         call.cancel()
 
 
-async def test_a_list_of_slow_pages_ends_in_time(monkeypatch: pytest.MonkeyPatch):
+async def test_list_with_slow_pages_times_out_as_a_whole(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("interlock.client.client.LIST_TIMEOUT", 0.1)
 
     async def page(params: Json) -> Json:
@@ -483,7 +483,7 @@ async def test_a_list_of_slow_pages_ends_in_time(monkeypatch: pytest.MonkeyPatch
     assert len(server.sent("tools/list")) < 5
 
 
-async def test_a_client_that_is_opened_again_begins_anew():
+async def test_reopened_client_keeps_no_old_state():
     async def leave(_: Json) -> None:
         await server.end()
 
@@ -503,7 +503,7 @@ async def test_a_client_that_is_opened_again_begins_anew():
 
 
 @both_eras
-async def test_progress_is_told_to_the_one_who_asked(revision: str):
+async def test_progress_reaches_the_call_that_requested_it(revision: str):
     async def work(params: Json) -> Json:
         token = params["_meta"]["progressToken"]
         for step in (1, 2, 2, 1, 3):
@@ -524,7 +524,7 @@ async def test_progress_is_told_to_the_one_who_asked(revision: str):
 
 
 @both_eras
-async def test_cancelling_a_call_tells_the_server_to_stop(revision: str):
+async def test_cancelled_call_sends_a_cancellation(revision: str):
     server = ScriptedServer(revision, {"tools/call": lambda _: None})
     async with client_of(server) as client:
         call = asyncio.create_task(client.call_tool("x"))
@@ -538,7 +538,7 @@ async def test_cancelling_a_call_tells_the_server_to_stop(revision: str):
     assert call.cancelled()
 
 
-async def test_a_call_that_was_answered_is_not_cancelled():
+async def test_answered_call_sends_no_cancellation():
     server = ScriptedServer(answers={"tools/call": text("")})
     async with client_of(server) as client:
         await client.call_tool("x")
@@ -547,7 +547,7 @@ async def test_a_call_that_was_answered_is_not_cancelled():
     assert server.sent("notifications/cancelled") == []
 
 
-async def test_a_legacy_server_is_told_the_log_level_once():
+async def test_log_level_is_sent_once_to_a_legacy_server():
     logs: list[LogMessage] = []
     answers: dict[str, Answer] = {"logging/setLevel": {}, "tools/call": text("")}
     server = ScriptedServer(LEGACY, answers)
@@ -560,7 +560,7 @@ async def test_a_legacy_server_is_told_the_log_level_once():
     assert logs == [LogMessage(level="error", data={"a": 1}, logger="db")]
 
 
-async def test_a_modern_server_is_told_the_log_level_with_each_request():
+async def test_log_level_is_in_each_request_to_a_modern_server():
     server = ScriptedServer(MODERN, {"tools/call": text("")})
     async with client_of(server) as client:
         await client.call_tool("x")
@@ -589,7 +589,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @both_eras
-async def test_a_list_is_put_together_from_its_pages(revision: str):
+async def test_list_contains_the_items_of_all_pages(revision: str):
     def page(params: Json) -> Json:
         if "cursor" not in params:
             return {"tools": [tool("a"), {"name": "broken"}], "nextCursor": "2"}
@@ -624,7 +624,7 @@ LISTS: list[tuple[str, str, Call, Json]] = [
 
 
 @pytest.mark.parametrize(("method", "kind", "ask", "result"), LISTS)
-async def test_answers_are_kept_for_their_time_or_until_they_change(
+async def test_results_are_cached_until_they_expire_or_change(
     clock: Clock, method: str, kind: str, ask: Call, result: Json
 ):
     changed: list[str] = []
@@ -645,7 +645,7 @@ async def test_answers_are_kept_for_their_time_or_until_they_change(
 
 
 @pytest.mark.parametrize(("method", "kind", "ask", "result"), LISTS)
-async def test_an_answer_that_is_overtaken_by_a_change_is_not_kept(
+async def test_result_overtaken_by_a_change_is_not_cached(
     method: str, kind: str, ask: Call, result: Json
 ):
     def overtaken(_: Json) -> Json:
@@ -661,7 +661,7 @@ async def test_an_answer_that_is_overtaken_by_a_change_is_not_kept(
         assert await ask(client) is new
 
 
-async def test_without_a_time_every_list_is_asked_for():
+async def test_list_without_ttl_is_requested_every_time():
     server = ScriptedServer(answers={"tools/list": {"tools": []}})
     async with client_of(server) as client:
         await client.list_tools()
@@ -670,7 +670,7 @@ async def test_without_a_time_every_list_is_asked_for():
     assert len(server.sent("tools/list")) == 2
 
 
-async def test_a_resource_that_changed_is_read_again(clock: Clock):
+async def test_changed_resource_is_read_again(clock: Clock):
     updated: list[str] = []
     answers: dict[str, Answer] = {
         "resources/read": lambda params: {
@@ -707,7 +707,7 @@ async def call_checked(schema: Json, result: Json) -> Any:
         return await client.call_tool("x")
 
 
-async def test_a_structure_that_fits_its_schema_is_passed_on():
+async def test_structured_content_that_fits_the_output_schema_is_returned():
     result = await call_checked(NUMBER, text("", structuredContent={"n": 1, "more": True}))
 
     assert result.structured == {"n": 1, "more": True}
@@ -721,12 +721,12 @@ async def test_a_structure_that_fits_its_schema_is_passed_on():
         (text("", structuredContent=None), "does not fit its outputSchema"),
     ],
 )
-async def test_a_structure_that_does_not_fit_is_the_server_s_fault(result: Json, problem: str):
+async def test_structured_content_that_does_not_fit_is_a_protocol_error(result: Json, problem: str):
     with pytest.raises(RemoteProtocolError, match=problem):
         await call_checked(NUMBER, result)
 
 
-async def test_a_structure_is_held_against_the_schema_that_was_listed_last():
+async def test_output_is_validated_against_the_latest_listed_schema():
     schemas = [NUMBER, {"type": "object"}]
     server = ScriptedServer(
         answers={
@@ -742,14 +742,14 @@ async def test_a_structure_is_held_against_the_schema_that_was_listed_last():
         assert (await client.call_tool("x")).structured == {"n": "1"}
 
 
-async def test_a_failed_call_needs_no_structure():
+async def test_failed_call_needs_no_structured_content():
     assert (await call_checked(NUMBER, text("no", isError=True))).is_error
 
 
 @pytest.mark.parametrize(
     "schema", [{"$ref": "http://127.0.0.1:9/x"}, {"type": "nonsense"}, {"minimum": "x"}]
 )
-async def test_a_schema_that_cannot_be_used_checks_nothing(schema: Json):
+async def test_unusable_output_schema_is_not_checked(schema: Json):
     assert (await call_checked(schema, text("fine"))).text == "fine"
 
 
@@ -789,7 +789,7 @@ async def accept(asked: ElicitParams) -> ElicitResult:
     ],
     ids=["tool", "prompt", "resource"],
 )
-async def test_questions_are_answered_and_the_request_is_sent_again(call: Call, params: Json):
+async def test_questions_are_answered_and_the_request_is_repeated(call: Call, params: Json):
     answers, retries = asking(
         {"inputRequests": {"k": elicitation("one")}, "requestState": "state-1"},
         {"inputRequests": {"k": elicitation("two"), "r": {"method": "roots/list"}}},
@@ -810,7 +810,7 @@ async def test_questions_are_answered_and_the_request_is_sent_again(call: Call, 
     assert len(set(ids)) == len(ids)
 
 
-async def test_a_state_without_questions_is_sent_back_at_once():
+async def test_state_without_questions_is_returned_at_once():
     answers, retries = asking({"requestState": ""}, {"requestState": "b"})
     async with client_of(ScriptedServer(MODERN, answers)) as client:
         assert (await client.call_tool("x")).text == "done"
@@ -818,7 +818,7 @@ async def test_a_state_without_questions_is_sent_back_at_once():
     assert retries[1:] == [{"name": "x", "requestState": ""}, {"name": "x", "requestState": "b"}]
 
 
-async def test_what_the_person_declines_is_told_to_the_server():
+async def test_declined_elicitation_is_sent_to_the_server():
     async def decline(_: ElicitParams) -> ElicitResult:
         return ElicitResult(action="decline")
 
@@ -829,7 +829,7 @@ async def test_what_the_person_declines_is_told_to_the_server():
     assert retries[1]["inputResponses"] == {"k": {"action": "decline"}}
 
 
-async def test_a_question_that_cannot_be_answered_is_raised_and_nothing_is_sent_again():
+async def test_unanswerable_question_is_raised_and_the_request_not_repeated():
     answers, retries = asking({"inputRequests": {"k": elicitation("one")}})
     async with client_of(ScriptedServer(MODERN, answers)) as client:
         with pytest.raises(CapabilityError, match="has no handler for 'elicitation/create'"):
@@ -850,7 +850,7 @@ async def test_a_question_that_cannot_be_answered_is_raised_and_nothing_is_sent_
         ({"resultType": ""}, "unknown resultType ''"),
     ],
 )
-async def test_malformed_questions_are_the_server_s_fault(result: Json, problem: str):
+async def test_malformed_questions_are_protocol_errors(result: Json, problem: str):
     answers, retries = asking(result)
     async with client_of(ScriptedServer(MODERN, answers), elicitation=accept) as client:
         with pytest.raises(RemoteProtocolError, match=problem):
@@ -859,14 +859,14 @@ async def test_malformed_questions_are_the_server_s_fault(result: Json, problem:
     assert len(retries) == 1
 
 
-async def test_a_server_may_ask_ten_times():
+async def test_server_may_ask_in_ten_rounds():
     answers, retries = asking(*[{"requestState": str(n)} for n in range(MAX_ROUNDS)])
     async with client_of(ScriptedServer(MODERN, answers)) as client:
         assert (await client.call_tool("x")).text == "done"
     assert len(retries) == MAX_ROUNDS + 1
 
 
-async def test_a_server_that_never_stops_asking_is_stopped():
+async def test_eleventh_round_of_questions_is_an_error():
     answers, retries = asking(*[{"requestState": str(n)} for n in range(99)])
     async with client_of(ScriptedServer(MODERN, answers)) as client:
         with pytest.raises(RemoteProtocolError, match="still asks for input after 10 rounds"):
@@ -874,7 +874,7 @@ async def test_a_server_that_never_stops_asking_is_stopped():
     assert len(retries) == MAX_ROUNDS + 1
 
 
-async def test_what_was_read_after_a_question_is_not_kept(clock: Clock):
+async def test_resource_read_after_a_question_is_not_cached(clock: Clock):
     asks = [{"resultType": "input_required", "requestState": "s"}, None] * 2
     contents = {"contents": [{"uri": "a:b", "text": "x"}], "ttlMs": 5_000, "cacheScope": "private"}
     server = ScriptedServer(MODERN, {"resources/read": lambda _: asks.pop(0) or contents})
@@ -885,7 +885,7 @@ async def test_what_was_read_after_a_question_is_not_kept(clock: Clock):
     assert len(server.sent("resources/read")) == 4
 
 
-async def test_a_call_that_is_cancelled_withdraws_its_question():
+async def test_cancelled_call_cancels_its_question():
     asked, withdrawn = asyncio.Event(), asyncio.Event()
 
     async def wait_for_the_person(_: ElicitParams) -> ElicitResult:
@@ -908,7 +908,7 @@ async def test_a_call_that_is_cancelled_withdraws_its_question():
         assert len(retries) == 1
 
 
-async def test_a_large_resource_is_not_kept(monkeypatch: pytest.MonkeyPatch):
+async def test_large_resource_is_not_cached(monkeypatch: pytest.MonkeyPatch):
     """R-118."""
     monkeypatch.setattr(client_module, "MAX_RESOURCE", 10)
 
@@ -927,7 +927,7 @@ async def test_a_large_resource_is_not_kept(monkeypatch: pytest.MonkeyPatch):
 # Subscriptions
 
 
-async def test_a_legacy_server_is_asked_to_tell_of_a_resource():
+async def test_subscribe_sends_a_request_to_a_legacy_server():
     updated: list[str] = []
     answers: dict[str, Answer] = {"resources/subscribe": {}, "resources/unsubscribe": {}}
     server = ScriptedServer(LEGACY, answers)
@@ -941,7 +941,7 @@ async def test_a_legacy_server_is_asked_to_tell_of_a_resource():
     assert updated == ["a:b"]
 
 
-async def test_there_is_a_limit_to_what_a_legacy_server_tells_of(monkeypatch: pytest.MonkeyPatch):
+async def test_legacy_subscriptions_are_limited(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(client_module, "MAX_SUBSCRIPTIONS", 2)
     server = ScriptedServer(LEGACY, {"resources/subscribe": {}, "resources/unsubscribe": {}})
     async with client_of(server) as client:
@@ -955,7 +955,7 @@ async def test_there_is_a_limit_to_what_a_legacy_server_tells_of(monkeypatch: py
     assert len(server.sent("resources/subscribe")) == 4
 
 
-async def test_a_modern_server_is_asked_for_a_stream():
+async def test_subscribe_opens_a_stream_at_a_modern_server():
     updated: list[str] = []
     server = ScriptedServer(MODERN, {"subscriptions/listen": lambda _: None})
     async with client_of(server, on_resource_updated=updated.append) as client:
@@ -976,7 +976,7 @@ async def test_a_modern_server_is_asked_for_a_stream():
     assert updated == ["a:b"]
 
 
-async def test_a_modern_client_that_wants_news_listens_for_what_is_offered():
+async def test_modern_client_listens_for_the_list_changes_that_are_declared():
     capabilities = {"tools": {"listChanged": True}, "prompts": {}, "resources": {"subscribe": True}}
     server = ScriptedServer(
         MODERN, {"subscriptions/listen": lambda _: None}, capabilities=capabilities
@@ -994,7 +994,7 @@ async def test_a_modern_client_that_wants_news_listens_for_what_is_offered():
         (MODERN, {"tools": {"listChanged": False}, "prompts": {}}, True),
     ],
 )
-async def test_nobody_listens_where_there_is_nothing_to_hear(
+async def test_client_opens_no_stream_if_no_list_changes_are_declared(
     revision: str, capabilities: Json, wants: bool
 ):
     server = ScriptedServer(revision, capabilities=capabilities)
@@ -1006,7 +1006,7 @@ async def test_nobody_listens_where_there_is_nothing_to_hear(
     assert server.sent("subscriptions/listen") == []
 
 
-async def test_a_server_that_refuses_to_tell_of_changes_can_still_be_used():
+async def test_refused_subscription_to_changes_leaves_the_client_usable():
     capabilities = {"tools": {"listChanged": True}}
     server = ScriptedServer(MODERN, {"tools/call": text("fine")}, capabilities=capabilities)
     async with client_of(server, on_list_changed=lambda _: None) as client:
@@ -1020,7 +1020,7 @@ async def test_a_server_that_refuses_to_tell_of_changes_can_still_be_used():
 
 @both_eras
 @pytest.mark.usefixtures("nothing_is_left")
-async def test_malformed_and_unknown_notifications_harm_nobody(revision: str):
+async def test_malformed_and_unknown_notifications_are_ignored(revision: str):
     logs: list[LogMessage] = []
     server = ScriptedServer(revision, {"tools/call": text("fine")})
     async with client_of(server, on_log=logs.append, on_list_changed=lambda _: None) as client:
@@ -1040,7 +1040,7 @@ async def test_malformed_and_unknown_notifications_harm_nobody(revision: str):
     assert logs == [LogMessage(level="info")]
 
 
-async def test_a_user_s_function_that_fails_harms_nobody():
+async def test_failing_callback_does_not_harm_the_connection():
     def fail(_: object) -> None:
         raise RuntimeError("a bug of the user")
 
@@ -1067,7 +1067,7 @@ async def test_a_user_s_function_that_fails_harms_nobody():
 # Raw requests
 
 
-async def test_the_result_of_any_request_comes_back_encoded():
+async def test_request_returns_the_encoded_result():
     server = ScriptedServer(answers={"x/y": {"a": [1]}})
     async with client_of(server) as client:
         assert msgspec.json.decode(await client.request("x/y")) == {"a": [1]}

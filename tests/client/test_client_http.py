@@ -44,7 +44,7 @@ async def modern(nothing_is_left: object) -> AsyncIterator[EvilHttp]:
         yield server
 
 
-async def test_a_new_session_is_told_what_the_old_one_was_and_nothing_that_was_undone(
+async def test_new_session_restores_log_level_and_subscriptions(
     server: EvilHttp,
 ):
     for method in ("logging/setLevel", "resources/subscribe", "resources/unsubscribe"):
@@ -73,7 +73,7 @@ async def test_a_new_session_is_told_what_the_old_one_was_and_nothing_that_was_u
         assert await told_again(client) == []
 
 
-async def test_what_was_listed_before_a_new_session_is_listed_again(server: EvilHttp):
+async def test_new_session_invalidates_the_lists(server: EvilHttp):
     changed: list[str] = []
 
     def fail(kind: str) -> None:
@@ -92,7 +92,7 @@ async def test_what_was_listed_before_a_new_session_is_listed_again(server: Evil
     assert sorted(changed) == ["prompts", "resources", "tools"]
 
 
-async def test_a_modern_server_is_told_the_log_level_after_it_was_met_anew(modern: EvilHttp):
+async def test_log_level_is_stated_after_a_new_modern_handshake(modern: EvilHttp):
     async with Client.http(modern.url, timeout=20) as client:
         await client.set_log_level("info")
         foreign = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32600, "message": "who?"}}
@@ -104,7 +104,7 @@ async def test_a_modern_server_is_told_the_log_level_after_it_was_met_anew(moder
     assert meta["io.modelcontextprotocol/logLevel"] == "info"
 
 
-async def test_headers_that_do_not_fit_are_learnt_anew_though_the_list_is_fresh(modern: EvilHttp):
+async def test_header_mismatch_lists_the_tools_again_despite_the_cache(modern: EvilHttp):
     modern.tell("tools/list", "result", tools=[], ttlMs=60_000)
     async with Client.http(modern.url, timeout=20) as client:
         await client.list_tools()
@@ -115,7 +115,7 @@ async def test_headers_that_do_not_fit_are_learnt_anew_though_the_list_is_fresh(
     assert modern.times("tools/list") == 2
 
 
-async def test_a_new_session_that_is_not_answered_is_why_a_list_is_late(
+async def test_list_timeout_names_the_unanswered_new_session(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     async with Client.http(server.url, timeout=20) as client:
@@ -129,7 +129,7 @@ async def test_a_new_session_that_is_not_answered_is_why_a_list_is_late(
 
 
 @pytest.mark.parametrize("name", ["call", "type", "list", "late"])
-async def test_what_is_wrong_with_an_answer_is_told_with_the_name_of_the_server(
+async def test_protocol_error_names_the_server(
     modern: EvilHttp, name: str, monkeypatch: pytest.MonkeyPatch
 ):
     if name == "late":
@@ -144,14 +144,14 @@ async def test_what_is_wrong_with_an_answer_is_told_with_the_name_of_the_server(
     assert str(caught.value).startswith(f"{modern.url}: ")
 
 
-async def test_what_a_server_says_itself_is_told_as_it_is(modern: EvilHttp):
+async def test_error_text_of_the_server_is_unchanged(modern: EvilHttp):
     async with Client.http(modern.url, timeout=20) as client:
         with pytest.raises(RemoteError) as caught:
             await client.call_tool("error", {"code": -32602})
     assert str(caught.value) == "error -32602 (-32602)"
 
 
-async def test_a_very_long_error_is_told_by_its_status(modern: EvilHttp):
+async def test_very_long_error_body_is_replaced_by_its_status(modern: EvilHttp):
     said = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "x" * 100_000}}
     async with Client.http(modern.url, timeout=20) as client:
         with pytest.raises(HttpError, match=r"answered 400 Bad Request$"):
@@ -161,7 +161,7 @@ async def test_a_very_long_error_is_told_by_its_status(modern: EvilHttp):
 # Asking again
 
 
-async def test_every_request_earns_what_asking_again_costs(
+async def test_each_request_adds_to_the_retry_budget(
     modern: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     """R-45."""
@@ -173,7 +173,7 @@ async def test_every_request_earns_what_asking_again_costs(
             assert (await client.call_tool("echo", {"text": "well"})).text == "well"
 
 
-async def test_the_hard_limit_is_one_for_all_times_that_a_call_is_sent(
+async def test_hard_timeout_covers_all_retries_of_a_call(
     modern: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     """R-02."""
@@ -189,14 +189,14 @@ async def test_the_hard_limit_is_one_for_all_times_that_a_call_is_sent(
         calling.cancel()
 
 
-async def test_a_call_that_is_not_answered_names_the_server(modern: EvilHttp):
+async def test_timeout_of_a_call_names_the_server(modern: EvilHttp):
     async with Client.http(modern.url, timeout=20) as client:
         with pytest.raises(RequestTimeout) as caught:
             await client.call_tool("mute", timeout=0.01)
     assert str(caught.value).startswith(f"{modern.url}: no answer to tools/call")
 
 
-async def test_nothing_is_kept_of_a_session_that_was_forgotten(server: EvilHttp):
+async def test_lost_session_leaves_nothing_behind(server: EvilHttp):
     async with Client.http(server.url, timeout=20) as client:
         for _ in range(2):
             server.forget_sessions()
@@ -206,7 +206,7 @@ async def test_nothing_is_kept_of_a_session_that_was_forgotten(server: EvilHttp)
         assert client._channel._retired == {}
 
 
-async def test_nothing_is_known_of_a_server_that_could_not_be_reached_again(modern: EvilHttp):
+async def test_failed_reopening_clears_revision_and_info(modern: EvilHttp):
     client = Client.http(modern.url)
     async with client:
         assert client.revision == MODERN
@@ -239,9 +239,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(monkeypatch)
 
 
-async def test_who_is_forgotten_after_the_server_was_met_anew_meets_it_no_more(
-    server: EvilHttp, gate: Gate
-):
+async def test_session_lost_twice_is_renewed_once_per_request(server: EvilHttp, gate: Gate):
     async with Client.http(server.url, timeout=20) as client:
         server.tell("tools/call", "gate", times=1, code=404)
         late = asyncio.create_task(client.call_tool("echo", {"text": "late"}))
@@ -264,9 +262,7 @@ async def given_up(client: Client, server: EvilHttp) -> asyncio.Task[None]:
     return renewing
 
 
-async def test_who_gives_up_does_not_keep_others_from_meeting_the_server_anew(
-    server: EvilHttp, gate: Gate
-):
+async def test_cancelled_caller_does_not_stop_the_renewal_for_others(server: EvilHttp, gate: Gate):
     async with Client.http(server.url, timeout=20) as client:
         server.forget_sessions()
         server.tell("initialize", "gate", times=1)
@@ -277,9 +273,7 @@ async def test_who_gives_up_does_not_keep_others_from_meeting_the_server_anew(
     assert server.times("initialize") == 2
 
 
-async def test_a_server_that_cannot_be_met_anew_is_not_reported_when_nobody_waits(
-    server: EvilHttp, gate: Gate
-):
+async def test_failed_renewal_without_callers_is_not_reported(server: EvilHttp, gate: Gate):
     async with Client.http(server.url, timeout=20) as client:
         server.forget_sessions()
         server.tell("initialize", "gate", code=500)
@@ -311,7 +305,7 @@ class Slow(BearerHeaders):
             self.has_stopped = True
 
 
-async def test_closing_ends_meeting_the_server_anew_and_waits_for_its_end(modern: EvilHttp):
+async def test_close_cancels_a_renewal_and_waits_for_it(modern: EvilHttp):
     foreign = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32600, "message": "who?"}}
     pool, auth = HttpPool(), Slow()
     client = Client.http(modern.url, timeout=60, auth=auth, pool=pool)
@@ -328,7 +322,7 @@ async def test_closing_ends_meeting_the_server_anew_and_waits_for_its_end(modern
     await pool.close()
 
 
-async def test_closing_ends_what_is_under_way_on_a_forgotten_session_and_waits_for_its_end(
+async def test_close_ends_requests_on_a_replaced_session(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     close = HttpTransport.close
@@ -372,7 +366,7 @@ def answer_to(id: object, text: str) -> bytes:
 
 
 @pytest.mark.parametrize("form", ["json", "stream", "resumed"])
-async def test_what_comes_on_one_call_is_no_answer_to_another(
+async def test_response_on_the_stream_of_another_call_is_dropped(
     server: EvilHttp, form: str, monkeypatch: pytest.MonkeyPatch
 ):
     """R-09."""
@@ -412,7 +406,7 @@ async def test_what_comes_on_one_call_is_no_answer_to_another(
         assert dropped["answer to another request"] == 1
 
 
-async def test_nothing_is_kept_of_calls_that_have_ended(modern: EvilHttp):
+async def test_ended_calls_leave_nothing_behind(modern: EvilHttp):
     async with Client.http(modern.url, timeout=20) as client:
         for text in ("a", "b"):
             await client.call_tool("echo", {"text": text})
@@ -431,11 +425,11 @@ async def test_nothing_is_kept_of_calls_that_have_ended(modern: EvilHttp):
         assert transport._posts == {}
 
 
-async def test_what_we_ourselves_do_wrong_fails_the_call(
+async def test_bug_in_the_transport_fails_the_call(
     modern: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     def fail(_: object) -> None:
-        raise RuntimeError("a bug of ours")
+        raise RuntimeError("our own bug")
 
     async with Client.http(modern.url, timeout=20) as client:
         monkeypatch.setattr(HttpTransport, "_headers", lambda _, message: fail(message))
@@ -446,7 +440,7 @@ async def test_what_we_ourselves_do_wrong_fails_the_call(
 # Sessions
 
 
-async def test_a_name_that_no_header_can_carry_is_encoded(modern: EvilHttp):
+async def test_name_that_headers_cannot_carry_is_encoded(modern: EvilHttp):
     """R-16."""
     for name in ("größe", " x", "a\r\nX-Evil: 1"):
         async with Client.http(modern.url, timeout=20) as client:
@@ -458,7 +452,7 @@ async def test_a_name_that_no_header_can_carry_is_encoded(modern: EvilHttp):
 
 
 @pytest.mark.parametrize("how", ["status", "cut"])
-async def test_a_server_that_does_not_take_the_end_of_the_handshake_can_be_asked(
+async def test_refused_initialized_notification_leaves_the_client_usable(
     server: EvilHttp, how: str
 ):
     server.tell("notifications/initialized", how, **({"code": 500} if how == "status" else {}))
@@ -466,7 +460,7 @@ async def test_a_server_that_does_not_take_the_end_of_the_handshake_can_be_asked
         assert (await client.call_tool("echo", {"text": "well"})).text == "well"
 
 
-async def test_a_session_is_ended_once(server: EvilHttp):
+async def test_session_is_deleted_once(server: EvilHttp):
     client = Client.http(server.url, timeout=20)
     await client.open()
     await server.heard("GET")

@@ -55,8 +55,8 @@ async def surroundings(client: Client) -> dict[str, Any]:
         return facts
 
 
-async def test_arguments_reach_the_program_as_they_are(evil: Evil, tmp_path: Path):
-    """R-29: there is no shell that could read them."""
+async def test_program_arguments_are_passed_unchanged(evil: Evil, tmp_path: Path):
+    """R-29: no shell reads them."""
     touched = tmp_path / "touched"
     arguments = [
         f"; touch {touched}",
@@ -77,7 +77,7 @@ async def test_arguments_reach_the_program_as_they_are(evil: Evil, tmp_path: Pat
     assert not touched.exists()
 
 
-async def test_the_environment_is_an_allow_list_and_what_was_declared(
+async def test_program_gets_allowed_and_declared_variables_only(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
     """R-31."""
@@ -99,13 +99,13 @@ async def test_the_environment_is_an_allow_list_and_what_was_declared(
     }
 
 
-async def test_the_folder_is_ours_or_the_one_given(evil: Evil, tmp_path: Path):
+async def test_program_runs_in_the_current_or_the_given_folder(evil: Evil, tmp_path: Path):
     assert (await surroundings(evil()))["folder"] == str(Path.cwd())
     assert (await surroundings(evil(cwd=str(tmp_path))))["folder"] == str(tmp_path)
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX", "de_DE.ISO-8859-1"])
-def test_text_is_utf_8_whatever_the_locale(locale: str):
+def test_messages_are_utf_8_in_any_locale(locale: str):
     """R-11."""
     host = [sys.executable, SERVERS / "host.py", "echo"]
     server = [sys.executable, "-I", "-S", SERVERS / "evil.py"]
@@ -149,7 +149,7 @@ def result(text: str) -> str:
         '{"resultType":"input_required","requestState":{}}',
     ],
 )
-async def test_a_wrong_result_fails_its_own_call(evil: Evil, wrong: str):
+async def test_wrong_result_fails_only_its_own_call(evil: Evil, wrong: str):
     async with evil() as client:
         waiting = asyncio.create_task(client.call_tool("hear", {"lines": []}))
         with pytest.raises(RemoteProtocolError):
@@ -162,7 +162,7 @@ async def test_a_wrong_result_fails_its_own_call(evil: Evil, wrong: str):
 # Lists
 
 
-async def test_one_malformed_tool_of_ten_is_left_out_alone_and_named(evil: Evil):
+async def test_malformed_tool_is_skipped_and_named(evil: Evil):
     """R-38."""
     good = [{"name": f"t{each}", "inputSchema": {"type": "object"}} for each in range(9)]
     tools = [*good[:4], {"name": "bad", "inputSchema": 5}, *good[4:]]
@@ -174,7 +174,7 @@ async def test_one_malformed_tool_of_ten_is_left_out_alone_and_named(evil: Evil)
         assert "tool 'bad' is malformed" in listed.skipped[0]
 
 
-async def test_items_that_are_no_objects_and_names_given_twice_are_left_out(evil: Evil):
+async def test_items_that_are_not_objects_or_repeated_are_skipped(evil: Evil):
     one = {"name": "one", "inputSchema": {}, "description": "first"}
     tools = [one, 3, None, [], {}, {"name": 7, "inputSchema": {}}, {**one, "description": "second"}]
     async with evil("tools/list=" + json.dumps({"tools": tools})) as client:
@@ -188,13 +188,13 @@ async def test_items_that_are_no_objects_and_names_given_twice_are_left_out(evil
 @pytest.mark.parametrize(
     "wrong", ["{}", '{"tools":{}}', '{"tools":null}', '{"tools":[],"nextCursor":1}']
 )
-async def test_a_page_that_is_no_list_is_an_error(evil: Evil, wrong: str):
+async def test_page_that_is_not_a_list_is_an_error(evil: Evil, wrong: str):
     async with evil("tools/list=" + wrong) as client:
         with pytest.raises(RemoteProtocolError, match="tools/list"):
             await client.list_tools()
 
 
-async def test_endless_pages_end_and_the_list_says_so(evil: Evil):
+async def test_endless_pages_are_truncated(evil: Evil):
     """R-39."""
     async with evil("pages=endless") as client:
         listed = await client.list_tools()
@@ -203,7 +203,7 @@ async def test_endless_pages_end_and_the_list_says_so(evil: Evil):
         assert listed.truncated == "tools/list: cut after 100 pages"
 
 
-async def test_a_cursor_that_comes_again_ends_the_list(evil: Evil):
+async def test_repeated_cursor_ends_the_list(evil: Evil):
     """R-39."""
     async with evil("pages=loop") as client:
         listed = await client.list_tools()
@@ -212,7 +212,7 @@ async def test_a_cursor_that_comes_again_ends_the_list(evil: Evil):
         assert listed.truncated == "tools/list: the server returned cursor '1' twice"
 
 
-async def test_a_list_has_an_end_in_items_too(evil: Evil, monkeypatch: pytest.MonkeyPatch):
+async def test_list_is_limited_in_items(evil: Evil, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(listing, "MAX_ITEMS", 3)
     async with evil("pages=endless") as client:
         listed = await client.list_tools()
@@ -235,9 +235,7 @@ LEAVES = {f"a{each}": {"anyOf": [{"$ref": f"#/$defs/a{each + 1}"}] * 2} for each
     ],
     ids=["regex", "remote", "file", "self", "2^25 ways"],
 )
-async def test_an_output_schema_that_is_a_bomb_costs_a_call_little(
-    evil: Evil, bomb: dict[str, Any]
-):
+async def test_exponential_output_schema_does_not_slow_a_call(evil: Evil, bomb: dict[str, Any]):
     """R-37: the result is refused or passed unchecked, within the second."""
     tool = {"name": "say", "inputSchema": {"type": "object"}, "outputSchema": bomb}
     text = json.dumps({"content": [], "structuredContent": {"a": "a" * 40 + "!"}})
@@ -268,7 +266,7 @@ FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
 TURN = {"role": "user", "content": {"type": "text", "text": "2+2"}}
 
 
-async def test_a_legacy_server_may_ask_for_what_was_offered(evil: Evil, tmp_path: Path):
+async def test_legacy_server_may_ask_what_was_declared(evil: Evil, tmp_path: Path):
     options = {"roots": [str(tmp_path)], "sampling": sample, "elicitation": elicit}
     async with evil(OLD, **options) as client:
         ping = await heard(client, request("ping"))
@@ -286,7 +284,7 @@ async def test_a_legacy_server_may_ask_for_what_was_offered(evil: Evil, tmp_path
     assert person["result"] == {"action": "accept", "content": {"name": "Ada"}}
 
 
-async def test_what_was_not_offered_and_what_is_malformed_is_refused(evil: Evil):
+async def test_undeclared_and_malformed_questions_are_refused(evil: Evil):
     async with evil(OLD, elicitation=elicit) as client:
         codes = [
             (await heard(client, request(method, params)))["error"]["code"]
@@ -302,7 +300,7 @@ async def test_what_was_not_offered_and_what_is_malformed_is_refused(evil: Evil)
     assert codes == [-32601, -32601, -32602, -32601, -32601]
 
 
-async def test_a_handler_that_fails_tells_the_server_nothing(
+async def test_failing_handler_reveals_nothing_to_the_server(
     evil: Evil, caplog: pytest.LogCaptureFixture
 ):
     async def fail(question: ElicitParams) -> ElicitResult:
@@ -317,7 +315,7 @@ async def test_a_handler_that_fails_tells_the_server_nothing(
     assert "canary-3f1d" in caplog.text  # but its owner learns of it
 
 
-async def test_batches_are_taken_and_answered_in_their_one_revision(evil: Evil):
+async def test_batches_are_answered_in_revision_2025_03_26(evil: Evil):
     ask = [json.loads(request("ping")), json.loads(request("roots/list")) | {"id": 7}]
     batch = json.dumps([*ask, {"jsonrpc": "2.0", "method": "notifications/x"}, 5])
     async with evil("revision=2025-03-26", roots=["/srv"]) as client:
@@ -332,7 +330,7 @@ async def test_batches_are_taken_and_answered_in_their_one_revision(evil: Evil):
 # What modern servers ask
 
 
-async def test_rounds_of_questions_are_answered_with_their_state(evil: Evil):
+async def test_rounds_of_questions_return_the_servers_state(evil: Evil):
     question = {
         "method": "elicitation/create",
         "params": {"mode": "form", "message": "Who?", "requestedSchema": FORM},
@@ -353,7 +351,7 @@ async def test_rounds_of_questions_are_answered_with_their_state(evil: Evil):
 
 
 @pytest.mark.parametrize("revision", ALL)
-async def test_news_reach_their_handlers(evil: Evil, revision: str):
+async def test_notifications_reach_their_handlers(evil: Evil, revision: str):
     logs: list[LogMessage] = []
     changed: list[str] = []
     updated: list[str] = []
@@ -379,7 +377,7 @@ async def test_news_reach_their_handlers(evil: Evil, revision: str):
     assert updated == ["x:y"]
 
 
-async def test_what_waits_when_the_client_closes_fails(evil: Evil):
+async def test_calls_under_way_fail_when_the_client_closes(evil: Evil):
     async with evil(on_list_changed=lambda _: None) as client:
         await client.subscribe("x:y")
         waiting = asyncio.create_task(client.call_tool("mute"))

@@ -89,7 +89,7 @@ def form(schema: Json | None = None, **fields: Any) -> Json:
         ("2026-07-28", {}, {"form": {}, "url": {}}),
     ],
 )
-def test_what_is_declared_is_in_the_words_of_the_revision(
+def test_capabilities_are_declared_in_the_form_of_the_revision(
     revision: str, roots: Json, elicitation: Json | None
 ):
     declared = ClientFeatures([], sample, person("accept")).capabilities(revision)
@@ -98,7 +98,7 @@ def test_what_is_declared_is_in_the_words_of_the_revision(
 
 
 @pytest.mark.parametrize("revision", ALL)
-def test_without_a_handler_nothing_is_declared_and_all_is_refused(revision: str):
+def test_client_without_handlers_declares_nothing_and_refuses_questions(revision: str):
     none = ClientFeatures(None, None, None)
     declared = none.capabilities(revision)
 
@@ -117,7 +117,7 @@ def test_extensions_are_declared_to_modern_servers_only(revision: str):
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
-def test_a_revision_without_elicitation_cannot_ask_for_it(revision: str):
+def test_elicitation_is_refused_in_revisions_without_it(revision: str):
     with pytest.raises(CapabilityError, match="unknown method"):
         answer(ClientFeatures(None, None, person("accept")), ELICIT, form(), revision)
 
@@ -125,7 +125,7 @@ def test_a_revision_without_elicitation_cannot_ask_for_it(revision: str):
 # Roots
 
 
-def test_roots_are_uris_and_paths_become_some(tmp_path: Path):
+def test_paths_given_as_roots_become_file_uris(tmp_path: Path):
     roots = answer(ClientFeatures(["file:///a%20b", str(tmp_path)], None, None), "roots/list")
 
     assert roots == {
@@ -134,12 +134,12 @@ def test_roots_are_uris_and_paths_become_some(tmp_path: Path):
 
 
 @pytest.mark.parametrize("root", ["https://example.org/", "ssh://host/x", "FILE://x"])
-def test_roots_are_files_and_nothing_else(root: str):
+def test_root_with_another_scheme_is_refused(root: str):
     with pytest.raises(LocalProtocolError, match="neither a path nor a file:// URI"):
         ClientFeatures([root], None, None)
 
 
-def test_roots_can_be_replaced_if_there_were_any():
+def test_roots_can_be_replaced_only_if_declared():
     asked = ClientFeatures([], None, None)
     asked.set_roots(["file:///new"])
     assert answer(asked, "roots/list") == {"roots": [{"uri": "file:///new"}]}
@@ -168,7 +168,7 @@ def test_sampling_is_answered_by_the_handler():
 @pytest.mark.parametrize(
     "params", [{}, [], {"messages": []}, {"messages": [{"role": "system"}], "maxTokens": 1}]
 )
-def test_a_malformed_question_reaches_no_handler(params: object):
+def test_malformed_question_reaches_no_handler(params: object):
     seen: list[ElicitParams] = []
     asked = ClientFeatures(None, sample, person("accept", seen=seen))
 
@@ -181,7 +181,7 @@ def test_a_malformed_question_reaches_no_handler(params: object):
 # Elicitation
 
 
-def test_a_form_s_defaults_stand_in_for_what_is_left_out():
+def test_form_defaults_fill_missing_fields():
     asked = ClientFeatures(None, None, person("accept", {"name": "Ada", "age": 36}))
 
     assert answer(asked, ELICIT, form()) == {
@@ -191,27 +191,27 @@ def test_a_form_s_defaults_stand_in_for_what_is_left_out():
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_form_that_is_not_accepted_has_no_content(action: str):
+def test_form_that_is_not_accepted_has_no_content(action: str):
     assert answer(ClientFeatures(None, None, person(action)), ELICIT, form()) == {"action": action}
 
 
 @pytest.mark.parametrize(
     "content", [None, {}, {"name": ""}, {"name": 1}, {"name": "x", "age": "y"}]
 )
-def test_an_answer_that_does_not_fit_its_form_is_not_sent(content: Json | None):
+def test_answer_that_does_not_fit_the_form_is_not_sent(content: Json | None):
     with pytest.raises(LocalProtocolError, match=r"does not fit the form: (name|age|missing)"):
         answer(ClientFeatures(None, None, person("accept", content)), ELICIT, form())
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "https://example.org/x"}, {"type": "nonsense"}])
-def test_a_form_that_cannot_be_checked_is_shown_to_nobody(schema: Json):
+def test_form_with_an_unusable_schema_is_not_shown(schema: Json):
     seen: list[ElicitParams] = []
     with pytest.raises(SchemaError):
         answer(ClientFeatures(None, None, person("accept", {}, seen)), ELICIT, form(schema))
     assert seen == []
 
 
-def test_a_url_is_given_to_the_person_as_it_is():
+def test_url_elicitation_passes_the_url_unchanged():
     seen: list[ElicitParams] = []
     params = {
         "mode": "url",
@@ -236,7 +236,9 @@ class Clock:
         return self.now
 
 
-def test_a_server_that_asks_without_end_is_refused_for_a_while(monkeypatch: pytest.MonkeyPatch):
+def test_too_many_questions_are_refused_until_the_window_ends(
+    monkeypatch: pytest.MonkeyPatch,
+):
     clock = Clock()
     monkeypatch.setattr(features, "monotonic", clock)
     asked = ClientFeatures([], None, None)
@@ -260,7 +262,7 @@ def question(name: str) -> InputRequest:
     return InputRequest(method=ELICIT, params=Raw(json.dumps(params).encode()))
 
 
-async def test_all_questions_of_a_result_are_asked_at_once():
+async def test_questions_of_one_result_are_asked_concurrently():
     shown: list[str] = []
     all_shown = asyncio.Event()
 
@@ -278,7 +280,7 @@ async def test_all_questions_of_a_result_are_asked_at_once():
     assert {bytes(each) for each in answers.values()} == {b'{"action":"decline"}'}
 
 
-async def test_one_question_without_answer_withdraws_the_others():
+async def test_unanswerable_question_cancels_the_others():
     withdrawn: list[str] = []
 
     async def elicit(asked: ElicitParams) -> ElicitResult:
@@ -302,7 +304,7 @@ async def test_one_question_without_answer_withdraws_the_others():
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_an_older_server_asks_by_requests(revision: str):
+async def test_legacy_server_asks_by_requests(revision: str):
     server = ScriptedServer(revision)
     client = Client(
         server.connect,
@@ -330,7 +332,7 @@ async def test_an_older_server_asks_by_requests(revision: str):
         (ELICIT, form({"type": "object", "required": ["x"]}), -32603),
     ],
 )
-async def test_what_cannot_be_answered_is_an_error_on_the_wire(
+async def test_unanswerable_question_becomes_an_error_response(
     method: str, params: Json, code: int
 ):
     server = ScriptedServer()
@@ -340,7 +342,7 @@ async def test_what_cannot_be_answered_is_an_error_on_the_wire(
     assert response["error"]["code"] == code
 
 
-async def test_a_handler_that_fails_tells_the_server_nothing(caplog: pytest.LogCaptureFixture):
+async def test_failing_handler_reveals_nothing_to_the_server(caplog: pytest.LogCaptureFixture):
     async def fail(_: ElicitParams) -> ElicitResult:
         raise KeyError("a secret")
 
@@ -352,7 +354,7 @@ async def test_a_handler_that_fails_tells_the_server_nothing(caplog: pytest.LogC
     assert "answering elicitation/create failed" in caplog.text
 
 
-async def test_a_question_that_the_server_takes_back_is_withdrawn():
+async def test_question_cancelled_by_the_server_is_cancelled():
     asked, withdrawn = asyncio.Event(), asyncio.Event()
 
     async def elicit(_: ElicitParams) -> ElicitResult:
@@ -373,7 +375,7 @@ async def test_a_question_that_the_server_takes_back_is_withdrawn():
         asking.cancel()
 
 
-async def test_new_roots_are_told_to_older_servers_only():
+async def test_changed_roots_notify_legacy_servers_only():
     for revision, told in (("2025-11-25", 1), (NEWEST, 0)):
         server = ScriptedServer(revision, {"tools/list": {"tools": []}})
         async with Client(server.connect, revision=revision, roots=[]) as client:
@@ -382,7 +384,7 @@ async def test_new_roots_are_told_to_older_servers_only():
         assert len(server.sent("notifications/roots/list_changed")) == told
 
 
-async def test_a_handler_may_use_the_client_that_it_belongs_to():
+async def test_handler_may_use_its_own_client():
     async def elicit(_: ElicitParams) -> ElicitResult:
         tools = await client.list_tools()
         return ElicitResult(action="accept", content={"name": tools[0].name})
@@ -393,7 +395,7 @@ async def test_a_handler_may_use_the_client_that_it_belongs_to():
         assert (await server.ask(ELICIT, form()))["result"]["content"]["name"] == "a"
 
 
-async def test_a_modern_server_s_requests_are_never_answered():
+async def test_requests_of_a_modern_server_are_ignored():
     server = ScriptedServer(NEWEST, {"tools/list": {"tools": []}})
     async with Client(server.connect, revision=NEWEST, roots=[]) as client:
         for number in range(MAX_RUNNING + 1):

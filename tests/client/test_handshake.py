@@ -35,12 +35,12 @@ async def agreed(client: Client) -> str:
         return client.revision
 
 
-async def test_a_modern_server_is_asked_once(evil: Evil):
+async def test_modern_server_is_sent_one_discover(evil: Evil):
     assert await agreed(evil("initialize=exit")) == NEWEST
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_a_legacy_server_keeps_its_revision(evil: Evil, revision: str):
+async def test_legacy_server_keeps_its_revision(evil: Evil, revision: str):
     assert await agreed(evil(f"revision={revision}")) == revision
 
 
@@ -66,11 +66,11 @@ async def test_a_legacy_server_keeps_its_revision(evil: Evil, revision: str):
         f'{{"supportedVersions": ["{NEWEST_LEGACY}"], "capabilities": {{}}}}',
     ],
 )
-async def test_any_answer_that_is_not_modern_means_legacy(evil: Evil, answer: str):
+async def test_answer_that_is_not_modern_means_legacy(evil: Evil, answer: str):
     assert await agreed(evil(OLD, f"server/discover={answer}")) == NEWEST_LEGACY
 
 
-async def test_a_server_that_dies_of_the_question_is_started_again(evil: Evil):
+async def test_program_that_exits_on_discover_is_started_again(evil: Evil):
     losses: list[InterlockError] = []
     client = evil(OLD, "server/discover=exit", on_loss=losses.append)
 
@@ -78,14 +78,14 @@ async def test_a_server_that_dies_of_the_question_is_started_again(evil: Evil):
     assert losses == []  # that one was never there for the user
 
 
-async def test_silence_means_legacy_after_half_the_time(evil: Evil):
+async def test_silence_means_legacy_after_half_the_timeout(evil: Evil):
     started = monotonic()
     assert await agreed(evil(OLD, "server/discover=mute", connect_timeout=3.0)) == NEWEST_LEGACY
 
     assert monotonic() - started >= 1.5  # after all of it, there would be no negotiated
 
 
-async def test_silence_of_a_program_with_much_time_means_legacy_sooner(
+async def test_silence_means_legacy_after_the_discover_timeout(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.2)
@@ -95,25 +95,25 @@ async def test_silence_of_a_program_with_much_time_means_legacy_sooner(
     assert 0.2 <= monotonic() - started < 10.0
 
 
-async def test_a_late_answer_is_not_taken_for_another(evil: Evil, monkeypatch: pytest.MonkeyPatch):
+async def test_late_discover_response_is_dropped(evil: Evil, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.2)
     async with evil(OLD, "server/discover=late") as client:
         assert client.revision == NEWEST_LEGACY
         assert client._connection.protocol.dropped == {"answer to nothing": 1}
 
 
-async def test_a_modern_server_that_starts_slowly_is_still_modern(
+async def test_modern_server_that_starts_slowly_is_recognized(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 1.0)
     assert await agreed(evil("server/discover=once:mute")) == NEWEST
 
 
-async def test_a_slow_start_within_the_time_is_nothing(evil: Evil):
+async def test_slow_start_within_the_timeout_succeeds(evil: Evil):
     assert await agreed(evil("slow=0.3")) == NEWEST
 
 
-async def test_a_modern_server_that_starts_slowly_may_know_no_handshake(
+async def test_slow_modern_server_without_initialize_is_recognized(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 1.0)
@@ -121,7 +121,7 @@ async def test_a_modern_server_that_starts_slowly_may_know_no_handshake(
 
 
 @pytest.mark.parametrize("supported", [list(MODERN), ["2031-01-01", *LEGACY, *MODERN]])
-async def test_a_refusal_that_names_a_common_revision_is_followed_once(
+async def test_refusal_that_names_a_common_revision_is_followed_once(
     evil: Evil, supported: list[str]
 ):
     names = ", ".join(f'"{each}"' for each in supported)
@@ -140,13 +140,13 @@ async def test_a_refusal_that_names_a_common_revision_is_followed_once(
         '{"supportedVersions": ["2031-01-01"], "capabilities": {}}',
     ],
 )
-async def test_no_common_revision_is_told_with_both_sides(evil: Evil, answer: str):
+async def test_error_without_common_revision_names_both_sides(evil: Evil, answer: str):
     with pytest.raises(RevisionError, match=r"speaks 2031-01-01; interlock speaks 2024-11-05, "):
         await evil(f"server/discover={answer}").open()
 
 
 @pytest.mark.parametrize("code", [-32020, -32021])
-async def test_a_modern_complaint_is_no_reason_to_fall_back(evil: Evil, code: int):
+async def test_modern_error_does_not_fall_back_to_legacy(evil: Evil, code: int):
     with pytest.raises(RemoteError) as told:
         await evil(OLD, f"server/discover=[{code}]").open()
 
@@ -154,7 +154,7 @@ async def test_a_modern_complaint_is_no_reason_to_fall_back(evil: Evil, code: in
 
 
 @pytest.mark.parametrize("version", [NEWEST, "2031-01-01", "", "1"])
-async def test_initialize_cannot_lead_to_an_unknown_revision(evil: Evil, version: str):
+async def test_initialize_with_an_unknown_revision_is_an_error(evil: Evil, version: str):
     """R-23."""
     with pytest.raises(RevisionError, match="answered initialize with"):
         await evil(OLD, f'initialize={{"protocolVersion": "{version}"}}').open()
@@ -170,14 +170,14 @@ async def test_initialize_cannot_lead_to_an_unknown_revision(evil: Evil, version
         ("exit", ServerExited),
     ],
 )
-async def test_a_spoilt_initialize_is_an_error_of_its_kind(
+async def test_malformed_initialize_result_is_an_error(
     evil: Evil, answer: str, error: type[Exception]
 ):
     with pytest.raises(error):
         await evil(OLD, f"initialize={answer}").open()
 
 
-async def test_a_revision_asked_for_is_not_searched_for(evil: Evil):
+async def test_requested_revision_is_used_without_discovery(evil: Evil):
     for wanted in ("legacy", NEWEST_LEGACY):
         assert await agreed(evil(OLD, "server/discover=exit", revision=wanted)) == NEWEST_LEGACY
     with pytest.raises(RemoteError):
@@ -189,7 +189,7 @@ async def test_a_revision_asked_for_is_not_searched_for(evil: Evil):
 
 
 @pytest.mark.parametrize("info", ["", '{"name": 7}', "7"], ids=["none", "name", "number"])
-async def test_a_server_that_does_not_say_well_who_it_is_can_be_used(evil: Evil, info: str):
+async def test_malformed_server_info_is_ignored(evil: Evil, info: str):
     meta = f'{{"io.modelcontextprotocol/serverInfo": {info}}}' if info else "{}"
     told = f'{{"supportedVersions": ["{NEWEST}"], "capabilities": {{}}, "_meta": {meta}}}'
     async with evil(f"server/discover={told}") as client:
@@ -197,7 +197,7 @@ async def test_a_server_that_does_not_say_well_who_it_is_can_be_used(evil: Evil,
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_batches_are_taken_in_the_only_revision_that_has_them(evil: Evil, revision: str):
+async def test_batches_are_enabled_in_revision_2025_03_26_only(evil: Evil, revision: str):
     answer = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"TEXT"}]}}'
     lines = [f"[{answer.replace('TEXT', 'batch')}]", answer.replace("TEXT", "alone")]
     async with evil(f"revision={revision}") as client:
@@ -205,7 +205,7 @@ async def test_batches_are_taken_in_the_only_revision_that_has_them(evil: Evil, 
     assert told.text == ("batch" if revision == "2025-03-26" else "alone")
 
 
-async def test_what_both_starts_said_before_they_died_is_told(evil: Evil):
+async def test_stderr_of_both_starts_is_in_the_error(evil: Evil):
     with pytest.raises(ServerExited, match="cannot take initialize"):
         await evil(OLD, "server/discover=exit", "initialize=exit").open()
 

@@ -57,7 +57,7 @@ def supports(*revisions: str) -> dict[str, Any]:
     ],
     ids=str,
 )
-async def test_what_is_not_modern_is_legacy(told: dict[str, Any]):
+async def test_response_that_is_not_modern_means_legacy(told: dict[str, Any]):
     async with EvilHttp(LEGACY) as server:
         server.tell("server/discover", "status", **told)
         async with Client.http(server.url) as client:
@@ -77,7 +77,7 @@ async def test_what_is_not_modern_is_legacy(told: dict[str, Any]):
     ],
     ids=str,
 )
-async def test_what_says_nothing_of_an_era_is_told(
+async def test_response_that_tells_no_era_is_raised(
     told: dict[str, Any], kind: type[InterlockError]
 ):
     async with EvilHttp(MODERN) as server:
@@ -89,7 +89,7 @@ async def test_what_says_nothing_of_an_era_is_told(
 
 
 @pytest.mark.parametrize("code", [429, 502, 503, 504])
-async def test_a_server_that_is_busy_at_the_start_is_asked_again_when_it_says(code: int):
+async def test_busy_server_is_retried_after_its_retry_after(code: int):
     async with EvilHttp(MODERN) as server:
         server.tell("server/discover", "status", times=2, code=code, **AT_ONCE)
         async with Client.http(server.url) as client:
@@ -102,7 +102,7 @@ async def test_a_server_that_is_busy_at_the_start_is_asked_again_when_it_says(co
         assert server.times("server/discover") == 4
 
 
-async def test_a_modern_server_that_introduces_itself_badly_is_told_why():
+async def test_malformed_discover_result_is_reported():
     async with EvilHttp(MODERN) as server:
         said = {"jsonrpc": "2.0", "id": 1, "result": {"supportedVersions": "2026-07-28"}}
         server.tell(
@@ -113,7 +113,7 @@ async def test_a_modern_server_that_introduces_itself_badly_is_told_why():
             await Client.http(server.url, transport="streamable").open()
 
 
-async def test_an_answer_that_is_cut_says_nothing_of_an_era():
+async def test_truncated_response_tells_no_era():
     async with EvilHttp(LEGACY) as server:
         server.tell("server/discover", "cut")
         with pytest.raises(StreamEnded):
@@ -121,7 +121,7 @@ async def test_an_answer_that_is_cut_says_nothing_of_an_era():
         assert server.times("initialize") == 0
 
 
-async def test_an_answer_that_is_too_large_says_nothing_of_an_era():
+async def test_oversized_response_tells_no_era():
     async with EvilHttp(LEGACY) as server:
         server.tell("server/discover", "frame", size=2 * MIB)
         with pytest.raises(MessageTooLarge):
@@ -129,7 +129,7 @@ async def test_an_answer_that_is_too_large_says_nothing_of_an_era():
         assert server.times("initialize") == 0
 
 
-async def test_a_common_revision_is_asked_for_once_more_even_if_it_is_the_same():
+async def test_common_revision_is_requested_once_more_even_if_unchanged():
     async with EvilHttp(MODERN) as server:
         server.tell("server/discover", "status", times=1, **supports(MODERN))
         async with Client.http(server.url) as client:
@@ -137,7 +137,7 @@ async def test_a_common_revision_is_asked_for_once_more_even_if_it_is_the_same()
         assert server.times("server/discover") == 2
 
 
-async def test_a_server_that_was_slow_to_start_is_asked_again():
+async def test_discover_is_repeated_for_a_server_that_started_slowly():
     async with EvilHttp(MODERN) as server:
         server.tell("server/discover", "status", times=1, code=404)
         server.tell("initialize", "status", **supports(MODERN))
@@ -146,7 +146,7 @@ async def test_a_server_that_was_slow_to_start_is_asked_again():
 
 
 @pytest.mark.parametrize("code", [400, 404, 405])
-async def test_a_server_that_refuses_both_handshakes_may_be_of_the_oldest_kind(code: int):
+async def test_refused_handshakes_fall_back_to_http_sse(code: int):
     async with EvilHttp(OLDEST) as server:
         for method in ("server/discover", "initialize"):
             server.tell(method, "status", times=1, code=code)
@@ -154,7 +154,7 @@ async def test_a_server_that_refuses_both_handshakes_may_be_of_the_oldest_kind(c
             assert client.revision == OLDEST
 
 
-async def test_a_modern_complaint_does_not_lead_to_the_oldest_kind():
+async def test_modern_error_does_not_fall_back_to_http_sse():
     async with EvilHttp(OLDEST) as server:
         server.tell("initialize", "status", **error(-32021))
         with pytest.raises(RemoteError):
@@ -162,7 +162,7 @@ async def test_a_modern_complaint_does_not_lead_to_the_oldest_kind():
         assert server.times("GET") == 0
 
 
-async def test_when_the_oldest_kind_refuses_too_the_first_refusal_is_told():
+async def test_refused_http_sse_raises_the_first_refusal():
     async with EvilHttp(LEGACY) as server:
         for method in ("server/discover", "initialize"):
             server.tell(method, "status", code=400)
@@ -192,7 +192,7 @@ class Helpful(BearerHeaders):
             raise LoginRequired("nobody is there")
 
 
-async def test_who_is_not_let_in_gets_a_token_before_another_era_is_tried():
+async def test_unauthorized_client_gets_a_token_before_another_era_is_tried():
     async with EvilHttp(MODERN) as server:
         server.tell("server/discover", "status", times=1, code=401)
         async with Client.http(server.url, auth=Helpful()) as client:
@@ -200,7 +200,7 @@ async def test_who_is_not_let_in_gets_a_token_before_another_era_is_tried():
         assert server.times("initialize") == 0
 
 
-async def test_whom_nobody_can_help_is_told_why_when_the_last_resort_fails_and_asks_nobody_again():
+async def test_unresolved_401_is_raised_after_the_legacy_attempt():
     auth = Helpful()
     auth.alone = True
     async with EvilHttp(MODERN) as server:
@@ -219,7 +219,7 @@ async def test_whom_nobody_can_help_is_told_why_when_the_last_resort_fails_and_a
         assert (auth.asked, server.times("initialize")) == (2, 1)
 
 
-async def test_the_time_that_a_keyring_takes_is_not_the_servers():
+async def test_time_in_the_keyring_does_not_count_as_server_time():
     loop = asyncio.get_running_loop()
 
     class Slow(Helpful):
@@ -242,7 +242,7 @@ async def test_the_time_that_a_keyring_takes_is_not_the_servers():
         del loop.time  # type: ignore[method-assign]
 
 
-async def test_a_url_that_was_of_the_oldest_kind_is_found_to_be_another_one_now():
+async def test_remembered_http_sse_era_is_corrected():
     pool = HttpPool()
     async with EvilHttp(LEGACY) as server:
         pool.eras[server.url] = "sse"
@@ -258,7 +258,7 @@ async def test_a_url_that_was_of_the_oldest_kind_is_found_to_be_another_one_now(
     await pool.close()
 
 
-async def test_a_session_of_a_server_that_has_become_modern_is_met_anew():
+async def test_session_of_a_server_that_became_modern_is_renewed():
     async with EvilHttp(LEGACY) as server, Client.http(server.url) as client:
         wrong = error(-32602)
         server.tell("tools/call", "status", times=1, **wrong)
@@ -273,7 +273,7 @@ async def test_a_session_of_a_server_that_has_become_modern_is_met_anew():
         assert client.revision == MODERN
 
 
-async def test_what_was_found_out_is_used_until_it_is_wrong():
+async def test_remembered_era_is_used_until_it_fails():
     pool = HttpPool()
     async with EvilHttp(LEGACY) as server:
         for _ in range(2):

@@ -49,7 +49,7 @@ def names(listed: Listing[Any]) -> list[str]:
     return [each.name for each in listed]
 
 
-def test_all_pages_are_asked_for_in_order():
+def test_pages_are_requested_in_order():
     asked: list[Json] = []
     listed = tools(
         {"tools": [tool("a"), tool("b")], "nextCursor": "2"},
@@ -73,7 +73,7 @@ def test_all_pages_are_asked_for_in_order():
     ],
     ids=lambda value: getattr(value, "noun", ""),
 )
-def test_each_kind_has_a_member_of_its_own(kind: Any, member: str, item: Json):
+def test_each_kind_of_list_reads_its_own_member(kind: Any, member: str, item: Json):
     (listed,) = run(collect(kind, pages({member: [item]})))
     assert isinstance(listed, kind.type)
 
@@ -81,7 +81,7 @@ def test_each_kind_has_a_member_of_its_own(kind: Any, member: str, item: Json):
         run(collect(kind, pages({"others": [item]})))
 
 
-def test_a_malformed_item_costs_itself_only():
+def test_malformed_item_is_skipped_alone():
     bad: list[Any] = [{"name": "no schema"}, {"inputSchema": {}}, 1, None, {"name": 7}, []]
 
     listed = tools({"tools": [tool("first"), *bad, tool("last")]})
@@ -96,7 +96,7 @@ HINTS = ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorl
 SCHEMA = {"type": "object", "properties": {"a": {"default": None, "enum": [None, 1]}}}
 
 
-def test_null_is_as_good_as_nothing_but_for_schemas():
+def test_null_members_are_ignored_except_in_schemas():
     """Many servers write null for a description that is missing."""
     listed = tools(
         {
@@ -117,7 +117,7 @@ def test_null_is_as_good_as_nothing_but_for_schemas():
     assert listed[0].input_schema == SCHEMA
 
 
-def test_null_is_as_good_as_nothing_in_the_arguments_of_a_prompt():
+def test_null_members_are_ignored_in_prompt_arguments():
     argument = {"name": "a", "description": None, "required": None}
     prompt = {"name": "p", "description": None, "arguments": [argument]}
     listed: Listing[Prompt] = run(collect(listing.PROMPTS, pages({"prompts": [prompt]})))
@@ -139,14 +139,14 @@ def test_null_is_as_good_as_nothing_in_the_arguments_of_a_prompt():
     ],
     ids=json.dumps,
 )
-def test_null_is_no_excuse_for_what_must_be_there(item: Json):
+def test_null_for_a_required_member_is_malformed(item: Json):
     listed = tools({"tools": [tool("a") | item, tool("b")]})
 
     assert names(listed) == ["b"]
     assert "is malformed: " in listed.skipped[0]
 
 
-def test_the_first_of_two_items_with_one_name_counts():
+def test_repeated_name_keeps_the_first_item():
     listed = tools(
         {"tools": [tool("a", description="first"), tool("a")], "nextCursor": "2"},
         {"tools": [tool("a"), tool("b")]},
@@ -160,7 +160,7 @@ def test_the_first_of_two_items_with_one_name_counts():
 # Bounds
 
 
-def test_a_list_of_nothing_but_nonsense_ends(monkeypatch: pytest.MonkeyPatch):
+def test_list_of_malformed_items_is_truncated(monkeypatch: pytest.MonkeyPatch):
     """R-118: each item that is left out is named."""
     monkeypatch.setattr(listing, "MAX_SKIPPED", 5)
     listed = tools(*[{"tools": [1, 2, tool("a")], "nextCursor": str(page)} for page in range(9)])
@@ -170,13 +170,13 @@ def test_a_list_of_nothing_but_nonsense_ends(monkeypatch: pytest.MonkeyPatch):
     assert listed.truncated == "tools/list: cut after 5 malformed items"
 
 
-def test_a_name_that_is_there_twice_is_not_told_in_full():
+def test_repeated_name_is_shortened_in_the_report():
     listed = tools({"tools": [tool("x" * 1_000_000), tool("x" * 1_000_000)]})
 
     assert len(listed.skipped[0]) < 200
 
 
-def test_all_pages_together_have_a_limit(monkeypatch: pytest.MonkeyPatch):
+def test_bytes_of_all_pages_are_limited(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(listing, "MAX_BYTES", 3 * 2**20)
     large = [{"tools": [tool(str(page), description="x" * 2**20)]} for page in range(9)]
     listed = tools(*[{**page, "nextCursor": str(place)} for place, page in enumerate(large)])
@@ -185,7 +185,7 @@ def test_all_pages_together_have_a_limit(monkeypatch: pytest.MonkeyPatch):
     assert listed.truncated == "tools/list: cut after 3 MiB"
 
 
-def test_a_cursor_that_comes_back_ends_the_list():
+def test_returning_cursor_ends_the_list():
     listed = tools(
         {"tools": [tool("a")], "nextCursor": "x"},
         {"tools": [tool("b")], "nextCursor": "y"},
@@ -196,7 +196,7 @@ def test_a_cursor_that_comes_back_ends_the_list():
     assert listed.truncated == "tools/list: the server returned cursor 'x' twice"
 
 
-def test_pages_without_end_are_cut(monkeypatch: pytest.MonkeyPatch):
+def test_endless_pages_are_truncated(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(listing, "MAX_PAGES", 5)
     asked: list[Json] = []
     endless = [{"tools": [tool(f"t{n}")], "nextCursor": str(n)} for n in range(9)]
@@ -211,7 +211,7 @@ def test_pages_without_end_are_cut(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("sizes", "cut"), [([3, 3], True), ([6], True), ([5, 1], True), ([5], False), ([2, 3], False)]
 )
-def test_items_without_end_are_cut(monkeypatch: pytest.MonkeyPatch, sizes: list[int], cut: bool):
+def test_endless_items_are_truncated(monkeypatch: pytest.MonkeyPatch, sizes: list[int], cut: bool):
     monkeypatch.setattr(listing, "MAX_ITEMS", 5)
     made: list[Json] = []
     for page, size in enumerate(sizes):
@@ -231,7 +231,7 @@ def test_items_without_end_are_cut(monkeypatch: pytest.MonkeyPatch, sizes: list[
     ("ttls", "seconds"),
     [([5_000], 5.0), ([5_000, 3_000], 3.0), ([5_000, None], 0.0), ([-1], 0.0), ([None], 0.0)],
 )
-def test_a_list_is_fresh_for_as_long_as_its_shortest_page(ttls: list[int | None], seconds: float):
+def test_list_expires_with_its_shortest_page(ttls: list[int | None], seconds: float):
     made: list[Json] = []
     for page, ttl in enumerate(ttls):
         made.append(
@@ -256,12 +256,12 @@ def test_a_list_is_fresh_for_as_long_as_its_shortest_page(ttls: list[int | None]
         {"tools": [], "resultType": "input_required"},
     ],
 )
-def test_a_malformed_page_is_refused_whole(page: Json):
+def test_malformed_page_is_an_error(page: Json):
     with pytest.raises(RemoteProtocolError, match="tools/list"):
         tools(page)
 
 
-def test_an_error_on_a_later_page_is_raised():
+def test_error_on_a_later_page_is_raised():
     answers = [Raw(b'{"tools":[],"nextCursor":"2"}')]
 
     async def ask(_: bytes) -> Raw:
@@ -292,7 +292,7 @@ def run_to_error(coroutine: Any) -> None:
         max_size=8,
     )
 )
-def test_every_item_is_listed_or_named(items: list[Any]):
+def test_every_item_is_listed_or_named_as_skipped(items: list[Any]):
     listed = tools({"tools": items})
 
     assert len(listed) + len(listed.skipped) == len(items)

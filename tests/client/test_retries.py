@@ -113,7 +113,7 @@ async def is_raised(attempt: Retry, error: InterlockError) -> bool:
     [AuthRequired("?", 401, ""), AuthError("no", 403, ""), InsufficientScope(("a",), "")],
     ids=["401", "403", "scope"],
 )
-async def test_who_is_not_let_in_gets_a_better_token_three_times(world: World, error: AuthError):
+async def test_unauthorized_request_gets_a_new_token_three_times(world: World, error: AuthError):
     attempt = world.attempt()
     for _ in range(MAX_AUTHORIZATIONS):
         assert not await is_raised(attempt, error)
@@ -122,7 +122,7 @@ async def test_who_is_not_let_in_gets_a_better_token_three_times(world: World, e
     assert world.done == [error] * MAX_AUTHORIZATIONS
 
 
-async def test_who_is_not_let_in_with_new_tokens_is_told_what_is_wrong(world: World):
+async def test_rejected_new_tokens_are_named_in_the_error(world: World):
     error = AuthRequired("h wants to know who asks (401): bad audience", 401, "")
     attempt = world.attempt()
     while not await is_raised(attempt, error):
@@ -132,19 +132,19 @@ async def test_who_is_not_let_in_with_new_tokens_is_told_what_is_wrong(world: Wo
     assert str(error) == f"h wants to know who asks (401): bad audience{text}"
 
 
-async def test_without_authorization_who_is_not_let_in_is_told_so(world: World):
+async def test_unauthorized_request_without_authorization_is_raised(world: World):
     nobody = RetryPolicy(None, world.renew, world.relist, world.has_lost_session)
     attempt = nobody.attempt(CALL, idempotent=True, sent=0, deadline=DEADLINE)
     assert await is_raised(attempt, AuthRequired("?", 401, ""))
 
 
-async def test_why_there_is_no_better_token_is_what_is_told(world: World):
+async def test_reason_for_no_better_token_is_raised(world: World):
     world.refusal = LoginRequired("nobody is there")
     with pytest.raises(LoginRequired):
         await world.attempt().recover(AuthRequired("?", 401, ""), None)
 
 
-async def test_the_time_that_a_person_takes_is_not_the_servers(world: World):
+async def test_login_time_does_not_count_against_the_deadline(world: World):
     world.takes = 300.0
     attempt = world.attempt()
     await attempt.recover(AuthRequired("?", 401, ""), None)
@@ -160,9 +160,7 @@ async def test_the_time_that_a_person_takes_is_not_the_servers(world: World):
     [GONE, *(RemoteError(code, "", None, 400) for code in (-32022, -32600, -32000))],
     ids=["expired", "-32022", "-32600", "-32000"],
 )
-async def test_a_server_that_knows_nothing_of_us_is_met_anew_once(
-    world: World, error: InterlockError
-):
+async def test_lost_session_is_renewed_once(world: World, error: InterlockError):
     attempt = world.attempt()
     assert not await is_raised(attempt, error)
     assert world.done == ["old"]
@@ -179,17 +177,13 @@ async def test_a_server_that_knows_nothing_of_us_is_met_anew_once(
     ],
     ids=["-32600", "-32602", "404"],
 )
-async def test_an_answer_of_a_server_that_knows_us_is_the_answer(
-    world: World, error: InterlockError
-):
+async def test_error_of_a_live_session_is_raised(world: World, error: InterlockError):
     assert await is_raised(world.attempt("tools/list"), error)
     assert world.done == []
 
 
 @pytest.mark.parametrize("strange", [True, False])
-async def test_a_server_that_may_know_nothing_of_us_is_met_anew_if_it_refuses_a_ping_too(
-    world: World, strange: bool
-):
+async def test_ambiguous_error_renews_the_session_if_a_ping_fails(world: World, strange: bool):
     world.strange = strange
     error = RemoteError(-32602, "_meta is missing", None, 400)
     attempt = world.attempt()
@@ -199,7 +193,7 @@ async def test_a_server_that_may_know_nothing_of_us_is_met_anew_if_it_refuses_a_
     assert await is_raised(attempt, error)
 
 
-async def test_nothing_is_sent_again_when_its_time_has_passed_meanwhile(world: World):
+async def test_request_past_its_deadline_is_not_retried(world: World):
     world.takes = DEADLINE
     assert await is_raised(world.attempt(), GONE)
     assert world.done == ["old"]
@@ -208,7 +202,7 @@ async def test_nothing_is_sent_again_when_its_time_has_passed_meanwhile(world: W
 # Headers of tools
 
 
-async def test_tools_whose_headers_do_not_fit_are_listed_again_once(world: World):
+async def test_header_mismatch_lists_the_tools_again_once(world: World):
     mismatch = RemoteError(revisions.HEADER_MISMATCH, "Mcp-Param-X", None, 400)
     attempt = world.attempt()
     assert not await is_raised(attempt, mismatch)
@@ -221,7 +215,7 @@ async def test_tools_whose_headers_do_not_fit_are_listed_again_once(world: World
 # Asking again
 
 
-async def test_a_busy_server_is_asked_again_when_it_says(world: World):
+async def test_busy_server_is_retried_after_the_time_that_it_names(world: World):
     attempt = world.attempt()
     busy = HttpError("busy", 429, 7.0)
     assert not await is_raised(attempt, busy)
@@ -230,14 +224,12 @@ async def test_a_busy_server_is_asked_again_when_it_says(world: World):
     assert world.done == [7.0, 7.0]
 
 
-async def test_nobody_waits_for_what_comes_too_late(world: World):
+async def test_retry_after_beyond_the_deadline_is_raised(world: World):
     assert await is_raised(world.attempt(), HttpError("busy", 429, DEADLINE))
     assert world.done == []
 
 
-async def test_pauses_grow_and_are_not_the_same_for_all(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
+async def test_pauses_double_and_are_jittered(world: World, monkeypatch: pytest.MonkeyPatch):
     for chance, pauses in ((1.0, [0.25, 0.5]), (0.0, [0.125, 0.25])):
         monkeypatch.setattr(retries, "random", SimpleNamespace(random=lambda c=chance: c))
         attempt = world.attempt()
@@ -248,7 +240,7 @@ async def test_pauses_grow_and_are_not_the_same_for_all(
 
 
 @pytest.mark.parametrize("error", [*(HttpError("", s) for s in (502, 503, 504)), CUT], ids=repr)
-async def test_what_may_have_been_done_is_asked_again_only_if_that_does_no_harm(
+async def test_request_that_may_have_run_is_retried_only_if_idempotent(
     world: World, error: InterlockError
 ):
     """R-25."""
@@ -267,31 +259,31 @@ async def test_what_may_have_been_done_is_asked_again_only_if_that_does_no_harm(
     ],
     ids=repr,
 )
-async def test_other_errors_are_told_at_once(world: World, error: InterlockError):
+async def test_other_errors_are_raised_at_once(world: World, error: InterlockError):
     assert await is_raised(world.attempt("tools/list", idempotent=True), error)
     assert world.done == []
 
 
-async def test_what_was_not_sent_is_sent_again_whatever_it_is(world: World):
+async def test_unsent_request_is_retried_whatever_its_method(world: World):
     attempt = world.attempt()
     assert not await is_raised(attempt, Unreachable("refused"))
     assert not await is_raised(attempt, Unreachable("refused"))
     assert await is_raised(attempt, Unreachable("refused"))
 
 
-async def test_an_address_that_is_silent_is_not_tried_again(world: World):
+async def test_silent_address_is_not_retried(world: World):
     attempt = world.attempt()
     world.now += MAX_SILENCE
     assert await is_raised(attempt, Unreachable("no answer to connecting"))
 
 
-async def test_silence_is_measured_from_the_last_time(world: World):
+async def test_silence_is_measured_from_the_last_attempt(world: World):
     attempt = world.attempt()
     assert not await is_raised(attempt, HttpError("busy", 429, MAX_SILENCE))
     assert not await is_raised(attempt, Unreachable("refused"))
 
 
-async def test_one_request_in_ten_is_sent_again(world: World):
+async def test_retry_budget_allows_one_request_in_ten(world: World):
     """R-45."""
     for _ in range(int(BUDGET)):
         assert not await is_raised(world.attempt(), HttpError("busy", 429))
@@ -302,7 +294,7 @@ async def test_one_request_in_ten_is_sent_again(world: World):
     assert await is_raised(world.attempt(), HttpError("busy", 429))
 
 
-async def test_cancelling_ends_the_wait(monkeypatch: pytest.MonkeyPatch):
+async def test_cancelling_ends_the_pause(monkeypatch: pytest.MonkeyPatch):
     attempt = World().recovery.attempt(CALL, idempotent=False, sent=0, deadline=float("inf"))
     waiting = asyncio.create_task(attempt.recover(HttpError("busy", 429, 3600.0), None))
     await asyncio.sleep(0)

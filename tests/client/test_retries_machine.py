@@ -163,7 +163,7 @@ def in_trouble(revision: str, trouble: str) -> World:
 @pytest.mark.parametrize(
     ("trouble", "fault", "revision", "kind"), variants(TROUBLES, [LEGACY, MODERN], KINDS)
 )
-def test_a_fault_while_a_client_recovers_ends_each_call_once(
+def test_fault_during_recovery_ends_each_call_once(
     trouble: str, fault: str, revision: str, kind: type[Interrupted]
 ):
     action, _ = TROUBLES[trouble]
@@ -187,7 +187,7 @@ async def ended(action: Action, world: World) -> Any:
         return error
 
 
-def test_without_a_fault_each_trouble_is_overcome_or_told():
+def test_trouble_without_a_fault_is_recovered_or_raised():
     for revision in (LEGACY, MODERN):
         for trouble in TROUBLES:
             world = in_trouble(revision, trouble)

@@ -72,7 +72,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_stream_is_open_when_the_server_says_so(server: Listener, streams: Subscriptions):
+async def test_stream_is_open_once_acknowledged(server: Listener, streams: Subscriptions):
     opening = asyncio.create_task(streams.open("lists", WANTED, timeout=5.0))
     id = await server.listening()
     for other in (str(id), id + 1, None, [id], ""):
@@ -86,14 +86,14 @@ async def test_a_stream_is_open_when_the_server_says_so(server: Listener, stream
     assert server.sent(LISTEN)[0]["notifications"] == {"toolsListChanged": True}
 
 
-async def test_a_stream_is_opened_once(server: Listener, streams: Subscriptions):
+async def test_opening_an_open_stream_sends_nothing(server: Listener, streams: Subscriptions):
     await opened(server, streams, "lists")
     await streams.open("lists", WANTED, timeout=5.0)
 
     assert len(server.sent(LISTEN)) == 1
 
 
-async def test_two_who_open_one_stream_both_wait_for_it(server: Listener, streams: Subscriptions):
+async def test_concurrent_opens_of_one_stream_both_wait(server: Listener, streams: Subscriptions):
     opening = [asyncio.create_task(streams.open("lists", WANTED, timeout=5.0)) for _ in range(2)]
     id = await server.listening()
     await settle()
@@ -105,7 +105,7 @@ async def test_two_who_open_one_stream_both_wait_for_it(server: Listener, stream
 
 
 @pytest.mark.parametrize("how", ["cancelled", "closed"])
-async def test_who_waits_for_a_stream_that_is_given_up_is_told(
+async def test_waiting_for_a_stream_that_is_closed_raises(
     server: Listener, streams: Subscriptions, how: str
 ):
     first, second = (
@@ -123,9 +123,7 @@ async def test_who_waits_for_a_stream_that_is_given_up_is_told(
         await first
 
 
-async def test_a_stream_without_acknowledgement_is_given_up(
-    server: Listener, streams: Subscriptions
-):
+async def test_stream_without_acknowledgement_times_out(server: Listener, streams: Subscriptions):
     with pytest.raises(RequestTimeout, match="not acknowledged within"):
         await streams.open("lists", WANTED, timeout=0.01)
 
@@ -133,7 +131,7 @@ async def test_a_stream_without_acknowledgement_is_given_up(
     await opened(server, streams, "lists", times=2)
 
 
-async def test_who_stops_waiting_stops_the_stream(server: Listener, streams: Subscriptions):
+async def test_cancelling_the_open_closes_the_stream(server: Listener, streams: Subscriptions):
     opening = asyncio.create_task(streams.open("lists", WANTED, timeout=5.0))
     id = await server.listening()
     opening.cancel()
@@ -141,7 +139,7 @@ async def test_who_stops_waiting_stops_the_stream(server: Listener, streams: Sub
     assert (await server.heard("notifications/cancelled"))["requestId"] == id
 
 
-async def test_a_refusal_is_raised(server: Listener, streams: Subscriptions):
+async def test_refused_stream_is_raised(server: Listener, streams: Subscriptions):
     def refuse(_: Json) -> Json:
         raise RemoteError(-32601, "no streams here")
 
@@ -150,7 +148,7 @@ async def test_a_refusal_is_raised(server: Listener, streams: Subscriptions):
         await streams.open("lists", WANTED, timeout=5.0)
 
 
-async def test_a_stream_that_ends_before_it_began_is_no_stream(
+async def test_stream_that_ends_before_its_acknowledgement_is_an_error(
     server: Listener, streams: Subscriptions
 ):
     opening = asyncio.create_task(streams.open("lists", WANTED, timeout=5.0))
@@ -162,7 +160,7 @@ async def test_a_stream_that_ends_before_it_began_is_no_stream(
         await opening
 
 
-async def test_a_stream_that_the_server_ends_is_opened_again(
+async def test_stream_that_the_server_ends_is_reopened(
     server: Listener, streams: Subscriptions, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(subscriptions, "FIRST_PAUSE", 0.0)
@@ -193,7 +191,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     [(60.0, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]), (-1.0, [1] * 20)],
     ids=["ends at once", "was well"],
 )
-async def test_a_stream_that_ends_again_and_again_is_asked_for_less_and_less_and_then_no_more(
+async def test_reopening_a_failing_stream_backs_off_and_stops(
     server: Listener,
     streams: Subscriptions,
     pauses: list[float],
@@ -218,9 +216,7 @@ async def test_a_stream_that_ends_again_and_again_is_asked_for_less_and_less_and
 
 
 @pytest.mark.usefixtures("pauses")
-async def test_a_stream_that_is_refused_later_is_not_asked_for_again(
-    server: Listener, streams: Subscriptions
-):
+async def test_stream_refused_on_reopening_is_not_retried(server: Listener, streams: Subscriptions):
     def refuse(_: Json) -> Json:
         raise RemoteError(-32601, "no streams any more")
 
@@ -235,9 +231,7 @@ async def test_a_stream_that_is_refused_later_is_not_asked_for_again(
 
 
 @pytest.mark.usefixtures("nothing_is_left")
-async def test_a_stream_that_is_acknowledged_twice_is_open(
-    server: Listener, streams: Subscriptions
-):
+async def test_second_acknowledgement_is_ignored(server: Listener, streams: Subscriptions):
     opening = asyncio.create_task(streams.open("a", WANTED, timeout=5.0))
     id = await server.listening()
     server.acknowledge(id)
@@ -248,7 +242,7 @@ async def test_a_stream_that_is_acknowledged_twice_is_open(
     assert not streams._opening
 
 
-async def test_who_opens_a_stream_anew_waits_for_the_new_one(
+async def test_opening_a_closed_stream_waits_for_the_new_one(
     server: Listener, streams: Subscriptions
 ):
     given_up = asyncio.create_task(streams.open("a", WANTED, timeout=5.0))
@@ -266,7 +260,7 @@ async def test_who_opens_a_stream_anew_waits_for_the_new_one(
     await asyncio.gather(*waiting)
 
 
-async def test_closing_one_stream_leaves_the_others(server: Listener, streams: Subscriptions):
+async def test_closing_one_stream_leaves_the_others_open(server: Listener, streams: Subscriptions):
     first = await opened(server, streams, "a")
     await opened(server, streams, "b", times=2)
     streams.close("a")
@@ -278,9 +272,7 @@ async def test_closing_one_stream_leaves_the_others(server: Listener, streams: S
     assert len(server.sent(LISTEN)) == 2
 
 
-async def test_a_stream_that_is_closed_and_opened_again_stays_open(
-    server: Listener, streams: Subscriptions
-):
+async def test_stream_closed_and_reopened_stays_open(server: Listener, streams: Subscriptions):
     async def acknowledge_the_second() -> None:
         server.acknowledge(await server.listening(2))
 
@@ -310,7 +302,7 @@ async def test_streams_end_with_the_connection(
         await streams.open("a", WANTED, timeout=5.0)
 
 
-async def test_there_is_a_limit_to_streams(
+async def test_streams_are_limited(
     server: Listener, streams: Subscriptions, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS", 1)
@@ -322,7 +314,7 @@ async def test_there_is_a_limit_to_streams(
 
 
 @pytest.mark.parametrize("when", ["open", "opening", "just closed", "ended"])
-async def test_a_client_that_is_closed_leaves_no_task(when: str, monkeypatch: pytest.MonkeyPatch):
+async def test_closed_client_leaves_no_task(when: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(subscriptions, "FIRST_PAUSE", 60.0)
     server = Listener()
     server.capabilities = {"tools": {"listChanged": True}}
@@ -348,7 +340,7 @@ async def test_a_client_that_is_closed_leaves_no_task(when: str, monkeypatch: py
     await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_a_late_acknowledgement_is_nothing(server: Listener, streams: Subscriptions):
+async def test_late_acknowledgement_is_ignored(server: Listener, streams: Subscriptions):
     ids: list[Any] = []
     with pytest.raises(RequestTimeout):
         await streams.open("a", WANTED, timeout=0.01)
@@ -359,7 +351,7 @@ async def test_a_late_acknowledgement_is_nothing(server: Listener, streams: Subs
     await opened(server, streams, "a", times=2)
 
 
-async def test_streams_that_were_closed_can_be_waited_for(server: Listener, streams: Subscriptions):
+async def test_wait_closed_waits_for_closed_streams(server: Listener, streams: Subscriptions):
     before = asyncio.all_tasks()
     await opened(server, streams, "a")
     await opened(server, streams, "b", times=2)

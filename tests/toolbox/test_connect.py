@@ -26,19 +26,19 @@ def secrets_of(server: StdioServer | HttpServer) -> Redactor:
 # Redactor
 
 
-def test_a_secret_that_begins_like_another_one_is_hidden_whole():
+def test_secret_that_contains_another_is_redacted_whole():
     secrets = Redactor(["canary", "canary-two", "Bearer canary-two"])
 
     assert secrets.redact("canary canary-two Bearer canary-two") == "*** *** ***"
 
 
-def test_what_is_too_short_to_be_a_secret_is_left():
+def test_short_value_is_not_redacted():
     short, long = "x" * (MIN_SECRET - 1), "y" * MIN_SECRET
 
     assert Redactor([short, long, ""]).redact(f"{short} {long}") == f"{short} ***"
 
 
-def test_the_token_of_the_moment_is_hidden():
+def test_current_token_is_redacted():
     authorization: Any = SimpleNamespace(token="token-1")
     secrets = Redactor((), authorization)
     authorization.token = "token-2"
@@ -46,7 +46,7 @@ def test_the_token_of_the_moment_is_hidden():
     assert secrets.redact("token-2") == "***"
 
 
-def test_secrets_are_not_shown():
+def test_secrets_are_not_in_the_repr():
     assert "canary" not in repr(Redactor(["canary-1"]))
 
 
@@ -63,20 +63,20 @@ def test_secrets_are_not_shown():
     ],
     ids=["variable", "argument", "query", "written query", "header", "part of a header", "client"],
 )
-def test_what_a_server_was_given_is_hidden(server: StdioServer | HttpServer):
+def test_configured_values_of_a_server_are_redacted(server: StdioServer | HttpServer):
     secrets = secrets_of(server)
 
     assert secrets.redact("bad key canary/key, said x and h") == "bad key ***, said x and h"
 
 
-def test_a_query_is_hidden_as_it_is_written_and_as_it_is_read():
+def test_query_is_redacted_encoded_and_decoded():
     secrets = secrets_of(HttpServer(url="https://h/mcp?k=canary%2Fkey&l=other%2Ekey"))
 
     for text in ("canary%2Fkey", "canary/key", "other%2Ekey", "other.key"):
         assert secrets.redact(f"({text})") == "(***)"
 
 
-def test_what_a_variable_brings_into_a_path_is_hidden_and_the_host_is_not():
+def test_path_from_a_variable_is_redacted_but_not_the_host():
     environ = {"KEY": "canary-key"}
     server = HttpServer(url="https://host.example/public/${KEY}/mcp")
     _, secrets = make_client(server, environ, HttpPool, {})
@@ -88,7 +88,7 @@ def test_what_a_variable_brings_into_a_path_is_hidden_and_the_host_is_not():
 # Ways out
 
 
-def test_a_way_out_can_be_copied_whatever_the_names_are():
+def test_suggested_command_is_quoted_for_the_shell():
     name, scope = "it's; rm -rf $HOME", "it's"
     server = HttpServer(url="https://h/mcp")
 

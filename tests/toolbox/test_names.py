@@ -19,7 +19,7 @@ FOR_MODELS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @example(("", ""))
 @example(("\0", "\ud800"))
 @example(("a" * 500, "b" * 500))
-def test_a_wire_name_is_one_that_every_model_takes(pair: tuple[str, str]):
+def test_wire_name_is_valid_for_every_model(pair: tuple[str, str]):
     assert FOR_MODELS.fullmatch(wire_name(*pair))
 
 
@@ -35,27 +35,25 @@ def test_a_wire_name_is_one_that_every_model_takes(pair: tuple[str, str]):
 @example(("a", ""), ("", "a"))
 @example(("\0", ""), ("", "\0"))
 @example(("a", "n" * 200), ("a", "n" * 201))
-def test_two_tools_have_two_wire_names(one: tuple[str, str], other: tuple[str, str]):
+def test_different_tools_have_different_wire_names(one: tuple[str, str], other: tuple[str, str]):
     assert (wire_name(*one) == wire_name(*other)) == (one == other)
 
 
 @given(PAIRS, PAIRS)
-def test_a_tool_cannot_be_named_so_that_it_takes_the_hashed_name_of_another(
-    one: tuple[str, str], other: tuple[str, str]
-):
+def test_tool_name_cannot_imitate_a_hashed_wire_name(one: tuple[str, str], other: tuple[str, str]):
     taken = wire_name(*one)
     server, _, name = taken.partition("__")
     for attempt in ((server, name), (taken, ""), ("", taken), (other[0], taken)):
         assert attempt == one or wire_name(*attempt) != taken
 
 
-def test_plain_names_stay_readable():
+def test_plain_names_are_unchanged_in_wire_names():
     assert wire_name("time", "get_current_time") == "time__get_current_time"
     assert wire_name("git-2", "log") == "git-2__log"
     assert wire_name("a", "b" * (MAX_WIRE_NAME - 3)) == "a__" + "b" * (MAX_WIRE_NAME - 3)
 
 
-def test_other_names_keep_what_can_be_read_of_them():
+def test_other_names_stay_recognizable_in_wire_names():
     assert re.fullmatch(r"files__read_file__[0-9a-f]{10}", wire_name("files", "read.file"))
     assert re.fullmatch(r"a__b__[0-9a-f]{10}", wire_name("a_", "b"))
     assert re.fullmatch(r"x__x__[0-9a-f]{10}", wire_name("日本", "語"))
@@ -64,12 +62,12 @@ def test_other_names_keep_what_can_be_read_of_them():
     assert long.startswith("serverserver")
 
 
-def test_a_wire_name_is_the_same_in_every_process():
+def test_wire_name_is_the_same_in_every_process():
     digest = hashlib.sha256(b"5:filesread.file").hexdigest()
 
     assert wire_name("files", "read.file") == f"files__read_file__{digest[:10]}"
 
 
 @given(st.text(st.characters(exclude_characters=":")), st.text(), PAIRS)
-def test_an_address_can_be_split_again(server: str, name: str, other: tuple[str, str]):
+def test_address_can_be_split_into_server_and_tool(server: str, name: str, other: tuple[str, str]):
     assert address(server, name).split(":", 1) == [server, name]

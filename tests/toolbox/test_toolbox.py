@@ -71,7 +71,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> dict[str, ScriptedServer]:
 # Starting
 
 
-async def test_tools_of_all_servers_stand_in_the_order_of_the_servers():
+async def test_tools_are_in_the_order_of_the_servers():
     async with box_of(b=served("y", "x"), a=served("z")) as toolbox:
         assert addresses(toolbox) == ["b:y", "b:x", "a:z"]
         assert [entry.wire_name for entry in toolbox.tools] == ["b__y", "b__x", "a__z"]
@@ -93,7 +93,7 @@ async def test_servers_start_at_the_same_time():
         assert addresses(toolbox) == ["a:x", "b:x", "c:x"]
 
 
-async def test_not_too_many_programs_start_at_once(
+async def test_programs_that_start_at_once_are_limited(
     monkeypatch: pytest.MonkeyPatch, programs: dict[str, ScriptedServer]
 ):
     monkeypatch.setattr(toolbox_module, "PROGRAMS_AT_ONCE", 2)
@@ -118,7 +118,7 @@ async def test_not_too_many_programs_start_at_once(
     assert most == 2
 
 
-async def test_a_program_that_waits_for_its_turn_is_not_started_after_closing(
+async def test_program_waiting_for_its_turn_is_not_started_after_close(
     monkeypatch: pytest.MonkeyPatch, programs: dict[str, ScriptedServer]
 ):
     monkeypatch.setattr(toolbox_module, "PROGRAMS_AT_ONCE", 1)
@@ -159,7 +159,7 @@ class Broken:
         raise RuntimeError("a bug of the server")
 
 
-async def test_servers_that_fail_are_reported_and_stop_nobody():
+async def test_failed_servers_are_reported_and_do_not_stop_others():
     servers: dict[str, Any] = {
         "refuses": served(initialize=fail),
         "broken": Broken(),
@@ -182,7 +182,7 @@ async def test_servers_that_fail_are_reported_and_stop_nobody():
         assert "is not available" not in each.reason
 
 
-async def test_a_server_that_is_disabled_is_not_started(programs: dict[str, ScriptedServer]):
+async def test_disabled_server_is_not_started(programs: dict[str, ScriptedServer]):
     programs["p"] = served("x")
     async with box_of(off=StdioServer(command="p", enabled=False)) as toolbox:
         assert toolbox.status["off"].state == "disabled"
@@ -193,7 +193,7 @@ async def test_a_server_that_is_disabled_is_not_started(programs: dict[str, Scri
     assert programs["p"].connections == 0
 
 
-async def test_no_servers_are_no_tools():
+async def test_toolbox_without_servers_has_no_tools():
     async with box_of() as toolbox:
         assert (toolbox.tools, toolbox.status) == ([], {})
         with pytest.raises(UnknownTool, match=r"no tool 'x'$"):
@@ -203,7 +203,7 @@ async def test_no_servers_are_no_tools():
 # What the configuration says
 
 
-async def test_tools_are_offered_as_the_configuration_allows(programs: dict[str, ScriptedServer]):
+async def test_tools_are_filtered_by_the_configuration(programs: dict[str, ScriptedServer]):
     programs["git"] = served("git_log", "git_diff", "git_push", "admin")
     tools = ToolFilter(allow=("git_*",), deny=("*_push",))
     async with box_of(git=StdioServer(command="git", tools=tools)) as toolbox:
@@ -217,7 +217,7 @@ async def test_tools_are_offered_as_the_configuration_allows(programs: dict[str,
     assert programs["git"].sent("tools/call") == []
 
 
-async def test_a_namespace_takes_the_place_of_the_name(programs: dict[str, ScriptedServer]):
+async def test_namespace_replaces_the_name_in_addresses(programs: dict[str, ScriptedServer]):
     programs["p"] = served("x")
     async with box_of(a=StdioServer(command="p", namespace="other")) as toolbox:
         assert addresses(toolbox) == ["other:x"]
@@ -225,17 +225,17 @@ async def test_a_namespace_takes_the_place_of_the_name(programs: dict[str, Scrip
 
 
 @pytest.mark.parametrize("name", ["", "a:b"])
-def test_a_name_that_would_spoil_addresses_is_refused(name: str):
+def test_server_name_with_a_colon_is_refused(name: str):
     with pytest.raises(ConfigError, match="invalid server name"):
         box_of(**{name: served("x")})
 
 
-def test_two_servers_of_one_name_are_refused():
+def test_repeated_server_name_is_refused():
     with pytest.raises(ConfigError, match="two servers are named 'b'; give one another namespace"):
         box_of(a=StdioServer(command="p", namespace="b"), b=served("x"))
 
 
-async def test_each_server_has_limits_of_its_own(programs: dict[str, ScriptedServer]):
+async def test_limits_are_per_server(programs: dict[str, ScriptedServer]):
     programs["p"] = served("x", **{"tools/call": never})
     server = StdioServer(command="p", timeout=0.01, concurrency=1)
     async with box_of(p=server, other=served("y")) as toolbox:
@@ -249,7 +249,7 @@ async def test_each_server_has_limits_of_its_own(programs: dict[str, ScriptedSer
             await toolbox.call("p:x")
 
 
-async def test_a_file_is_read_before_anything_starts(tmp_path: Path):
+async def test_wrong_file_is_refused_before_anything_starts(tmp_path: Path):
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"a": {"command": "no-such-program", "colour": "red"}}}')
     toolbox = Toolbox.from_config(file)
@@ -264,7 +264,7 @@ async def test_a_file_is_read_before_anything_starts(tmp_path: Path):
 # Finding
 
 
-async def test_a_tool_is_called_by_address_or_wire_name():
+async def test_tool_is_called_by_address_or_wire_name():
     async with box_of(a=served("x", "y.z"), 日本=served("x")) as toolbox:
         for entry in toolbox.tools:
             for name in (entry.address, entry.wire_name):
@@ -272,7 +272,7 @@ async def test_a_tool_is_called_by_address_or_wire_name():
                 assert (await toolbox.call(name)).text == entry.tool.name
 
 
-async def test_a_name_of_several_servers_is_warned_of_once(caplog: pytest.LogCaptureFixture):
+async def test_tool_name_of_several_servers_is_warned_about_once(caplog: pytest.LogCaptureFixture):
     async with box_of(a=served("x", "y"), b=served("x"), c=served("z")) as toolbox:
         assert len(toolbox.tools) == 4
         toolbox._changed()
@@ -281,7 +281,7 @@ async def test_a_name_of_several_servers_is_warned_of_once(caplog: pytest.LogCap
     assert caplog.messages == ["several servers offer tool 'x': a, b"]
 
 
-async def test_a_bare_name_is_refused_with_a_hint():
+async def test_bare_tool_name_is_refused_with_a_suggestion():
     async with box_of(a=served("get_time", "x"), b=served("x")) as toolbox:
         with pytest.raises(UnknownTool, match=r"no tool 'x'; did you mean a:x or b:x\?"):
             await toolbox.call("x")
@@ -289,7 +289,7 @@ async def test_a_bare_name_is_refused_with_a_hint():
             await toolbox.call("a:get_tiem")
 
 
-async def test_who_is_missing_is_told_why():
+async def test_unknown_tool_error_says_why_it_is_missing():
     async with box_of(down=served(initialize=fail), up=served("x")) as toolbox:
         for name, problem in (
             ("down:x", r"server 'down' is not available: broken"),
@@ -300,14 +300,14 @@ async def test_who_is_missing_is_told_why():
                 toolbox.find(name)
 
 
-async def test_a_malformed_or_doubled_tool_is_named_when_it_is_asked_for():
+async def test_skipped_tool_is_named_when_it_is_called():
     tools = {"tools": [tool("x"), {"name": "bad"}]}
     async with box_of(a=served(**{"tools/list": tools})) as toolbox:
         with pytest.raises(UnknownTool, match="a:bad is not offered: tool 'bad' is malformed"):
             await toolbox.call("a:bad")
 
 
-async def test_names_that_look_alike_stay_apart():
+async def test_similar_names_get_different_wire_names():
     servers = {"a_": served("b"), "a": served("_b", "b"), "а": served("b")}  # the last: Cyrillic
     async with box_of(**servers) as toolbox:
         names = [entry.wire_name for entry in toolbox.tools]
@@ -320,14 +320,14 @@ async def test_names_that_look_alike_stay_apart():
         assert [each["name"] for each in server.sent("tools/call")] == expected
 
 
-async def test_a_wire_name_does_not_change_when_servers_come_and_go():
+async def test_wire_name_does_not_depend_on_other_servers():
     async with box_of(a=served("x_", "y")) as alone:
         before = [entry.wire_name for entry in alone.tools]
     async with box_of(b=served("x_", "y"), a=served("x_", "y")) as together:
         assert [entry.wire_name for entry in together.tools][2:] == before
 
 
-async def test_a_wire_name_that_is_taken_is_refused_loudly(
+async def test_wire_name_clash_is_logged_as_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr("interlock.toolbox.names.wire_name", lambda _server, _name: "same")
@@ -340,7 +340,7 @@ async def test_a_wire_name_that_is_taken_is_refused_loudly(
 # Calling
 
 
-async def test_arguments_are_checked_before_anything_is_sent():
+async def test_arguments_are_validated_before_sending():
     tools = {"tools": [tool("x", inputSchema=NUMBER)]}
     server = served(**{"tools/list": tools})
     async with box_of(a=server) as toolbox:
@@ -368,7 +368,7 @@ async def test_progress_reaches_the_caller():
     assert steps == [1.0]
 
 
-async def test_calls_are_logged_by_name_and_never_by_content(caplog: pytest.LogCaptureFixture):
+async def test_calls_are_logged_without_arguments_and_results(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     answers = iter([text("a secret"), text("a secret", isError=True)])
     server = served("x", **{"tools/call": lambda _: next(answers)})
@@ -388,7 +388,7 @@ async def test_calls_are_logged_by_name_and_never_by_content(caplog: pytest.LogC
     assert "secret" not in caplog.text
 
 
-async def test_a_server_that_dies_costs_only_its_own_calls():
+async def test_server_that_dies_fails_only_its_own_calls():
     servers = {name: served("x", **{"tools/call": never}) for name in "ab"}
     async with box_of(**servers) as toolbox:
         calls = {name: asyncio.create_task(toolbox.call(f"{name}:x")) for name in servers}
@@ -406,7 +406,7 @@ async def test_a_server_that_dies_costs_only_its_own_calls():
         calls["b"].cancel()
 
 
-async def test_refreshing_renews_all_lists_at_the_same_time(monkeypatch: pytest.MonkeyPatch):
+async def test_refresh_lists_all_servers_concurrently(monkeypatch: pytest.MonkeyPatch):
     now = 1_000.0
     monkeypatch.setattr("interlock.toolbox.upstream.monotonic", lambda: now)
     servers = {name: served("x") for name in "ab"}
@@ -429,7 +429,7 @@ async def test_refreshing_renews_all_lists_at_the_same_time(monkeypatch: pytest.
 # Closing
 
 
-async def test_closing_twice_is_fine_and_ends_all_calls():
+async def test_close_fails_open_calls_and_can_be_repeated():
     server = served("x", **{"tools/call": never})
     toolbox = box_of(a=server)
     await toolbox.open()
@@ -446,7 +446,7 @@ async def test_closing_twice_is_fine_and_ends_all_calls():
     assert server.connections == 1
 
 
-async def test_a_toolbox_closed_while_it_opens_leaves_nothing():
+async def test_toolbox_closed_while_opening_leaves_nothing():
     server = served(initialize=never)
     toolbox = box_of(a=server, b=served("x"))
     opening = asyncio.create_task(toolbox.open())
@@ -468,7 +468,7 @@ async def test_open_with_an_idle_timeout_returns_while_a_mute_server_is_starting
     assert toolbox.status["mute"].state == "down"
 
 
-async def test_opening_that_is_cancelled_closes_what_has_started():
+async def test_cancelled_open_closes_what_has_started():
     slow, quick = served(initialize=never), served("x")
     toolbox = box_of(slow=slow, quick=quick)
     opening = asyncio.create_task(toolbox.open())

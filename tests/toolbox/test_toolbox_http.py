@@ -1,4 +1,4 @@
-"""A toolbox whose servers have URLs: real servers of ours, and worse ones, on loopback."""
+"""A toolbox whose servers have URLs: our own servers and misbehaving ones, on loopback."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("is_one_host", [False, True], ids=["own hosts", "one host"])
-async def test_a_hundred_servers_are_discovered_and_called_at_the_same_time(
+async def test_hundred_servers_are_listed_and_called_concurrently(
     server: Server, serve: Callable[..., Awaitable[Served]], is_one_host: bool
 ):
     together = asyncio.Barrier(100)
@@ -276,7 +276,7 @@ BAD: dict[str, tuple[Handler, str, str]] = {
 }
 
 
-async def test_servers_that_fail_cost_only_themselves(
+async def test_failing_servers_do_not_affect_others(
     serve: Callable[..., Awaitable[Served]], site: Callable[[Handler], Awaitable[str]]
 ):
     servers = {
@@ -336,7 +336,7 @@ async def repeat(request: web.Request) -> web.StreamResponse:
     return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error})
 
 
-async def test_what_a_server_repeats_of_what_it_was_sent_is_hidden(
+async def test_secrets_that_a_server_repeats_are_redacted(
     caplog: pytest.LogCaptureFixture,
 ):
     spiteful = Site()
@@ -367,7 +367,7 @@ async def test_what_a_server_repeats_of_what_it_was_sent_is_hidden(
 # Going away and coming back
 
 
-async def test_a_server_that_went_away_keeps_its_list_and_is_back_with_the_next_call(
+async def test_lost_server_keeps_its_list_and_returns_with_the_next_call(
     serve: Callable[..., Awaitable[Served]],
 ):
     hosts = await serve()
@@ -397,7 +397,7 @@ async def until_no_wait(toolbox: Toolbox, name: str) -> None:
 
 
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
-async def test_nobody_notices_that_a_server_was_started_anew(
+async def test_restarted_server_is_used_without_an_error(
     serve: Callable[..., Awaitable[Served]], revision: str
 ):
     hosts = await serve()
@@ -410,7 +410,7 @@ async def test_nobody_notices_that_a_server_was_started_anew(
 
 
 @pytest.mark.parametrize("type", ["sse", "http"])
-async def test_the_oldest_servers_are_reached_and_missed(
+async def test_http_sse_server_is_reached_and_its_loss_noticed(
     serve: Callable[..., Awaitable[Served]], type: Any
 ):
     hosts = await serve(sse=True)
@@ -425,14 +425,14 @@ async def test_the_oldest_servers_are_reached_and_missed(
         assert (await toolbox.call("a:add", {"a": 1})).text == "2"
 
 
-async def test_a_toolbox_can_be_opened_again(serve: Callable[..., Awaitable[Served]]):
+async def test_closed_toolbox_can_be_opened_again(serve: Callable[..., Awaitable[Served]]):
     toolbox = Toolbox({"a": HttpServer(url=(await serve()).url)})
     for _ in range(2):
         async with toolbox:
             assert (await toolbox.call("a:add", {"a": 1})).text == "2"
 
 
-async def test_a_server_that_stays_away_is_tried_less_and_less(
+async def test_restarts_of_an_unreachable_server_back_off(
     serve: Callable[..., Awaitable[Served]], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(restarts, "FIRST_BACKOFF", 20.0)
@@ -446,7 +446,7 @@ async def test_a_server_that_stays_away_is_tried_less_and_less(
             await toolbox.call("a:add", {"a": 1})
 
 
-async def test_calls_that_are_under_way_go_on_when_another_one_finds_nobody(
+async def test_unreachable_server_does_not_end_calls_under_way(
     serve: Callable[..., Awaitable[Served]], gate: Gate
 ):
     hosts = await serve(listen=False)
@@ -463,9 +463,7 @@ async def test_calls_that_are_under_way_go_on_when_another_one_finds_nobody(
         assert toolbox.status["a"].state == "down"
 
 
-async def test_a_call_whose_answer_is_cut_off_costs_no_other(
-    gate: Gate, server: Server, serve: Any
-):
+async def test_truncated_answer_fails_only_its_own_call(gate: Gate, server: Server, serve: Any):
     def failing(app: App) -> App:
         async def fail(scope: Any, receive: Any, send: Any) -> None:
             if dict(scope["headers"]).get(b"mcp-name") == b"add":
@@ -490,7 +488,7 @@ async def test_a_call_whose_answer_is_cut_off_costs_no_other(
         assert (await held).text == "held"
 
 
-async def test_a_server_that_failed_at_first_is_tried_again_by_the_next_refresh(
+async def test_refresh_starts_a_server_that_failed_at_first(
     serve: Callable[..., Awaitable[Served]], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(restarts, "FIRST_BACKOFF", 20.0)
@@ -511,7 +509,7 @@ async def test_a_server_that_failed_at_first_is_tried_again_by_the_next_refresh(
 
 
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
-async def test_tools_that_change_are_listed_again(
+async def test_changed_tools_are_listed_again(
     server: Server, serve: Callable[..., Awaitable[Served]], revision: str
 ):
     hosts = await serve()
@@ -530,7 +528,7 @@ async def test_tools_that_change_are_listed_again(
         await until(lambda: addresses(toolbox) == ["a:hold", "a:new"])
 
 
-async def test_tools_that_changed_while_the_server_was_away_are_listed_again(
+async def test_tools_changed_during_an_outage_are_listed_again(
     server: Server, serve: Callable[..., Awaitable[Served]]
 ):
     hosts = await serve()
@@ -546,7 +544,7 @@ async def test_tools_that_changed_while_the_server_was_away_are_listed_again(
 # What the configuration says
 
 
-async def test_a_call_is_sent_again_only_if_the_configuration_allows_it(
+async def test_call_is_retried_only_if_configured_as_idempotent(
     serve: Callable[..., Awaitable[Served]],
 ):
     asked = []
@@ -575,7 +573,7 @@ async def test_a_call_is_sent_again_only_if_the_configuration_allows_it(
         assert len(asked) == 3
 
 
-async def test_a_message_over_the_limit_costs_its_own_call(server: Server, serve: Any):
+async def test_oversized_message_fails_only_its_own_call(server: Server, serve: Any):
     @server.tool
     async def large() -> str:
         return "x" * 100_000
@@ -646,7 +644,7 @@ HINT = "interlock servers login"
 
 
 @pytest.mark.parametrize("auth", ["auto", "oauth"])
-async def test_a_server_that_wants_a_login_says_how(
+async def test_server_that_needs_a_login_names_the_command(
     protected: str, authorization: AuthorizationServer, logins: MemoryTokenStore, auth: Any
 ):
     async with opened(**{"my notes": HttpServer(url=protected, auth=auth)}) as toolbox:
@@ -664,7 +662,7 @@ async def test_a_server_that_wants_a_login_says_how(
     assert not authorization.sent("/authorize")
 
 
-async def test_a_login_that_ends_is_said_and_one_that_is_renewed_elsewhere_is_taken(
+async def test_expired_login_is_reported_and_one_renewed_elsewhere_is_used(
     protected: str, authorization: AuthorizationServer, logins: MemoryTokenStore
 ):
     tokens = await log_in(protected, authorization, logins)
@@ -685,7 +683,7 @@ async def test_a_login_that_ends_is_said_and_one_that_is_renewed_elsewhere_is_ta
         assert [entry.stale for entry in toolbox.tools] == [False] * 3
 
 
-async def test_a_login_that_is_over_at_the_start_is_expired(
+async def test_login_expired_at_the_start_is_reported_as_expired(
     protected: str, authorization: AuthorizationServer, logins: MemoryTokenStore
 ):
     await log_in(protected, authorization, logins, expires_at=time.time() - 1)
@@ -693,7 +691,7 @@ async def test_a_login_that_is_over_at_the_start_is_expired(
         assert toolbox.status["a"].state == "expired"
 
 
-async def test_a_tool_that_needs_more_than_the_login_gives_costs_only_its_call(
+async def test_insufficient_scope_fails_only_its_own_call(
     protected: str, authorization: AuthorizationServer, logins: MemoryTokenStore
 ):
     await log_in(protected, authorization, logins)
@@ -705,7 +703,7 @@ async def test_a_tool_that_needs_more_than_the_login_gives_costs_only_its_call(
         assert toolbox.status["a"].state == "ok"
 
 
-def test_a_server_that_names_very_many_scopes_does_not_fill_the_hint():
+def test_very_many_scopes_are_left_out_of_the_hint():
     error = InsufficientScope(tuple(f"scope-{number}" for number in range(1_000)))
     hint = with_hint(error, "a", HttpServer(url="https://mcp.example"))
 
@@ -723,7 +721,7 @@ def test_a_server_that_names_very_many_scopes_does_not_fill_the_hint():
         ),
     ],
 )
-async def test_a_server_that_refuses_what_the_configuration_has_says_what(
+async def test_rejected_configured_credentials_are_named(
     protected: str, settings: Any, reason: str
 ):
     async with opened(a=HttpServer(url=protected, **settings)) as toolbox:
@@ -733,16 +731,14 @@ async def test_a_server_that_refuses_what_the_configuration_has_says_what(
         assert CANARY not in status.reason
 
 
-async def test_a_token_in_the_configuration_is_enough(
-    protected: str, authorization: AuthorizationServer
-):
+async def test_configured_token_needs_no_login(protected: str, authorization: AuthorizationServer):
     authorization.access_tokens[CANARY] = ""
     server = HttpServer(url=protected, headers={"Authorization": "Bearer ${KEY}"}, auth="bearer")
     async with opened(a=server) as toolbox:
         assert (await toolbox.call("a:add", {"a": 1})).text == "2"
 
 
-async def test_an_access_token_that_a_server_repeats_is_hidden(
+async def test_access_token_that_a_server_repeats_is_redacted(
     protected: str,
     authorization: AuthorizationServer,
     logins: MemoryTokenStore,
@@ -767,7 +763,7 @@ async def test_an_access_token_that_a_server_repeats_is_hidden(
     assert caught.value.data == [{"***": 1, "seen": "***"}]
 
 
-async def test_no_login_is_looked_up_for_a_server_that_lets_everybody_in(
+async def test_open_server_causes_no_login_lookup(
     serve: Callable[..., Awaitable[Served]], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("interlock.oauth.stored_login.UserTokenStore", lambda: 1 / 0)
@@ -775,7 +771,7 @@ async def test_no_login_is_looked_up_for_a_server_that_lets_everybody_in(
         assert toolbox.status["a"].state == "ok"
 
 
-def test_programs_without_servers_at_a_url_do_not_load_their_parts(tmp_path: Path):
+def test_toolbox_without_urls_does_not_import_http(tmp_path: Path):
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"a": {"command": "true"}}}))
     code = (

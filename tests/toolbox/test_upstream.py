@@ -24,7 +24,7 @@ from interlock.errors import (
     ServerUnavailable,
 )
 from interlock.toolbox import Toolbox, restarts
-from interlock.toolbox import upstream as member_module
+from interlock.toolbox import upstream as upstream_module
 from interlock.toolbox.upstream import (
     LIST_TTL,
     MAX_DESCRIPTION,
@@ -58,7 +58,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(member_module, "monotonic", clock)
+    monkeypatch.setattr(upstream_module, "monotonic", clock)
     return clock
 
 
@@ -71,11 +71,11 @@ def served(*tools: Json, revision: str = LEGACY, call: Answer | None = None) -> 
 
 @asynccontextmanager
 async def started(server: Any, **options: Any) -> AsyncIterator[Upstream]:
-    """Start a member for the server; close it afterwards."""
-    member = made(server, **options)
-    await member.start()
-    yield member
-    await member.close()
+    """Start a upstream for the server; close it afterwards."""
+    upstream = made(server, **options)
+    await upstream.start()
+    yield upstream
+    await upstream.close()
 
 
 def made(server: Any, on_change: Callable[[], None] = lambda: None, **options: Any) -> Upstream:
@@ -90,11 +90,11 @@ def made(server: Any, on_change: Callable[[], None] = lambda: None, **options: A
     )
 
 
-async def call(member: Upstream, name: str = "x", /, **arguments: Any) -> str:
-    (entry,) = (each for each in member.entries if each.tool.name == name)
+async def call(upstream: Upstream, name: str = "x", /, **arguments: Any) -> str:
+    (entry,) = (each for each in upstream.entries if each.tool.name == name)
     call = Call(entry, arguments)
-    member.validate(call)
-    return (await member.send(call)).result.text
+    upstream.validate(call)
+    return (await upstream.send(call)).result.text
 
 
 async def settle() -> None:
@@ -106,29 +106,29 @@ async def settle() -> None:
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_a_server_that_is_well_says_so(revision: str):
-    async with started(served(tool("a"), tool("b.c"), revision=revision)) as member:
-        status = member.status
+async def test_started_server_has_state_ok(revision: str):
+    async with started(served(tool("a"), tool("b.c"), revision=revision)) as upstream:
+        status = upstream.status
 
     assert (status.name, status.state, status.reason, status.tools) == ("s", "ok", "", 2)
     assert (status.revision, status.server_info, status.missing) == (revision, "scripted 1", ())
-    assert [each.address for each in member.entries] == ["s:a", "s:b.c"]
-    assert member.entries[0].wire_name == "s__a"
+    assert [each.address for each in upstream.entries] == ["s:a", "s:b.c"]
+    assert upstream.entries[0].wire_name == "s__a"
 
 
-async def test_a_server_without_tools_has_none_and_is_well():
+async def test_server_without_tools_has_state_ok():
     for capabilities in ({"resources": {}}, {"tools": {}}):
         server = ScriptedServer(capabilities=capabilities)
         if "tools" in capabilities:
             server.answers["tools/list"] = {"tools": []}
-        async with started(server) as member:
-            assert (member.status.state, member.entries) == ("ok", ())
+        async with started(server) as upstream:
+            assert (upstream.status.state, upstream.entries) == ("ok", ())
 
 
-async def test_a_server_that_offers_tools_and_cannot_list_them_has_failed():
-    async with started(ScriptedServer()) as member:
-        assert member.status.state == "failed"
-        assert member.status.reason == "no method tools/list (-32601)"
+async def test_server_that_cannot_list_its_tools_has_failed():
+    async with started(ScriptedServer()) as upstream:
+        assert upstream.status.state == "failed"
+        assert upstream.status.reason == "no method tools/list (-32601)"
 
 
 class Broken:
@@ -140,36 +140,36 @@ class Broken:
         raise RuntimeError("a bug of the server")
 
 
-async def test_a_server_that_cannot_even_be_reached_has_failed():
-    async with started(Broken()) as member:
-        assert member.status.state == "failed"
-        assert member.status.reason == "RuntimeError while starting: a bug of the server"
+async def test_unreachable_server_has_failed():
+    async with started(Broken()) as upstream:
+        assert upstream.status.state == "failed"
+        assert upstream.status.reason == "RuntimeError while starting: a bug of the server"
 
 
-async def test_a_failure_is_logged_once(caplog: pytest.LogCaptureFixture):
+async def test_failure_is_logged_once(caplog: pytest.LogCaptureFixture):
     async with started(ScriptedServer()):
         assert [record.getMessage() for record in caplog.records] == [
             "server 's' failed: no method tools/list (-32601)"
         ]
 
 
-async def test_a_start_is_shared_by_all_who_wait_for_it(clock: Clock):
+async def test_concurrent_callers_share_one_start(clock: Clock):
     server = served()
-    async with started(server) as member:
+    async with started(server) as upstream:
         await server.end()
         await settle()
         clock.now += 60
 
-        assert await asyncio.gather(*(call(member) for _ in range(5))) == ["done"] * 5
+        assert await asyncio.gather(*(call(upstream) for _ in range(5))) == ["done"] * 5
     assert server.connections == 2
 
 
-async def test_who_stops_waiting_does_not_stop_the_start():
+async def test_cancelled_caller_does_not_stop_the_start():
     server = served()
-    async with started(server) as member:
+    async with started(server) as upstream:
         await server.end()
         await settle()
-        impatient, patient = (asyncio.create_task(call(member)) for _ in range(2))
+        impatient, patient = (asyncio.create_task(call(upstream)) for _ in range(2))
         await asyncio.sleep(0)
         impatient.cancel()
 
@@ -177,7 +177,7 @@ async def test_who_stops_waiting_does_not_stop_the_start():
         assert impatient.cancelled()
 
 
-async def test_a_server_that_lists_its_tools_and_goes_away_is_started_again(clock: Clock):
+async def test_server_that_exits_after_listing_is_started_again(clock: Clock):
     async def list_and_leave(_: Json) -> None:
         result = {"tools": [tool("x")]}
         server.send({"jsonrpc": "2.0", "id": server.received[-1]["id"], "result": result})
@@ -186,14 +186,14 @@ async def test_a_server_that_lists_its_tools_and_goes_away_is_started_again(cloc
     server = served()
     tools = server.answers["tools/list"]
     server.answers["tools/list"] = list_and_leave
-    async with started(server) as member:
-        assert member.status.state == "failed"
-        assert member.status.reason == "the other end closed the connection"
+    async with started(server) as upstream:
+        assert upstream.status.state == "failed"
+        assert upstream.status.reason == "the other end closed the connection"
 
         server.answers["tools/list"] = tools
         clock.now += 1.0
-        await member.start()
-        assert await call(member) == "done"
+        await upstream.start()
+        assert await call(upstream) == "done"
     assert server.connections == 2
 
 
@@ -220,20 +220,20 @@ def program(lists: int) -> StdioServer:
 
 
 @pytest.mark.usefixtures("nothing_is_left")
-async def test_a_start_that_fails_leaves_no_program_behind():
+async def test_failed_start_leaves_no_program():
     async with Toolbox({"s": program(lists=0)}) as toolbox:
         assert toolbox.status["s"].state == "failed"
         assert toolbox.status["s"].reason == "no list for *** (1)"
 
 
-async def test_a_start_that_fails_is_nobody_s_fault_who_has_stopped_waiting(
+async def test_failed_start_without_waiters_is_not_reported_as_unhandled(
     nothing_is_left: list[Json],
 ):
     server = served()
     refused: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
     server.answers["tools/list"] = lambda _: refused
-    member = made(server)
-    waiting = asyncio.create_task(member.start())
+    upstream = made(server)
+    waiting = asyncio.create_task(upstream.start())
     await server.heard("tools/list")
     waiting.cancel()
     await asyncio.wait({waiting})
@@ -241,71 +241,69 @@ async def test_a_start_that_fails_is_nobody_s_fault_who_has_stopped_waiting(
     await settle()
     gc.collect()
 
-    assert member.status.state == "failed"
+    assert upstream.status.state == "failed"
     assert nothing_is_left == []
-    await member.close()
+    await upstream.close()
 
 
 # Going down and coming back
 
 
-async def test_the_last_good_list_is_kept_and_marked_when_the_server_is_down():
+async def test_tools_of_a_lost_server_are_marked_stale():
     changes: list[str] = []
     server = served(tool("a"))
-    async with started(server, on_change=lambda: changes.append("changed")) as member:
-        before = member.entries
+    async with started(server, on_change=lambda: changes.append("changed")) as upstream:
+        before = upstream.entries
         changes.clear()
         await server.end()
         await settle()
 
         assert changes
-        assert member.status.state == "down"
-        assert member.status.reason == "the other end closed the connection"
+        assert upstream.status.state == "down"
+        assert upstream.status.reason == "the other end closed the connection"
         assert [each.stale for each in before] == [False]
-        assert [(each.address, each.stale) for each in member.entries] == [("s:a", True)]
+        assert [(each.address, each.stale) for each in upstream.entries] == [("s:a", True)]
 
 
-async def test_the_next_call_starts_a_server_that_is_down():
+async def test_next_call_starts_a_lost_server():
     server = served()
-    async with started(server) as member:
+    async with started(server) as upstream:
         await server.end()
         await settle()
 
-        assert await call(member) == "done"
-        assert (member.status.state, member.status.reason) == ("ok", "")
-        assert not member.entries[0].stale
+        assert await call(upstream) == "done"
+        assert (upstream.status.state, upstream.status.reason) == ("ok", "")
+        assert not upstream.entries[0].stale
         await settle()
-        assert member.status.connections == 1
+        assert upstream.status.connections == 1
     assert server.connections == 2
 
 
-async def test_a_call_that_the_server_dies_under_fails_and_is_not_repeated():
+async def test_call_during_a_crash_fails_and_is_not_repeated():
     async def die(_: Json) -> Json:
         await server.end()
         return text("never")
 
     server = served(call=die)
-    async with started(server) as member:
+    async with started(server) as upstream:
         with pytest.raises(ConnectionClosed):
-            await call(member)
+            await call(upstream)
         assert len(server.sent("tools/call")) == 1
 
 
-async def test_a_server_that_cannot_start_is_tried_less_and_less(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-):
+async def test_failed_starts_back_off(clock: Clock, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(restarts, "MAX_STARTS", 99)
     server = served()
-    async with started(server) as member:
+    async with started(server) as upstream:
         server.answers["initialize"] = fail
         await server.end()
         await settle()
         waits = []
         for _ in range(8):
             with pytest.raises(ServerUnavailable, match="broken"):
-                await call(member)
+                await call(upstream)
             with pytest.raises(ServerUnavailable, match=r"broken.*; next try in") as caught:
-                await call(member)
+                await call(upstream)
             waits.append(float(caught.value.reason.split()[-2]))
             clock.now += waits[-1]
 
@@ -317,77 +315,77 @@ def fail(_: Json) -> Json:
     raise RemoteError(-32000, "broken")
 
 
-async def test_a_start_that_succeeds_makes_failures_count_anew(clock: Clock):
+async def test_successful_start_resets_the_backoff(clock: Clock):
     server = served()
-    async with started(server) as member:
+    async with started(server) as upstream:
         for works in (False, False, True, False):
             if works:
                 server.answers.pop("initialize")
-                assert await call(member) == "done"
+                assert await call(upstream) == "done"
             else:
                 server.answers["initialize"] = fail
-                if member.status.state == "ok":
+                if upstream.status.state == "ok":
                     await server.end()
                     await settle()
                 with pytest.raises(ServerUnavailable):
-                    await call(member)
+                    await call(upstream)
             clock.now += 30.0
         clock.now -= 30.0
         with pytest.raises(ServerUnavailable, match=r"next try in 0\.5 s"):
-            await call(member)
+            await call(upstream)
 
 
-async def test_a_server_that_dies_again_and_again_is_started_five_times_a_minute(clock: Clock):
+async def test_crashing_server_is_started_five_times_a_minute(clock: Clock):
     server = served()
-    async with started(server) as member:
+    async with started(server) as upstream:
         for _ in range(restarts.MAX_STARTS - 1):
             await server.end()
             await settle()
-            assert await call(member) == "done"
+            assert await call(upstream) == "done"
         await server.end()
         await settle()
         clock.now += 10
 
         with pytest.raises(ServerUnavailable, match=r"next try in 50\.0 s"):
-            await call(member)
+            await call(upstream)
         clock.now += 50
-        assert await call(member) == "done"
+        assert await call(upstream) == "done"
 
 
-async def test_three_hangs_in_a_row_start_the_server_anew():
+async def test_three_timeouts_in_a_row_restart_the_server():
     server = served(call=lambda _: None)
-    async with started(server) as member:
-        (entry,) = member.entries
+    async with started(server) as upstream:
+        (entry,) = upstream.entries
         for hang in range(MAX_HANGS):
-            assert member.status.state == "ok", hang
+            assert upstream.status.state == "ok", hang
             with pytest.raises(RequestTimeout):
-                await member.send(Call(entry, {}, timeout=0.005))
-        assert member.status.state == "down"
-        assert member.status.reason == (
+                await upstream.send(Call(entry, {}, timeout=0.005))
+        assert upstream.status.state == "down"
+        assert upstream.status.reason == (
             "no answer to 3 calls in a row; the last one: no answer to tools/call within 0.005 s"
         )
 
         server.answers["tools/call"] = text("done")
-        assert await call(member) == "done"
+        assert await call(upstream) == "done"
     assert server.connections == 2
 
 
-async def test_an_answer_in_between_makes_hangs_count_anew():
+async def test_answer_resets_the_count_of_timeouts():
     server = served()
-    async with started(server) as member:
-        (entry,) = member.entries
+    async with started(server) as upstream:
+        (entry,) = upstream.entries
         for round in range(MAX_HANGS * 2):
             server.answers["tools/call"] = text("done") if round % 2 else lambda _: None
             with suppress(RequestTimeout):
-                await member.send(Call(entry, {}, timeout=10.0 if round % 2 else 0.005))
-        assert member.status.state == "ok"
+                await upstream.send(Call(entry, {}, timeout=10.0 if round % 2 else 0.005))
+        assert upstream.status.state == "ok"
     assert server.connections == 1
 
 
 # Tools
 
 
-async def test_a_tool_that_cannot_be_offered_is_left_out_with_its_reason():
+async def test_unusable_tool_is_left_out_with_its_reason():
     server = served(
         tool("good"),
         tool("bomb", inputSchema=BOMB),
@@ -397,69 +395,69 @@ async def test_a_tool_that_cannot_be_offered_is_left_out_with_its_reason():
         tool("good"),
         tool(""),
     )
-    async with started(server) as member:
-        missing = member.status.missing
+    async with started(server) as upstream:
+        missing = upstream.status.missing
 
-        assert [each.tool.name for each in member.entries] == ["good"]
+        assert [each.tool.name for each in upstream.entries] == ["good"]
         names = ["nothing", "good", "bomb", "outside", "list", ""]
         for name, line in zip(names, missing, strict=True):
             assert f"tool '{name}'" in line
-        assert member.status.state == "ok"
+        assert upstream.status.state == "ok"
 
 
-async def test_a_tool_whose_results_are_malformed_is_flagged_until_its_list_is_renewed():
+async def test_tool_with_malformed_results_is_flagged_until_the_next_list():
     server = served(tool("x"), tool("y"), call={"content": 7})
-    async with started(server) as member:
+    async with started(server) as upstream:
         for _ in range(2):
             with pytest.raises(RemoteProtocolError):
-                await call(member)
-        (flag,) = member.status.flagged
-        state = member.status.state
-        member._listed_until = 0.0
-        await member.refresh()
+                await call(upstream)
+        (flag,) = upstream.status.flagged
+        state = upstream.status.state
+        upstream._listed_until = 0.0
+        await upstream.refresh()
 
         assert flag.startswith("tool 'x': 2 wrong results, the last one: malformed tools/call")
         assert state == "ok"  # the others may be as they should be
-        assert member.status.flagged == ()
+        assert upstream.status.flagged == ()
 
 
-async def test_what_a_server_sends_in_vain_is_counted_over_all_its_starts():
+async def test_dropped_messages_are_counted_over_all_starts():
     server = served(tool("x"))
     stray = {"jsonrpc": "2.0", "id": 99, "result": {}}
-    async with started(server) as member:
+    async with started(server) as upstream:
         for _ in range(2):
-            await call(member)
+            await call(upstream)
             server.send(b"garbage", stray)
-            await call(member)
+            await call(upstream)
             await server.end()
             await settle()
-        await call(member)  # starts it again
+        await call(upstream)  # starts it again
         server.send(b"garbage")
-        await call(member)
-        counted = member.status.dropped
+        await call(upstream)
+        counted = upstream.status.dropped
 
     assert counted == {"garbage": 3, "answer to nothing": 2}
-    assert member.status.dropped == counted
+    assert upstream.status.dropped == counted
 
 
-async def test_long_descriptions_are_cut():
+async def test_long_description_is_truncated():
     server = served(tool("x", description="d" * (MAX_DESCRIPTION + 1)), tool("y", description="d"))
-    async with started(server) as member:
-        long, short = (each.tool.description for each in member.entries)
+    async with started(server) as upstream:
+        long, short = (each.tool.description for each in upstream.entries)
 
     assert long == "d" * MAX_DESCRIPTION + " [cut]"
     assert short == "d"
 
 
-async def test_tools_over_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(member_module, "MAX_TOOLS", 2)
-    async with started(served(*(tool(name) for name in "abcde"))) as member:
-        assert [each.tool.name for each in member.entries] == ["a", "b"]
-        assert member.status.missing == ("the list is cut after 2 tools of 5",)
+async def test_tools_over_the_limit_are_reported_as_missing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(upstream_module, "MAX_TOOLS", 2)
+    async with started(served(*(tool(name) for name in "abcde"))) as upstream:
+        assert [each.tool.name for each in upstream.entries] == ["a", "b"]
+        assert upstream.status.missing == ("the list is cut after 2 tools of 5",)
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_a_list_that_changed_is_asked_for_again(revision: str):
+async def test_changed_list_is_requested_again(revision: str):
     changes: list[str] = []
     changed = asyncio.Event()
 
@@ -469,17 +467,17 @@ async def test_a_list_that_changed_is_asked_for_again(revision: str):
 
     server = served(tool("old"), revision=revision)
     server.answers["subscriptions/listen"] = lambda _: None
-    async with started(server, on_change=on_change) as member:
+    async with started(server, on_change=on_change) as upstream:
         server.answers["tools/list"] = {"tools": [tool("new")]}
         changed.clear()
         server.notify("notifications/tools/list_changed")
         await changed.wait()
 
-        assert [each.tool.name for each in member.entries] == ["new"]
-        assert await call(member, "new") == "done"
+        assert [each.tool.name for each in upstream.entries] == ["new"]
+        assert await call(upstream, "new") == "done"
 
 
-async def test_a_change_while_the_list_is_on_its_way_is_not_lost():
+async def test_change_during_listing_causes_another_listing():
     lists = [["old"], ["middle"], ["new"]]
 
     def answer(_: Json) -> Json:
@@ -490,29 +488,29 @@ async def test_a_change_while_the_list_is_on_its_way_is_not_lost():
 
     server = served()
     server.answers["tools/list"] = answer
-    async with started(server) as member:
+    async with started(server) as upstream:
         server.notify("notifications/tools/list_changed")
         await settle()
         await settle()
 
-        assert [each.tool.name for each in member.entries] == ["new"]
+        assert [each.tool.name for each in upstream.entries] == ["new"]
 
 
-async def test_a_server_whose_tools_change_all_the_time_is_asked_now_and_then(
+async def test_constant_changes_are_listed_at_intervals(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(member_module, "REFRESH_GAP", 3600.0)
+    monkeypatch.setattr(upstream_module, "REFRESH_GAP", 3600.0)
     server = served()
-    async with started(server) as member:
-        member._refreshed_at = -7200.0
+    async with started(server) as upstream:
+        upstream._refreshed_at = -7200.0
         for _ in range(10):
             server.notify("notifications/tools/list_changed")
             await settle()
         assert len(server.sent("tools/list")) == 2  # the first one, and one for the first change
-        assert await call(member) == "done"
+        assert await call(upstream) == "done"
 
 
-async def test_other_lists_do_not_matter():
+async def test_changes_of_other_lists_are_ignored():
     server = served()
     async with started(server):
         server.notify("notifications/prompts/list_changed")
@@ -523,39 +521,39 @@ async def test_other_lists_do_not_matter():
 
 
 @pytest.mark.parametrize(("ttl_ms", "seconds"), [(0, LIST_TTL), (5_000, 5.0)])
-async def test_a_list_is_renewed_when_its_time_is_over(
+async def test_expired_list_is_refreshed(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, ttl_ms: int, seconds: float
 ):
     monkeypatch.setattr("interlock.client.cache.monotonic", clock)
     server = served()
     server.answers["tools/list"] = {"tools": [], "ttlMs": ttl_ms}
-    async with started(server) as member:
+    async with started(server) as upstream:
         clock.now += seconds - 0.1
-        await member.refresh()
+        await upstream.refresh()
         assert len(server.sent("tools/list")) == 1
         clock.now += 0.1
-        await member.refresh()
+        await upstream.refresh()
         assert len(server.sent("tools/list")) == 2
 
 
-async def test_a_list_that_cannot_be_renewed_stays(clock: Clock):
+async def test_list_that_cannot_be_refreshed_is_kept(clock: Clock):
     server = served()
-    async with started(server) as member:
+    async with started(server) as upstream:
         server.answers["tools/list"] = fail
         clock.now += LIST_TTL
-        await member.refresh()
+        await upstream.refresh()
 
-        assert [each.tool.name for each in member.entries] == ["x"]
-        assert member.status.state == "ok"
+        assert [each.tool.name for each in upstream.entries] == ["x"]
+        assert upstream.status.state == "ok"
 
-        await member.refresh()  # not again and again: a mute server would hold up every turn
+        await upstream.refresh()  # not again and again: a mute server would hold up every turn
         assert len(server.sent("tools/list")) == 2
         clock.now += REFRESH_PAUSE
-        await member.refresh()
+        await upstream.refresh()
         assert len(server.sent("tools/list")) == 3
 
 
-async def test_why_a_list_was_not_renewed_is_told_without_secrets(
+async def test_refresh_failure_is_logged_without_secrets(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ):
     async with Toolbox({"s": program(lists=1)}) as toolbox:
@@ -568,7 +566,7 @@ async def test_why_a_list_was_not_renewed_is_told_without_secrets(
 
 
 @pytest.mark.usefixtures("nothing_is_left")
-async def test_a_server_that_a_refresh_finds_gone_is_down(
+async def test_refresh_that_finds_no_server_marks_it_down(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("interlock.client.retries.FIRST_PAUSE", 0.001)
@@ -587,28 +585,28 @@ async def test_a_server_that_a_refresh_finds_gone_is_down(
 
 
 @pytest.mark.parametrize("arguments", [{}, {"n": "1"}, {"n": 1.5}, {"n": None}])
-async def test_arguments_that_do_not_fit_are_refused_before_anything_is_sent(arguments: Json):
+async def test_invalid_arguments_are_refused_before_sending(arguments: Json):
     server = served(tool("x", inputSchema=NUMBER))
-    async with started(server) as member:
+    async with started(server) as upstream:
         with pytest.raises(InvalidArguments, match=r"^s:x: "):
-            await call(member, **arguments)
-        assert await call(member, n=1) == "done"
+            await call(upstream, **arguments)
+        assert await call(upstream, n=1) == "done"
 
     assert len(server.sent("tools/call")) == 1
 
 
-async def test_arguments_are_checked_while_the_server_is_down():
+async def test_arguments_are_validated_while_the_server_is_down():
     server = served(tool("x", inputSchema=NUMBER))
-    async with started(server) as member:
+    async with started(server) as upstream:
         await server.end()
         await settle()
         with pytest.raises(InvalidArguments):
-            await call(member)
+            await call(upstream)
     assert server.connections == 1
 
 
-async def test_only_so_many_calls_run_at_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(member_module, "DEFAULT_CONCURRENCY", 2)
+async def test_concurrent_calls_are_limited(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(upstream_module, "DEFAULT_CONCURRENCY", 2)
     running: list[asyncio.Event] = []
 
     async def hold(_: Json) -> Json:
@@ -617,8 +615,8 @@ async def test_only_so_many_calls_run_at_once(monkeypatch: pytest.MonkeyPatch):
         return text("done")
 
     server = served(call=hold)
-    async with started(server) as member:
-        calls = [asyncio.create_task(call(member)) for _ in range(5)]
+    async with started(server) as upstream:
+        calls = [asyncio.create_task(call(upstream)) for _ in range(5)]
         await server.heard("tools/call", times=2)
         await settle()
         assert len(running) == 2
@@ -629,60 +627,60 @@ async def test_only_so_many_calls_run_at_once(monkeypatch: pytest.MonkeyPatch):
         assert await asyncio.gather(*calls) == ["done"] * 5
 
 
-async def test_a_call_that_is_cancelled_gives_its_place_back(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(member_module, "DEFAULT_CONCURRENCY", 1)
+async def test_cancelled_call_frees_its_slot(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(upstream_module, "DEFAULT_CONCURRENCY", 1)
     server = served(call=lambda _: None)
-    async with started(server) as member:
-        holding, waiting = (asyncio.create_task(call(member)) for _ in range(2))
+    async with started(server) as upstream:
+        holding, waiting = (asyncio.create_task(call(upstream)) for _ in range(2))
         await server.heard("tools/call")
         waiting.cancel()
         holding.cancel()
         await settle()
         server.answers["tools/call"] = text("done")
 
-        assert await call(member) == "done"
+        assert await call(upstream) == "done"
 
 
 # Closing
 
 
-async def test_a_closed_member_stays_closed():
+async def test_closed_upstream_stays_closed():
     server = served()
-    async with started(server) as member:
-        await member.close()
-        await asyncio.gather(member.close(), member.close())
+    async with started(server) as upstream:
+        await upstream.close()
+        await asyncio.gather(upstream.close(), upstream.close())
 
-        assert (member.status.state, member.status.reason) == ("down", "the toolbox is closed")
+        assert (upstream.status.state, upstream.status.reason) == ("down", "the toolbox is closed")
         with pytest.raises(ServerUnavailable, match="the toolbox is closed"):
-            await call(member)
+            await call(upstream)
     assert server.connections == 1
 
 
-async def test_closing_ends_a_start_that_is_under_way():
+async def test_close_cancels_a_start():
     async def never(_: Json) -> Json:
         return await asyncio.get_running_loop().create_future()
 
     server = served()
     server.answers["initialize"] = never
-    member = made(server)
-    starting = asyncio.create_task(member.start())
+    upstream = made(server)
+    starting = asyncio.create_task(upstream.start())
     await server.heard("initialize")
-    await member.close()
+    await upstream.close()
 
     await starting  # not cancelled: nobody cancelled it
-    assert member.status.reason == "the toolbox is closed"
+    assert upstream.status.reason == "the toolbox is closed"
 
 
-async def test_a_member_can_be_started_again_after_it_was_closed():
+async def test_closed_upstream_can_be_started_again():
     server = served()
-    async with started(server) as member:
-        await member.close()
-        await member.start()
+    async with started(server) as upstream:
+        await upstream.close()
+        await upstream.start()
 
-        assert await call(member) == "done"
+        assert await call(upstream) == "done"
 
 
-async def test_what_a_server_repeats_of_its_configuration_is_not_told():
+async def test_configured_secrets_in_errors_are_redacted():
     script = "import sys; sys.exit(f'bad arguments {sys.argv[1:]}')"
     server = StdioServer(
         command=sys.executable,
@@ -696,7 +694,7 @@ async def test_what_a_server_repeats_of_its_configuration_is_not_told():
     assert "canary" not in reason
 
 
-async def test_a_server_that_hangs_is_told_with_what_it_said_last():
+async def test_hanging_server_is_reported_with_its_last_stderr_line():
     script = "echo cannot reach the database >&2; while read -r line; do :; done"
     server = StdioServer(command="sh", args=("-c", script), connect_timeout=1.0)
     async with Toolbox({"mute": server}) as toolbox:
@@ -708,7 +706,7 @@ async def test_a_server_that_hangs_is_told_with_what_it_said_last():
     )
 
 
-async def test_a_timeout_below_the_connect_timeout_limits_the_start():
+async def test_timeout_below_the_connect_timeout_limits_the_start():
     server = StdioServer(command="sh", args=("-c", "cat > /dev/null"), timeout=0.3)
     async with Toolbox({"mute": server}) as toolbox:
         reason = toolbox.status["mute"].reason
@@ -728,7 +726,7 @@ for line in sys.stdin:
 """
 
 
-async def test_what_a_server_repeats_when_it_dies_is_not_told_to_who_called():
+async def test_secrets_in_the_last_words_of_a_server_are_redacted():
     server = StdioServer(
         command=sys.executable, args=("-I", "-c", LEAKY), env={"KEY": "canary-env"}
     )
@@ -739,7 +737,7 @@ async def test_what_a_server_repeats_when_it_dies_is_not_told_to_who_called():
     assert "canary" not in str(caught.value) + caught.value.stderr
 
 
-async def test_what_stands_in_a_url_is_not_told_to_who_is_not_let_in():
+async def test_secrets_in_a_url_are_redacted_in_login_errors():
     async with EvilHttp() as server:
         for method in ("server/discover", "tools/list"):
             answer = evil_http.honest(method, server.revision, server.tools)

@@ -45,7 +45,7 @@ class Call(Struct, frozen=True, eq=False):
         caller: On whose behalf.
         back: The way to the client that is calling. What the server asks during the call goes
             there; None for the handlers of the toolbox.
-        capabilities: Of the client that is calling, stated to modern servers instead of ours.
+        capabilities: Of the client that is calling, stated to modern servers instead of our own.
         returns_questions: Return an "input_required" result to the caller, who will call again
             with `input_responses`; otherwise the questions are answered by `back` or our handlers.
         input_responses: Answers to the questions of an earlier round, an encoded object.

@@ -190,7 +190,7 @@ class Client:
 
         Args:
             command: Program; a bare name is looked up in PATH.
-            args: Its arguments. There is no shell.
+            args: Its arguments, passed without a shell.
             env: Its environment variables, added to `stdio.INHERITED` of this process.
             cwd: Its working folder.
             max_frame_bytes: Longest message accepted from it.
@@ -260,11 +260,11 @@ class Client:
         Raises:
             SpawnError: The program cannot be started.
             ServerExited: It exited before it answered.
-            Unreachable: There is no connection to the URL.
+            Unreachable: The URL cannot be reached.
             AuthError: The credentials are rejected; `LoginRequired` if a login would help.
             HttpError: The URL is not that of an MCP server.
             RequestTimeout: No answer within `connect_timeout`.
-            RevisionError: There is no common revision.
+            RevisionError: The two sides have no revision in common.
         """
         self._cache = Cache()
         self._legacy_subscriptions.clear()
@@ -491,7 +491,7 @@ class Client:
         """Read a resource, from the cache while the server allows it.
 
         Raises:
-            RemoteError: Code -32602, or -32002 from legacy servers: there is no such resource.
+            RemoteError: Code -32602, or -32002 from legacy servers: unknown resource.
         """
         kept = self._cache.get("resources/read", uri)
         if isinstance(kept, ReadResourceResult):

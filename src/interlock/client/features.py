@@ -110,7 +110,7 @@ class ClientFeatures:
         """Answer one question; the result is encoded.
 
         Raises:
-            CapabilityError: There is no handler for it, or the revision has no such question.
+            CapabilityError: It has no handler, or the revision has no such question.
             RemoteProtocolError: The question is malformed, or there were too many.
         """
         check_method(method, revision)

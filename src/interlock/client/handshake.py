@@ -168,7 +168,7 @@ class Handshake:
         except RemoteError as error:
             if malformed is None or error.code != revisions.METHOD_NOT_FOUND:
                 raise
-        raise malformed  # there is no legacy handshake: its first answer was a malformed modern one
+        raise malformed  # without a legacy handshake, its first answer was a bad modern one
 
     async def _negotiate_with(self, mutual: str | None) -> Negotiated:
         if mutual is not None:

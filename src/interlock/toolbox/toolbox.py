@@ -188,7 +188,7 @@ class Toolbox:
 
         Args:
             name: Address or wire name.
-            caller: Who reads the suggestion if there is no such tool.
+            caller: The reader of the suggestion, if the tool does not exist.
 
         Raises:
             UnknownTool: There is none; the text suggests a close name, or says why it is missing.
@@ -205,7 +205,7 @@ class Toolbox:
         """Find a server by name, for its resources and prompts.
 
         Raises:
-            ConfigError: There is no server of this name.
+            ConfigError: No server has this name.
         """
         found = self._upstreams.get(server)
         if found is None:
@@ -283,7 +283,7 @@ class Toolbox:
             caller: On whose behalf; the local user unless given.
 
         Raises:
-            UnknownTool: There is no such tool.
+            UnknownTool: The tool does not exist.
             InvalidArguments: They do not fit its schema; it was not called.
             ServerUnavailable: Its server is down and cannot be started now.
             InterlockError: As `Client.call_tool`, or from a layer of `around`.

@@ -79,7 +79,7 @@ class ServerStatus(Struct, frozen=True):
         missing: One line for each tool of the server that the toolbox does not offer.
         flagged: One line for each tool whose results break the protocol.
         dropped: How many of its messages were useless, by reason, over all its connections.
-        revision: The protocol revision spoken with it; "" while there is no connection.
+        revision: The protocol revision spoken with it; "" while it is not connected.
         server_info: Its name and version, as it states them.
         start_seconds: How long its last start took.
         connections: How many connections to it are open.
