@@ -14,9 +14,12 @@ import asyncpg
 import msgspec
 import pytest
 
+from interlock import Server
+from interlock.calls import Around, Call, CallHandler, Outcome
 from interlock.errors import AuditFailed, AuditUnavailable, StoreError
 from interlock.store import AuditRecord, AuditWriter, ConversationStore
 from interlock.store.audit import FIRST_HASH, chain_hash
+from interlock.toolbox import Toolbox
 from tests.faults.failing_disk import failing_disk
 from tests.store.test_processes import run_processes
 
@@ -217,34 +220,49 @@ async def test_every_operation_of_the_disk_may_fail_once(sqlite: str, kind: str,
     assert check_chains(await rows(sqlite)) == {writer.id: acknowledged}
 
 
-async def test_a_full_disk_stops_a_call_before_its_effect(sqlite: str):
-    effects = 0
+def audited(writer: AuditWriter) -> Around:
+    """Return a layer that records each call before it is sent, and its outcome afterwards."""
 
-    async def tool(_call: str) -> str:
-        nonlocal effects
-        effects += 1
+    def around(handle: CallHandler) -> CallHandler:
+        async def record_and_call(call: Call) -> Outcome:
+            record = AuditRecord("intent", server=call.entry.server, tool=call.entry.address)
+            await writer.append(record)
+            outcome = await handle(call)
+            status = "tool_error" if outcome.is_error else "ok"
+            writer.append_soon(msgspec.structs.replace(record, kind="outcome", status=status))
+            return outcome
+
+        return record_and_call
+
+    return around
+
+
+async def test_a_full_disk_stops_a_call_before_its_effect(sqlite: str, rows: Rows):
+    server, effects = Server("crm"), []
+
+    @server.tool
+    async def refund(order: int) -> str:
+        effects.append(order)
         return "done"
 
     with failing_disk() as disk:
-        async with AuditWriter.open(sqlite) as writer:
-
-            async def audited(call: str) -> str:
-                await writer.append(msgspec.structs.replace(INTENT, call=call))
-                result = await tool(call)
-                writer.append_soon(msgspec.structs.replace(OUTCOME, call=call))
-                return result
-
-            assert await audited("c1") == "done"
+        async with (
+            AuditWriter.open(sqlite) as writer,
+            Toolbox({"crm": server}, around=[audited(writer)], environ={}) as toolbox,
+        ):
+            await toolbox.call("crm:refund", {"order": 1})
             disk.arm("full", 1, lasting=True)
-            refused = await asyncio.gather(
-                *(audited(f"full-{number}") for number in range(20)), return_exceptions=True
-            )
+            calls = (toolbox.call("crm:refund", {"order": order}) for order in range(100, 120))
+            refused = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(each) for each in refused] == [AuditUnavailable] * 20
-            assert effects == 1
+            assert effects == [1]
             disk.disarm()
-            assert await audited("c2") == "done"
+            await toolbox.call("crm:refund", {"order": 2})
 
-    assert effects == 2
+    assert effects == [1, 2]
+    found = await rows(sqlite)
+    check_chains(found)
+    assert [row["kind"] for row in found] == ["intent", "outcome"] * 2
 
 
 async def test_after_a_failed_sync_every_append_fails_and_nothing_is_synced_again(

@@ -1,4 +1,4 @@
-"""Group commit: what queues while one commit runs is the next group. No timer, one task."""
+"""Group commit: items that queue while one commit runs are the next group."""
 
 from __future__ import annotations
 
