@@ -25,8 +25,7 @@ from unittest import mock
 from msgspec import Struct
 
 from interlock.transports import process
-from interlock.transports.process import marked
-from interlock.transports.reaper import own_mark, reaper
+from interlock.transports.reaper import marked, own_mark, reaper
 from tests.faults.clock import ClockLoop
 from tests.faults.ground import CANARY, Ground, living
 from tests.faults.matrix import Case
@@ -95,7 +94,7 @@ def run_once(case: Case) -> Measured:
     unexpected = [each for each in reported if each["message"] not in ground.expected_reports]
     assert unexpected == [], f"{case.name}: the loop was told of {unexpected}"
     assert CANARY not in said.text, f"{case.name}: a secret is in the log"
-    assert marked(own_mark(), exactly=False) == [], f"{case.name}: processes are left"
+    assert marked(own_mark()) == [], f"{case.name}: processes are left"
     assert reaper._process is None, f"{case.name}: the reaper is left"
     for thread in threading.enumerate():
         if _name(thread) not in before["threads"]:

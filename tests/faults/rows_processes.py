@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import json
 import os
 import resource
@@ -13,12 +12,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest import mock
 
 from interlock.client import Client
 from interlock.errors import ConnectionClosed, MessageTooLarge, ServerExited, SpawnError
 from interlock.transports import process
+from interlock.transports.reaper import reaper
 from tests.faults.ground import EVIL, SERVERS, Ground, alive, all_of, gone_within, good
 from tests.faults.matrix import STDIO, row
 
@@ -36,30 +35,25 @@ def real_patience() -> object:
 
 
 @contextmanager
-def no_descriptors_left() -> Iterator[None]:
-    """Let no file, pipe or socket be opened in here."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    first_free = os.dup(0)
-    os.close(first_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, hard))
+def no_descriptors_left(process: int = 0) -> Iterator[None]:
+    """Let the process, by default this one, open no file, pipe or socket in here."""
+    first_free = len(os.listdir(f"/proc/{process or 'self'}/fd"))  # noqa: PTH208 - not a disk
+    limits = resource.prlimit(process, resource.RLIMIT_NOFILE)
+    if not process:
+        first_free = os.dup(0)
+        os.close(first_free)
+    resource.prlimit(process, resource.RLIMIT_NOFILE, (first_free, limits[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        resource.prlimit(process, resource.RLIMIT_NOFILE, limits)
 
 
 @contextmanager
-def failing_fork(nth: int, reason: int) -> Iterator[None]:
-    """Let the n-th process that is started in here not start, and none after it."""
-    real, count = subprocess._fork_exec, itertools.count(1)  # type: ignore[attr-defined]
-
-    def fork(*arguments: Any) -> int:
-        if next(count) >= nth:
-            raise OSError(reason, os.strerror(reason))
-        id: int = real(*arguments)
-        return id
-
-    with mock.patch("subprocess._fork_exec", fork):
+def failing_fork(reason: int) -> Iterator[None]:
+    """Let no process be started in here."""
+    error = OSError(reason, os.strerror(reason))
+    with mock.patch("subprocess._fork_exec", side_effect=error):
         yield
 
 
@@ -256,14 +250,17 @@ async def exits_at_once(ground: Ground) -> None:
     within=0.1,
 )
 async def has_no_processes_left(ground: Ground) -> None:
-    for nth in (1, 2):  # the server, and the reaper of servers
-        for reason in (errno.EAGAIN, errno.ENOMEM):
-            with failing_fork(nth, reason), ground.promise(SpawnError, os.strerror(reason)):
-                await Client.stdio(*EVIL).open()
+    for reason in (errno.EAGAIN, errno.ENOMEM):
+        with failing_fork(reason), ground.promise(SpawnError, os.strerror(reason)):
+            await Client.stdio(*EVIL).open()
     client = await ground.open()
-    with failing_fork(1, errno.EAGAIN), ground.promise(SpawnError, os.strerror(errno.EAGAIN)):
-        await Client.stdio(*EVIL).open()
+    assert reaper._process is not None
+    with no_descriptors_left(reaper._process.pid):
+        for _ in range(2):
+            with ground.promise(SpawnError, "cannot start"):
+                await Client.stdio(*EVIL).open()
     await good(client)
+    await good(await ground.open())
 
 
 @row(

@@ -17,8 +17,7 @@ import sys
 from collections import Counter
 from time import monotonic, strftime
 
-from interlock.transports.process import marked
-from interlock.transports.reaper import own_mark
+from interlock.transports.reaper import marked, own_mark
 from tests.soak import gauges
 from tests.soak.faults import break_things
 from tests.soak.ground import Ground, belongings
@@ -68,7 +67,7 @@ async def soak(minutes: float, seed: int, every: float, quiet: bool) -> bool:
         await ground.close()
     await asyncio.sleep(0)
     gc.collect()
-    after = {**belongings(), "marked": marked(own_mark(), exactly=False)}
+    after = {**belongings(), "marked": marked(own_mark())}
     left = {key: each for key, each in after.items() if each != before.get(key, [])}
 
     print(report(ground, faults.result()))

@@ -185,10 +185,9 @@ def _keys() -> dict[str, bool]:
 
 def children() -> list[Child]:
     """Return the server processes of every interlock of this user. Needs /proc."""
-    from interlock.transports.process import marked
-    from interlock.transports.reaper import MARK_VARIABLE
+    from interlock.transports.reaper import MARK_VARIABLE, marked
 
-    found = (_child(id, MARK_VARIABLE) for id in marked(f"{MARK_VARIABLE}=", exactly=False))
+    found = (_child(id, MARK_VARIABLE) for id in marked(f"{MARK_VARIABLE}="))
     return [child for child in found if child is not None and child.id != os.getpid()]
 
 

@@ -3,20 +3,18 @@
 Rules:
 
 1. A child starts from a list of arguments, never through a shell, in a session of its own.
-2. `end` takes at most 5 seconds: end of input, TERM to its group, KILL to its group; then the
-   same for whatever else carries its mark, in other sessions and orphaned too.
-3. If we are killed ourselves, the reaper does it for us.
+2. `end` takes at most 5 seconds: end of input, TERM to its group, KILL to its group. Its
+   supervisor then ends all other processes that it started, wherever they have gone.
+3. If we are killed, its supervisor ends all of them too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import signal
-import subprocess
-import time
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -26,13 +24,8 @@ from interlock.transports.reaper import own_mark, reaper
 # Seconds for each step of `end`.
 EOF_PATIENCE = 2.0
 TERM_PATIENCE = 2.0
-REST_PATIENCE = 0.5
-KILL_PATIENCE = 0.3
-_POLL = 0.02
-_LOADING = 0.005  # for a program to be loaded by the kernel
-_MEMORY, _ENVIRONMENT_END = 20, 48  # which field of /proc/*/stat, counted after the name
-
-_count = itertools.count(1)
+REST_PATIENCE = 0.8  # for its supervisor, which waits 0.5 s between TERM and KILL
+KILL_PATIENCE = 1.0  # when `end` is cancelled, which blocks
 
 
 class Process:
@@ -41,31 +34,34 @@ class Process:
     Attributes:
         id: Its process id, and its group's.
         stdin, stdout, stderr: Our ends of its pipes, non-blocking. Closed by `end`.
-        exited: Set when it has been reaped.
+        exited: Set when it has exited.
         code: Its exit code then; negative is the signal that ended it.
     """
 
     def __init__(
-        self, popen: subprocess.Popen[bytes], mark: str, on_exit: Callable[[], None]
+        self, stdin: int, stdout: int, stderr: int, link: socket.socket, on_exit: Callable[[], None]
     ) -> None:
-        self.id = popen.pid
-        self.stdin, self.stdout, self.stderr = (
-            pipe.fileno() for pipe in (popen.stdin, popen.stdout, popen.stderr) if pipe
-        )
-        for pipe in (self.stdin, self.stdout, self.stderr):
-            os.set_blocking(pipe, False)
+        self.id = 0
+        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
         self.exited = asyncio.Event()
         self.code: int | None = None
-        self._popen = popen
-        self._mark = mark
+        self._open = {stdin, stdout, stderr}
+        for pipe in self._open:
+            os.set_blocking(pipe, False)
+        self._link = link
+        self._link.setblocking(False)
+        self._said = b""  # by the supervisor, up to the last newline
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
-        self._watch_exit()
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._gone = asyncio.Event()  # it and all that it started
+        self._ended = False
+        self._loop.add_reader(link, self._read_link)
 
     # Starting
 
     @classmethod
-    def spawn(
+    async def spawn(
         cls,
         argv: Sequence[str],
         *,
@@ -84,54 +80,85 @@ class Process:
         Raises:
             SpawnError: Not found, not executable, no such folder. Nothing was started.
         """
-        if cwd is not None and not Path(cwd).is_dir():
+        if cwd is not None and not Path(cwd).is_dir():  # noqa: ASYNC240 - of a local disk
             raise SpawnError(f"cannot start {argv[0]!r}: its folder {cwd!r} does not exist")
-        mark = f"{own_mark()}{next(_count)}"
-        name, _, value = mark.partition("=")
+        name, _, value = own_mark().partition("=")
         try:
-            popen = subprocess.Popen(  # noqa: S603 - the operator's own configuration
-                list(argv),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                env={**env, name: value},
-                cwd=cwd,
-                start_new_session=True,
-            )
+            started = cls._request(argv, {**env, name: value}, cwd or str(Path.cwd()), on_exit)
+        except OSError as error:  # no descriptors, no memory, no working folder
+            raise SpawnError(f"cannot start {argv[0]!r}: {error}") from error
+        try:
+            await started._started
         except FileNotFoundError:
+            await started.end()
             hint = "is it installed, and is its folder in PATH?"
             raise SpawnError(f"cannot start {argv[0]!r}: program not found; {hint}") from None
         except PermissionError:
+            await started.end()
             raise SpawnError(f"cannot start {argv[0]!r}: it is not executable") from None
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            await started.end()
             raise SpawnError(f"cannot start {argv[0]!r}: {error}") from error
-        try:
-            reaper.enter(popen.pid)
-        except OSError as error:  # without the reaper it might outlive us
-            with contextlib.suppress(OSError):
-                os.killpg(popen.pid, signal.SIGKILL)
-            popen.communicate()
-            reaper.leave(popen.pid)
-            raise SpawnError(f"cannot start {argv[0]!r}: {error}") from error
-        return cls(popen, mark, on_exit)
+        except asyncio.CancelledError:
+            started._kill()
+            started._close()
+            raise
+        return started
 
-    def _watch_exit(self) -> None:
-        try:
-            self._pidfd: int | None = os.pidfd_open(self.id)
-        except (AttributeError, OSError):  # not Linux
-            self._pidfd = None
-            waiting = self._loop.run_in_executor(None, self._popen.wait)
-            waiting.add_done_callback(lambda _: self._reap())
-        else:
-            self._loop.add_reader(self._pidfd, self._reap)
+    @classmethod
+    def _request(
+        cls, argv: Sequence[str], env: Mapping[str, str], cwd: str, on_exit: Callable[[], None]
+    ) -> Process:
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            ends = []
+            for _ in range(3):
+                ends.append(pipe := os.pipe())
+                theirs.callback(os.close, pipe[len(ends) > 1])
+                ours.callback(os.close, pipe[len(ends) == 1])
+            link, other = socket.socketpair()
+            theirs.callback(other.close)
+            ours.callback(link.close)
+            (stdin, w0), (r1, stdout), (r2, stderr) = ends
+            reaper.start(argv, env, cwd, [stdin, stdout, stderr, other.fileno()])
+            ours.pop_all()
+            return cls(w0, r1, r2, link, on_exit)
 
-    def _reap(self) -> None:
-        if self._pidfd is not None:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
-        self.code = self._popen.wait()
+    def _read_link(self) -> None:
+        try:
+            data = self._link.recv(4096)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        self._take_from_link(data)
+
+    def _take_from_link(self, data: bytes) -> None:
+        *lines, self._said = (self._said + data).split(b"\n")
+        for line in lines:
+            what, _, detail = line.decode(errors="replace").partition(" ")
+            if what == "started":
+                self.id = int(detail)
+                if not self._started.done():
+                    self._started.set_result(None)
+            elif what == "failed":
+                errno, _, text = detail.partition(" ")
+                self._fail_start(OSError(int(errno), text) if errno != "0" else OSError(text))
+            else:
+                self._set_exited(int(detail))
+        if not data:  # the supervisor has exited
+            self._loop.remove_reader(self._link)
+            self._fail_start(OSError("its supervisor was ended"))
+            if self.id and not self.exited.is_set():  # something has killed the supervisor
+                self._signal_group(signal.SIGKILL)
+                self._set_exited(-signal.SIGKILL)
+            self._gone.set()
+
+    def _fail_start(self, error: OSError) -> None:
+        if not self._started.done():
+            self._started.set_exception(error)
+
+    def _set_exited(self, code: int) -> None:
+        self.code = code
         self.exited.set()  # first, as `end` waits for it whatever `on_exit` does
         self._on_exit()
 
@@ -148,101 +175,49 @@ class Process:
             self._kill()
             raise
         finally:
-            self._close(self._popen.stdout)
-            self._close(self._popen.stderr)
-            reaper.leave(self.id)
+            self._close()
 
     async def _end_gently(self) -> None:
-        self._close(self._popen.stdin)
-        for patience, sign in ((EOF_PATIENCE, signal.SIGTERM), (TERM_PATIENCE, signal.SIGKILL)):
-            if await self._exits_within(patience):
-                break
-            self._signal_group(sign)
-        await self.exited.wait()
-        await self._end_rest()
+        self._close_pipe(self.stdin)
+        if self.id:
+            steps = ((EOF_PATIENCE, signal.SIGTERM), (TERM_PATIENCE, signal.SIGKILL))
+            for patience, sign in steps:
+                if await _is_set_within(self.exited, patience):
+                    break
+                self._signal_group(sign)
+            await self.exited.wait()
+        await _is_set_within(self._gone, REST_PATIENCE)
 
     def _kill(self) -> None:
-        for id in [*marked(self._mark), self.id]:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(id, signal.SIGKILL)
-        self._signal_group(signal.SIGKILL)
-        if not self.exited.is_set():
-            self._reap()
-
-    async def _end_rest(self) -> None:
-        """End what it started, in its group or elsewhere: TERM, and soon after KILL."""
-        for patience, sign in ((REST_PATIENCE, signal.SIGTERM), (KILL_PATIENCE, signal.SIGKILL)):
-            rest = marked(self._mark)
-            if not rest and not self._signal_group(sign):
-                return
-            for id in rest:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(id, sign)
-            deadline = self._loop.time() + patience
-            while self._loop.time() < deadline:  # orphans tell nobody when they go
-                # After KILL the group may still be there: as dead members that init has not reaped.
-                if not marked(self._mark) and (sign == signal.SIGKILL or not self._signal_group(0)):
-                    return
-                await asyncio.sleep(_POLL)
-
-    async def _exits_within(self, seconds: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.exited.wait()
-        return self.exited.is_set()
-
-    def _signal_group(self, sign: int) -> bool:
-        """Signal its group; False when the group is empty."""
-        # The group keeps its number as long as one member lives, so this hits no stranger.
-        try:
-            os.killpg(self.id, sign)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
-
-    @staticmethod
-    def _close(pipe: object) -> None:
+        """Let the supervisor kill everything at once, and wait for that."""
         with contextlib.suppress(OSError):
-            pipe.close()  # type: ignore[attr-defined]  # Popen's pipes are IO[bytes] | None
+            self._link.settimeout(KILL_PATIENCE)
+            self._link.send(b"k")
+            while not self._gone.is_set():
+                self._take_from_link(self._link.recv(4096))
+
+    def _close(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        for pipe in list(self._open):
+            self._close_pipe(pipe)
+        self._loop.remove_reader(self._link)
+        self._link.close()  # the supervisor kills what is left, if anything is
+        reaper.release()
+
+    def _close_pipe(self, pipe: int) -> None:
+        if pipe in self._open:
+            self._open.discard(pipe)
+            os.close(pipe)
+
+    def _signal_group(self, sign: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.id, sign)
 
 
-def marked(mark: str, *, exactly: bool = True) -> list[int]:
-    """List the processes that carry `mark` in their environment, dead ones left out.
-
-    Empty on systems without /proc. With `exactly=False`, `mark` is the beginning of marks.
-    """
-    wanted = mark.encode()
-    try:
-        ids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
-    except OSError:
-        return []
-    return [id for id in ids if _carries(id, wanted, exactly)]
-
-
-def _carries(id: int, wanted: bytes, exactly: bool) -> bool:
-    try:
-        with open(f"/proc/{id}/environ", "rb", 0) as file:  # noqa: PTH123 - runs for every process
-            environment = file.read()
-            if not environment:
-                environment = _when_loaded(id)
-    except OSError:  # gone, or somebody else's
-        return False
-    if wanted not in environment:
-        return False
-    return any(
-        each == wanted if exactly else each.startswith(wanted) for each in environment.split(b"\0")
-    )
-
-
-def _when_loaded(id: int) -> bytes:
-    """Read an environment that is empty, maybe only as the process is loading a program."""
-    deadline = time.monotonic() + _LOADING
-    while True:
-        with open(f"/proc/{id}/stat", "rb", 0) as file:  # noqa: PTH123 - as above
-            fields = file.read().rpartition(b")")[2].split()
-        # Dead processes and the kernel's own have no memory.
-        is_loading = fields[_MEMORY] != b"0" and fields[_ENVIRONMENT_END] == b"0"
-        with open(f"/proc/{id}/environ", "rb", 0) as file:  # noqa: PTH123 - as above
-            environment = file.read()
-        if environment or not is_loading or time.monotonic() > deadline:
-            return environment
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

@@ -1,108 +1,135 @@
-"""A helper process that ends our servers when we are killed and cannot do it ourselves.
+"""Our end of the helper program that starts servers: see `supervisor` for what it promises.
 
-A pipe runs from us to a shell that waits for its end. While we live nothing happens; when we
-die, however that comes about, the kernel closes the pipe, and the shell kills what carries our
-mark. It is one shell for all servers, of about one megabyte, in a session of its own so that
-signals of a terminal do not reach it, and it goes when the last server has gone.
+There is one helper for all servers, from the start of the first one to the end of the last one.
+Processes that the rest of the program starts are not below it, so it cannot harm them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import marshal
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from socket import send_fds as send_with_descriptors
+from socket import socket, socketpair
 
-# Every server, and what it starts, inherits this variable. Its value begins with a mark of
-# our process that is never used again: the id and the time of start.
+from interlock.errors import SpawnError
+
+# Every server, and what it starts, inherits this variable: `interlock doctor` lists them by it.
+# Its value begins with the id and the start time of our process, which no other process has.
 MARK_VARIABLE = "INTERLOCK_CHILD"
 
-# Lines on the pipe are process groups, for systems without /proc: "+12" came, "-12" went.
-# Servers have seen the end of their input by then; they get a second to leave by themselves.
-_SCRIPT = """
-groups=" "
-while read -r line; do
-  case $line in
-    +*) groups="$groups${line#+} " ;;
-    -*) groups="${groups%% ${line#-} *} ${groups#* ${line#-} }" ;;
-  esac
-done
-sleep 1
-if [ -r /proc/self/environ ]; then
-  for round in 1 2; do
-    for file in $(grep -laF -- "$0" /proc/[0-9]*/environ 2>/dev/null); do
-      id=${file#/proc/}
-      kill -KILL "${id%/environ}" 2>/dev/null
-    done
-  done
-else
-  for group in $groups; do kill -s KILL -- "-$group" 2>/dev/null; done
-fi
-"""
+_PROGRAM = Path(__file__).with_name("supervisor.py")
 
 
 class Reaper:
-    """Holds the pipe. `enter` with each server's process group, `leave` when it has ended."""
+    """Starts the helper for the first server, and ends it after the last one."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._requests: socket
         self._owner = 0
-        self._groups: set[int] = set()
+        self._servers = 0
 
-    def enter(self, group: int) -> None:
-        """Watch over this process group; starts the helper for the first one."""
-        if self._owner != os.getpid():  # a fork has no part in its parent's servers
-            self._process, self._groups, self._owner = None, set(), os.getpid()
-        if self._process is None:
-            self._process = _start(own_mark())
-        self._groups.add(group)
-        self._tell(b"+%d\n" % group)
+    def start(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, descriptors: Sequence[int]
+    ) -> None:
+        """Ask for a server. Its supervisor answers on its link; call `release` in the end.
 
-    def leave(self, group: int) -> None:
-        """Forget this process group; ends the helper with the last one."""
-        if group not in self._groups or self._owner != os.getpid():
+        Args:
+            argv: Program and arguments.
+            env: Its whole environment.
+            cwd: Its working folder.
+            descriptors: Its stdin, stdout and stderr, and the link.
+
+        Raises:
+            SpawnError: The helper cannot be started.
+        """
+        if self._owner != os.getpid():  # a forked process does not own its parent's servers
+            self._process, self._servers, self._owner = None, 0, os.getpid()
+        content = marshal.dumps((list(argv), dict(env), cwd))
+        request = len(content).to_bytes(4, "big") + content
+        self._servers += 1
+        try:
+            if self._process is None:
+                self._start_helper()
+            try:
+                self._send(request, descriptors)
+            except OSError:  # something has ended the helper
+                self._stop_helper()
+                self._start_helper()
+                self._send(request, descriptors)
+        except OSError as error:
+            self.release()
+            raise SpawnError(f"cannot start the helper process: {error}") from error
+
+    def release(self) -> None:
+        """Note that a server has ended with all that it started."""
+        if self._owner != os.getpid():
             return
-        self._groups.discard(group)
-        self._tell(b"-%d\n" % group)
-        if not self._groups and self._process is not None:
-            process, self._process = self._process, None
+        self._servers -= 1
+        if self._servers == 0:
+            self._stop_helper()
+
+    def _send(self, request: bytes, descriptors: Sequence[int]) -> None:
+        sent = send_with_descriptors(self._requests, [request], list(descriptors))
+        self._requests.sendall(memoryview(request)[sent:])
+
+    def _start_helper(self) -> None:
+        ours, theirs = socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own program
+                    [_interpreter(), "-I", "-S", str(_PROGRAM)],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # out of reach of a terminal's signals
+                    cwd="/",
+                    env={"PATH": os.defpath},
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self._requests = ours
+
+    def _stop_helper(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            self._requests.close()
             process.kill()
             process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
 
-    def _tell(self, line: bytes) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            try:
-                os.write(self._process.stdin.fileno(), line)
-            except OSError:  # somebody ended the helper; servers still see the end of stdin
-                self._process.wait()
-                self._process.stdin.close()
-                self._process = None
+
+def _interpreter() -> str:
+    # The executable of a frozen program is that program itself.
+    found = None if getattr(sys, "frozen", False) else sys.executable
+    found = found or shutil.which("python3")
+    if found is None:
+        raise FileNotFoundError("it needs a Python interpreter: put python3 in PATH")
+    return found
 
 
 def own_mark() -> str:
-    """Name this process so that no other ever has the same name: "id-start-"."""
-    try:
-        with open("/proc/self/stat") as file:  # noqa: PTH123 - once per server, no Path needed
-            started = file.read().rpartition(")")[2].split()[19]
-    except OSError:
-        started = "0"
+    """Return the variable that servers of this process get: "INTERLOCK_CHILD=id-start-"."""
+    started = "0"
+    with contextlib.suppress(OSError), open("/proc/self/stat") as file:  # noqa: PTH123 - short
+        started = file.read().rpartition(")")[2].split()[19]
     return f"{MARK_VARIABLE}={os.getpid()}-{started}-"
 
 
-def _start(mark: str) -> subprocess.Popen[bytes] | None:
-    shell = shutil.which("sh")
-    if shell is None:
-        return None
-    return subprocess.Popen(  # noqa: S603 - our own text, our own mark
-        [shell, "-c", _SCRIPT, mark],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        start_new_session=True,
-        env={"PATH": os.defpath},
-    )
+def marked(mark: str) -> list[int]:
+    """List the processes with a variable that begins with `mark`; empty without /proc."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has exited, or belongs to another user
+            if any(each.startswith(mark.encode()) for each in path.read_bytes().split(b"\0")):
+                found.append(int(path.parent.name))
+    return found
 
 
 reaper = Reaper()

@@ -77,6 +77,7 @@ class StdioTransport:
         self._process: Process | None = None
         self._receiver: Receiver | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._closed = False
 
     @property
     def process_id(self) -> int | None:
@@ -96,17 +97,22 @@ class StdioTransport:
         Raises:
             SpawnError: It cannot be started.
         """
-        self._process = process = Process.spawn(
+        self._loop = loop = asyncio.get_running_loop()
+        process = await Process.spawn(
             self._argv, on_exit=self._on_exit, env=self._env, cwd=self._cwd
         )
-        self._receiver = receiver
-        self._loop = loop = asyncio.get_running_loop()
+        self._process, self._receiver = process, receiver
+        if self._closed:
+            await self.close()
+            raise ConnectionClosed("the connection was closed while it was being opened")
         for pipe in (process.stdin, process.stdout):
             # Larger pipes mean fewer turns for large messages; Linux only, and only a wish.
             with contextlib.suppress(AttributeError, OSError):
                 fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         loop.add_reader(process.stdout, self._read)
         loop.add_reader(process.stderr, self._read_stderr)
+        if process.exited.is_set():
+            self._on_exit()
 
     # Receiving
 
@@ -225,7 +231,7 @@ class StdioTransport:
 
     async def close(self) -> None:
         """End the server: see `Process.end` for the steps. At most 5 seconds."""
-        self._receiver = None
+        self._receiver, self._closed = None, True
         if self._process is None:
             return
         if self._ending is None:
@@ -245,6 +251,8 @@ class StdioTransport:
             self._loop.remove_reader(process.stderr)
 
     def _on_exit(self) -> None:
+        if self._process is None:  # while it is being opened
+            return
         # Everything it wrote is in the pipes now; take it before the end is told.
         with contextlib.suppress(MemoryError):
             self._read_rest()
