@@ -1,4 +1,4 @@
-"""Ask, act, repeat: what is in the conversation afterwards, whatever happens in between."""
+"""The agent: its events, its tool calls, and the conversation it leaves."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 
+from interlock import Context, Server
 from interlock import agent as agent_module
 from interlock.agent import MAX_CALLS, MAX_RESULT, Agent, Done, ToolFinished, ToolStarted, text_of
-from interlock.errors import ModelInterrupted, ModelUnavailable, RemoteError, StepLimit, StoreError
+from interlock.errors import (
+    ModelInterrupted,
+    ModelUnavailable,
+    RemoteError,
+    StepLimit,
+    StoreError,
+    ToolError,
+)
 from interlock.messages import (
     AssistantMessage,
     Message,
@@ -36,6 +44,10 @@ from interlock.types import (
     AudioContent,
     CallToolResult,
     Content,
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
     EmbeddedResource,
     ImageContent,
     ResourceContents,
@@ -48,13 +60,13 @@ from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, to
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
-def asks(*calls: tuple[str, str, Json]) -> list[ToolCall]:
-    """What the model asks for: id, wire name, arguments."""
+def tool_calls(*calls: tuple[str, str, Json]) -> list[ToolCall]:
+    """Return tool calls of a model: id, wire name, arguments."""
     return [ToolCall(id, name, arguments) for id, name, arguments in calls]
 
 
-async def answer(params: Json) -> Json:
-    """Be the server's tools."""
+async def run_tool(params: Json) -> Json:
+    """Run a tool of the test server."""
     if params["name"] == "fail":
         return text("it failed", isError=True)
     if params["name"] == "refuse":
@@ -64,16 +76,16 @@ async def answer(params: Json) -> Json:
 
 
 @asynccontextmanager
-async def tools() -> AsyncIterator[Toolbox]:
+async def open_tools() -> AsyncIterator[Toolbox]:
     echo = tool("echo", description="Say it again.", inputSchema=TEXT)
     listed = {"tools": [echo, tool("fail"), tool("refuse")]}
-    server = ScriptedServer(answers={"tools/list": listed, "tools/call": answer})
+    server = ScriptedServer(answers={"tools/list": listed, "tools/call": run_tool})
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
         yield toolbox
 
 
-def valid(messages: Sequence[Message]) -> bool:
-    """Tell whether each call is answered, right after it, in the order of the calls."""
+def is_valid(messages: Sequence[Message]) -> bool:
+    """Return whether each call has its result right after it, in the order of the calls."""
     expected: list[str] = []
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -86,35 +98,35 @@ def valid(messages: Sequence[Message]) -> bool:
     return not expected
 
 
-def begun() -> list[Message]:
+def conversation() -> list[Message]:
     return [SystemMessage("Be brief."), UserMessage("Hello")]
 
 
 async def complete(*replies: Scripted, **options: Any) -> tuple[list[Message], ScriptedModel]:
-    """Let the model say its replies, with tools; give the conversation after that."""
-    model, messages = ScriptedModel(replies), begun()
-    async with tools() as toolbox:
+    """Run the agent with these replies and with tools; return the conversation and the model."""
+    model, messages = ScriptedModel(replies), conversation()
+    async with open_tools() as toolbox:
         assert await Agent(model, toolbox, **options).complete(messages) is messages[-1]
-    assert valid(messages)
+    assert is_valid(messages)
     return messages, model
 
 
 # Without and with tools
 
 
-async def test_an_answer_is_added_to_the_conversation():
-    model, messages = ScriptedModel(["Good day."]), begun()
+async def test_complete_adds_the_answer_to_the_conversation():
+    model, messages = ScriptedModel(["Good day."]), conversation()
 
     answer = await Agent(model).complete(messages)
 
     assert answer == AssistantMessage("Good day.")
-    assert messages == [*begun(), answer]
-    assert model.requests[0].messages == tuple(begun())
+    assert messages == [*conversation(), answer]
+    assert model.requests[0].messages == tuple(conversation())
     assert model.requests[0].tools == ()
 
 
-async def test_a_tool_is_called_and_its_result_goes_to_the_model():
-    call = asks(("1", "s__echo", {"text": "twice"}))
+async def test_a_tool_call_runs_and_its_result_goes_to_the_model():
+    call = tool_calls(("1", "s__echo", {"text": "twice"}))
     messages, model = await complete(call, "Done.")
 
     assert messages[2:] == [
@@ -130,10 +142,10 @@ async def test_a_tool_is_called_and_its_result_goes_to_the_model():
     )
 
 
-async def test_a_stream_tells_what_happens():
-    model = ScriptedModel([AssistantMessage("Let me see.", asks_tuple()), "It is so."])
-    async with tools() as toolbox:
-        events = [event async for event in Agent(model, toolbox).stream(begun())]
+async def test_stream_yields_text_and_tool_events_in_order():
+    model = ScriptedModel([AssistantMessage("Let me see.", one_call()), "It is so."])
+    async with open_tools() as toolbox:
+        events = [event async for event in Agent(model, toolbox).stream(conversation())]
 
     deltas = [event.text for event in events if isinstance(event, TextDelta)]
     assert "".join(deltas) == "Let me see.It is so."
@@ -149,11 +161,11 @@ async def test_a_stream_tells_what_happens():
     assert events[-1] == Done(AssistantMessage("It is so."), Usage(), "end")
 
 
-def asks_tuple() -> tuple[ToolCall, ...]:
-    return tuple(asks(("1", "s__echo", {"text": "a"})))
+def one_call() -> tuple[ToolCall, ...]:
+    return tuple(tool_calls(("1", "s__echo", {"text": "a"})))
 
 
-async def test_usage_is_that_of_all_rounds():
+async def test_usage_is_the_sum_of_all_rounds():
     class Counting(ScriptedModel):
         async def stream(self, *given: Any) -> AsyncGenerator[ModelEvent, None]:
             async for event in super().stream(*given):
@@ -161,9 +173,9 @@ async def test_usage_is_that_of_all_rounds():
                     event = Reply(event.message, Usage(10, 1), "length")
                 yield event
 
-    async with tools() as toolbox:
-        agent = Agent(Counting([asks(("1", "s__echo", {"text": "a"})), "Done."]), toolbox)
-        events = [event async for event in agent.stream(begun())]
+    async with open_tools() as toolbox:
+        agent = Agent(Counting([tool_calls(("1", "s__echo", {"text": "a"})), "Done."]), toolbox)
+        events = [event async for event in agent.stream(conversation())]
 
     assert events[-1] == Done(AssistantMessage("Done."), Usage(20, 2), "length")
 
@@ -171,7 +183,7 @@ async def test_usage_is_that_of_all_rounds():
 # Several calls at once
 
 
-async def test_calls_run_at_once_and_their_answers_come_in_order():
+async def test_concurrent_calls_have_their_results_in_the_calls_order():
     together = asyncio.Barrier(3)
     finish = {name: asyncio.Event() for name in "abc"}
 
@@ -184,8 +196,10 @@ async def test_calls_run_at_once_and_their_answers_come_in_order():
     server = ScriptedServer(
         answers={"tools/list": {"tools": [tool("echo", inputSchema=TEXT)]}, "tools/call": hold}
     )
-    model = ScriptedModel([asks(*((name, "s__echo", {"text": name}) for name in "abc")), "Done."])
-    messages, order = begun(), []
+    model = ScriptedModel(
+        [tool_calls(*((name, "s__echo", {"text": name}) for name in "abc")), "Done."]
+    )
+    messages, order = conversation(), []
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
         async for event in Agent(model, toolbox).stream(messages):
             if isinstance(event, ToolStarted) and event.id == "c":
@@ -196,10 +210,10 @@ async def test_calls_run_at_once_and_their_answers_come_in_order():
 
     assert order == ["c", "a", "b"]
     assert [m.content for m in messages if isinstance(m, ToolMessage)] == ["a", "b", "c"]
-    assert valid(messages)
+    assert is_valid(messages)
 
 
-# What the model can repair
+# Errors that the model can repair
 
 
 @pytest.mark.parametrize(
@@ -213,40 +227,40 @@ async def test_calls_run_at_once_and_their_answers_come_in_order():
     ],
     ids=["failed", "refused", "unknown", "arguments", "malformed"],
 )
-async def test_what_went_wrong_is_told_to_the_model(call: ToolCall, result: str):
+async def test_a_failed_call_is_an_error_result_for_the_model(call: ToolCall, result: str):
     messages, model = await complete([call], "I see.")
 
-    told = messages[3]
-    assert isinstance(told, ToolMessage)
-    assert told.is_error
-    assert told.content.startswith(result)
-    assert (told.tool_call_id, told.name) == ("1", call.name)
-    assert model.requests[1].messages[-1] is told
+    message = messages[3]
+    assert isinstance(message, ToolMessage)
+    assert message.is_error
+    assert message.content.startswith(result)
+    assert (message.tool_call_id, message.name) == ("1", call.name)
+    assert model.requests[1].messages[-1] is message
 
 
-async def test_one_call_that_fails_does_not_lose_the_others():
-    calls = asks(("1", "s__fail", {}), ("2", "s__echo", {"text": "b"}), ("3", "nothing", {}))
+async def test_a_failed_call_does_not_affect_the_others():
+    calls = tool_calls(("1", "s__fail", {}), ("2", "s__echo", {"text": "b"}), ("3", "nothing", {}))
     messages, _ = await complete(calls, "I see.")
 
     assert [m.is_error for m in messages if isinstance(m, ToolMessage)] == [True, False, True]
 
 
-async def test_without_a_toolbox_every_tool_is_unknown():
-    model, messages = ScriptedModel([asks(("1", "s__echo", {})), "I see."]), begun()
+async def test_every_call_without_a_toolbox_is_an_error_result():
+    model, messages = ScriptedModel([tool_calls(("1", "s__echo", {})), "I see."]), conversation()
     await Agent(model).complete(messages)
 
     assert messages[3] == ToolMessage("1", "error: no tool 's__echo'", "s__echo", is_error=True)
-    assert valid(messages)
+    assert is_valid(messages)
 
 
-async def test_a_bug_in_the_program_is_not_shown_to_the_model(
+async def test_an_unexpected_exception_is_logged_and_not_shown_to_the_model(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     async def fail(*_: object, **__: object) -> CallToolResult:
         raise KeyError("a secret")
 
     monkeypatch.setattr(Toolbox, "call", fail)
-    messages, _ = await complete(asks(("1", "s__echo", {"text": "a"})), "I see.")
+    messages, _ = await complete(tool_calls(("1", "s__echo", {"text": "a"})), "I see.")
 
     assert isinstance(messages[3], ToolMessage)
     assert messages[3].is_error
@@ -255,7 +269,7 @@ async def test_a_bug_in_the_program_is_not_shown_to_the_model(
 
 
 async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():
-    calls = asks(*((str(n), "s__echo", {"text": "a"}) for n in range(MAX_CALLS + 3)))
+    calls = tool_calls(*((str(n), "s__echo", {"text": "a"}) for n in range(MAX_CALLS + 3)))
     messages, model = await complete(calls, "I see.")
 
     results = [message for message in messages if isinstance(message, ToolMessage)]
@@ -267,7 +281,45 @@ async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():
     assert model.requests[1].messages == tuple(messages[:-1])
 
 
-# What it cannot
+@pytest.mark.parametrize("revision", ["2026-07-28", LEGACY])
+async def test_a_users_refusal_is_an_error_result_without_a_traceback(
+    revision: str, caplog: pytest.LogCaptureFixture
+):
+    async def decline(_: ElicitParams) -> ElicitResult:
+        return ElicitResult(action="decline")
+
+    async def refuse(_: CreateMessageParams) -> CreateMessageResult:
+        raise RemoteError(-1, "the user refused")
+
+    server = Server("s")
+
+    @server.tool
+    async def ask(context: Context) -> str:
+        return (await context.elicit("Who?", {"type": "object", "properties": {}})).action
+
+    @server.tool
+    async def sample(context: Context) -> str:
+        try:
+            return str(await context.sample("Hi", 10))
+        except RemoteError as error:
+            raise ToolError(str(error)) from None
+
+    messages = conversation()
+    model = ScriptedModel([tool_calls(("1", "s__ask", {}), ("2", "s__sample", {})), "I see."])
+    options = {"revision": revision, "elicitation": decline, "sampling": refuse}
+    async with Toolbox({"s": server}, environ={}, **options) as toolbox:
+        await Agent(model, toolbox).complete(messages)
+
+    asked, sampled = messages[3:5]
+    assert isinstance(asked, ToolMessage)
+    assert isinstance(sampled, ToolMessage)
+    assert (asked.content, asked.is_error) == ("decline", False)
+    assert "the user refused (-1)" in sampled.content
+    assert sampled.is_error
+    assert "Traceback" not in caplog.text
+
+
+# Errors that end the answer
 
 
 @pytest.mark.parametrize(
@@ -280,13 +332,13 @@ async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():
     ids=["text", "arguments", "provider_data"],
 )
 async def test_an_answer_over_the_size_limit_is_refused_and_not_recorded(answer: AssistantMessage):
-    messages, record = begun(), Record()
-    async with tools() as toolbox:
+    messages, record = conversation(), Record()
+    async with open_tools() as toolbox:
         agent = Agent(ScriptedModel([answer]), toolbox, record=record)
         with pytest.raises(ModelInterrupted, match=r"too long \(limit 4 MiB\)"):
             await agent.complete(messages)
 
-    assert messages == record.messages == begun()
+    assert messages == record.messages == conversation()
 
 
 async def test_a_stream_over_the_size_limit_is_closed():
@@ -302,53 +354,53 @@ async def test_a_stream_over_the_size_limit_is_closed():
                 closed = True
 
     with pytest.raises(ModelInterrupted, match="too long"):
-        await Agent(Endless([])).complete(begun())
+        await Agent(Endless([])).complete(conversation())
     assert closed
 
 
 @pytest.mark.parametrize(("options", "rounds"), [({}, 10), ({"max_rounds": 2}, 2)])
-async def test_a_model_that_never_stops_calling_is_stopped(options: Json, rounds: int):
-    model = ScriptedModel([asks((str(n), "s__echo", {"text": "a"})) for n in range(20)])
-    messages = begun()
-    async with tools() as toolbox:
+async def test_endless_tool_calls_raise_step_limit(options: Json, rounds: int):
+    model = ScriptedModel([tool_calls((str(n), "s__echo", {"text": "a"})) for n in range(20)])
+    messages = conversation()
+    async with open_tools() as toolbox:
         with pytest.raises(StepLimit, match=f"after {rounds} rounds"):
             await Agent(model, toolbox, **options).complete(messages)
 
     assert len(model.requests) == rounds
     assert len(messages) == 2 + 2 * rounds
-    assert valid(messages)
+    assert is_valid(messages)
 
 
-async def test_a_model_that_fails_leaves_what_was_complete():
-    model = ScriptedModel([asks(("1", "s__echo", {"text": "a"})), ModelUnavailable("no key")])
-    messages = begun()
-    async with tools() as toolbox:
+async def test_a_model_error_keeps_the_completed_rounds():
+    model = ScriptedModel([tool_calls(("1", "s__echo", {"text": "a"})), ModelUnavailable("no key")])
+    messages = conversation()
+    async with open_tools() as toolbox:
         with pytest.raises(ModelUnavailable, match="no key"):
             await Agent(model, toolbox).complete(messages)
 
     assert len(messages) == 4
-    assert valid(messages)
+    assert is_valid(messages)
 
 
-async def test_an_answer_that_is_cut_off_is_not_part_of_the_conversation():
+async def test_a_stream_without_a_reply_is_interrupted_and_not_kept():
     class Cut(ScriptedModel):
         async def stream(self, *_: Any) -> AsyncGenerator[ModelEvent, None]:
             yield TextDelta("Well, ")
 
-    messages = begun()
+    messages = conversation()
     with pytest.raises(ModelInterrupted, match="the answer of scripted was cut off"):
         await Agent(Cut([])).complete(messages)
-    assert messages == begun()
+    assert messages == conversation()
 
 
-# Stopped half-way
+# Stopped answers
 
 
 class Record:
-    """A store: slow, and in the order in which it was asked to write."""
+    """A slow store that keeps the order of its writes."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = begun()
+        self.messages: list[Message] = conversation()
 
     async def __call__(self, new: Sequence[Message]) -> None:
         for _ in range(9 if isinstance(new[0], AssistantMessage) else 1):
@@ -356,7 +408,9 @@ class Record:
         self.messages += new
 
 
-CALLS = asks(("1", "s__echo", {"text": "a"}), ("2", "s__fail", {}), ("3", "s__echo", {"text": "c"}))
+CALLS = tool_calls(
+    ("1", "s__echo", {"text": "a"}), ("2", "s__fail", {}), ("3", "s__echo", {"text": "c"})
+)
 SCRIPT: list[Scripted] = [AssistantMessage("Let me see.", tuple(CALLS)), CALLS[:1], "Done."]
 
 
@@ -366,11 +420,11 @@ async def settle() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
-async def test_cancelled_at_any_point_the_conversation_is_valid_and_stored(again: bool):
+async def test_cancelling_at_any_point_leaves_a_valid_and_stored_conversation(again: bool):
     finished = False
     for turns in range(500):
-        messages, record = begun(), Record()
-        async with tools() as toolbox:
+        messages, record = conversation(), Record()
+        async with open_tools() as toolbox:
             agent = Agent(ScriptedModel(SCRIPT), toolbox, record=record)
             running = asyncio.create_task(agent.complete(messages))
             for _ in range(turns):
@@ -382,9 +436,9 @@ async def test_cancelled_at_any_point_the_conversation_is_valid_and_stored(again
                 running.cancel()
             await asyncio.wait({running})
             if again:
-                await settle()  # who is in such a hurry does not wait for the record
+                await settle()  # a second cancellation does not wait for the record
 
-        assert valid(messages), turns
+        assert is_valid(messages), turns
         assert record.messages == messages, turns
         if finished:
             break
@@ -392,10 +446,10 @@ async def test_cancelled_at_any_point_the_conversation_is_valid_and_stored(again
     assert len(messages) == 2 + 4 + 2 + 1
 
 
-async def test_closed_after_any_event_the_conversation_is_valid_and_stored():
+async def test_closing_after_any_event_leaves_a_valid_and_stored_conversation():
     for count in range(500):
-        messages, record = begun(), Record()
-        async with tools() as toolbox:
+        messages, record = conversation(), Record()
+        async with open_tools() as toolbox:
             agent = Agent(ScriptedModel(SCRIPT), toolbox, record=record)
             seen = 0
             async with aclosing(agent.stream(messages)) as events:
@@ -403,14 +457,14 @@ async def test_closed_after_any_event_the_conversation_is_valid_and_stored():
                     seen += 1
                     if seen > count or isinstance(event, Done):
                         break
-        assert valid(messages), count
+        assert is_valid(messages), count
         assert record.messages == messages, count
         if isinstance(event, Done):
             return
     raise AssertionError("never done")
 
 
-async def test_a_call_that_was_stopped_says_that_it_may_have_had_an_effect():
+async def test_a_cancelled_call_gets_an_interrupted_result():
     called = asyncio.Event()
 
     async def never(_: Json) -> Json:
@@ -418,14 +472,14 @@ async def test_a_call_that_was_stopped_says_that_it_may_have_had_an_effect():
         return await asyncio.get_running_loop().create_future()
 
     server = ScriptedServer(answers={"tools/list": {"tools": [tool("x")]}, "tools/call": never})
-    messages = begun()
+    messages = conversation()
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
-        agent = Agent(ScriptedModel([asks(("1", "s__x", {}))]), toolbox)
+        agent = Agent(ScriptedModel([tool_calls(("1", "s__x", {}))]), toolbox)
         running = asyncio.create_task(agent.complete(messages))
         await called.wait()
         running.cancel()
         await asyncio.wait({running})
-        await server.heard("notifications/cancelled")  # the server was told to stop, too
+        await server.heard("notifications/cancelled")  # the call was cancelled on the server, too
 
     assert messages[-1] == interrupted(ToolCall("1", "s__x"))
 
@@ -441,23 +495,23 @@ async def test_a_call_is_recorded_before_it_runs():
         happened.extend(type(message).__name__ for message in new)
 
     async def call(_: Json) -> Json:
-        happened.append("the tool runs")
+        happened.append("tool call")
         return text("done")
 
     server = ScriptedServer(answers={"tools/list": {"tools": [tool("x")]}, "tools/call": call})
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
-        model = ScriptedModel([asks(("1", "s__x", {}), ("2", "s__x", {})), "Done."])
-        await Agent(model, toolbox, record=record).complete(begun())
+        model = ScriptedModel([tool_calls(("1", "s__x", {}), ("2", "s__x", {})), "Done."])
+        await Agent(model, toolbox, record=record).complete(conversation())
 
     assert happened == [
         "AssistantMessage",
-        *["the tool runs"] * 2,
+        *["tool call"] * 2,
         *["ToolMessage"] * 2,
         "AssistantMessage",
     ]
 
 
-async def test_what_cannot_be_recorded_is_not_run():
+async def test_a_call_that_cannot_be_recorded_does_not_run():
     async def refuse(_: Sequence[Message]) -> None:
         raise StoreError("the disk is full")
 
@@ -465,14 +519,14 @@ async def test_what_cannot_be_recorded_is_not_run():
     server = ScriptedServer(
         answers={"tools/list": {"tools": [tool("x")]}, "tools/call": lambda p: called.append(p)}
     )
-    messages = begun()
+    messages = conversation()
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
-        model = ScriptedModel([asks(("1", "s__x", {})), "Done."])
+        model = ScriptedModel([tool_calls(("1", "s__x", {})), "Done."])
         with pytest.raises(StoreError, match="the disk is full"):
             await Agent(model, toolbox, record=refuse).complete(messages)
 
     assert called == []
-    assert valid(messages)
+    assert is_valid(messages)
 
 
 # The model
@@ -491,15 +545,15 @@ async def test_a_model_given_by_name_is_closed_with_the_agent(monkeypatch: pytes
     monkeypatch.setattr(agent_module.choose, "choose", choose)
     for name in ("scripted:x", None):
         async with Agent(name) as agent:
-            await agent.complete(begun())
+            await agent.complete(conversation())
     own = Closing(["Good day."], name="own")
     async with Agent(own) as agent:
-        await agent.complete(begun())
+        await agent.complete(conversation())
 
     assert closed == ["scripted:x", "chosen"]
 
 
-async def test_an_agent_that_is_used_after_its_end_lets_go_of_its_model_again(monkeypatch):
+async def test_an_agent_used_after_close_closes_its_model_again(monkeypatch):
     connected = False
 
     class Connecting(ScriptedModel):
@@ -519,13 +573,13 @@ async def test_an_agent_that_is_used_after_its_end_lets_go_of_its_model_again(mo
     monkeypatch.setattr(agent_module.choose, "choose", choose)
     agent = Agent("scripted:x")
     for _ in range(2):
-        await agent.complete(begun())
+        await agent.complete(conversation())
         assert connected
         await agent.close()
         assert not connected
 
 
-async def test_new_tools_are_offered_from_the_next_round_on():
+async def test_new_tools_are_offered_in_the_next_round():
     offered = [["a"], ["a", "b"]]
     server = ScriptedServer(
         answers={
@@ -535,17 +589,17 @@ async def test_new_tools_are_offered_from_the_next_round_on():
         capabilities={"tools": {"listChanged": True}},
     )
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
-        model = ScriptedModel([asks(("1", "s__a", {})), "Done."])
+        model = ScriptedModel([tool_calls(("1", "s__a", {})), "Done."])
         offered.pop(0)
-        await Agent(model, toolbox).complete(begun())
+        await Agent(model, toolbox).complete(conversation())
 
     first, second = ([each.name for each in request.tools] for request in model.requests)
     assert (first, second) == (["s__a"], ["s__a", "s__b"])
 
 
-async def test_of_malformed_arguments_the_model_gets_the_beginning():
+async def test_malformed_arguments_are_shortened_in_the_error_result():
     call = ToolCall("1", "s__echo", malformed="[" * 10_000)
-    messages = begun()
+    messages = conversation()
     model = ScriptedModel([AssistantMessage(tool_calls=(call,)), "Done."])
     await Agent(model).complete(messages)
 
@@ -553,11 +607,11 @@ async def test_of_malformed_arguments_the_model_gets_the_beginning():
     assert len(messages[-2].content) < 1_000
 
 
-async def test_stopped_it_waits_until_its_calls_have_ended(monkeypatch):
-    begun_call, ended = asyncio.Event(), asyncio.Event()
+async def test_a_cancelled_answer_waits_for_its_calls_to_end(monkeypatch):
+    call_started, ended = asyncio.Event(), asyncio.Event()
 
     async def slow(*_: object, **__: object) -> CallToolResult:
-        begun_call.set()
+        call_started.set()
         try:
             return await asyncio.get_running_loop().create_future()
         finally:
@@ -566,17 +620,17 @@ async def test_stopped_it_waits_until_its_calls_have_ended(monkeypatch):
             ended.set()
 
     monkeypatch.setattr(Toolbox, "call", slow)
-    async with tools() as toolbox:
-        model = ScriptedModel([asks(("1", "s__echo", {"text": "a"}))])
-        answering = asyncio.create_task(Agent(model, toolbox).complete(begun()))
-        await begun_call.wait()
+    async with open_tools() as toolbox:
+        model = ScriptedModel([tool_calls(("1", "s__echo", {"text": "a"}))])
+        answering = asyncio.create_task(Agent(model, toolbox).complete(conversation()))
+        await call_started.wait()
         answering.cancel()
         await asyncio.wait([answering])
 
         assert ended.is_set()
 
 
-async def test_a_list_of_tools_that_is_no_longer_fresh_is_renewed_for_the_next_question(
+async def test_an_expired_list_of_tools_is_refreshed_for_the_next_answer(
     monkeypatch,
 ):
     now = 1_000.0
@@ -585,10 +639,10 @@ async def test_a_list_of_tools_that_is_no_longer_fresh_is_renewed_for_the_next_q
     server = ScriptedServer(answers={"tools/list": lambda _: {"tools": [*map(tool, offered)]}})
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
         model = ScriptedModel(["One.", "Two."])
-        await Agent(model, toolbox).complete(begun())
+        await Agent(model, toolbox).complete(conversation())
         offered.append("b")
         now += 1_000.0
-        await Agent(model, toolbox).complete(begun())
+        await Agent(model, toolbox).complete(conversation())
 
     first, second = ([each.name for each in request.tools] for request in model.requests)
     assert (first, second) == (["s__a"], ["s__a", "s__b"])
@@ -610,18 +664,18 @@ async def test_a_list_of_tools_that_is_no_longer_fresh_is_renewed_for_the_next_q
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_each_kind_of_content_is_written_for_the_model(block: Content, written: str):
+def test_text_of_describes_each_kind_of_content(block: Content, written: str):
     assert text_of(CallToolResult(content=[block])) == written
 
 
-def test_blocks_stand_on_lines_of_their_own():
+def test_text_of_puts_each_block_on_its_own_line():
     blocks: list[Content] = [TextContent(text="a"), ResourceLink(uri="x:y"), TextContent(text="b")]
 
     assert text_of(CallToolResult(content=blocks)) == "a\n[resource x:y]\nb"
     assert text_of(CallToolResult()) == ""
 
 
-def test_a_structure_stands_in_for_missing_content_only():
+def test_text_of_uses_the_structure_only_without_content():
     structure = {"a": [1, None]}
 
     assert text_of(CallToolResult(structured_content=structure)) == '{"a":[1,null]}'
@@ -629,7 +683,7 @@ def test_a_structure_stands_in_for_missing_content_only():
     assert text_of(both) == "a"
 
 
-def test_an_oversized_result_is_cut_and_says_so():
+def test_text_of_an_oversized_result_is_cut_with_a_note():
     fits, over = "a" * MAX_RESULT, "a" * (MAX_RESULT + 7)
 
     assert text_of(CallToolResult(content=[TextContent(text=fits)])) == fits
@@ -638,7 +692,7 @@ def test_an_oversized_result_is_cut_and_says_so():
     )
 
 
-async def test_answers_that_begin_at_once_share_the_model_they_choose(monkeypatch):
+async def test_concurrent_answers_share_the_chosen_model(monkeypatch):
     chosen = []
 
     async def choose_one(name):

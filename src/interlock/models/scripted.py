@@ -1,4 +1,4 @@
-"""A model that says what it was told to say, for tests and demonstrations."""
+"""A model with scripted answers, for tests and demonstrations."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from interlock.errors import ConfigError, ModelUnavailable
 from interlock.messages import AssistantMessage, Message, ToolCall
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition
 
-Answer = Callable[[Sequence[Message], Sequence[ToolDefinition]], AssistantMessage]
-Scripted = AssistantMessage | str | list[ToolCall] | tuple[ToolCall, ...] | Exception | Answer
+Respond = Callable[[Sequence[Message], Sequence[ToolDefinition]], AssistantMessage]
+Scripted = AssistantMessage | str | list[ToolCall] | tuple[ToolCall, ...] | Exception | Respond
 
 
 class ScriptedRequest(NamedTuple):
-    """What the model was given, as it was at that moment."""
+    """The messages and tools of one request, copied when it was made."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolDefinition, ...]
 
 
 class ScriptedModel:
-    """Answers with one entry of its script after the other.
+    """Answers with one entry of its script after another.
 
     An entry is a whole message, its text, its tool calls, an exception to raise, or a function
     of the messages and tools that returns the message. Text is streamed word by word.
 
     Attributes:
-        requests: What it was given so far, one entry a question.
+        requests: The requests so far, in order.
     """
 
     def __init__(self, replies: Iterable[Scripted], *, name: str = "scripted") -> None:
@@ -44,7 +44,7 @@ class ScriptedModel:
         """Read the script from a JSON list of assistant messages.
 
         Raises:
-            ConfigError: The file cannot be read, or is something else.
+            ConfigError: The file cannot be read, or has another format.
         """
         try:
             text = Path(path).expanduser().read_bytes()
@@ -66,18 +66,18 @@ class ScriptedModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Play the next entry of the script."""
-        played = len(self.requests)
+        """Stream the next entry of the script."""
+        position = len(self.requests)
         self.requests.append(ScriptedRequest(tuple(messages), tuple(tools)))
-        if played >= len(self._replies):
-            raise ModelUnavailable(f"the script of {self.name} has no answer {played + 1}")
-        message = _message(self._replies[played], messages, tools)
+        if position >= len(self._replies):
+            raise ModelUnavailable(f"the script of {self.name} has no answer {position + 1}")
+        message = _message(self._replies[position], messages, tools)
         for word in re.findall(r"\s*\S+|\s+$", message.content):
             yield TextDelta(word)
         yield Reply(message, stop_reason="tool_calls" if message.tool_calls else "end")
 
     async def close(self) -> None:
-        """Do nothing; there is nothing to close."""
+        """Do nothing."""
 
 
 def _message(

@@ -1,63 +1,68 @@
 import json
 
 from interlock.messages import ToolMessage
-from interlock.models.local.answers import told
+from interlock.models.local.answers import format_results
 
 
-def test_a_flat_object_is_told_field_by_field() -> None:
+def test_a_flat_object_becomes_one_line_per_field() -> None:
     result = ToolMessage(
         "1", '{"timezone": "Asia/Tokyo", "is_dst": false}', "time__get_current_time"
     )
 
-    assert told([result]) == "Current time:\n\n- timezone: Asia/Tokyo\n- is_dst: false"
+    assert format_results([result]) == "Current time:\n\n- timezone: Asia/Tokyo\n- is_dst: false"
 
 
-def test_text_is_told_as_it_is() -> None:
-    assert told([ToolMessage("1", "On branch main\nnothing to commit", "git__git_status")]) == (
-        "Git status:\n\nOn branch main\nnothing to commit"
-    )
+def test_text_stays_unchanged() -> None:
+    assert format_results(
+        [ToolMessage("1", "On branch main\nnothing to commit", "git__git_status")]
+    ) == ("Git status:\n\nOn branch main\nnothing to commit")
 
 
 def test_a_single_value_stays_on_one_line() -> None:
-    assert told([ToolMessage("1", '{"result": true}', "math__is_prime")]) == "Is prime: true"
-    assert told([ToolMessage("1", "42", "answer")]) == "Answer: 42"
+    assert (
+        format_results([ToolMessage("1", '{"result": true}', "math__is_prime")]) == "Is prime: true"
+    )
+    assert format_results([ToolMessage("1", "42", "answer")]) == "Answer: 42"
 
 
-def test_every_value_of_a_deep_result_is_there() -> None:
+def test_a_nested_result_keeps_every_value() -> None:
     result = json.dumps({"pages": [{"title": "Ünder"}, {"title": "Two"}], "total": 2}, indent=1)
 
-    answer = told([ToolMessage("1", result, "list_pages")])
+    answer = format_results([ToolMessage("1", result, "list_pages")])
 
     assert "Ünder" in answer
     assert "Two" in answer
     assert "- total: 2" in answer
 
 
-def test_an_object_of_plain_values_within_is_one_line() -> None:
+def test_a_nested_flat_object_becomes_one_line() -> None:
     result = ToolMessage("1", '{"source": {"zone": "UTC", "dst": false}}', "convert_time")
 
-    assert told([result]) == "Convert time:\n\n- source: zone: UTC, dst: false"
+    assert format_results([result]) == "Convert time:\n\n- source: zone: UTC, dst: false"
 
 
-def test_an_error_is_told_plainly() -> None:
+def test_an_error_names_the_tool_and_the_reason() -> None:
     result = ToolMessage("1", "no such folder: /x", "git__git_status", is_error=True)
 
-    assert told([result]) == "Git status did not work: no such folder: /x"
-    assert "no reason" in told([ToolMessage("1", "", "git__git_status", is_error=True)])
+    assert format_results([result]) == "Git status did not work: no such folder: /x"
+    assert "no reason" in format_results([ToolMessage("1", "", "git__git_status", is_error=True)])
 
 
-def test_nothing_is_told_as_nothing() -> None:
-    assert told([ToolMessage("1", " \n", "lights__turn_on")]) == (
+def test_an_empty_result_says_that_nothing_was_returned() -> None:
+    assert format_results([ToolMessage("1", " \n", "lights__turn_on")]) == (
         "Turn on: done, and nothing was returned."
     )
 
 
-def test_several_results_are_told_one_after_another() -> None:
-    assert told([ToolMessage("1", "a", "x"), ToolMessage("2", "b", "")]) == "X: a\n\nThe tool: b"
+def test_several_results_become_one_answer() -> None:
+    assert (
+        format_results([ToolMessage("1", "a", "x"), ToolMessage("2", "b", "")])
+        == "X: a\n\nThe tool: b"
+    )
 
 
 def test_an_oversized_result_is_cut_and_says_so() -> None:
-    answer = told([ToolMessage("1", "x" * 10_000, "read_file")])
+    answer = format_results([ToolMessage("1", "x" * 10_000, "read_file")])
 
     assert len(answer) < 8_200
     assert answer.endswith("… 2000 more characters")

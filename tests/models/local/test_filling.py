@@ -35,7 +35,7 @@ def filled(request: str, required: list[str] | None = None, **properties: Any) -
         ({}, "text"),
     ],
 )
-def test_a_parameter_has_the_kind_that_its_schema_tells(schema: dict[str, Any], kind: str) -> None:
+def test_the_kind_of_a_parameter_comes_from_its_schema(schema: dict[str, Any], kind: str) -> None:
     assert [p.kind for p in parameters({"properties": {"thing": schema}})] == [kind]
 
 
@@ -45,11 +45,11 @@ def test_odd_schemas_have_no_parameters(schema: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("properties", [{"a": {"items": {"items": {}}}}, {"a": {"type": 7}}])
-def test_odd_properties_do_no_harm(properties: dict[str, Any]) -> None:
+def test_malformed_properties_are_tolerated(properties: dict[str, Any]) -> None:
     assert len(parameters({"properties": properties, "required": "a"})) == 1
 
 
-def test_from_and_to_tell_which_of_two_values_is_which() -> None:
+def test_from_and_to_assign_two_values_of_one_kind() -> None:
     arguments = filled(
         "To Paris, at 18:45, from Tokyo",
         target_timezone=STRING,
@@ -64,7 +64,7 @@ def test_from_and_to_tell_which_of_two_values_is_which() -> None:
     }
 
 
-def test_values_without_such_words_are_taken_in_order() -> None:
+def test_values_without_from_and_to_are_assigned_in_order() -> None:
     arguments = filled("/tmp/a and /tmp/b", first_path=STRING, second_path=STRING).arguments
 
     assert arguments == {"first_path": "/tmp/a", "second_path": "/tmp/b"}
@@ -77,7 +77,7 @@ def test_the_word_after_a_parameters_name_is_its_value() -> None:
     assert filled("a branch called fix", branch_name=STRING).arguments == {"branch_name": "fix"}
 
 
-def test_named_numbers_are_given_by_name() -> None:
+def test_numbers_given_by_name_are_assigned_by_name() -> None:
     number = {"type": "number"}
 
     arguments = filled("with c = 2, b = -3 and a = 1.5", a=number, b=number, c=number).arguments
@@ -85,7 +85,7 @@ def test_named_numbers_are_given_by_name() -> None:
     assert arguments == {"a": 1.5, "b": -3, "c": 2}
 
 
-def test_a_list_takes_all_values_of_its_kind() -> None:
+def test_a_list_collects_all_values_of_its_kind() -> None:
     numbers = {"type": "array", "items": {"type": "integer"}}
     files = {"type": "array", "items": STRING}
 
@@ -96,14 +96,14 @@ def test_a_list_takes_all_values_of_its_kind() -> None:
     }
 
 
-def test_a_choice_is_taken_when_its_word_is_said() -> None:
+def test_a_choice_is_filled_when_the_request_has_its_word() -> None:
     state = {"type": "string", "enum": ["open", "closed"]}
 
     assert filled("list the CLOSED issues", state=state).arguments == {"state": "closed"}
     assert filled("list the issues that reopened", [], state=state).arguments == {}
 
 
-def test_an_optional_number_is_only_given_when_the_request_speaks_of_it() -> None:
+def test_an_optional_number_is_filled_only_if_the_request_mentions_it() -> None:
     count, lines = {"type": "integer"}, {"type": "integer"}
 
     filling = filled("the last 5 commits", [], max_count=count, context_lines=lines)
@@ -111,18 +111,18 @@ def test_an_optional_number_is_only_given_when_the_request_speaks_of_it() -> Non
     assert filling.arguments == {"max_count": 5}
 
 
-def test_a_text_is_given_as_it_was_written() -> None:
+def test_a_number_for_a_text_parameter_stays_text() -> None:
     assert filled("write 255 down", number=STRING).arguments == {"number": "255"}
 
 
-def test_an_integer_is_never_given_a_fraction() -> None:
+def test_a_fraction_is_not_assigned_to_an_integer() -> None:
     filling = filled("is 2.5 prime?", n={"type": "integer"})
 
     assert filling.arguments == {}
     assert [parameter.name for parameter in filling.missing] == ["n"]
 
 
-def test_a_default_that_the_description_advises_is_used() -> None:
+def test_a_default_in_the_description_is_used() -> None:
     zone = {"type": "string", "description": "Time zone. Use 'Etc/UTC' if none is given."}
 
     filling = filled("what time is it?", timezone=zone)
@@ -131,7 +131,7 @@ def test_a_default_that_the_description_advises_is_used() -> None:
     assert filling.assumed == ()
 
 
-def test_a_path_that_is_not_said_is_the_current_folder() -> None:
+def test_a_missing_path_is_assumed_to_be_the_current_folder() -> None:
     filling = filled("show the status", repo_path=STRING)
 
     assert filling.arguments == {"repo_path": "."}

@@ -5,7 +5,7 @@ import pytest
 
 from interlock.models import ToolDefinition
 from interlock.models.local import CLEAR, SURE
-from interlock.models.local.ranking import Catalogue
+from interlock.models.local.ranking import ToolIndex
 
 
 def tool(name: str, description: str, **properties: Any) -> ToolDefinition:
@@ -37,10 +37,10 @@ TOOLS = [
         ("Is 12 even?", "sums__is_even"),
     ],
 )
-def test_the_tool_that_is_meant_comes_first(request_: str, expected: str) -> None:
-    best = Catalogue(TOOLS).rank(request_)[0]
+def test_the_matching_tool_ranks_first(request_: str, expected: str) -> None:
+    best = ToolIndex(TOOLS).rank(request_)[0]
 
-    assert best.entry.definition.name == expected
+    assert best.tool.definition.name == expected
     assert best.score >= SURE
 
 
@@ -48,45 +48,45 @@ def test_the_tool_that_is_meant_comes_first(request_: str, expected: str) -> Non
     "request_",
     ["", "Hello!", "Tell me a joke.", "Why is the sky blue?", "What is an even number?", "🙂" * 50],
 )
-def test_small_talk_and_general_questions_mean_no_tool(request_: str) -> None:
-    assert all(candidate.score < SURE for candidate in Catalogue(TOOLS).rank(request_))
+def test_small_talk_and_general_questions_match_no_tool(request_: str) -> None:
+    assert all(candidate.score < SURE for candidate in ToolIndex(TOOLS).rank(request_))
 
 
-def test_a_question_is_not_taken_for_an_order_to_change_something() -> None:
-    best = Catalogue(TOOLS).rank("Which file is in /tmp/x?")[0]
+def test_a_question_ranks_a_reading_tool_before_a_changing_one() -> None:
+    best = ToolIndex(TOOLS).rank("Which file is in /tmp/x?")[0]
 
-    assert best.entry.definition.name == "disk__read_file"
+    assert best.tool.definition.name == "disk__read_file"
 
 
-def test_a_tool_with_a_missing_argument_ranks_below_its_wish() -> None:
-    best = max(Catalogue(TOOLS).rank("Is it even?"), key=lambda candidate: candidate.wanted)
+def test_a_missing_argument_lowers_the_score_below_the_full_score() -> None:
+    best = max(ToolIndex(TOOLS).rank("Is it even?"), key=lambda candidate: candidate.full_score)
 
-    assert best.entry.title == "is_even"
+    assert best.tool.title == "is_even"
     assert [parameter.name for parameter in best.filling.missing] == ["n"]
-    assert best.score < best.wanted >= CLEAR
+    assert best.score < best.full_score >= CLEAR
 
 
 @pytest.mark.parametrize("schema", [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"properties":7}'])
-def test_a_tool_with_a_broken_schema_is_one_without_parameters(schema: bytes) -> None:
+def test_a_tool_with_a_broken_schema_has_no_parameters(schema: bytes) -> None:
     odd = ToolDefinition("odd", "Ring the bell.", schema)
 
-    best = Catalogue([odd]).rank("Ring the bell")[0]
+    best = ToolIndex([odd]).rank("Ring the bell")[0]
 
     assert best.filling.arguments == {}
     assert best.score >= SURE
 
 
-def test_names_without_a_server_and_empty_descriptions_are_fine() -> None:
+def test_a_tool_without_server_and_description_can_rank_first() -> None:
     bare = ToolDefinition("ring_bell", "", b'{"type":"object"}')
 
-    assert Catalogue([bare, *TOOLS]).rank("ring the bell")[0].entry.title == "ring_bell"
+    assert ToolIndex([bare, *TOOLS]).rank("ring the bell")[0].tool.title == "ring_bell"
 
 
-def test_only_the_beginning_of_a_very_long_request_is_looked_at() -> None:
+def test_only_the_beginning_of_a_long_request_is_read() -> None:
     request = "Is 12 even? " + "lorem ipsum 3, " * 100_000
 
-    assert len(Catalogue(TOOLS).rank(request)) == len(TOOLS)
+    assert len(ToolIndex(TOOLS).rank(request)) == len(TOOLS)
 
 
-def test_no_tools_are_ranked_as_none() -> None:
-    assert Catalogue([]).rank("Is 12 even?") == []
+def test_ranking_without_tools_is_empty() -> None:
+    assert ToolIndex([]).rank("Is 12 even?") == []

@@ -48,7 +48,7 @@ def test_a_verified_file_is_not_read_again(
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", WHOLE[:-1] + b"?"])
-def test_a_damaged_file_is_noticed_and_rebuilt(
+def test_a_damaged_file_is_detected_and_rebuilt(
     parts: list[Path], target: Path, damage: bytes
 ) -> None:
     assemble(parts, SHA256, target)
@@ -58,7 +58,7 @@ def test_a_damaged_file_is_noticed_and_rebuilt(
 
 
 @pytest.mark.parametrize("stamp", [b"", b"{", b"[]", b"\xff"])
-def test_a_damaged_stamp_costs_only_another_check(
+def test_a_damaged_stamp_is_rewritten_and_the_file_kept(
     parts: list[Path], target: Path, stamp: bytes
 ) -> None:
     assemble(parts, SHA256, target)
@@ -71,7 +71,7 @@ def test_a_damaged_stamp_costs_only_another_check(
     assert (target.parent / "whole.gguf.verified").read_bytes() != stamp
 
 
-def test_damaged_packages_leave_nothing_behind(parts: list[Path], target: Path) -> None:
+def test_damaged_packages_are_an_error_and_leave_no_file(parts: list[Path], target: Path) -> None:
     parts[1].write_bytes(b"?")
 
     with pytest.raises(ModelUnavailable, match="force-reinstall"):
@@ -79,14 +79,14 @@ def test_damaged_packages_leave_nothing_behind(parts: list[Path], target: Path) 
     assert names(target.parent) == []
 
 
-def test_a_place_that_cannot_be_written_is_named(parts: list[Path], tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_an_error_with_its_path(parts: list[Path], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(ModelUnavailable, match=r"cannot keep .*file.*XDG_CACHE_HOME"):
+    with pytest.raises(ModelUnavailable, match=r"cannot store .*file.*XDG_CACHE_HOME"):
         assemble(parts, SHA256, tmp_path / "file" / "whole.gguf")
 
 
-def test_what_a_killed_process_left_is_removed(parts: list[Path], target: Path) -> None:
+def test_old_partial_files_are_removed(parts: list[Path], target: Path) -> None:
     target.parent.mkdir(parents=True)
     old, new = (target.parent / f"whole.gguf.{name}.partial" for name in ("old", "new"))
     old.touch()
@@ -96,10 +96,10 @@ def test_what_a_killed_process_left_is_removed(parts: list[Path], target: Path) 
     assemble(parts, SHA256, target)
 
     assert not old.exists()
-    assert new.exists()  # of a process that is still at work
+    assert new.exists()  # another process may still be writing it
 
 
-def test_two_processes_may_assemble_at_once(parts: list[Path], target: Path) -> None:
+def test_two_processes_can_assemble_concurrently(parts: list[Path], target: Path) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"

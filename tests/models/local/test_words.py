@@ -3,7 +3,7 @@ import pytest
 from interlock.models.local.words import similarity, stems
 
 
-def test_words_are_split_as_names_and_as_text() -> None:
+def test_names_and_text_are_split_into_the_same_words() -> None:
     assert stems("git_createBranch") == stems("Git: create a branch!")
 
 
@@ -15,7 +15,7 @@ def test_forms_of_a_word_have_one_stem(one: str, other: str) -> None:
     assert stems(one) == stems(other)
 
 
-def test_idle_words_are_left_out_unless_wanted() -> None:
+def test_idle_words_are_left_out_unless_keep_all() -> None:
     assert stems("what is in the box") == stems("box")
     assert stems("from base", keep_all=True) == ["from", "bas"]
 
@@ -24,7 +24,7 @@ def test_not_staged_is_unstaged() -> None:
     assert stems("which are not yet staged") == stems("unstaged")
 
 
-def test_words_are_alike_by_sense_or_by_beginning() -> None:
+def test_words_are_similar_by_meaning_or_beginning() -> None:
     assert similarity(*stems("erase"), *stems("delete")) > 0.5
     assert similarity(*stems("difference"), *stems("diff")) > 0.3
     assert similarity(*stems("base"), *stems("basement")) == 0

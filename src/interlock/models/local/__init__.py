@@ -1,14 +1,13 @@
-"""The embedded model: Gemma 3 270M in this process, without a key and without the network.
+"""The embedded model: Gemma 3 270M in this process, without an API key or a network.
 
-It is a default that lets a newcomer see everything work, and tests meet a real model; it is not
-clever, so it is asked for nothing that it cannot do. It was measured as a judge of which tool is
-meant, as a writer under a grammar and by the likelihood of tool or request, and spoiled several
-choices for each one that it mended. Therefore:
+It lets a new user see everything work, and lets tests use a real model. It is too small to choose
+tools: in measurements it spoiled several choices for each one it improved, whether it judged the
+tools, wrote under a grammar, or compared likelihoods. Therefore:
 
-1. `ranking` chooses the tool: by the words of the request and by the values in it.
-2. `filling` takes the arguments from the request. What is missing is asked for.
-3. A tool's result is the answer, never in the model's words.
-4. When no tool is meant, the model answers; but not about files, addresses or sums.
+1. `ranking` chooses the tool by the words and the values of the request.
+2. `filling` takes the arguments from the request. The user is asked for missing ones.
+3. A tool's result is the answer; the model does not rephrase it.
+4. If the request is not about a tool, the model answers, except about files, addresses and sums.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ import platformdirs
 from interlock.errors import ModelUnavailable
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
-from interlock.models.local.answers import told
+from interlock.models.local.answers import format_results
 from interlock.models.local.engine import Engine, Text
 from interlock.models.local.filling import fill
 from interlock.models.local.prompts import chat_prompt
-from interlock.models.local.ranking import LONGEST, Catalogue
+from interlock.models.local.ranking import LONGEST, ToolIndex
 from interlock.models.local.spans import find_spans
 from interlock.models.local.weights import weights_file
 from interlock.models.local.words import bag
@@ -40,11 +39,11 @@ from interlock.models.local.words import bag
 __all__ = ["LocalModel"]
 
 MAX_TOKENS = 128  # of an answer
-ENOUGH_TOKENS = 40  # after which it ends with the sentence: the longer, the less it is worth
-SURE = 0.8  # score from which a tool is meant
-FAR = 0.3  # scores this far apart leave no doubt
-CLEAR = 1.35  # ... even though a required argument is missing
-# What the model would only make up.
+ENOUGH_TOKENS = 40  # after which the answer ends with its sentence; long answers get worse
+SURE = 0.8  # a tool with this score is called
+FAR = 0.3  # a tool with a missing argument must lead by this much to be preferred
+CLEAR = 1.35  # a tool with this score is meant, even if a required argument is missing
+# Answers to requests about facts that the model would make up.
 UNFIT = (
     "None of my tools seems to fit this. Name the thing as the tool does, or ask a larger model."
 )
@@ -56,18 +55,18 @@ _FOLLOWS = re.compile(r"(?:and|or|now|then|what about|how about|same)\b.{1,60}$"
 class LocalModel:
     """Gemma 3 270M behind the `Model` protocol.
 
-    Nothing is loaded before the first question that needs the model itself. Questions wait for
-    each other: one is answered at a time.
+    The weights are loaded by the first request that needs the model itself. Requests are
+    answered one at a time.
 
     Args:
-        cache: Folder for the weights (253 MB); the user's cache folder when None.
+        cache: Folder for the weights (253 MB); the user's cache folder if None.
     """
 
     def __init__(self, cache: Path | None = None) -> None:
         self._cache = cache or Path(platformdirs.user_cache_dir("interlock"))
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._engine: Engine | None = None
-        self._catalogue = Catalogue(())
+        self._index = ToolIndex(())
         self._closed = False
 
     @property
@@ -78,15 +77,15 @@ class LocalModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Call a tool, tell its result, or answer in words. See `Model.stream`.
+        """Call a tool, return its result, or answer in words. See `Model.stream`.
 
-        One tool at most is called for one thing a person says: when results are the newest
-        messages, they are the answer.
+        One user message leads to one tool call at most: if the last messages are results, they
+        are the answer.
         """
         if self._closed:
             raise ModelUnavailable(f"{self.name} has been closed")
         if results := _last_results(messages):
-            yield TextDelta(text := told(results))
+            yield TextDelta(text := format_results(results))
             yield Reply(AssistantMessage(text))
             return
         decision = await asyncio.to_thread(self._decide, messages, tools)
@@ -101,8 +100,8 @@ class LocalModel:
                     yield event
 
     async def close(self) -> None:
-        """Free the memory, after the answer that is being written. Closing twice is fine."""
-        async with self._turn:
+        """Free the memory once the current answer is complete. Closing twice is allowed."""
+        async with self._lock:
             self._closed = True
             engine, self._engine = self._engine, None
             if engine is not None:
@@ -113,22 +112,22 @@ class LocalModel:
     def _decide(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
     ) -> ToolCall | str | None:
-        """A tool to call, or what to ask the person, or None when it is for the model."""
-        catalogue = self._catalogue
-        if [entry.definition for entry in catalogue.entries] != list(tools):
-            self._catalogue = catalogue = Catalogue(tools)
+        """Return a tool call, or a text for the user, or None if the model should answer."""
+        index = self._index
+        if [tool.definition for tool in index.tools] != list(tools):
+            self._index = index = ToolIndex(tools)
         request = _last_request(messages)
-        ranked = catalogue.rank(request)
+        ranked = index.rank(request)
         ready = next((c for c in ranked if c.score >= SURE and not c.filling.missing), None)
-        wanted = max(ranked, key=lambda c: c.wanted, default=None)
-        missed = wanted if wanted and wanted.filling.missing and wanted.wanted >= CLEAR else None
-        if ready and not (missed and missed.wanted > ready.score + FAR):
-            return _call(ready.entry.definition.name, ready.filling.arguments)
-        if call := _again(catalogue, messages, request):
+        best = max(ranked, key=lambda c: c.full_score, default=None)
+        lacking = best if best and best.filling.missing and best.full_score >= CLEAR else None
+        if ready and not (lacking and lacking.full_score > ready.score + FAR):
+            return _call(ready.tool.definition.name, ready.filling.arguments)
+        if call := _repeat_call(index, messages, request):
             return call
-        if missed:
-            needs = " and ".join(parameter.name for parameter in missed.filling.missing)
-            return f"For {missed.entry.title} I also need: {needs}."
+        if lacking:
+            needs = " and ".join(parameter.name for parameter in lacking.filling.missing)
+            return f"For {lacking.tool.title} I also need: {needs}."
         if _about_the_outside(request):
             return UNFIT if tools else TOOLLESS
         return None
@@ -157,7 +156,7 @@ class LocalModel:
             finally:
                 loop.call_soon_threadsafe(pieces.put_nowait, None)
 
-        async with self._turn:
+        async with self._lock:
             engine = await self._loaded()
             writing = asyncio.create_task(_in_thread(write))
             text = ""
@@ -190,10 +189,10 @@ class LocalModel:
 
 
 async def _in_thread(write: Callable[[Callable[[], bool]], Text]) -> Text:
-    """Run `write` in a thread. Cancelled, it is told to stop, and waited for.
+    """Run `write` in a thread. If cancelled, stop it and wait for its end.
 
     Args:
-        write: Is given a function that says whether to go on.
+        write: Called with a function that returns whether to go on.
     """
     stopped = threading.Event()
     work = asyncio.ensure_future(asyncio.to_thread(write, lambda: not stopped.is_set()))
@@ -205,27 +204,27 @@ async def _in_thread(write: Callable[[Callable[[], bool]], Text]) -> Text:
             await asyncio.wait([work])
 
 
-def _again(catalogue: Catalogue, messages: Sequence[Message], request: str) -> ToolCall | None:
-    """The call before with a new value: "and in Paris?" after the time in Tokyo."""
+def _repeat_call(index: ToolIndex, messages: Sequence[Message], request: str) -> ToolCall | None:
+    """Return the previous call with a new value: "and in Paris?" after the time in Tokyo."""
     calls = [c for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
     if not calls or not _FOLLOWS.match(request):
         return None
-    before = calls[-1]
-    for entry in catalogue.entries:
-        if entry.definition.name == before.name:
-            filling = fill(request, find_spans(request), entry.parameters)
-            unsaid = {
-                p.name for p in entry.parameters if filling.arguments.get(p.name) == p.default
+    previous = calls[-1]
+    for tool in index.tools:
+        if tool.definition.name == previous.name:
+            filling = fill(request, find_spans(request), tool.parameters)
+            defaults = {
+                p.name for p in tool.parameters if filling.arguments.get(p.name) == p.default
             }
-            unsaid |= {p.name for p in filling.assumed}
-            new = {k: v for k, v in filling.arguments.items() if k not in unsaid}
+            defaults |= {p.name for p in filling.assumed}
+            new = {k: v for k, v in filling.arguments.items() if k not in defaults}
             if filling.value and new:
-                return _call(before.name, {**before.input, **new})
+                return _call(previous.name, {**previous.input, **new})
     return None
 
 
 def _about_the_outside(request: str) -> bool:
-    """Whether the request names things that only a tool can look at."""
+    """Return whether the request names things that only a tool can look at."""
     spans = find_spans(request[:LONGEST])
     return any(
         span.kind in _OUTSIDE or (span.kind == "zone" and "/" in request[span.start : span.end])

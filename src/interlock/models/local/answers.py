@@ -1,4 +1,4 @@
-"""A tool's result, told to a person without changing a word of it."""
+"""Tool results as an answer for the user, in the tool's own words."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from interlock.messages import ToolMessage
 
-__all__ = ["told"]
+__all__ = ["format_results"]
 
-_FIELDS = 12  # an object of at most so many plain values is shown as lines
-_LETTERS = 8_000  # of one result
-
-
-def told(results: Sequence[ToolMessage]) -> str:
-    """The answer that `results` give. Several are told one after another."""
-    return "\n\n".join(_told(result) for result in results)
+_MAX_FIELDS = 12  # an object with more fields is shown as JSON
+_MAX_LENGTH = 8_000  # characters of one result
 
 
-def _told(result: ToolMessage) -> str:
+def format_results(results: Sequence[ToolMessage]) -> str:
+    """Return the results as one answer."""
+    return "\n\n".join(_format_result(result) for result in results)
+
+
+def _format_result(result: ToolMessage) -> str:
     content = _shortened(_plain(result.content.strip()))
     title = _title(result.name)
     if result.is_error:
@@ -31,7 +31,7 @@ def _told(result: ToolMessage) -> str:
 
 
 def _title(name: str) -> str:
-    """ "time__get_current_time" as "Current time"."""
+    """Return a title for a wire name: "Current time" for "time__get_current_time"."""
     words = name.rpartition("__")[2].replace("-", "_").split("_")
     if len(words) > 1 and words[0] in ("get", "show", "list", "read", "fetch"):
         words = words[1:]
@@ -39,14 +39,14 @@ def _title(name: str) -> str:
 
 
 def _plain(content: str) -> str:
-    """A flat JSON object as lines; everything else as it is."""
+    """Return a flat JSON object as lines, and everything else unchanged."""
     try:
         value = json.loads(content)
     except ValueError:
         return content
     if isinstance(value, dict) and list(value) == ["result"]:
-        value = value["result"]  # how the Python SDK wraps a plain value
-    if isinstance(value, dict) and 0 < len(value) <= _FIELDS:
+        value = value["result"]  # the Python SDK wraps plain values like this
+    if isinstance(value, dict) and 0 < len(value) <= _MAX_FIELDS:
         return "\n".join(f"- {name}: {_scalar(field)}" for name, field in value.items())
     return content if isinstance(value, dict) else _scalar(value)
 
@@ -60,6 +60,6 @@ def _scalar(value: Any) -> str:
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= _LETTERS:
+    if len(text) <= _MAX_LENGTH:
         return text
-    return f"{text[:_LETTERS]}\n… {len(text) - _LETTERS} more characters"
+    return f"{text[:_MAX_LENGTH]}\n… {len(text) - _MAX_LENGTH} more characters"

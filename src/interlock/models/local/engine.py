@@ -1,8 +1,8 @@
-"""llama.cpp as one blocking object: load it, ask it for text, close it.
+"""llama.cpp as one blocking object: load a model, write text, close it.
 
-The binding runs llama.cpp's server inside our process. That server insists on listening: it is
-given a Unix socket in a folder that only this user can enter, and a random key, and the socket's
-name is removed at once. No TCP port is opened.
+The binding runs llama.cpp's server in this process, and that server must listen somewhere. It
+gets a random key and a Unix socket in a folder that only this user can enter; the socket's name
+is removed at once. No TCP port is opened.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ CONTEXT = 4096  # tokens: prompt and answer
 
 
 class Text(Struct, frozen=True):
-    """What the model wrote."""
+    """Text written by the model, with the tokens of prompt and text."""
 
     text: str
     input_tokens: int
     output_tokens: int
-    complete: bool  # False when it was stopped by the limit, or by `on_text`
+    complete: bool  # False if the limit or `on_text` stopped it
 
 
 class Engine:
-    """One loaded model. Calls block, so make them in a worker thread, one at a time."""
+    """A loaded model. Its methods block: call them in a worker thread, one at a time."""
 
     def __init__(self, weights: Path) -> None:
         try:
@@ -48,12 +48,12 @@ class Engine:
         params.n_parallel = 1
         params.warmup = False
         params.fit_params = False
-        params.verbosity = -1  # its log would go to our stderr
+        params.verbosity = -1  # its log would go to stderr
         params.ui = False
         params.offline = True
         params.api_keys = [secrets.token_hex(16)]
-        # llama.cpp's threads wait for each other all the time: one of them on a core that is
-        # busy otherwise makes all of them many times slower. So one core is left to the others.
+        # llama.cpp's threads wait for each other constantly: one thread on a busy core makes all
+        # of them many times slower. One core is therefore left to other work.
         threads = max(1, min(4, _cores() - 1))
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
@@ -74,13 +74,13 @@ class Engine:
         """Continue `prompt`.
 
         Args:
-            prompt: Text; what it has in common with the prompt before is not computed again.
-            max_tokens: Where to stop at the latest.
+            prompt: The text; a beginning shared with the previous prompt is not computed again.
+            max_tokens: Limit of the text.
             stop: Texts that end the answer and are not part of it.
-            on_text: Is given every piece as it comes, and says whether to go on.
+            on_text: Called with each piece; returns whether to go on.
 
         Raises:
-            ModelInterrupted: llama.cpp gave up.
+            ModelInterrupted: llama.cpp failed.
         """
         pieces: list[str] = []
         state: dict[str, Any] = {}
@@ -105,7 +105,7 @@ class Engine:
             "repeat_penalty": 1.15,
             "seed": 1,
             "stream": True,
-            "timings_per_token": True,  # the only counts there are when `on_text` stops it
+            "timings_per_token": True,  # the only token counts if `on_text` stops it
             "cache_prompt": True,
         }
         try:
@@ -114,8 +114,8 @@ class Engine:
             raise ModelInterrupted(f"llama.cpp: {error}") from error
         if isinstance(outcome, dict):
             state.update(outcome)
-        if refusal := state.get("error"):
-            raise ModelInterrupted(f"llama.cpp: {refusal.get('message', refusal)}")
+        if failure := state.get("error"):
+            raise ModelInterrupted(f"llama.cpp: {failure.get('message', failure)}")
         counts = state.get("timings", {})
         return Text(
             "".join(pieces),
@@ -125,12 +125,12 @@ class Engine:
         )
 
     def close(self) -> None:
-        """Free the memory. Closing twice is fine; nothing may be asked afterwards."""
+        """Free the memory. Closing twice is allowed; `write` must not be called afterwards."""
         self._server = None
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """Return how many cores this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""A tool's arguments from the words of a request.
+"""Finds a tool's arguments in the words of a request.
 
-Each parameter is given a kind (path, number, time zone, …) from its schema, each piece of the
-request that looks like a value is a `Span`, and `fill` brings the two together: by kind, by the
-words around the span, by order.
+Each parameter has a kind (path, number, time zone, …), derived from its schema. Each piece of the
+request that looks like a value is a `Span`. `fill` assigns spans to parameters by kind, by the
+words around the span, and by order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Filling", "Parameter", "fill", "parameters"]
 
 
 class Parameter(Struct, frozen=True):
-    """One property of a tool's input schema, as far as filling needs it.
+    """One property of a tool's input schema.
 
     `kind` is "number", "boolean", "list", "choice" or a kind of text: "zone", "clock", "date",
     "url", "email", "path", "expression", "sql" or "text".
@@ -31,24 +31,24 @@ class Parameter(Struct, frozen=True):
     required: bool
     words: frozenset[str]  # stems of its name
     choices: tuple[Any, ...] = ()
-    default: Any = None  # what the description says to use when the person says nothing
+    default: Any = None  # from the schema or the description
     integer: bool = False
     shaped: bool = False  # a text that is described as "owner/name"
-    item: Parameter | None = None  # what a list holds
+    item: Parameter | None = None  # the items of a list
 
 
 class Filling(Struct, frozen=True):
-    """What a request gives a tool.
+    """The arguments for a tool that were found in a request.
 
     Attributes:
         arguments: Values by parameter.
-        spans: What of the request they use up.
-        value: How much the used values speak for the tool: the more unusual their kind and
-            the better it is the parameter's own, the more. From 0.
-        missing: Required parameters that nothing in the request fits.
-        assumed: Required parameters of which nothing is said, that were given a value all the
-            same: "." for a path, the first of several choices.
-        guesses: How many texts are only a word that was left over.
+        spans: The parts of the request that they use.
+        value: How strongly the used values suggest this tool, from 0. Values of unusual kinds
+            that match the parameter's kind count most.
+        missing: Required parameters without a value.
+        assumed: Required parameters that got a value which is not in the request: "." for a
+            path, the first of several choices.
+        guesses: How many texts are only a leftover word.
     """
 
     arguments: dict[str, Any]
@@ -59,7 +59,7 @@ class Filling(Struct, frozen=True):
     guesses: int
 
 
-# Which spans may become a parameter of some kind, and how gladly.
+# By kind of parameter: the kinds of spans it accepts, and how well they fit.
 FITS: dict[str, dict[str, float]] = {
     "zone": {"zone": 1.0},
     "clock": {"clock": 1.0},
@@ -99,7 +99,7 @@ FITS: dict[str, dict[str, float]] = {
 }
 FROM = frozenset(stems("source src origin old base start first lower begin")) | {"from", "since"}
 TO = frozenset(stems("target destination dest dst new end upper")) | {"to", "until", "into"}
-# A value of such a kind, where the tool asks for just this, is hardly there by accident.
+# How strongly a value of a kind suggests a tool that has a parameter of this kind.
 TELLING = {
     "zone": 1.0,
     "url": 1.0,
@@ -118,16 +118,16 @@ TELLING = {
 }
 COUNTS = bag("count limit max number n")
 COUNTED = bag("last first top latest recent next")
-GUESS = 0.34  # a text that suits less is a guess
-_LETTERS = 1_000  # of a description that are read
-CERTAIN = 0.85  # an optional parameter is only filled when the request speaks of it
+GUESS = 0.34  # a text that fits less than this is a guess
+_MAX_LENGTH = 1_000  # characters of a description that are read
+CERTAIN = 0.85  # an optional parameter is only filled with a span that fits better than this
 
 
 # Schema -> parameters
 
 
 def parameters(schema: dict[str, Any]) -> list[Parameter]:
-    """The properties of an object schema, in its order. Anything else has none."""
+    """Return the properties of an object schema, in order; empty for other schemas."""
     properties = schema.get("properties")
     required = schema.get("required")
     if not isinstance(properties, dict):
@@ -141,8 +141,8 @@ def parameters(schema: dict[str, Any]) -> list[Parameter]:
 
 
 def _parameter(name: str, schema: dict[str, Any], required: bool) -> Parameter:
-    schema = _present(schema)
-    description = str(schema.get("description", ""))[:_LETTERS]
+    schema = _without_null(schema)
+    description = str(schema.get("description", ""))[:_MAX_LENGTH]
     words = frozenset(stems(name, keep_all=True))
     choices = _choices(schema, description)
     kind = _kind(schema, words, description, bool(choices))
@@ -154,15 +154,15 @@ def _parameter(name: str, schema: dict[str, Any], required: bool) -> Parameter:
         required,
         words,
         choices,
-        schema.get("default", _advised(description)),
+        schema.get("default", _default_in(description)),
         schema.get("type") == "integer",
         re.search(r"\b(?!and/or)[a-z]+/[a-z]+\b", description) is not None,
         _parameter(name, item, True) if flat and isinstance(item, dict) else None,
     )
 
 
-def _present(schema: dict[str, Any]) -> dict[str, Any]:
-    """`schema` without the alternative of being null."""
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return `schema` without the alternative null."""
     for keyword in ("anyOf", "oneOf"):
         alternatives = schema.get(keyword)
         if isinstance(alternatives, list):
@@ -225,12 +225,12 @@ def _choices(schema: dict[str, Any], description: str) -> tuple[Any, ...]:
         r"e\.g\.|such as|example|accepts", description, re.IGNORECASE
     ):
         return ()
-    # Some servers name the values in words only: "local branches ('local') or all ('all')".
+    # Some servers list the values in the description: "local branches ('local') or all ('all')".
     quoted = re.findall(r"['\"`]([a-z][a-z_-]*)['\"`]", description)
     return tuple(dict.fromkeys(quoted)) if len(set(quoted)) > 1 else ()
 
 
-def _advised(description: str) -> str | None:
+def _default_in(description: str) -> str | None:
     match = re.search(
         r"\buse ['\"`]([^'\"`]+)['\"`][^.]*\b(?:if|when|unless)\b"
         r"|\bdefaults? (?:to|is) ['\"`]([^'\"`]+)['\"`]",
@@ -249,14 +249,14 @@ def fill(
     wanted: Sequence[Parameter],
     vocabulary: frozenset[str] = frozenset(),
 ) -> Filling:
-    """Give each parameter the span that suits it best, and no span to two of them.
+    """Assign each parameter the span that fits it best, and each span to one parameter at most.
 
     Args:
-        request: What the person said.
+        request: The user's text.
         spans: Its `find_spans`.
         wanted: The tool's parameters.
-        vocabulary: Stems of the tool's own name and description: such words in the request
-            speak of the tool and are hardly an argument.
+        vocabulary: Stems of the tool's name and description. Such words in the request are
+            about the tool and rarely arguments.
     """
     draft = _Draft(request, spans)
     for parameter in wanted:
@@ -264,18 +264,18 @@ def fill(
     offers = []
     for number, parameter in enumerate(wanted):
         for place, span in enumerate([*spans, *_words(request, parameter, vocabulary)]):
-            suits = _suits(request, span, parameter, spans)
+            fit = _fit(request, span, parameter, spans)
             if span.kind in ("object", "name", "word") and vocabulary & set(stems(str(span.value))):
-                suits -= 0.3
-            if suits > (0.0 if parameter.required else CERTAIN):
-                offers.append((suits, -number, -place, parameter, span))
-    for suits, _, _, parameter, span in sorted(offers, key=lambda offer: offer[:3], reverse=True):
-        draft.offer(parameter, span, suits)
+                fit -= 0.3
+            if fit > (0.0 if parameter.required else CERTAIN):
+                offers.append((fit, -number, -place, parameter, span))
+    for fit, _, _, parameter, span in sorted(offers, key=lambda offer: offer[:3], reverse=True):
+        draft.offer(parameter, span, fit)
     return draft.finish(wanted)
 
 
 class _Draft:
-    """A filling on its way."""
+    """A filling that is being built."""
 
     def __init__(self, request: str, spans: Sequence[Span]) -> None:
         self.request = request
@@ -286,10 +286,10 @@ class _Draft:
         self.guesses = 0
 
     def free(self, span: Span) -> bool:
-        """Whether no parameter has taken any of `span`."""
+        """Return whether no parameter uses a part of `span`."""
         return not any(span.start < other.end and other.start < span.end for other in self.used)
 
-    def take(self, parameter: Parameter, argument: Any, value: float, *spans: Span) -> None:
+    def assign(self, parameter: Parameter, argument: Any, value: float, *spans: Span) -> None:
         self.arguments[parameter.name] = argument
         self.used.extend(spans)
         self.value += value
@@ -297,58 +297,58 @@ class _Draft:
     def fill_alone(self, parameter: Parameter) -> None:
         """Fill a parameter that competes with no other: assigned, a choice, or a list."""
         if parameter.kind == "number":
-            self._assign(parameter)
+            self._fill_named(parameter)
         elif parameter.kind == "choice":
-            said = (_said(choice, self.request) for choice in parameter.choices)
-            span = next((span for span in said if span and self.free(span)), None)
+            found = (_find_choice(choice, self.request) for choice in parameter.choices)
+            span = next((span for span in found if span and self.free(span)), None)
             if span:
-                self.take(parameter, span.value, TELLING["choice"], span)
+                self.assign(parameter, span.value, TELLING["choice"], span)
         elif parameter.kind in ("list", "object"):
             type = list if parameter.kind == "list" else dict
             literals = (s for s in self.spans if isinstance(s.value, type) and self.free(s))
             if span := next(literals, None):
-                self.take(parameter, span.value, TELLING["json"], span)
+                self.assign(parameter, span.value, TELLING["json"], span)
             elif parameter.item and parameter.required:
                 self._collect(parameter, parameter.item)
 
-    def _assign(self, parameter: Parameter) -> None:
-        """Take a number that is given by name: "a = 3"."""
+    def _fill_named(self, parameter: Parameter) -> None:
+        """Fill a parameter whose number is given by name: "a = 3"."""
         pattern = rf"(?<!\w){re.escape(parameter.name)}\s*=\s*(-?\d+(?:\.\d+)?)"
         match = re.search(pattern, self.request, re.IGNORECASE)
         if match:
             span = Span("assignment", *match.span(), match.group())
-            self.take(parameter, as_number(match.group(1)), TELLING["assignment"], span)
+            self.assign(parameter, as_number(match.group(1)), TELLING["assignment"], span)
 
     def _collect(self, parameter: Parameter, item: Parameter) -> None:
-        """Take all the spans that suit the items of a list best."""
+        """Fill a list with the spans that fit its items best."""
         fits = FITS.get(item.kind, {})
         free = [s for s in self.spans if self.free(s) and _is_number(s, item)]
         best = max((fits.get(span.kind, 0.0) for span in free), default=0.0)
         chosen = [span for span in free if best and fits.get(span.kind) == best]
         if item.kind == "path":
-            # The absolute one is the place where the files are: for another parameter.
+            # An absolute path is the folder of the files, for another parameter.
             chosen = [span for span in chosen if not _absolute(span)] or chosen
         if chosen:
-            # Three numbers in a row are hardly there by accident, one may be.
+            # Three numbers in a row rarely occur by accident.
             value = TELLING.get(item.kind, 0.0) * (2 if len(chosen) > 2 else 1)
-            self.take(parameter, [span.value for span in chosen], value, *chosen)
+            self.assign(parameter, [span.value for span in chosen], value, *chosen)
 
-    def offer(self, parameter: Parameter, span: Span, suits: float) -> None:
-        """Give `span` to `parameter`, if both are still free."""
+    def offer(self, parameter: Parameter, span: Span, fit: float) -> None:
+        """Assign `span` to `parameter`, if both are still free."""
         if parameter.name in self.arguments or not self.free(span):
             return
         written = self.request[span.start : span.end]
         argument, value = span.value, 0.0
         if parameter.kind == "text" and span.kind != "quoted":
-            argument = written  # "255" for a text is no number
-            self.guesses += suits < GUESS
+            argument = written  # for a text parameter "255" stays a text
+            self.guesses += fit < GUESS
         if span.kind == "zone" and parameter.kind == "zone" and "/" not in written:
-            value = 0.3  # a city is also a word of its own
+            value = 0.3  # the name of a city may also be a plain word
         elif span.kind in (parameter.kind, "quoted"):
             value = TELLING.get(span.kind, 0.0)
             if any(other.kind == span.kind for other in self.used):
-                value /= 4  # the second of its kind tells little more
-        self.take(parameter, argument, value, span)
+                value /= 4  # a second value of its kind adds little
+        self.assign(parameter, argument, value, span)
 
     def finish(self, wanted: Sequence[Parameter]) -> Filling:
         missing, assumed = [], []
@@ -373,7 +373,7 @@ class _Draft:
 
 
 def _default(parameter: Parameter) -> Any:
-    """What a required parameter is when the person does not say; None when nobody can tell."""
+    """Return the value of a required parameter that the request does not give, or None."""
     if parameter.default is not None:
         return parameter.default
     if parameter.kind == "choice":
@@ -381,8 +381,8 @@ def _default(parameter: Parameter) -> Any:
     return {"path": ".", "boolean": False}.get(parameter.kind)
 
 
-def _said(choice: Any, request: str) -> Span | None:
-    """Where the request has `choice` as a word of its own."""
+def _find_choice(choice: Any, request: str) -> Span | None:
+    """Return the span of `choice` as a separate word of the request."""
     lowered, word = request.lower(), str(choice).lower()
     start = lowered.find(word) if word else -1
     while start >= 0:
@@ -393,8 +393,8 @@ def _said(choice: Any, request: str) -> Span | None:
     return None
 
 
-def _suits(request: str, span: Span, parameter: Parameter, spans: Sequence[Span]) -> float:
-    """How well `span` serves `parameter`; 0 when it cannot."""
+def _fit(request: str, span: Span, parameter: Parameter, spans: Sequence[Span]) -> float:
+    """Return how well `span` fits `parameter`; 0 if it does not."""
     fits = FITS.get(parameter.kind, {}).get(span.kind, 0.0)
     if parameter.kind == "text" and span.kind == "path" and parameter.shaped:
         fits = 1.0
@@ -402,14 +402,14 @@ def _suits(request: str, span: Span, parameter: Parameter, spans: Sequence[Span]
         return 0.0
     cue = _cue(request, span, parameter)
     if parameter.kind == "path" and _absolute(span) and sum(s.kind == "path" for s in spans) > 1:
-        cue += 0.2  # of several paths the absolute one is the place, the others are in it
+        cue += 0.2  # of several paths the absolute one is the folder of the others
     if not parameter.required and not cue and parameter.kind in ("number", "path", "text"):
-        return 0.0  # such values are everywhere, so the request has to speak of the parameter
+        return 0.0  # such values are common, so the request must mention the parameter
     return fits + cue
 
 
 def _cue(request: str, span: Span, parameter: Parameter) -> float:
-    """How much the words around `span` speak of `parameter`."""
+    """Return how strongly the words around `span` suggest `parameter`."""
     before = stems(request[max(0, span.start - 40) : span.start], keep_all=True)[-3:]
     after = stems(request[span.end : span.end + 25], keep_all=True)[:1]
     telling = parameter.words - GENERIC
@@ -432,9 +432,10 @@ def _is_number(span: Span, parameter: Parameter) -> bool:
 
 
 def _words(request: str, parameter: Parameter, vocabulary: frozenset[str]) -> list[Span]:
-    """Plain words that may be a text: after the parameter's own name ("table customers",
-    "branch called develop"), before it ("the develop branch"), or foreign to everything the tool
-    says of itself.
+    """Return plain words that may be a text.
+
+    They stand after the parameter's name ("table customers", "branch called develop") or before
+    it ("the develop branch"), or are not in the tool's definition.
     """
     if parameter.kind not in ("text", "hash"):
         return []

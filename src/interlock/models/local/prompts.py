@@ -1,7 +1,7 @@
-"""What the model is given to continue: examples, then the conversation.
+"""The prompt of the embedded model: examples, then the conversation.
 
-It was trained to continue texts, not to converse, so everything is put to it as a page of
-questions with short answers, of which it writes the next one.
+The model continues texts better than it converses. The prompt is therefore a page of questions
+with short answers, and the model writes the next answer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from interlock.models import ToolDefinition
 
 __all__ = ["chat_prompt"]
 
-# No token is shorter than a byte, so this bounds the tokens too: with the examples and the
-# longest answer it stays within the context.
+# A token has at least one byte, so this limits the tokens, too: with the examples and the longest
+# answer the prompt fits the context.
 _BYTES = 2_800
 
 _CHAT = """\
@@ -42,7 +42,7 @@ A: {abilities}
 
 
 def chat_prompt(messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> str:
-    """The page of questions that ends where the answer to the newest one begins."""
+    """Return the prompt, which ends where the answer to the last question starts."""
     room = _BYTES
     lines: list[str] = []
     for message in reversed(messages):
@@ -57,12 +57,12 @@ def chat_prompt(messages: Sequence[Message], tools: Sequence[ToolDefinition]) ->
 
 
 def cut(text: str, size: int) -> str:
-    """The beginning of `text`, at most `size` bytes of UTF-8."""
+    """Return the beginning of `text`, at most `size` bytes of UTF-8."""
     return text.encode()[:size].decode(errors="ignore")
 
 
 def abilities(tools: Sequence[ToolDefinition]) -> str:
-    """One sentence about the servers whose tools can be used."""
+    """Return one sentence about the servers of the tools."""
     servers = dict.fromkeys(tool.name.rpartition("__")[0] for tool in tools)
     names = cut(", ".join(name for name in servers if name), 200)
     if not names:

@@ -1,4 +1,4 @@
-"""Which tools a request may mean, best first, by its words and by the values it holds."""
+"""Ranks the tools for a request, by the words and the values of the request."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from interlock.models.local.filling import Filling, Parameter, fill, parameters
 from interlock.models.local.spans import Span, find_spans
 from interlock.models.local.words import CHANGING, COMMON, bag, similarity, stems
 
-__all__ = ["Candidate", "Catalogue"]
+__all__ = ["Candidate", "ToolIndex"]
 
 
-class Entry(Struct, frozen=True):
-    """A tool, taken apart once."""
+class IndexedTool(Struct, frozen=True):
+    """A tool with the words of its definition."""
 
     definition: ToolDefinition
-    title: str  # its own name, without the server's
+    title: str  # its name without the server's
     summary: str  # first line of the description
     parameters: tuple[Parameter, ...]
-    name: tuple[str, ...]  # stems of its own name, without the server's
+    name: tuple[str, ...]  # stems of its name without the server's
     summary_words: tuple[str, ...]
-    fields: dict[str, float]  # stem -> weight of the best place it stands in
+    fields: dict[str, float]  # stem -> weight of the best place it occurs in
     vocabulary: frozenset[str]
 
 
 class Candidate(Struct, frozen=True):
-    """A tool with what the request would give it. `score` is comparable between requests."""
+    """A tool with its arguments from a request. `score` is comparable between requests."""
 
-    entry: Entry
+    tool: IndexedTool
     filling: Filling
     score: float
-    wanted: float  # the score if nothing were missing
+    full_score: float  # the score if no argument were missing
 
 
 class Weights(Struct, frozen=True):
-    """What counts how much.
+    """The weights of the score's parts.
 
     Fitted on the tuning half of `benchmarks/embedded_model_cases.json` and on requests for some
     thirty tools of other kinds.
     """
 
-    # where in a tool a word of the request is found
+    # the place in a tool where a word of the request occurs
     name: float = 1.0
     summary: float = 0.8
     rest: float = 0.5
     parameter: float = 0.5
     server: float = 0.4
     # parts of the score
-    coverage: float = 1.0  # how much of the request speaks of the tool
-    precision: float = 0.6  # how much of the tool's name or summary the request speaks of
-    verb: float = 0.25  # the request begins with what the tool does
-    value: float = 0.4  # a value of the request that the tool takes
-    unused: float = 0.25  # a value of the request that the tool cannot take
-    guessed: float = 0.3  # an argument that is only a word left over
+    coverage: float = 1.0  # the share of the request that is about the tool
+    precision: float = 0.6  # the share of the tool's name or summary that is in the request
+    verb: float = 0.25  # the request starts with the tool's action
+    value: float = 0.4  # a value of the request that the tool accepts
+    unused: float = 0.25  # a value of the request that the tool does not accept
+    guessed: float = 0.3  # an argument that is only a leftover word
     assumed: float = 0.4
     missing: float = 1.0
     missing_text: float = 0.5
@@ -69,7 +69,7 @@ class Weights(Struct, frozen=True):
 
 
 WEIGHTS = Weights()
-LONGEST = 1_000  # characters of a request that are looked at
+LONGEST = 1_000  # characters of a request that are read
 _KNOWLEDGE = re.compile(
     r"(?:what (?:is|are|was) an?\b|why\b|who(?:se|m)?\b|how (?:do|does|did|to|can|come)\b|explain\b"
     r"|define\b|.*\bdoes\b.*\bmean\b|.*\bmeaning of\b|where\b|tell me about\b"
@@ -81,49 +81,49 @@ _LOOK = re.compile(
     r"|what|which|how|is|are|does|do|who|where|when)\b",
     re.IGNORECASE,
 )
-# Values that are hardly there by accident.
+# Kinds of values that rarely occur by accident.
 DEFINITE = bag("zone clock date url email path number expression sql quoted")
 
 
-class Catalogue:
-    """The tools on offer, made ready for ranking. Cheap to build, worth keeping."""
+class ToolIndex:
+    """The tools of a conversation, indexed by their words."""
 
     def __init__(self, tools: Sequence[ToolDefinition]) -> None:
-        self.entries = [_entry(tool) for tool in tools]
+        self.tools = [_indexed(tool) for tool in tools]
         self._rarity: dict[str, float] = {}
 
     def rank(self, request: str) -> list[Candidate]:
-        """Every tool with its score, best first. Equal scores keep the order of the tools."""
+        """Return every tool with its score, best first; equal scores keep the tools' order."""
         request = request[:LONGEST]
         spans = find_spans(request)
-        candidates = [self._weigh(request, spans, entry) for entry in self.entries]
+        candidates = [self._weigh(request, spans, tool) for tool in self.tools]
         return sorted(candidates, key=lambda candidate: -candidate.score)
 
-    def _weigh(self, request: str, spans: list[Span], entry: Entry) -> Candidate:
-        filling = fill(request, spans, entry.parameters, entry.vocabulary)
+    def _weigh(self, request: str, spans: list[Span], tool: IndexedTool) -> Candidate:
+        filling = fill(request, spans, tool.parameters, tool.vocabulary)
         words = stems(_without(request, filling.spans))
-        score = self._about(words, filling, entry) + _values(spans, filling)
+        score = self._word_score(words, filling, tool) + _value_score(spans, filling)
         if _KNOWLEDGE.match(request) and filling.value < 0.4:
             score -= WEIGHTS.knowledge
-        if _LOOK.match(request) and CHANGING & {*entry.name[:1], *entry.summary_words[:1]}:
+        if _LOOK.match(request) and CHANGING & {*tool.name[:1], *tool.summary_words[:1]}:
             score -= WEIGHTS.changing
-        return Candidate(entry, filling, score - _lack(filling), score)
+        return Candidate(tool, filling, score - _missing_penalty(filling), score)
 
-    def _about(self, words: list[str], filling: Filling, entry: Entry) -> float:
-        """How much the request and the tool have in common."""
-        # A value of the tool's own kind is as good as a word.
+    def _word_score(self, words: list[str], filling: Filling, tool: IndexedTool) -> float:
+        """Return how much the request and the tool have in common."""
+        # A value of a kind that the tool accepts counts like a word.
         value = min(1.0, filling.value)
-        # The least total keeps a lone path or number from being a request.
+        # The minimum keeps a single path or number from scoring as a whole request.
         total = max(0.8, sum(map(self._rare, words)) + value)
-        covered = sum(self._rare(word) * _found(word, entry.fields) for word in words) + value
+        covered = sum(self._rare(word) * _found(word, tool.fields) for word in words) + value
         precision = max(
             self._share(own, words) * weight
-            for own, weight in ((entry.name, 1.0), (entry.summary_words, 0.9))
+            for own, weight in ((tool.name, 1.0), (tool.summary_words, 0.9))
         )
         verb = max(
             (
                 _same_verb(words[0], own[0])
-                for own in (entry.name, entry.summary_words)
+                for own in (tool.name, tool.summary_words)
                 if own and words
             ),
             default=0.0,
@@ -133,22 +133,22 @@ class Catalogue:
         )
 
     def _share(self, own: Sequence[str], words: Sequence[str]) -> float:
-        """The part of a tool's `own` words, by what each one tells, that the request has."""
-        # The least total keeps a name like "show" from being all that can be asked for.
+        """Return the share of a tool's `own` words in the request, weighted by rarity."""
+        # The minimum keeps a tool named only "show" from matching every such request.
         total = max(0.6, sum(map(self._rare, own)))
         return sum(self._rare(word) * _nearest(word, words) for word in own) / total
 
     def _rare(self, word: str) -> float:
-        """How much a word tells: 1 for one that no or one tool has, less for common ones."""
+        """Return a word's rarity: 1 if at most one tool has it, less for common words."""
         if word not in self._rarity:
-            having = sum(_found(word, entry.fields) for entry in self.entries)
-            most = math.log(1 + len(self.entries)) or 1.0
+            having = sum(_found(word, tool.fields) for tool in self.tools)
+            most = math.log(1 + len(self.tools)) or 1.0
             rarity = max(0.1, 1.0 - math.log(max(1.0, having)) / most)
             self._rarity[word] = min(rarity, WEIGHTS.common) if word in COMMON else rarity
         return self._rarity[word]
 
 
-def _entry(tool: ToolDefinition) -> Entry:
+def _indexed(tool: ToolDefinition) -> IndexedTool:
     server, _, name = tool.name.rpartition("__")
     summary, _, rest = tool.description.strip().partition("\n")
     summary = summary[:300]
@@ -168,7 +168,7 @@ def _entry(tool: ToolDefinition) -> Entry:
     fields: dict[str, float] = {}
     for weight, words in places:
         fields.update((word, max(weight, fields.get(word, 0.0))) for word in words)
-    return Entry(
+    return IndexedTool(
         tool,
         name,
         summary,
@@ -193,8 +193,8 @@ def _nearest(word: str, others: Sequence[str]) -> float:
     return max((similarity(word, other) for other in others), default=0.0)
 
 
-def _values(spans: Sequence[Span], filling: Filling) -> float:
-    """How well the values in the request are the ones that the tool asks for."""
+def _value_score(spans: Sequence[Span], filling: Filling) -> float:
+    """Return how well the values of the request match the tool's parameters."""
     definite = [span for span in spans if span.kind in DEFINITE]
     unused = sum(1 for span in definite if not _covered(span, filling.spans))
     return (
@@ -205,7 +205,7 @@ def _values(spans: Sequence[Span], filling: Filling) -> float:
     )
 
 
-def _lack(filling: Filling) -> float:
+def _missing_penalty(filling: Filling) -> float:
     text = sum(1 for parameter in filling.missing if parameter.kind == "text")
     return WEIGHTS.missing_text * text + WEIGHTS.missing * (len(filling.missing) - text)
 
@@ -215,7 +215,7 @@ def _covered(span: Span, used: Sequence[Span]) -> bool:
 
 
 def _without(request: str, spans: Sequence[Span]) -> str:
-    """The request with its used values blanked out: they are no words about the tool."""
+    """Return the request without the values used as arguments."""
     for span in spans:
         request = request[: span.start] + " " * (span.end - span.start) + request[span.end :]
     return re.sub(r" {2,}", " ", request)

