@@ -12,6 +12,7 @@ import pytest
 from interlock import Context, Server
 from interlock import agent as agent_module
 from interlock.agent import MAX_CALLS, MAX_RESULT, Agent, Done, ToolFinished, ToolStarted, text_of
+from interlock.calls import Call, Caller, CallHandler, Outcome
 from interlock.errors import (
     ModelInterrupted,
     ModelUnavailable,
@@ -236,6 +237,30 @@ async def test_a_failed_call_is_an_error_result_for_the_model(call: ToolCall, re
     assert message.content.startswith(result)
     assert (message.tool_call_id, message.name) == ("1", call.name)
     assert model.requests[1].messages[-1] is message
+
+
+@pytest.mark.parametrize(
+    ("options", "caller"),
+    [({}, Caller(surface="agent")), ({"caller": Caller(surface="web")}, Caller(surface="web"))],
+)
+async def test_calls_enter_the_stack_with_the_agents_caller(options: Json, caller: Caller):
+    callers: list[Caller] = []
+
+    def watch(handle: CallHandler) -> CallHandler:
+        async def watched(call: Call) -> Outcome:
+            callers.append(call.caller)
+            return await handle(call)
+
+        return watched
+
+    server = ScriptedServer(
+        answers={"tools/list": {"tools": [tool("echo")]}, "tools/call": run_tool}
+    )
+    model = ScriptedModel([tool_calls(("1", "s__echo", {})), "Done."])
+    async with Toolbox({"s": server}, environ={}, around=[watch], revision=LEGACY) as toolbox:
+        await Agent(model, toolbox, **options).complete(conversation())
+
+    assert callers == [caller]
 
 
 async def test_a_failed_call_does_not_affect_the_others():

@@ -46,6 +46,7 @@ from interlock.types import (
     TextContent,
 )
 
+AGENT = Caller(surface="agent")
 MAX_ROUNDS = 10
 MAX_CALLS = 64  # tool calls of one answer that run
 MAX_RESULT = 100_000  # characters of one tool result that go to the model
@@ -82,9 +83,6 @@ class Done(Struct, frozen=True):
 
 
 AgentEvent = TextDelta | ReasoningDelta | ToolStarted | ToolFinished | Done
-
-
-AGENT = Caller(surface="agent")
 
 
 class Agent:

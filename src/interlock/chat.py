@@ -31,6 +31,7 @@ from interlock.toolbox import Toolbox
 if TYPE_CHECKING:
     from interlock.store import Conversation, ConversationStore
 
+CHAT = Caller(surface="chat")
 LONGEST_TITLE = 80  # characters
 
 _Opened: TypeAlias = "tuple[ConversationLog, list[Message]]"
@@ -114,12 +115,19 @@ class Chat:
     """An open chat. `messages` is valid for every provider while no answer is in progress."""
 
     def __init__(
-        self, model: Model, toolbox: Toolbox | None, log: ConversationLog, messages: list[Message]
+        self,
+        model: Model,
+        toolbox: Toolbox | None,
+        log: ConversationLog,
+        messages: list[Message],
+        *,
+        caller: Caller = CHAT,
     ) -> None:
         self.model = model
         self.toolbox = toolbox
         self.log = log
         self.messages = messages
+        self._caller = caller
 
     async def ask(self, text: str) -> AsyncGenerator[AgentEvent, None]:
         """Send the user's message to the model; yield what happens until the answer is complete.
@@ -136,9 +144,7 @@ class Chat:
         except StoreError:
             self.messages.pop()
             raise
-        agent = Agent(
-            self.model, self.toolbox, record=self.log.record, caller=Caller(surface="chat")
-        )
+        agent = Agent(self.model, self.toolbox, record=self.log.record, caller=self._caller)
         async with aclosing(agent.stream(self.messages)) as events:
             async for event in events:
                 yield event
@@ -168,6 +174,7 @@ async def open_chat(
     model: str | None,
     conversation: str | None,
     warn: Callable[[str], None],
+    caller: Caller = CHAT,
 ) -> AsyncIterator[Chat]:
     """Open a chat; close the servers, the model and the store at the end.
 
@@ -176,6 +183,7 @@ async def open_chat(
         model: As for `choose`; None uses the conversation's model, if it has one.
         conversation: Id, or the beginning of an id, of a conversation to continue.
         warn: Called with a line for the user when the conversation cannot be stored.
+        caller: On whose behalf the model calls tools.
 
     Raises:
         InterlockError: No model is available, or the conversation cannot be continued.
@@ -193,7 +201,7 @@ async def open_chat(
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         log, messages = opening.result()
-        chat = Chat(choosing.result(), toolbox, log, messages)
+        chat = Chat(choosing.result(), toolbox, log, messages, caller=caller)
         stack.push_async_callback(lambda: chat.model.close())
         await log.note_model(chat.model.name)
         yield chat

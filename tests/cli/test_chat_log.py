@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from interlock import config
+from interlock.calls import Caller
 from interlock.chat import ConversationLog, open_chat
 from interlock.errors import ModelUnavailable, StoreError
 from interlock.messages import AssistantMessage, ToolCall, UserMessage, interrupted
 from interlock.store import Conversation, ConversationStore
+from interlock.toolbox import Toolbox
+from interlock.types import CallToolResult
 
 
 class FaultyStore(ConversationStore):
@@ -70,6 +74,22 @@ async def test_changing_to_an_unknown_model_keeps_the_old_one(script):
 
         assert chat.model is old
         assert [event async for event in chat.ask("x")]
+
+
+async def test_a_chat_calls_tools_with_the_surface_chat(script, servers, monkeypatch):
+    callers = []
+
+    async def call(*_: object, caller: Caller, **__: object) -> CallToolResult:
+        callers.append(caller)
+        return CallToolResult()
+
+    monkeypatch.setattr(Toolbox, "call", call)
+    loaded = config.load(servers()).servers
+    model = script({"say": {}}, "Done.")
+    async with open_chat(loaded, model=model, conversation=None, warn=print) as chat:
+        assert [event async for event in chat.ask("x")]
+
+    assert callers == [Caller(surface="chat")]
 
 
 async def test_a_changed_model_is_stored_with_the_conversation(script, tmp_path: Path):

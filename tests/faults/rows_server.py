@@ -27,7 +27,7 @@ from interlock.errors import ConnectionClosed, RemoteError
 from interlock.server import watchdog
 from interlock.server.http import serve
 from interlock.server.server_connection import ServerConnection
-from interlock.server.tools import WORKERS
+from interlock.server.workers import THREADS
 from interlock.transports.pipes import PipeTransport
 from tests.faults.ground import SERVERS, Ground, all_of, until
 from tests.faults.matrix import JSON, MEMORY, OLDEST, SESSION, SSE, STDIO, row
@@ -699,7 +699,7 @@ async def has_no_threads(ground: Ground) -> None:
     with logged():
         with no_more:
             client = await ground.stack.enter_async_context(stage.reached(ground.transport))
-            for number in range(WORKERS + 1):  # more often than there may be threads
+            for number in range(THREADS + 1):  # more often than there may be threads
                 with ground.promise(outcome="busy"):
                     result = await client.call_tool("plain", {"text": str(number)})
                     assert "busy" in result.text
