@@ -139,7 +139,7 @@ NOT_BUILT = {
     "Postgres down / slow / failover: stale reads": "only conversations are kept there, without a "
     "cache: they cannot be read until the server is back",
     "kill -9 of one worker": "a server is one process",
-    "Event loop blocked > 1 s, readiness": "there is no health endpoint yet",
+    "Event loop blocked > 1 s, readiness": "health endpoints are not built yet",
     "Bad config reload": "a configuration is read once, at the start",
-    "Obedient-to-injection model": "there is no policy yet",
+    "Obedient-to-injection model": "policies are not built yet",
 }
