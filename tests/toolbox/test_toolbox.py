@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from interlock.calls import Caller
 from interlock.client import client as client_module
 from interlock.config import HttpServer, StdioServer, ToolFilter
 from interlock.errors import (
@@ -480,3 +481,29 @@ async def test_cancelled_open_closes_what_has_started():
     assert opening.cancelled()
     with pytest.raises(ServerUnavailable):
         await toolbox.call("quick:x")
+
+
+# Suggestions for names that do not exist
+
+
+@pytest.mark.parametrize(
+    ("surface", "name", "suggestion"),
+    [
+        ("cli", "a:serch", "; did you mean a:search?"),
+        ("cli", "delete", "; did you mean a:delete?"),
+        ("cli", "a:something-else", ""),
+        ("agent", "a__serch", "; did you mean a__search?"),
+        ("agent", "a__delet", ""),  # not read-only
+        ("agent", "search", "; did you mean a__search?"),
+    ],
+)
+async def test_suggestion_is_close_and_for_models_a_read_only_wire_name(
+    surface: Any, name: str, suggestion: str
+):
+    read_only = tool("search", annotations={"readOnlyHint": True})
+    tools = {"tools": [read_only, tool("delete")]}
+    async with box_of(a=served(**{"tools/list": tools})) as toolbox:
+        with pytest.raises(UnknownTool) as caught:
+            await toolbox.call(name, caller=Caller(surface=surface))
+
+    assert str(caught.value) == f"no tool {name!r}{suggestion}"
