@@ -1,4 +1,4 @@
-"""What is hidden of what a server was given, and the ways out that a person can copy."""
+"""Which secrets of a server are redacted, and the commands that its errors suggest."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from interlock.config import HttpServer, OAuthClient, StdioServer
 from interlock.errors import InsufficientScope, LoginRequired
+from interlock.oauth.stored_login import StoredLogin
 from interlock.redaction import MIN_SECRET, Redactor
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
@@ -97,3 +98,20 @@ def test_suggested_command_is_quoted_for_the_shell():
 
     more = with_hint(InsufficientScope((scope,), ""), name, server)
     assert shlex.split(more.rpartition(": ")[2])[3:] == [name, "--scope", scope]
+
+
+async def test_login_of_a_principal_is_used_for_its_own_calls_only(monkeypatch: pytest.MonkeyPatch):
+    owners: list[str] = []
+
+    class Login(StoredLogin):
+        def __init__(self, *args: Any, owner: str = "", **options: Any) -> None:
+            owners.append(owner)
+            super().__init__(*args, owner=owner, **options)
+
+    monkeypatch.setattr("interlock.oauth.stored_login.StoredLogin", Login)
+    pool = HttpPool()
+    for owner in ("", "/user:anna", "/user:berta"):
+        make_client(HttpServer(url="https://host.test/mcp"), {}, lambda: pool, {}, owner=owner)
+    await pool.close()
+
+    assert owners == ["", "/user:anna", "/user:berta"]

@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl, urlsplit
 from interlock import config
 from interlock.client import Client, ClientOptions
 from interlock.config import HttpServer, ServerConfig, StdioServer
-from interlock.errors import ConfigError
 from interlock.redaction import Redactor
 from interlock.transports import Authorization, InProcessServer
 
@@ -91,12 +90,13 @@ def _of_url(
 def _authorization(server: HttpServer, owner: str) -> Authorization | None:
     if not server.uses_login:
         return None
-    if owner:
-        raise ConfigError("logins of other users are not kept yet: use headers")
     from interlock.oauth.stored_login import StoredLogin
 
     return StoredLogin(
-        server.url, is_expected=server.auth == "oauth", client=client_identity(server)
+        server.url,
+        is_expected=server.auth == "oauth",
+        client=client_identity(server),
+        owner=owner,
     )
 
 
