@@ -1,4 +1,4 @@
-"""Speak to one server: its tools, a call with progress, and what can go wrong.
+"""Use one server: list its tools, call one, and handle the errors.
 
 Run: python examples/client.py      (needs mcp-server-time)
 """
@@ -18,9 +18,9 @@ async def main() -> None:
             arguments = {"timezone": "Europe/Zurich"}
             result = await client.call_tool("get_current_time", arguments, timeout=10)
         except RequestTimeout:
-            print("it did not answer within 10 seconds, and was told to stop")
+            print("no answer within 10 seconds; the call was cancelled")
         except RemoteError as error:
-            print("it refused:", error.message)
+            print("the server refused the call:", error.message)
         else:
             print("failed:" if result.is_error else "result:", result.text)
 

@@ -1,4 +1,4 @@
-"""A server of notes, with everything that a server can offer.
+"""A server of notes that uses every feature of a server.
 
 Run: python examples/demo_server.py            on stdin and stdout, for a client that starts it
      python examples/demo_server.py 8000       at http://127.0.0.1:8000/mcp  (interlock[serve])
@@ -39,18 +39,18 @@ notes: dict[str, str] = {}
 
 
 class Note(Struct):
-    """A note as tools give it: its fields become the tool's output schema."""
+    """A note as a tool returns it: its fields become the tool's output schema."""
 
     name: str
     text: str
 
 
-# The server. Its lifespan holds what is opened once; a middleware sees every request.
+# The server. Its lifespan opens resources once; a middleware sees every request.
 
 
 @asynccontextmanager
 async def opened(_server: Server) -> AsyncGenerator[None, None]:
-    """Load the notes before the first request, and forget them after the last."""
+    """Load the notes before the first request, and clear them after the last."""
     notes.update(
         welcome="Notes are short texts with a name.",
         shopping="apples, bread, cheese",
@@ -61,7 +61,7 @@ async def opened(_server: Server) -> AsyncGenerator[None, None]:
 
 
 def logged(handle: Handler) -> Handler:
-    """Tell the server's own log what is asked."""
+    """Log each request."""
 
     async def logged_handle(request: Request, context: Context) -> bytes:
         log.info("%s in revision %s", request.method, context.revision)
@@ -81,14 +81,14 @@ server = Server(
 
 
 def find(name: str) -> str:
-    """Give a note's text, or tell the model that there is none: it reads a `ToolError`."""
+    """Return a note's text; the model reads the text of a `ToolError`."""
     if name not in notes:
-        raise ToolError(f"there is no note {name!r}; search for it")
+        raise ToolError(f"note {name!r} does not exist; search for it")
     return notes[name]
 
 
-# Tools. Name, description and schemas come from the function. A plain function runs in a
-# worker thread, an async one in place.
+# Tools. Name, description and schemas come from the function. A plain function runs in a worker
+# thread, an async function in the event loop.
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -97,7 +97,7 @@ def search(query: str, limit: Annotated[int, Meta(ge=1, le=50)] = 10) -> list[No
 
     Args:
         query: What to look for, in any case.
-        limit: How many notes to give at most.
+        limit: Most notes to return.
     """
     found = [each for each in list(notes.items()) if query.lower() in each[1].lower()]
     return [Note(name, text) for name, text in found[:limit]]
@@ -105,7 +105,7 @@ def search(query: str, limit: Annotated[int, Meta(ge=1, le=50)] = 10) -> list[No
 
 @server.tool(annotations=ToolAnnotations(destructive_hint=False, idempotent_hint=True))
 async def write(name: str, text: str) -> str:
-    """Write a note. Clients that watch it are told."""
+    """Write a note and notify the clients that subscribed to it."""
     notes[name] = text
     server.resource_updated(f"notes://{name}")
     return f"wrote {name}"
@@ -113,7 +113,7 @@ async def write(name: str, text: str) -> str:
 
 @server.tool
 async def delete(name: str, context: Context) -> str:
-    """Delete a note, once the person has agreed."""
+    """Delete a note after the user has agreed."""
     find(name)
     schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
     answer = await context.elicit(f"Delete the note {name!r}?", schema, key="sure")
@@ -125,7 +125,7 @@ async def delete(name: str, context: Context) -> str:
 
 @server.tool(timeout=60, concurrency=4)
 async def count_words(context: Context) -> dict[str, int]:
-    """Count the words of each note; tells how far it is."""
+    """Count the words of each note, with progress."""
     counts: dict[str, int] = {}
     for done, (name, text) in enumerate(list(notes.items()), start=1):
         counts[name] = len(text.split())
@@ -137,14 +137,14 @@ async def count_words(context: Context) -> dict[str, int]:
 
 @server.tool
 async def summarize(name: str, context: Context) -> str:
-    """Let the client's model say in one line what a note is about."""
+    """Summarize a note in one line with the client's model."""
     answer = await context.sample(f"In one line: {find(name)}", max_tokens=50, key="summary")
     return answer.text
 
 
 @server.tool
 async def sign(name: str, context: Context) -> str:
-    """Put a name and a motto under a note: two questions, asked at once."""
+    """Add a name and a motto to a note: two questions, asked together."""
     text = find(name)
     schema = {"type": "object", "properties": {"author": {"type": "string"}}}
     answers = await context.ask(
@@ -166,7 +166,7 @@ async def folders(context: Context) -> list[str]:
 
 @server.tool(task=True)
 async def tidy(context: Context) -> str:
-    """Sort the notes by name. It takes long, so clients that know tasks get one."""
+    """Sort the notes by name. It takes long, so it runs as a task if the client supports tasks."""
     for done, name in enumerate(sorted(notes), start=1):
         notes[name] = notes.pop(name)
         context.progress(done, total=len(notes), message=f"sorted {name}")
@@ -176,7 +176,7 @@ async def tidy(context: Context) -> str:
 
 @server.tool
 async def attach(name: str) -> list[Content]:
-    """Give a note in every form: as text, as a resource, and as a link to it."""
+    """Return a note in every form: as text, as a resource, and as a link."""
     uri = f"notes://{name}"
     return [
         TextContent(text=find(name)),
@@ -193,11 +193,11 @@ def swatch(color: Literal["red", "green", "blue"]) -> ImageContent:
 
 @server.tool
 async def pin(name: str) -> str:
-    """Offer a note as a resource, a prompt and a tool of its own; clients hear of the change."""
+    """Offer a note as its own resource, prompt and tool, and notify clients."""
     find(name)
 
     async def pinned() -> str:
-        """Give a note that somebody has pinned."""
+        """Return a pinned note."""
         return find(name)
 
     server.resource(f"pinned://{name}", name=name, mime_type="text/plain")(pinned)
@@ -206,7 +206,7 @@ async def pin(name: str) -> str:
     return f"pinned {name}"
 
 
-# Resources: what can be read, at a fixed address or at one with variables.
+# Resources, at a fixed URI or at a URI template.
 
 
 @server.resource("notes://all", mime_type="application/json")
@@ -231,11 +231,11 @@ async def note(name: str) -> str:
 
 @server.completion("notes://{name}", "name")
 def complete_note(typed: str) -> list[str]:
-    """Propose names of notes."""
+    """Suggest names of notes."""
     return [name for name in notes if name.startswith(typed)]
 
 
-# Prompts: what a person can choose to begin with.
+# Prompts, which a user can choose.
 
 
 @server.prompt
@@ -244,10 +244,10 @@ def review(name: str, tone: str = "kind") -> list[PromptMessage]:
 
     Args:
         name: The note.
-        tone: How to put it.
+        tone: The tone of the review.
     """
     if name not in notes:
-        raise InvalidArguments(f"there is no note {name!r}")
+        raise InvalidArguments(f"note {name!r} does not exist")
     return [
         PromptMessage(role="user", content=TextContent(text=f"Review this note in a {tone} tone.")),
         PromptMessage(role="user", content=TextContent(text=notes[name])),
@@ -256,13 +256,13 @@ def review(name: str, tone: str = "kind") -> list[PromptMessage]:
 
 @server.completion("review", "tone")
 async def complete_tone(typed: str, arguments: dict[str, str]) -> list[str]:
-    """Propose tones; which ones, may depend on the arguments before."""
+    """Suggest tones, depending on the other arguments."""
     tones = ["kind", "critical"] if arguments.get("name") == "welcome" else ["kind", "curt"]
     return [tone for tone in tones if tone.startswith(typed)]
 
 
 def square(color: bytes) -> bytes:
-    """Make a PNG of one pixel, with a byte each for red, green and blue."""
+    """Return a PNG of one pixel, with a byte each for red, green and blue."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         check = zlib.crc32(kind + data)
@@ -275,6 +275,6 @@ def square(color: bytes) -> bytes:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        server.run_http(port=int(sys.argv[1]), sse=True)  # and clients of 2024-11-05 at /sse
+        server.run_http(port=int(sys.argv[1]), sse=True)  # clients of 2024-11-05 use /sse
     else:
         server.run()

@@ -1,4 +1,4 @@
-"""Speak to a server at a URL, which here is examples/math_server.py on a free port.
+"""Use a server at a URL, here examples/math_server.py on a free port.
 
 Run: python examples/http_client.py      (needs the extra "serve")
 """
@@ -13,21 +13,21 @@ SERVER = Path(__file__).with_name("math_server.py")
 
 
 async def main(url: str) -> None:
-    """Call a tool, and see what can go wrong on the way."""
+    """Call a tool and handle the errors of HTTP."""
     try:
         async with Client.http(url, headers={"X-API-Key": "secret"}) as client:
             print(client.server_info.name, "speaks", client.revision)
             print((await client.call_tool("add", {"a": 1, "b": 2})).text)
     except AuthError as error:
-        print("it wants to know who we are:", error)
+        print("the server requires authentication:", error)
     except Unreachable as error:
-        print("there is no way to it:", error)
+        print("the server cannot be reached:", error)
     except HttpError as error:
-        print("there is something else at this address:", error)
+        print("the URL is not an MCP server:", error)
 
 
 async def serve_and_call() -> None:
-    """Start the server on a free port, use it, and end it."""
+    """Start the server on a free port, use it, and stop it."""
     server = await asyncio.create_subprocess_exec(
         *("interlock", "run", SERVER, "--http", "127.0.0.1:0"), stderr=asyncio.subprocess.PIPE
     )

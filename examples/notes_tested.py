@@ -1,4 +1,4 @@
-"""Try a server without a process or a network, as a test would.
+"""Test a server without a process or a network.
 
 Run: python examples/notes_tested.py
 """

@@ -1,4 +1,4 @@
-"""A server over HTTP that knows who calls, with a tool that takes long.
+"""A server over HTTP that authenticates its clients, with a long-running tool.
 
 Run: NOTES_TOKEN=only-anna-knows-this python examples/protected_server.py
 """
@@ -20,11 +20,11 @@ auth = BearerAuth(
 
 
 def named(handle: Handler) -> Handler:
-    """Say who asks for what."""
+    """Print the user and method of each request."""
 
     async def named_handle(request, context):
-        who = context.principal.id if context.principal else "somebody"
-        print(who, "asks for", request.method)
+        user = context.principal.id if context.principal else "unauthenticated"
+        print(f"{user}: {request.method}")
         return await handle(request, context)
 
     return named_handle
@@ -43,7 +43,7 @@ async def delete(name: str, context: Context) -> str:
 
 @server.tool(task=True)
 async def index(context: Context) -> str:
-    """Read all notes again. Takes its time."""
+    """Read all notes again, with progress."""
     for done in range(10):
         context.progress(done, 10, "reading")
         await asyncio.sleep(0.1)

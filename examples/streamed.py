@@ -1,4 +1,4 @@
-"""Watch an answer while it happens, with a scripted model in place of a real one.
+"""Show an answer while it happens, with a scripted model instead of a real one.
 
 Run: python examples/streamed.py      (needs mcp-server-time)
 """

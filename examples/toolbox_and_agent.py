@@ -1,4 +1,4 @@
-"""Call a tool of a real MCP server, then let a model do it.
+"""Call a tool of a real MCP server, then let a model call it.
 
 Run: python examples/toolbox_and_agent.py      (needs interlock[local] and mcp-server-time)
 """

@@ -1,4 +1,4 @@
-"""What a model's provider may do wrong, and what a model may."""
+"""Faults of model providers and of models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
 
-from interlock.agent import Agent
+from interlock.agent import MAX_CALLS, Agent
 from interlock.errors import (
     InterlockError,
     ModelInterrupted,
@@ -18,6 +18,7 @@ from interlock.errors import (
 )
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from interlock.models import Model
+from interlock.models.answer_size import MAX_ANSWER_BYTES
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.openai import OpenAIModel
 from interlock.models.scripted import ScriptedModel
@@ -36,10 +37,10 @@ class Provider(NamedTuple):
     """A provider of models on loopback.
 
     Attributes:
-        server: Gives what its script says, one answer a question.
-        model: Its model, with a secret key.
-        says: An answer that is text.
-        calls: An answer that calls `evil:echo`, with these arguments.
+        server: Plays its script, one answer per request.
+        model: Its model, with a secret API key.
+        says: An answer of text.
+        calls: Returns an answer that calls `evil:echo` with these arguments.
         begins: An answer that is cut off after its first word.
     """
 
@@ -51,7 +52,7 @@ class Provider(NamedTuple):
 
 
 async def provider(ground: Ground) -> Provider:
-    """Start the provider of a ground."""
+    """Start the provider of this ground's transport."""
     wire: Any = wire_anthropic if ground.transport == ANTHROPIC else wire_openai
     server: WireServer = wire.server()
     await server.start()
@@ -60,8 +61,8 @@ async def provider(ground: Ground) -> Provider:
     if ground.transport == ANTHROPIC:
         model = AnthropicModel("m", api_key=CANARY, base_url=server.root)
         ground.stack.push_async_callback(model.close)
-        begun = [wire.start(), *wire.text(0, "It is")[:-1]]
-        begins = wire.events(*begun, cut=True)
+        started = [wire.start(), *wire.text(0, "It is")[:-1]]
+        begins = wire.events(*started, cut=True)
     else:
         model = OpenAIModel("m", api_key=CANARY, base_url=f"{server.root}/v1")
         ground.stack.push_async_callback(model.close)
@@ -83,7 +84,7 @@ def _openai_calls(arguments: str) -> Answer:
 
 
 class Turn:
-    """One turn of an agent with a tool; what it did to the conversation and the tool."""
+    """One turn of an agent with a tool, with its conversation and the tool's calls."""
 
     def __init__(self, ground: Ground, model: Model) -> None:
         self._ground = ground
@@ -92,17 +93,17 @@ class Turn:
         self.server = EvilMemory()
 
     async def take(self) -> AssistantMessage:
-        """Let the model answer."""
+        """Run the agent."""
         async with Toolbox({"evil": self.server}, environ={}) as toolbox:
             return await Agent(self._model, toolbox).complete(self.messages)
 
     @property
     def calls(self) -> int:
-        """How often the tool was called."""
+        """How many tool calls reached the server."""
         return sum(each.method == "tools/call" for each in self.server.asked)
 
     def check_valid(self) -> None:
-        """See that each call has its answer, right after it and in order."""
+        """Assert that each call has its result right after it and in order."""
         expected: list[str] = []
         for message in self.messages:
             if isinstance(message, ToolMessage):
@@ -117,7 +118,7 @@ class Turn:
 async def fails(
     ground: Ground, kind: type[InterlockError], *answers: Answer, waits: bool = False
 ) -> None:
-    """Let the provider fail before and after a tool call; the conversation stays valid."""
+    """Fail before and after a tool call; assert that the conversation stays valid."""
     given = await provider(ground)
     for before in ([], [given.calls('{"text":"noon"}')]):
         given.server.script = [*before, *answers]
@@ -152,7 +153,7 @@ async def is_down(ground: Ground) -> None:
 
 @row(
     "Model provider down / cut / nonsense: 500 and 502",
-    "asked twice more, then ModelUnavailable",
+    "two retries, then ModelUnavailable",
     *BOTH,
     within=30.0,
 )
@@ -162,7 +163,7 @@ async def has_an_error(ground: Ground) -> None:
 
 @row(
     "Model provider down / cut / nonsense: 429",
-    "ModelOverloaded with the time; it is not waited for",
+    "ModelOverloaded with the time of the next retry, without waiting",
     *BOTH,
     within=1.0,
 )
@@ -199,12 +200,12 @@ async def cuts_its_stream(ground: Ground) -> None:
 
 
 @row(
-    "Model provider down / cut / nonsense: an answer that does not go on",
-    "ModelInterrupted after ten minutes without a word; it is not asked again",
+    "Model provider down / cut / nonsense: an answer that stops arriving",
+    "ModelInterrupted after ten minutes without data, without a retry",
     *BOTH,
     within=620.0,
 )
-async def says_no_more(ground: Ground) -> None:
+async def stops_sending(ground: Ground) -> None:
     given = await provider(ground)
     for hanging in (Answer(b"", hangs=True), given.begins._replace(cut=False, hangs=True)):
         given.server.script = [hanging]
@@ -220,7 +221,7 @@ async def says_no_more(ground: Ground) -> None:
     *BOTH,
     within=1.0,
 )
-async def talks_nonsense(ground: Ground) -> None:
+async def sends_nonsense(ground: Ground) -> None:
     given = await provider(ground)
     for nonsense in (b"data: {not json\n\n", b"data: 5\n\n", page(200).body, b""):
         given.server.script = [Answer(nonsense)]
@@ -232,7 +233,7 @@ async def talks_nonsense(ground: Ground) -> None:
 
 @row(
     "Model provider down / cut / nonsense: broken arguments of a call",
-    "the model is told; the tool does not run",
+    "an error result for the model; the tool does not run",
     *BOTH,
     within=1.0,
 )
@@ -240,7 +241,7 @@ async def breaks_its_arguments(ground: Ground) -> None:
     given = await provider(ground)
     given.server.script = [given.calls('{"text": "no'), given.says]
     turn = Turn(ground, given.model)
-    with ground.promise(outcome="told, then answered"):
+    with ground.promise(outcome="an error result, then an answer"):
         assert (await turn.take()).content == "Good day."
     turn.check_valid()
     assert turn.calls == 0
@@ -262,8 +263,40 @@ async def never_stops(ground: Ground) -> None:
 
 
 @row(
+    "Model provider down / cut / nonsense: an answer over 4 MiB",
+    "ModelInterrupted; nothing of it is kept",
+    *BOTH,
+    within=5.0,
+)
+async def sends_too_much(ground: Ground) -> None:
+    given = await provider(ground)
+    answer = given.calls('{"text": "' + "x" * MAX_ANSWER_BYTES + '"}')
+    given.server.script = [answer._replace(slice=1024 * 1024)]
+    turn = Turn(ground, given.model)
+    with ground.promise(ModelInterrupted, "too long"):
+        await turn.take()
+    assert turn.messages == [UserMessage("What time is it?")]
+    assert turn.calls == 0
+
+
+@row(
+    "Model provider down / cut / nonsense: 2,000 tool calls in an answer",
+    "64 run; the others are error results for the model",
+    ANY,
+    within=5.0,
+)
+async def calls_too_often(ground: Ground) -> None:
+    calls = [ToolCall(str(n), "evil__echo", {"text": "a"}) for n in range(2_000)]
+    turn = Turn(ground, ScriptedModel([calls, "Done."]))
+    with ground.promise(outcome="64 results, 1,936 error results, then an answer"):
+        assert (await turn.take()).content == "Done."
+    turn.check_valid()
+    assert turn.calls == MAX_CALLS
+
+
+@row(
     "Model provider down / cut / nonsense: stopped at any moment",
-    "the conversation is valid: each call has one answer",
+    "the conversation is valid: each call has one result",
     ANY,
     within=5.0,
 )
@@ -282,8 +315,8 @@ async def is_stopped(ground: Ground) -> None:
 
 
 @row(
-    "Server exits mid-call: and other failures, told to a model",
-    "the model is told of each; the turn goes on",
+    "Server exits mid-call: and other failed calls of a model",
+    "an error result for each; the turn goes on",
     ANY,
     within=1.0,
 )
@@ -295,8 +328,8 @@ async def has_tools_that_fail(ground: Ground) -> None:
         ToolCall("4", "evil__echo", {"text": "fine"}),
     ]
     turn = Turn(ground, ScriptedModel([calls, "Done."]))
-    with ground.promise(outcome="told, then answered"):
+    with ground.promise(outcome="an error result, then an answer"):
         assert (await turn.take()).content == "Done."
     turn.check_valid()
-    told = [each for each in turn.messages if isinstance(each, ToolMessage)]
-    assert [each.is_error for each in told] == [True, True, True, False]
+    results = [each for each in turn.messages if isinstance(each, ToolMessage)]
+    assert [each.is_error for each in results] == [True, True, True, False]

@@ -36,7 +36,7 @@ MODERN: dict[str, Any] = {
     "attached": ["text", "resource", "resource_link"],
     "painted": ["image/png"],
     "wrong": [True, "limit: expected `int` >= 1"],
-    "missing": [True, "there is no note 'nothing'; search for it"],
+    "missing": [True, "note 'nothing' does not exist; search for it"],
     "tidied": "sorted 3 notes",
     "unknown": -32602,
     "deleted": "deleted travel",

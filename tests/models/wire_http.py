@@ -1,4 +1,4 @@
-"""A loopback HTTP server that plays a script of answers and keeps what it was asked."""
+"""A loopback HTTP server that plays a script of answers and records the requests."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class Answer(NamedTuple):
     headers: dict[str, str] = {"content-type": "text/event-stream"}  # noqa: RUF012 - never changed
     cut: bool = False  # end the connection instead of the answer
     hangs: bool = False  # do neither
+    slice: int = 41  # bytes per write; an odd number splits events and characters anywhere
 
 
 class Asked(NamedTuple):
@@ -27,8 +28,8 @@ class Asked(NamedTuple):
 class WireServer:
     """Answers POST with the next answer of its script, if the request is valid.
 
-    `problem` says what a provider would refuse in a request, or None; the server then answers
-    400 in the provider's form, and the test fails at its end.
+    `problem` returns why a provider would refuse a request, or None. A refused request is answered
+    with 400 in the provider's format and listed in `problems`.
     """
 
     def __init__(self, path: str, problem: Callable[[dict[str, Any]], str | None]) -> None:
@@ -71,9 +72,8 @@ class WireServer:
         answer = self.script.pop(0)
         response = web.StreamResponse(status=answer.status, headers=answer.headers)
         await response.prepare(request)
-        # Odd slices, so that events and characters are split anywhere.
-        for start in range(0, len(answer.body), 41):
-            await response.write(answer.body[start : start + 41])
+        for start in range(0, len(answer.body), answer.slice):
+            await response.write(answer.body[start : start + answer.slice])
         if answer.hangs:
             await asyncio.Event().wait()
         if answer.cut:
