@@ -385,10 +385,10 @@ async def test_a_commit_is_synced_even_if_the_server_would_not_wait_for_it(postg
 async def test_four_processes_writing_at_once_keep_four_unforked_chains(place: str, rows: Rows):
     async with ConversationStore.open(place):
         pass
-    run_processes("audit", place, 4, 60)
+    run_processes("audit", place, 4, 25)
 
     lengths = check_chains(await rows(place))
-    assert sorted(lengths.values()) == [240] * 4
+    assert sorted(lengths.values()) == [100] * 4
 
 
 async def test_killed_writers_leave_whole_chains_with_every_acknowledged_record(
@@ -396,7 +396,7 @@ async def test_killed_writers_leave_whole_chains_with_every_acknowledged_record(
 ):
     async with ConversationStore.open(place):
         pass
-    acknowledged = run_processes("kill-audit", place, 8, 1).split()
+    acknowledged = run_processes("kill-audit", place, 5, 1).split()
 
     found = await rows(place)
     check_chains(found)
