@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interlock.config.editing import add_server, remove_server
+from interlock.config.gateway import Gateway
 from interlock.config.reading import (
     VARIABLE,
     default_path,
@@ -18,6 +19,7 @@ from interlock.config.servers import (
     HttpServer,
     OAuthClient,
     Pool,
+    PythonServer,
     ServerConfig,
     StdioServer,
     ToolFilter,
@@ -27,9 +29,11 @@ __all__ = [
     "VARIABLE",
     "Auth",
     "Config",
+    "Gateway",
     "HttpServer",
     "OAuthClient",
     "Pool",
+    "PythonServer",
     "ServerConfig",
     "StdioServer",
     "ToolFilter",

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from interlock.config import shared_file
+from interlock.config.gateway import Rate
 from interlock.config.jsonc import Document
 from interlock.config.reading import KEY_OF, METADATA_KEY, loads, servers_key
 from interlock.config.servers import Config, HttpServer, Pool, ServerConfig, StdioServer
@@ -24,7 +27,7 @@ def add_server(path: Path, name: str, server: ServerConfig) -> None:
     """
 
     def change(document: Document, config: Config) -> str:
-        if name in config.servers:
+        if name in config.servers or name in config.python:
             raise ConfigError(f"{path} already has a server {name!r}: remove it first")
         key = servers_key(document.value)
         if key not in document.value:
@@ -47,7 +50,7 @@ def remove_server(path: Path, name: str) -> None:
     """
 
     def change(document: Document, config: Config) -> str:
-        if name not in config.servers:
+        if name not in config.servers and name not in config.python:
             raise ConfigError(f"{path} has no server {name!r}")
         return document.without_member((servers_key(document.value), name))
 
@@ -72,14 +75,22 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
             "allow": server.tools.allow,
             "deny": server.tools.deny or None,
             "idempotent": server.tools.idempotent or None,
+            "risk": _written(server.tools.risk) or None,
+            "override": {name: _written(each) for name, each in server.tools.override.items()}
+            or None,
         }
         entry["tools"] = {key: value for key, value in tools.items() if value is not None}
     if "pool" in entry:
+        default_pool = Pool()
         entry["pool"] = {
             name: value
-            for name in Pool.__struct_fields__
-            if (value := getattr(server.pool, name)) != getattr(Pool(), name)
+            for name, value in _written(server.pool).items()
+            if value != getattr(default_pool, name)
         }
+    if "limits" in entry:
+        entry["limits"] = _written(server.limits)
+    if "results" in entry:
+        entry["results"] = {"max": server.max_result_bytes}
     if isinstance(server, HttpServer) and "oauth" in entry:
         oauth = {
             "clientId": server.oauth.client_id,
@@ -91,6 +102,16 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
         }
         entry["oauth"] = {key: value for key, value in oauth.items() if value}
     return entry
+
+
+def _written(part: Struct) -> dict[str, Any]:
+    """Return the members of a part of a server that have a value, as the file has them."""
+    values = {name: getattr(part, name) for name in part.__struct_fields__}
+    return {
+        name: str(value) if isinstance(value, Rate) else value
+        for name, value in values.items()
+        if value not in (None, ())
+    }
 
 
 def _edit(path: Path, change: Callable[[Document, Config], str]) -> None:

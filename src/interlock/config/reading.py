@@ -19,18 +19,23 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import msgspec
 
 from interlock import urls
-from interlock.config import section, shared_file, variables
+from interlock.config import gateway_reading, section, shared_file, variables
 from interlock.config.section import Section
 from interlock.config.servers import (
+    AUTO,
     Auth,
     Config,
     HttpServer,
     OAuthClient,
     Pool,
+    PythonServer,
+    Question,
     ServerConfig,
     Sharing,
     StdioServer,
     ToolFilter,
+    ToolOverride,
+    ToolRisk,
     has_token,
 )
 from interlock.errors import ConfigError
@@ -93,6 +98,7 @@ def _exists(path: Path) -> bool:
 
 # Reading
 
+_CONNECTION_KEYS = ("connectTimeout", "sharing", "pool", "maxMessageBytes")
 _COMMON_KEYS = (
     "timeout",
     "connectTimeout",
@@ -104,9 +110,19 @@ _COMMON_KEYS = (
     "enabled",
     "disabled",
     "maxMessageBytes",
+    "limits",
+    "results",
+    "asks",
+    "required",
 )
+_PYTHON_KEYS = ("type", "object", *(key for key in _COMMON_KEYS if key not in _CONNECTION_KEYS))
+_OBJECT = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _STDIO_KEYS = ("type", "command", "args", "env", "cwd", *_COMMON_KEYS)
-KEY_OF = {"connect_timeout": "connectTimeout", "max_message_bytes": "maxMessageBytes"}
+KEY_OF = {
+    "connect_timeout": "connectTimeout",
+    "max_message_bytes": "maxMessageBytes",
+    "max_result_bytes": "results",
+}
 _HTTP_KEYS = ("type", "url", "headers", "auth", "oauth", *_COMMON_KEYS)
 _HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
     "http": "http",
@@ -145,19 +161,28 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     if root.members.get("inputs"):
         root.warn("is not supported: use environment variables, as ${NAME}", "inputs")
     key = servers_key(root.members)
-    root.warn_unknown((key, "inputs", "$schema"))
+    root.warn_unknown((key, "gateway", "inputs", "$schema"))
     table = root.within(key)
     count = len(table.members)
     if count > MAX_SERVERS:
         table.refuse(f"has {count:,} servers, over the limit of {MAX_SERVERS:,}")
-    servers = {name: _server(table, name) for name in table.members}
+    every = {name: _server(table, name) for name in table.members}
     taken: dict[str, str] = {}  # name in addresses -> name in the file
-    for name, server in servers.items():
+    for name, server in every.items():
         address = server.namespace or name
         if address in taken:
             table.refuse(f"is {address!r} in addresses, as {taken[address]!r} is", name)
         taken[address] = name
-    return Config(path, servers, tuple(root.warnings))
+    gateway = None
+    if "gateway" in root.members:
+        gateway = gateway_reading.read(root.within("gateway"), taken)
+    return Config(
+        path,
+        {name: each for name, each in every.items() if not isinstance(each, PythonServer)},
+        tuple(root.warnings),
+        {name: each for name, each in every.items() if isinstance(each, PythonServer)},
+        gateway,
+    )
 
 
 def servers_key(members: dict[str, Any]) -> str:
@@ -165,9 +190,13 @@ def servers_key(members: dict[str, Any]) -> str:
     return "servers" if "servers" in members else "mcpServers"
 
 
-def _server(table: Section, name: str) -> ServerConfig:
+def _server(table: Section, name: str) -> ServerConfig | PythonServer:
     _check_name(table, name, name)
     entry = table.within(name)
+    sharing = entry.choice("sharing", get_args(Sharing))
+    gateway_reading.check_user_variables(entry, is_shared=sharing == "shared")
+    if entry.members.get("type") == "python" or "object" in entry.members:
+        return _python_server(entry)
     if "command" in entry.members and "url" in entry.members:
         entry.refuse('has both "command" and "url": keep one of them')
     if "command" in entry.members:
@@ -216,18 +245,37 @@ def _http_server(entry: Section) -> HttpServer:
     )
 
 
+def _python_server(entry: Section) -> PythonServer:
+    entry.warn_unknown(_PYTHON_KEYS)
+    entry.need("type", "object")
+    entry.choice("type", ("python",))
+    if not _OBJECT.fullmatch(entry.text("object")):
+        entry.refuse('must be "package.module:name"', "object")
+    return PythonServer(object=entry.text("object"), **_served(entry))
+
+
 def _common(entry: Section) -> dict[str, Any]:
+    return {
+        "max_message_bytes": entry.count("maxMessageBytes", 16 * 1024 * 1024, MAX_MESSAGE_BYTES),
+        "sharing": entry.choice("sharing", get_args(Sharing)),
+        "pool": _pool(entry.within("pool")),
+        **_served(entry),
+    }
+
+
+def _served(entry: Section) -> dict[str, Any]:
     namespace = entry.filled("namespace") if "namespace" in entry.members else None
     if namespace is not None:
         _check_name(entry, "namespace", namespace)
     return {
         "timeout": entry.seconds("timeout", 120.0),
         "concurrency": entry.count("concurrency", 16, MAX_CONCURRENCY),
-        "max_message_bytes": entry.count("maxMessageBytes", 16 * 1024 * 1024, MAX_MESSAGE_BYTES),
         "namespace": namespace,
         "tools": _tool_filter(entry.within("tools")),
-        "sharing": entry.choice("sharing", get_args(Sharing)),
-        "pool": _pool(entry.within("pool")),
+        "limits": gateway_reading.server_limits(entry.within("limits")),
+        "max_result_bytes": gateway_reading.server_results(entry.within("results")),
+        "asks": _asks(entry),
+        "required": entry.flag("required", False),
         "enabled": entry.flag("enabled", True) and not entry.flag("disabled", False),
     }
 
@@ -257,9 +305,39 @@ def _headers(headers: Section) -> dict[str, str]:
 
 
 def _tool_filter(tools: Section) -> ToolFilter:
-    tools.warn_unknown(("allow", "deny", "idempotent"))
-    allow = tools.texts("allow") if "allow" in tools.members else None
-    return ToolFilter(allow, tools.texts("deny"), tools.texts("idempotent"))
+    tools.warn_unknown(("allow", "deny", "idempotent", "risk", "override"))
+    risk = tools.within("risk")
+    risk.warn_unknown(("read", "write"))
+    override = tools.within("override")
+    return ToolFilter(
+        tools.texts("allow") if "allow" in tools.members else None,
+        tools.texts("deny"),
+        tools.texts("idempotent"),
+        ToolRisk(risk.texts("read"), risk.texts("write")),
+        {name: _override(override.within(name)) for name in override.members},
+    )
+
+
+def _override(section: Section) -> ToolOverride:
+    section.warn_unknown(("description",))
+    section.need("description")
+    return ToolOverride(section.filled("description"))
+
+
+def _asks(entry: Section) -> tuple[Question, ...]:
+    match entry.members.get("asks", "auto"):
+        case "auto":
+            return AUTO
+        case "never":
+            return ()
+        case list():
+            asks = entry.texts("asks")
+            for index, each in enumerate(asks):
+                if each not in get_args(Question):
+                    words = ", ".join(get_args(Question))
+                    entry.refuse(f"must be one of {words}", "asks", index)
+            return cast("tuple[Question, ...]", asks)
+    return entry.refuse('must be "auto", "never" or a list of what it may ask', "asks")
 
 
 def _pool(pool: Section) -> Pool:

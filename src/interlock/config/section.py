@@ -6,6 +6,7 @@ Errors name the file, the line and the member. They never show a value, which ma
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -48,7 +49,27 @@ class Section:
         """Return the section of an object inside this one; an absent object is empty."""
         return Section(self._source, (*self._place, key), self.members.get(key, {}))
 
+    def each(self, key: str) -> tuple[Section, ...]:
+        """Return the sections of a list of objects, () by default."""
+        items = self.members.get(key, [])
+        if not isinstance(items, list):
+            self.refuse(f"must be a list of objects, not {kind(items)}", key)
+        return tuple(
+            Section(self._source, (*self._place, key, index), item)
+            for index, item in enumerate(items)
+        )
+
     # Members
+
+    def need(self, *keys: str) -> None:
+        """Refuse the object if a member is missing."""
+        for key in keys:
+            if key not in self.members:
+                self.refuse(f'needs "{key}"')
+
+    def optional(self, key: str) -> str:
+        """Read a string that is not blank, "" by default."""
+        return self.filled(key) if key in self.members else ""
 
     def text(self, key: str) -> str:
         """Read a required string that can be passed to a program or server."""
@@ -134,11 +155,13 @@ class Section:
         """Warn of keys that are not `known`, up to `MAX_WARNINGS` in the whole file."""
         for key in self.members:
             if key not in known and len(self.warnings) < MAX_WARNINGS:
-                from difflib import get_close_matches
+                self.warn(f"is unknown and ignored{nearest(key, known)}", key)
 
-                close = get_close_matches(key[:MAX_KEY], known, n=1)
-                hint = f" (did you mean {close[0]!r}?)" if close else ""
-                self.warn(f"is unknown and ignored{hint}", key)
+    def refuse_unknown(self, known: tuple[str, ...]) -> None:
+        """Refuse keys that are not `known`, where ignoring one would permit more than is meant."""
+        for key in self.members:
+            if key not in known:
+                self.refuse(f"is unknown{nearest(key, known)}", key)
 
     def _where(self, *steps: str | int) -> str:
         document, path, _ = self._source
@@ -147,6 +170,14 @@ class Section:
             f"{path or 'configuration'}, line {document.line(place)}: "
             f"{write_place(place) or 'the file'}"
         )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a question about the closest known name, to be put behind an error; "" for none."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name[:MAX_KEY], list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def parse(text: bytes, path: Path | None) -> Section:

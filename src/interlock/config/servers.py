@@ -9,6 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from interlock.config.gateway import Gateway, Risk, ServerLimits
+
 Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 
 # How requests to a URL are authenticated. "oauth": by a stored login; "bearer": by the header
@@ -17,12 +19,37 @@ Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 Auth = Literal["auto", "oauth", "bearer", "none"]
 
 
+# What a server may ask clients for.
+Question = Literal["elicitation", "sampling", "roots"]
+AUTO: tuple[Question, ...] = ("elicitation", "roots")
+
+
+class ToolRisk(Struct, frozen=True):
+    """The risk of single tools of a server, as shell patterns; unsaid is `write`."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()  # even if they match `read`
+
+    def of(self, tool: str) -> Risk:
+        """Return the risk of a tool."""
+        only_reads = _is_one_of(tool, self.read) and not _is_one_of(tool, self.write)
+        return "read" if only_reads else "write"
+
+
+class ToolOverride(Struct, frozen=True):
+    """What replaces parts of a tool's definition."""
+
+    description: str
+
+
 class ToolFilter(Struct, frozen=True):
     """Rules for single tools of a server, as shell patterns such as `git_*`."""
 
     allow: tuple[str, ...] | None = None  # tools that are offered; None: all
     deny: tuple[str, ...] = ()  # tools that are not offered, even if allowed
     idempotent: tuple[str, ...] = ()  # tools for which a repeated call has no further effect
+    risk: ToolRisk = ToolRisk()
+    override: dict[str, ToolOverride] = {}  # by the name of a tool
 
     def admits(self, tool: str) -> bool:
         """Return whether the tool is offered."""
@@ -68,6 +95,10 @@ class StdioServer(Struct, frozen=True, kw_only=True):
     tools: ToolFilter = ToolFilter()
     sharing: Sharing = "shared"
     pool: Pool = Pool()
+    limits: ServerLimits = ServerLimits()
+    max_result_bytes: int | None = None  # None: as `Results.max` of the gateway
+    asks: tuple[Question, ...] = AUTO
+    required: bool = False  # the gateway is not ready while the server is down
     enabled: bool = True
 
     def __repr__(self) -> str:
@@ -118,6 +149,10 @@ class HttpServer(Struct, frozen=True, kw_only=True):
     tools: ToolFilter = ToolFilter()
     sharing: Sharing = "shared"
     pool: Pool = Pool()
+    limits: ServerLimits = ServerLimits()
+    max_result_bytes: int | None = None  # None: as `Results.max` of the gateway
+    asks: tuple[Question, ...] = AUTO
+    required: bool = False  # the gateway is not ready while the server is down
     enabled: bool = True
 
     @property
@@ -131,6 +166,22 @@ class HttpServer(Struct, frozen=True, kw_only=True):
         return f"HttpServer({shown!r}, {self.type}, headers {sorted(self.headers)})"
 
 
+class PythonServer(Struct, frozen=True, kw_only=True):
+    """A server that is an object of a Python module, "package.module:name"."""
+
+    object: str
+
+    timeout: float = 120.0  # seconds until a request times out
+    concurrency: int = 16  # concurrent calls
+    namespace: str | None = None  # replaces its name in tool addresses
+    tools: ToolFilter = ToolFilter()
+    limits: ServerLimits = ServerLimits()
+    max_result_bytes: int | None = None  # None: as `Results.max` of the gateway
+    asks: tuple[Question, ...] = AUTO
+    required: bool = False  # the gateway is not ready while the server is down
+    enabled: bool = True
+
+
 ServerConfig = StdioServer | HttpServer
 
 
@@ -140,6 +191,8 @@ class Config(Struct, frozen=True):
     path: Path | None = None  # None: no file exists
     servers: dict[str, ServerConfig] = {}
     warnings: tuple[str, ...] = ()  # for the operator, one line each
+    python: dict[str, PythonServer] = {}  # servers as well; for `interlock serve`
+    gateway: Gateway | None = None  # None: the file has no member `gateway`
 
 
 def has_token(headers: Mapping[str, str]) -> bool:

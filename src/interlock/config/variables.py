@@ -37,6 +37,11 @@ def names(text: str) -> list[str]:
 
 def _value(reference: str, place: str, environ: Mapping[str, str]) -> str:
     match = _VARIABLE.fullmatch(reference)
+    if match is None and reference.startswith("user:"):
+        raise ConfigError(
+            f"{place} uses ${{{reference[:MAX_SHOWN]}}}, a credential of the calling user, which "
+            "only `interlock serve` has"
+        )
     if match is None:
         raise ConfigError(
             f"{place} uses ${{{reference[:MAX_SHOWN]}}}, which cannot be filled in: only "
