@@ -211,7 +211,7 @@ async def test_an_id_may_be_used_again_as_soon_as_it_was_answered():
         blocked.set()
         await settle()
 
-        assert other.connection.protocol.dropped["reply to nothing"] == 2
+        assert other.connection.protocol.dropped["reply to unknown request"] == 2
         assert other.connection._handlers == set()
 
 
@@ -334,7 +334,7 @@ async def test_garbage_without_end_ends_the_connection():
         await other.requests.get()
         other.connection.transport.send([b"hello"] * (MAX_GARBAGE + 50))
 
-        with pytest.raises(InterlockError, match="unreadable messages"):
+        with pytest.raises(InterlockError, match="malformed messages"):
             await asking
         assert len(one.losses) == 1
         await settle()
@@ -465,7 +465,7 @@ async def test_who_cannot_send_for_want_of_memory_ends_the_connection(
         await asyncio.sleep(0)
         monkeypatch.setattr(one.connection.transport, "send", send)
         for asking in (one.ask(), waiting, one.ask()):
-            with pytest.raises(ConnectionClosed, match="no memory to send"):
+            with pytest.raises(ConnectionClosed, match="out of memory while sending"):
                 await asking
 
 

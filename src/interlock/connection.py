@@ -3,10 +3,10 @@
 Rules:
 
 1. Any task may call `request` or `close`. No task, timer or cancel scope is tied to a caller.
-2. One timer serves all deadlines. What a turn of the loop queues is sent in bursts, the last
-   one by one callback at the end of the turn.
-3. When the connection ends, by whichever side, every open request fails at once and every
-   running handler is cancelled.
+2. One timer serves all deadlines. Frames queued in one turn of the loop are sent in bursts, the
+   last one by a callback at the end of the turn.
+3. When either side ends the connection, every open request fails at once and every running
+   handler is cancelled.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ RequestHandler = Callable[[Request], Coroutine[Any, Any, None]]
 NotificationHandler = Callable[[Notification], None]
 LossHandler = Callable[[InterlockError], None]
 
-# Messages that do not wait for the end of the turn: the peer works on them while we write more.
+# So many queued frames are sent before the end of the turn, so that the peer can begin.
 BURST = 16
-HANDLER_PATIENCE = 1.0  # seconds that cancelled handlers get before `close` returns without them
+HANDLER_PATIENCE = 1.0  # seconds that `close` waits for cancelled handlers
 
 _NEVER = float("inf")
 _DEFAULTS = RequestOptions()
@@ -54,12 +54,12 @@ class Connection:
     """One open connection.
 
     Args:
-        protocol: A fresh one.
+        protocol: A new one.
         transport: Not opened yet.
         on_request: Answers the peer's requests by `protocol.reply` and `flush`; each call
             runs in a task of its own.
-        on_notification: Takes the peer's notifications. Must not block.
-        on_loss: Told once when the connection ends and `close` was not called.
+        on_notification: Called with the peer's notifications. Must not block.
+        on_loss: Called once if the connection ends without `close`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Connection:
         self._flushing = False
 
     async def open(self) -> None:
-        """Reach the peer.
+        """Connect to the peer.
 
         Raises:
             InterlockError: As `Transport.open`.
@@ -120,7 +120,7 @@ class Connection:
                 self._progress[id] = progress
             if options.answers is not None:
                 self._answers[id] = options.answers
-            left = self._timer_at - now  # until the timer stands already
+            left = self._timer_at - now  # until the timer fires anyway
             if (timeout is not None and timeout < left) or (
                 hard_timeout is not None and hard_timeout < left
             ):
@@ -164,7 +164,7 @@ class Connection:
             self.forget(id)
 
     def answers_during(self, request: RequestId | None) -> set[object]:
-        """Return the `answers` of a request of ours; with None, those of all open requests."""
+        """Return the `answers` of one of our requests; with None, those of all open requests."""
         if request is not None and request in self._answers:
             return {self._answers[request]}
         return set(self._answers.values())
@@ -175,7 +175,7 @@ class Connection:
         self.flush()
 
     def flush(self) -> None:
-        """Send what is queued: the first of a turn of the loop at once, the rest in bursts."""
+        """Send queued frames: the first of a turn of the loop at once, the rest in bursts."""
         try:
             if not self._flushing:
                 self._loop.call_soon(self._flush)
@@ -196,13 +196,13 @@ class Connection:
             self._give_up()
 
     def _give_up(self) -> None:
-        # Nobody knows what was sent. Not at once: whoever sends does not expect the end in there.
-        self._loop.call_soon(self.abort, ConnectionClosed("there is no memory to send messages"))
+        # Frames may be lost. Abort later: callers of `send` do not expect the connection to end.
+        self._loop.call_soon(self.abort, ConnectionClosed("out of memory while sending"))
 
     # Receiving
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
-        """Take what the transport brings."""
+        """Dispatch frames that the transport received."""
         now = monotonic()
         receive = self.protocol.receive
         for frame in frames:
@@ -216,7 +216,7 @@ class Connection:
                     future = self._waiting.get(event.id)
                     if future is not None and not future.done():
                         future.set_result(event.result)
-                    self._waiting.pop(event.id, None)  # last, as in between memory may run out
+                    self._waiting.pop(event.id, None)  # last: memory may run out above
                 else:
                     self._dispatch(event)
         if self.protocol.outbox:
@@ -233,8 +233,8 @@ class Connection:
             self._cancel_handler(event)
         elif isinstance(event, Overrun):
             words = self.transport.diagnostics()
-            because = f"; it last said: {words}" if words else ""
-            self.abort(RemoteProtocolError(f"{event.error}{because}"))
+            output = f"; last output: {words}" if words else ""
+            self.abort(RemoteProtocolError(f"{event.error}{output}"))
         else:
             _call(self._on_notification, event)
 
@@ -246,11 +246,11 @@ class Connection:
                 task.cancel(event)  # see `cancel_reason`
 
     def awaits(self, id: RequestId) -> bool:
-        """Whether our request `id` has not ended."""
+        """Return whether our request `id` has not ended."""
         return id in self._waiting
 
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
-        """Take from the transport that this request gets no answer."""
+        """Fail a request that the transport knows will get no response."""
         self.protocol.fail(id, error)
         self._fail(Failure(id, error))
 
@@ -283,16 +283,16 @@ class Connection:
     # Closing
 
     def connection_lost(self, error: InterlockError) -> None:
-        """Fail everything that waits; called by the transport."""
+        """Fail all open requests; called by the transport."""
         self._end(error)
         _call(self._on_loss, error)
 
     def abort(self, error: InterlockError) -> None:
-        """End the connection now, for a reason that everybody who waits is told."""
+        """End the connection now; all open requests fail with `error`."""
         self.transport.abort(error)
 
     async def close(self) -> None:
-        """End the connection and what runs on it. Any task may call it, several times."""
+        """End the connection and its handlers. Any task may call it, several times."""
         self._flush()
         handlers = self._handlers - {asyncio.current_task()}  # one may close its own connection
         self._end(ConnectionClosed("the connection was closed"))
@@ -301,7 +301,7 @@ class Connection:
             await asyncio.wait(handlers, timeout=HANDLER_PATIENCE)
 
     async def settle(self, timeout: float) -> None:
-        """Wait until the handlers that run have ended, `timeout` seconds at most."""
+        """Wait at most `timeout` seconds for the running handlers to end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self._handlers:
@@ -317,7 +317,7 @@ class Connection:
 
     def _end(self, error: InterlockError) -> None:
         self.protocol.close(error)
-        for id in list(self._waiting):  # also what was taken from the protocol, and got lost
+        for id in list(self._waiting):  # also those that the protocol no longer knows
             self._fail(Failure(id, copy(error)))
         self._progress.clear()
         for task in list(self._handlers):

@@ -403,7 +403,7 @@ async def test_response_on_the_stream_of_another_call_is_dropped(
         asked_for_the_rest.set()
         assert (await waiting).text == "mine"
         dropped = client._connection.protocol.dropped
-        assert dropped["answer to another request"] == 1
+        assert dropped["response to another request"] == 1
 
 
 async def test_ended_calls_leave_nothing_behind(modern: EvilHttp):

@@ -99,7 +99,7 @@ async def test_late_discover_response_is_dropped(evil: Evil, monkeypatch: pytest
     monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.2)
     async with evil(OLD, "server/discover=late") as client:
         assert client.revision == NEWEST_LEGACY
-        assert client._connection.protocol.dropped == {"answer to nothing": 1}
+        assert client._connection.protocol.dropped == {"unexpected response": 1}
 
 
 async def test_modern_server_that_starts_slowly_is_recognized(

@@ -207,7 +207,7 @@ async def answers_garbage(ground: Ground) -> None:
 )
 async def says_nothing_but_garbage(ground: Ground) -> None:
     client = await ground.open()
-    with ground.promise(RemoteProtocolError, "over 100 unreadable messages within 60 s"):
+    with ground.promise(RemoteProtocolError, "over 100 malformed messages within 60 s"):
         await say(client, *["\xff"] * 101)
 
 
@@ -267,7 +267,7 @@ async def answers_twice(ground: Ground) -> None:
     with ground.promise(outcome="the first one's result"):
         assert await say(client, GOOD, GOOD.replace("good", "second")) == "good"
         await good(client)
-    assert dropped(ground) == {"answer to nothing": 1}
+    assert dropped(ground) == {"unexpected response": 1}
 
 
 @row(
@@ -327,7 +327,7 @@ async def crosses_answers(ground: Ground) -> None:
         assert await say(client, GOOD.replace("$ID", victim), GOOD) == "good"
     held.cancel()
     assert isinstance((await all_of(held))[0], asyncio.CancelledError)
-    assert dropped(ground)["answer to another request"] == 1
+    assert dropped(ground)["response to another request"] == 1
 
 
 # Types

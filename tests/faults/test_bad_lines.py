@@ -153,7 +153,7 @@ async def test_an_answer_after_its_call_was_cancelled_is_dropped(evil: Evil):
         assert '"method":"notifications/cancelled","params":{"requestId":2' in told
         assert await say(client, late, GOOD) == "good"
         assert call.cancelled()
-        assert dropped(client) == {"answer to nothing": 1}
+        assert dropped(client) == {"unexpected response": 1}
 
 
 async def test_overlapping_calls_get_their_own_answers_in_whatever_order(evil: Evil):

@@ -24,7 +24,7 @@ async def test_a_message_over_the_limit_fails_every_call_with_size_and_limit(evi
     client = evil(max_frame_bytes=MIB)
     async with client:
         waiting = asyncio.create_task(client.call_tool("mute"))
-        with pytest.raises(MessageTooLarge, match=r"over 1\.0 MiB; the limit is 1 MiB"):
+        with pytest.raises(MessageTooLarge, match=r"over 1\.0 MiB \(limit 1 MiB\)"):
             await client.call_tool("frame", {"size": MIB + 1})
         with pytest.raises(MessageTooLarge):
             await waiting

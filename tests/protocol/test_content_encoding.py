@@ -79,7 +79,7 @@ def test_encodings_are_known_in_any_case(encoding: str):
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "identity, gzip", "x-deflate"])
 def test_other_encodings_are_refused(encoding: str):
-    with pytest.raises(RemoteProtocolError, match=f"server packs its answer with '{encoding}'"):
+    with pytest.raises(RemoteProtocolError, match=f"unknown Content-Encoding '{encoding}'"):
         Inflater(encoding, None, "server")
 
 
@@ -129,7 +129,7 @@ def test_a_body_that_was_cut_anywhere_is_noticed(packed: str):
     for end in range(1, len(body)):
         inflater = Inflater(packed.removeprefix("raw "), None, "server")
         list(inflater.feed(body[:end]))
-        with pytest.raises(StreamEnded, match="server ended its answer before the end of its "):
+        with pytest.raises(StreamEnded, match="server ended its answer in the middle of its "):
             inflater.finish()
 
 
@@ -167,7 +167,7 @@ def test_an_empty_body_is_whole(encoding: str):
     ids=str,
 )
 def test_a_body_that_is_something_else_is_refused(encoding: str, body: bytes, size: int):
-    with pytest.raises(RemoteProtocolError, match=f"server sends .*{encoding}"):
+    with pytest.raises(RemoteProtocolError, match=f"server sent .*{encoding}"):
         unpacked(encoding, body, size)
 
 
@@ -192,7 +192,7 @@ def test_a_body_of_the_limit_passes_and_one_byte_more_does_not(packed: str, size
 
 
 def test_the_limit_is_in_the_message():
-    with pytest.raises(MessageTooLarge, match="server sends over 1 MiB, which is the limit"):
+    with pytest.raises(MessageTooLarge, match=r"server sent a body over the limit \(1 MiB\)"):
         unpacked("gzip", gzip.compress(bytes(2**21)), limit=2**20)
 
 

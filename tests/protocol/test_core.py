@@ -258,7 +258,7 @@ def test_only_the_first_of_two_answers_counts():
     events = give(peer, message(id=id, result={"n": 1}), message(id=id, result={"n": 2}))
 
     assert events == [Answer(id, Raw(b'{"n":1}'))]
-    assert peer.dropped == {"answer to nothing": 1}
+    assert peer.dropped == {"unexpected response": 1}
 
 
 def test_errors_without_an_id_end_nothing():
@@ -268,7 +268,7 @@ def test_errors_without_an_id_end_nothing():
 
     assert give(peer, message(error=error), message(id=None, error=error)) == []
     assert peer.pending == 1
-    assert peer.dropped == {"answer to nothing": 2}
+    assert peer.dropped == {"unexpected response": 2}
 
 
 def test_bad_lines_cost_only_themselves():
@@ -290,7 +290,7 @@ def test_garbage_without_end_is_an_overrun():
     (overrun,) = give(peer, b"hello", now=GARBAGE_WINDOW - 1)
 
     assert isinstance(overrun, Overrun)
-    assert f"over {MAX_GARBAGE} unreadable messages" in str(overrun.error)
+    assert f"over {MAX_GARBAGE} malformed messages" in str(overrun.error)
 
 
 def test_garbage_now_and_then_is_no_overrun():
@@ -333,7 +333,7 @@ def test_the_answer_to_an_expired_request_is_dropped():
     peer.expire(now=1.0)
 
     assert give(peer, message(id=id, result={})) == []
-    assert peer.dropped == {"answer to nothing": 1}
+    assert peer.dropped == {"unexpected response": 1}
     assert peer.expire(now=99.0) == []
 
 
@@ -386,7 +386,7 @@ def test_progress_moves_forward_only():
 
     assert give(peer, progress(id, 2), progress(id, 1), progress(id, -1), now=4.0) == []
     assert peer.deadline() == 6.0
-    assert peer.dropped == {"progress of nothing": 3}
+    assert peer.dropped == {"unexpected progress": 3}
     assert give(peer, progress(id, 2.5)) == [Progress(id, 2.5)]
 
 
@@ -429,7 +429,7 @@ def test_progress_that_nobody_asked_for_is_dropped():
 
     assert give(peer, *(progress(each, 1) for each in (quiet, done, str(quiet), 99)), now=3.0) == []
     assert peer.deadline() == 5.0
-    assert peer.dropped == {"progress of nothing": 4}
+    assert peer.dropped == {"unexpected progress": 4}
 
 
 @pytest.mark.parametrize(
@@ -544,7 +544,7 @@ def test_a_request_of_the_peer_is_answered_at_most_once():
     peer.reply("1", b"{}")
 
     assert len(peer.frames_to_send()) == 1
-    assert peer.dropped == {"reply to nothing": 3}
+    assert peer.dropped == {"reply to unknown request": 3}
 
 
 def test_ids_of_both_sides_are_separate():
@@ -614,7 +614,7 @@ def test_a_request_may_be_ignored():
 
     assert sent(peer) == [[message(id=3, result={})]]
     assert peer.running == 0
-    assert peer.dropped == {"request out of place": 2}
+    assert peer.dropped == {"unexpected request": 2}
 
 
 # Cancelling requests of the peer
@@ -628,7 +628,7 @@ def test_a_request_that_the_peer_takes_back_is_not_answered():
     peer.reply(1, b"{}")
     assert peer.frames_to_send() == []
     assert peer.running == 0
-    assert peer.dropped == {"reply to nothing": 1}
+    assert peer.dropped == {"reply to unknown request": 1}
 
 
 def test_only_a_running_request_can_be_taken_back():
@@ -637,7 +637,7 @@ def test_only_a_running_request_can_be_taken_back():
     give(peer, message(id="2", method="x"))
 
     assert give(peer, cancelled(1), cancelled(2), message(method="notifications/cancelled")) == []
-    assert peer.dropped == {"cancellation of nothing": 3}
+    assert peer.dropped == {"cancellation of unknown request": 3}
     assert (peer.pending, peer.running) == (1, 1)
 
 
@@ -680,7 +680,7 @@ def test_what_comes_on_one_request_answers_no_other():
         assert peer.receive(frame, now=0.0, request=mine) == []
 
     assert peer.pending == 2
-    assert peer.dropped == {"answer to another request": 4}
+    assert peer.dropped == {"response to another request": 4}
     assert peer.receive(encode(foreign[0]), now=0.0, request=other) == [Answer(other, Raw(b"{}"))]
 
 

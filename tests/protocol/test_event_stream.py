@@ -351,7 +351,7 @@ def test_what_has_ended_does_not_count():
 
 
 def test_the_limit_is_in_the_message():
-    with pytest.raises(MessageTooLarge, match=r"event of over 2\.0 MiB; the limit is 1 MiB"):
+    with pytest.raises(MessageTooLarge, match=r"event of over 2\.0 MiB \(limit 1 MiB\)"):
         SseParser(2**20).feed(b"data: " + b"x" * 2**21)
 
 

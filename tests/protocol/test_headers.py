@@ -198,11 +198,11 @@ def test_the_reason_says_what_is_wrong_where():
             annotated(INVALID[case])
         return str(caught.value)
 
-    assert reason("colon") == "x-mcp-header of value is no name of a header: 'Region:Primary'"
-    assert reason("number") == "x-mcp-header 'Score': score is no string, integer or boolean"
-    assert reason("twice, nested") == "x-mcp-header 'a' is there twice"
+    assert reason("colon") == "x-mcp-header of value is not a valid header name: 'Region:Primary'"
+    assert reason("number") == "x-mcp-header 'Score': score is not a string, integer or boolean"
+    assert reason("twice, nested") == "x-mcp-header 'a' is used twice; rename one"
     assert reason("the schema itself") == (
-        "x-mcp-header 'A' stands where no plain argument is: the schema itself"
+        "x-mcp-header 'A' must be in a plain argument, not in the schema itself"
     )
 
 
@@ -248,7 +248,7 @@ def test_a_schema_may_be_nested_deeper_than_python_recurses():
 
 def test_arguments_that_headers_repeat_are_not_nested_without_end():
     assert annotated(nested(MAX_DEPTH, header("A"))) == {"A": ("a",) * MAX_DEPTH}
-    with pytest.raises(SchemaError, match="stands where no plain argument is"):
+    with pytest.raises(SchemaError, match="must be in a plain argument"):
         annotated(nested(MAX_DEPTH + 1, header("A")))
 
 

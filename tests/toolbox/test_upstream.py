@@ -436,7 +436,7 @@ async def test_dropped_messages_are_counted_over_all_starts():
         await call(upstream)
         counted = upstream.status.dropped
 
-    assert counted == {"garbage": 3, "answer to nothing": 2}
+    assert counted == {"garbage": 3, "unexpected response": 2}
     assert upstream.status.dropped == counted
 
 

@@ -1,6 +1,6 @@
-"""Unpacking HTTP bodies while they come, and counting what comes out.
+"""Decompressing HTTP bodies while they arrive, with a limit on the result.
 
-0.4 MB can unpack to 400 MB: nothing is unpacked beyond the limit, and never much at once.
+0.4 MB can decompress to 400 MB, so nothing is decompressed beyond the limit or much at once.
 
 RFC 9110, section 8.4.1; RFC 1950 to 1952.
 """
@@ -13,27 +13,27 @@ from collections.abc import Iterator
 from interlock.errors import MessageTooLarge, RemoteProtocolError, StreamEnded
 from interlock.quoting import clip
 
-PIECE = 64 * 1024  # bytes that come out at once, at most
-SLICE = 16 * 1024  # bytes that go in at once: zlib copies what it leaves of them each time
+PIECE = 64 * 1024  # most bytes of output at once
+SLICE = 16 * 1024  # most bytes of input at once: zlib copies what it does not use each time
 
 _KNOWN = {
     "": "identity",
     "identity": "identity",
-    "none": "identity",  # no word of HTTP, but of some servers
+    "none": "identity",  # not HTTP, but some servers send it
     "gzip": "gzip",
     "x-gzip": "gzip",
     "deflate": "deflate",
 }
-_GZIP, _ZLIB, _RAW = 31, 15, -15  # kinds of streams, in the numbers that zlib has for them
+_GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's numbers for its kinds of streams
 
 
 class Inflater:
-    """Unpacks one body.
+    """Decompresses one body.
 
     Args:
         encoding: Value of the header Content-Encoding; "" for none.
-        max_bytes: Most bytes of the unpacked body; None for a stream that may go on for ever.
-        what: Whose body it is, for messages.
+        max_bytes: Limit for the decompressed body; None for an endless stream.
+        what: The server, for error messages.
 
     Raises:
         RemoteProtocolError: An encoding other than gzip, deflate and identity.
@@ -43,21 +43,22 @@ class Inflater:
         self._encoding = _KNOWN.get(encoding.strip().lower(), "")
         if not self._encoding:
             raise RemoteProtocolError(
-                f"{what} packs its answer with {clip(encoding)!r}, not with gzip or deflate"
+                f"{what} sent an answer with unknown Content-Encoding {clip(encoding)!r};"
+                " gzip and deflate are supported"
             )
         self._max_bytes = max_bytes
         self._what = what
-        self._size = 0  # bytes that have come out
-        self._stream: zlib._Decompress | None = None  # what is being unpacked
-        self._begun = b""  # a first byte, which does not yet say what it begins
+        self._size = 0  # bytes of output so far
+        self._stream: zlib._Decompress | None = None  # the current one
+        self._begun = b""  # a first byte: two are needed to know the kind of stream
         self._is_over = False  # a body of deflate is one stream; one of gzip may be many
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Unpack a chunk, into pieces of at most `PIECE` bytes. Lazy: take them all.
+        """Decompress a chunk into pieces of at most `PIECE` bytes. Lazy: iterate to the end.
 
         Raises:
-            MessageTooLarge: The limit is passed.
-            RemoteProtocolError: It is not what the encoding says.
+            MessageTooLarge: The output is over the limit.
+            RemoteProtocolError: The body is not in its encoding.
         """
         for start in range(0, len(chunk), SLICE):
             part = chunk[start : start + SLICE]
@@ -65,18 +66,18 @@ class Inflater:
                 self._size += len(piece)
                 if self._max_bytes is not None and self._size > self._max_bytes:
                     limit = f"{self._max_bytes / 2**20:g} MiB"
-                    raise MessageTooLarge(f"{self._what} sends over {limit}, which is the limit")
+                    raise MessageTooLarge(f"{self._what} sent a body over the limit ({limit})")
                 yield piece
 
     def finish(self) -> None:
-        """Say that the body has ended. An empty one is whole, whatever the encoding.
+        """Check that the body is complete. An empty one is, whatever the encoding.
 
         Raises:
             StreamEnded: It was cut off.
         """
         if self._stream is not None or self._begun:
             raise StreamEnded(
-                f"{self._what} ended its answer before the end of its {self._encoding}"
+                f"{self._what} ended its answer in the middle of its {self._encoding} stream"
             )
 
     def _unpack(self, data: bytes) -> Iterator[bytes]:
@@ -86,14 +87,14 @@ class Inflater:
                 data = self._begin(data)
                 if self._stream is None:
                     return
-            # One byte over the limit is enough to know.
+            # One byte over the limit is enough to detect that it is too large.
             room = PIECE if self._max_bytes is None else self._max_bytes - self._size + 1
             room = min(room, PIECE)
             try:
                 piece = self._stream.decompress(data, room)
             except zlib.error:
                 raise RemoteProtocolError(
-                    f"{self._what} sends a body that is not {self._encoding}, as it says"
+                    f"{self._what} sent a body that is not valid {self._encoding}"
                 ) from None
             if self._stream.eof:
                 data = self._stream.unused_data
@@ -102,23 +103,23 @@ class Inflater:
                 more = bool(data)
             else:
                 data = self._stream.unconsumed_tail
-                more = bool(data) or len(piece) == room  # zlib may hold more than there was room
+                more = bool(data) or len(piece) == room  # zlib may hold back more output
             if piece:
                 yield piece
 
     def _begin(self, data: bytes) -> bytes:
-        """Find out what begins here, if that can be told yet; give what to unpack."""
+        """Open the stream that begins here, once its kind is clear; return its bytes so far."""
         if self._encoding == "gzip":
             self._stream = zlib.decompressobj(_GZIP)
             return data
         if self._is_over:
-            raise RemoteProtocolError(f"{self._what} sends more after the end of its deflate")
+            raise RemoteProtocolError(f"{self._what} sent data after the end of its deflate body")
         data = self._begun + data
         if len(data) < 2:
             self._begun = data
             return b""
         self._begun = b""
-        # Deflate has the zlib header, says HTTP; half of the world leaves it out.
+        # HTTP's deflate has a zlib header, but many servers leave it out.
         with_header = data[0] & 15 == 8 and int.from_bytes(data[:2], "big") % 31 == 0
         self._stream = zlib.decompressobj(_ZLIB if with_header else _RAW)
         return data

@@ -3,9 +3,9 @@
 Rules:
 
 1. It opens nothing, awaits nothing and reads no clock: `now` is an argument, in seconds.
-2. Every request that `request` accepts ends exactly once: as `Answer` or `Failure`, or by
-   `cancel`, which ends it silently.
-3. Ids match by type and value. An answer to nothing is counted in `dropped` and forgotten.
+2. Every request that `request` accepts ends exactly once: as `Answer` or `Failure`, or
+   silently by `cancel`.
+3. Ids match by type and value. A response with another id is counted in `dropped`.
 4. A peer's request is answered at most once, and not at all after it was cancelled.
 """
 
@@ -34,18 +34,18 @@ from interlock.protocol.envelope import Envelope, RequestFrame
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
 from interlock.types import CancelledParams, ErrorObject, ProgressParams, RequestId
 
-# Requests of the peer that may run at once; the next one is refused.
+# Requests of the peer that may run at once; more are refused.
 MAX_RUNNING = 1_000
 
-# More unreadable messages than this within a minute are an `Overrun`.
+# More malformed messages than this within `GARBAGE_WINDOW` are an `Overrun`.
 MAX_GARBAGE = 100
 GARBAGE_WINDOW = 60.0  # seconds
 
-# Progress of one request within a second. More is dropped: what comes after it says it again.
+# Progress notifications for one request within a second. More are dropped: later ones repeat them.
 MAX_PROGRESS = 1_000
 
 _EMPTY = Raw(b"{}")
-_NULL = Raw(b"null")  # some write both members, one of them null
+_NULL = Raw(b"null")  # some peers send both `result` and `error`, one of them null
 _NEVER = float("inf")
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _decode_progress = msgspec.json.Decoder(ProgressParams).decode
@@ -69,7 +69,7 @@ class Failure(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True, gc=False):
-    """Our request `id` moves on."""
+    """The peer reported progress on our request `id`."""
 
     id: RequestId
     progress: float
@@ -80,8 +80,8 @@ class Progress(Struct, frozen=True, gc=False):
 class Request(Struct, frozen=True, gc=False):
     """A request of the peer, to be answered by `reply` or `reply_error`.
 
-    `during` is the request of ours on whose stream it came; None where a transport has one
-    stream for everything.
+    `during` is our request on whose stream it came; None where a transport has one stream for
+    everything.
     """
 
     id: RequestId
@@ -109,7 +109,7 @@ class Notification(Struct, frozen=True, gc=False):
 
 
 class Overrun(Struct, frozen=True):
-    """The peer sends little but garbage; the connection had better end for this reason."""
+    """The peer sent too many malformed messages; close the connection with this error."""
 
     error: RemoteProtocolError
 
@@ -149,21 +149,21 @@ _DEFAULTS = RequestOptions()
 
 
 class _Pending(Struct, gc=False):
-    """One request of ours that has not ended."""
+    """One of our requests that has not ended."""
 
     method: str
     timeout: float | None  # seconds without progress
     idle_deadline: float
     hard_deadline: float
-    progress: float | None = None  # the last one told; None when progress was not asked for
-    second: float = -_NEVER  # since when it is counted
-    told: int = 0  # progress since then
+    progress: float | None = None  # the last one; None when progress was not requested
+    second: float = -_NEVER  # when counting began
+    count: int = 0  # progress notifications since then
 
 
 class _Batch(Struct):
-    """The answers to a batch, sent together when the last one is there."""
+    """The responses to a batch, sent together after the last one."""
 
-    open: int = 1  # its requests without answer, and one for as long as it is being read
+    open: int = 1  # unanswered requests, plus one while the batch is being read
     replies: list[bytes] = []
 
 
@@ -172,13 +172,13 @@ class Protocol:
 
     Args:
         meta: Members of `_meta` for each request, encoded without braces. Modern clients
-            state revision and capabilities in it.
-        batches: Take JSON-RPC batches, as revision 2025-03-26 demands.
-        answers_garbage: Answer what cannot be read with an error without id, as servers do.
-        dropped: Where what is dropped is counted; a counter of its own when None.
+            state their revision and capabilities in it.
+        batches: Accept JSON-RPC batches, as revision 2025-03-26 demands.
+        answers_garbage: Answer malformed messages with an error without id, as servers do.
+        dropped: Counter of dropped messages to use; a new one when None.
 
     Attributes:
-        dropped: How many messages were dropped, by reason.
+        dropped: The number of dropped messages, by reason.
         outbox: Frames that are ready for the wire; see `frames_to_send`.
     """
 
@@ -261,15 +261,15 @@ class Protocol:
             self.outbox.append(envelope.notification(method, params))
 
     def cancel(self, id: RequestId, reason: str = "") -> bool:
-        """End our request `id` silently and tell the peer. False when it has ended already."""
+        """End our request `id` and cancel it at the peer. Return False if it has ended."""
         pending = self._pending.pop(id, None)
         if pending is None:
             return False
-        self._tell_cancelled(id, pending, reason)
+        self._notify_cancelled(id, pending, reason)
         return True
 
     def reply(self, id: RequestId, result: bytes) -> None:
-        """Queue the answer to the peer's request `id`; dropped when it was cancelled."""
+        """Queue the result of the peer's request `id`; drop it if that was cancelled."""
         written = b"%d" % id if type(id) is int else envelope.encode(id)
         frame = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (written, result)
         batch = self._running.get(id, _UNKNOWN)
@@ -277,34 +277,34 @@ class Protocol:
             self.outbox.append(frame)
         else:
             self._finish(batch, frame)
-        self._running.pop(id, None)  # last, so that an error may take the place of the result
+        self._running.pop(id, None)  # last: when memory runs out before, `reply_error` can follow
 
     def reply_error(self, id: RequestId, code: int, message: str, data: Any = None) -> None:
-        """Queue an error as the answer to the peer's request `id`; dropped when cancelled."""
+        """Queue an error for the peer's request `id`; drop it if that was cancelled."""
         batch = self._running.pop(id, _UNKNOWN)
         self._finish(batch, envelope.error(id, code, message, data))
 
     def ignore(self, id: RequestId) -> None:
-        """Forget the peer's request `id`, which it had no right to send."""
+        """Drop the peer's request `id`, which its revision does not allow."""
         batch = self._running.pop(id, None)
         if batch is not None:
             self._add_to_batch(batch, None)
-        self.dropped["request out of place"] += 1
+        self.dropped["unexpected request"] += 1
 
     def frames_to_send(self) -> list[bytes]:
-        """Take what is ready for the wire; the outbox is empty afterwards."""
+        """Return the frames that are ready to be sent, and empty the outbox."""
         outbox, self.outbox = self.outbox, []
         return outbox
 
-    def _tell_cancelled(self, id: RequestId, pending: _Pending, reason: str) -> None:
-        # A handshake is never cancelled; before it, an old server takes no other message.
+    def _notify_cancelled(self, id: RequestId, pending: _Pending, reason: str) -> None:
+        # A handshake must not be cancelled: old servers accept no other message before its end.
         if pending.method not in ("initialize", "server/discover"):
             params = CancelledParams(request_id=id, reason=reason or None)
             self.notify("notifications/cancelled", envelope.encode(params))
 
     def _finish(self, batch: _Batch | None, frame: bytes) -> None:
         if batch is _UNKNOWN:
-            self.dropped["reply to nothing"] += 1
+            self.dropped["reply to unknown request"] += 1
         elif batch is None:
             self.outbox.append(frame)
         else:
@@ -327,16 +327,16 @@ class Protocol:
         request: RequestId | None = None,
         batch: _Batch | None = None,
     ) -> list[Event]:
-        """Take one frame (without its newline) and return what it means.
+        """Decode one frame (without its newline) and return its events.
 
-        Nothing that a peer sends raises: what is not acceptable is counted in `dropped`, and
-        fails the request that it answers, if that can be told.
+        Nothing that a peer sends raises an error here. A message that is not acceptable is
+        counted in `dropped`. If it is recognizably the response to a request, that one fails.
 
         Args:
             frame: One message.
             now: Monotonic clock, seconds.
-            request: The request of ours on whose stream it came, the only one that it may
-                answer; None where the stream is for all.
+            request: Our request on whose stream it came, the only one that it may answer; None
+                where one stream is for all.
             batch: The batch that the message is a part of.
         """
         if self.closed is not None:
@@ -347,7 +347,7 @@ class Protocol:
             message = envelope.decode(frame)
         except (ParseError, MemoryError) as error:
             answered = request
-            if request is None or batch is not None:  # a batch has more than the answer in it
+            if request is None or batch is not None:  # a batch holds other messages too
                 answered = envelope.id_of(frame)
                 if request is not None and answered != request:
                     answered = None
@@ -358,9 +358,11 @@ class Protocol:
             if request is not None and message.id != request:
                 is_nameless = message.id is None or message.id is UNSET
                 if not is_nameless or message.error is UNSET:
-                    self.dropped["answer to another request"] += 1
+                    self.dropped["response to another request"] += 1
                     return []
-                message.id = request  # who could not read a request cannot name it
+                message.id = (
+                    request  # a server that could not decode the request does not know its id
+                )
             return self._receive_response(message)
         id, method = message.id, message.method
         params = _EMPTY if message.params is UNSET else message.params
@@ -370,7 +372,7 @@ class Protocol:
             null = ParseError('"id" is null', INVALID_REQUEST)
             return self._receive_garbage(None, null, now, batch)
         if id in self._running:
-            # An answer with this id would be taken for the answer to the first request.
+            # The peer could not tell which of its two requests a response answers.
             taken = ParseError(f"id {id!r} belongs to a request that still runs", INVALID_REQUEST)
             return self._receive_garbage(None, taken, now, batch)
         self._running[id] = batch
@@ -400,7 +402,7 @@ class Protocol:
     def _receive_response(self, message: Envelope) -> list[Event]:
         id = message.id
         if id is UNSET or id is None or self._pending.pop(id, None) is None:
-            self.dropped["answer to nothing"] += 1
+            self.dropped["unexpected response"] += 1
             return []
         result, error = message.result, message.error
         if result is not UNSET and (error is UNSET or error == _NULL):
@@ -416,7 +418,7 @@ class Protocol:
         return [Failure(id, RemoteError(decoded.code, decoded.message, decoded.data))]
 
     def fail(self, id: RequestId, error: InterlockError) -> Failure | None:
-        """End our request `id`, which nothing answers any more; None when it has ended."""
+        """End our request `id`, which will get no response; return None if it has ended already."""
         return None if self._pending.pop(id, None) is None else Failure(id, error)
 
     def _receive_notification(
@@ -430,38 +432,40 @@ class Protocol:
 
     def _receive_progress(self, params: Raw, now: float) -> list[Event]:
         try:
-            told = _decode_progress(params)
+            progress = _decode_progress(params)
         except (msgspec.DecodeError, RecursionError):
             self.dropped["malformed notification"] += 1
             return []
-        pending = self._pending.get(told.progress_token)
-        if pending is None or pending.progress is None or told.progress <= pending.progress:
-            self.dropped["progress of nothing"] += 1
+        token, value = progress.progress_token, progress.progress
+        pending = self._pending.get(token)
+        if pending is None or pending.progress is None or value <= pending.progress:
+            self.dropped["unexpected progress"] += 1
             return []
-        pending.progress = told.progress
+        pending.progress = value
         if pending.timeout is not None:
             pending.idle_deadline = now + pending.timeout
         if now - pending.second >= 1.0:
-            pending.second, pending.told = now, 0
-        pending.told += 1
-        if pending.told > MAX_PROGRESS:
+            pending.second, pending.count = now, 0
+        pending.count += 1
+        if pending.count > MAX_PROGRESS:
             self.dropped["progress too often"] += 1
             return []
-        return [Progress(told.progress_token, told.progress, told.total, told.message)]
+        return [Progress(token, value, progress.total, progress.message)]
 
     def _receive_cancelled(self, params: Raw) -> list[Event]:
         try:
-            told = _decode_cancelled(params)
+            cancelled = _decode_cancelled(params)
         except (msgspec.DecodeError, RecursionError):
             self.dropped["malformed notification"] += 1
             return []
-        if told.request_id is None or told.request_id not in self._running:
-            self.dropped["cancellation of nothing"] += 1
+        id = cancelled.request_id
+        if id is None or id not in self._running:
+            self.dropped["cancellation of unknown request"] += 1
             return []
-        batch = self._running.pop(told.request_id)
+        batch = self._running.pop(id)
         if batch is not None:
             self._add_to_batch(batch, None)
-        return [Cancellation(told.request_id, told.reason or "")]
+        return [Cancellation(id, cancelled.reason or "")]
 
     def _receive_too_much(
         self, answered: RequestId | None, asked: RequestId | None, batch: _Batch | None
@@ -481,7 +485,7 @@ class Protocol:
         self.dropped["garbage"] += 1
         self._garbage.append(now)
         if len(self._garbage) > MAX_GARBAGE and now - self._garbage[0] < GARBAGE_WINDOW:
-            limit = f"{MAX_GARBAGE} unreadable messages within {GARBAGE_WINDOW:g} s"
+            limit = f"{MAX_GARBAGE} malformed messages within {GARBAGE_WINDOW:g} s"
             return [Overrun(RemoteProtocolError(f"over {limit}, the last one: {error}"))]
         if id is not None and self._pending.pop(id, None) is not None:
             return [Failure(id, error)]
@@ -493,7 +497,7 @@ class Protocol:
     # Time
 
     def deadline(self) -> float | None:
-        """When `expire` has something to do, by the clock of `now`; None for never."""
+        """Return when `expire` must be called, by the clock of `now`; None for never."""
         first = min(
             (min(each.idle_deadline, each.hard_deadline) for each in self._pending.values()),
             default=_NEVER,
@@ -501,7 +505,7 @@ class Protocol:
         return None if first == _NEVER else first
 
     def expire(self, *, now: float) -> list[Failure]:
-        """Give up the requests whose time is over, tell the peer, and return their failures."""
+        """End the requests that timed out, cancel them at the peer, and return their failures."""
         late = [
             (id, pending)
             for id, pending in self._pending.items()
@@ -510,7 +514,7 @@ class Protocol:
         failures = []
         for id, pending in late:
             del self._pending[id]
-            self._tell_cancelled(id, pending, "timeout")
+            self._notify_cancelled(id, pending, "timeout")
             waited = "the hard limit" if pending.hard_deadline <= now else f"{pending.timeout:g} s"
             failures.append(
                 Failure(id, RequestTimeout(f"no answer to {pending.method} within {waited}"))
@@ -520,11 +524,11 @@ class Protocol:
     # Closing
 
     def close(self, error: InterlockError | None = None) -> list[Failure]:
-        """End the connection: all open requests fail with `error`; nothing is sent any more."""
+        """End the connection and return the failures of all open requests."""
         if self.closed is not None:
             return []
         self.closed = error or ConnectionClosed("the connection is closed")
-        # Copies: each waiter's traceback is its own.
+        # Copies, as each gets its own traceback.
         failures = [Failure(id, copy(self.closed)) for id in self._pending]
         self._pending.clear()
         self._running.clear()
@@ -532,17 +536,17 @@ class Protocol:
         return failures
 
     def is_pending(self, id: RequestId) -> bool:
-        """Whether our request `id` has not ended."""
+        """Return whether our request `id` has not ended."""
         return id in self._pending
 
     @property
     def pending(self) -> int:
-        """How many of our requests have not ended."""
+        """The number of our requests that have not ended."""
         return len(self._pending)
 
     @property
     def running(self) -> int:
-        """How many of the peer's requests have not been answered."""
+        """The number of the peer's requests that have not been answered."""
         return len(self._running)
 
 

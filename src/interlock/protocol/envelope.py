@@ -3,8 +3,8 @@
 Rules:
 
 1. `params` and `result` stay encoded; only the handler that knows the type decodes them.
-2. What is not strict JSON-RPC is refused: bad UTF-8, NaN, a byte order mark, lone surrogates,
-   `params` and the like in other case, an envelope key given twice, a fractional id.
+2. Messages that are not strict JSON-RPC are refused: bad UTF-8, NaN, a byte order mark, lone
+   surrogates, "Params" for "params", an envelope key given twice, a fractional id.
 3. A message is at most 64 levels deep, has at most 1,048,576 values (more where messages of
    over 16 MiB are allowed), and no integer in it has more than 20 digits. The cost of these
    checks is linear in its size, whatever is in it.
@@ -36,11 +36,11 @@ _BYTES_PER_NODE = 16  # a message with room for more values than MAX_NODES was a
 _SLICE = 256 * 1024  # bytes that are split at their quotes at once
 MAX_DIGITS = 20
 MAX_BATCH = 100
-# Bytes of a frame that is looked at as a whole; of a larger one, as little as possible.
-_LARGE = 2_048  # has no room for MAX_NODES
+# A frame up to this size (bytes) is always checked whole; it has no room for MAX_NODES.
+_LARGE = 2_048
 
-# `encode` is for what is small: where it runs out of memory, the process ends (msgspec 0.22).
-# Whatever users or peers give goes through `encode_into`, which raises MemoryError.
+# `encode` is for small values: when it runs out of memory, the process ends (msgspec 0.22).
+# Values from users and peers go through `encode_into`, which raises MemoryError.
 encode = msgspec.json.Encoder().encode
 encode_into = msgspec.json.Encoder().encode_into
 
@@ -57,7 +57,7 @@ class Envelope(Struct, gc=False):
 
 
 class Cut(bytes):
-    """The beginning of a frame that there was no memory for."""
+    """The beginning of a frame that did not fit into memory."""
 
 
 class RequestFrame(bytes):
@@ -91,13 +91,13 @@ def decode(frame: bytes) -> Envelope:
     """Decode one message.
 
     Raises:
-        ParseError: With the JSON-RPC code that the frame deserves.
+        ParseError: The message is not acceptable; `code` is the JSON-RPC error code.
     """
-    # One function, because every message passes through it: calls would cost more than checks.
+    # One long function: every message passes here, and calls would cost more than the checks.
     if not frame.isascii():
         _check_utf8(frame)
-    # Brackets and commas inside strings count here too: a frame that passes is within
-    # bounds for certain, one that does not is looked at more closely.
+    # This also counts brackets and commas inside strings. A frame that passes is within the
+    # bounds; any other one needs the exact check.
     if len(frame) > _LARGE:
         if not _is_within_bounds(frame):
             _check_closely(frame)
@@ -113,9 +113,8 @@ def decode(frame: bytes) -> Envelope:
         raise ParseError(f"message is not JSON: {error}") from None
     if envelope.jsonrpc != "2.0":
         raise ParseError('"jsonrpc" is not "2.0"', INVALID_REQUEST)
-    # The length that the frame has if it is written without blanks and has no further members.
-    # One of exactly this length has no room for a second `id` or `result`, so the slow look at
-    # its keys is needed for other frames only.
+    # The length of the frame if it has no blanks and no further members. A frame of exactly this
+    # length has no room for a second `id` or `result`, so its keys need no slow check.
     size = 17  # {"jsonrpc":"2.0"}
     id = envelope.id
     if id is not UNSET:
@@ -139,10 +138,10 @@ def notification_method(frame: bytes) -> str:
 
 
 def split_batch(frame: bytes) -> list[bytes]:
-    """Split a batch into its 1 to 100 messages, which are still to be decoded.
+    """Split a batch into its 1 to 100 messages, still encoded.
 
     Raises:
-        ParseError: The array itself cannot be used.
+        ParseError: The array is malformed, empty or too long.
     """
     if len(frame) > _LARGE and not _is_within_bounds(frame):
         _check_closely(frame)
@@ -169,7 +168,7 @@ def _refuse_ambiguous_keys(frame: bytes) -> None:
     if len(set(keys)) != len(keys):
         twice = sorted(key for key, times in Counter(keys).items() if times > 1)
         raise ParseError(f"member given twice: {_first_of(twice)}", INVALID_REQUEST)
-    # Some parsers take "Method" for "method", so that two programs would see two messages.
+    # Some parsers accept "Method" for "method", so two programs would see different messages.
     other_case = sorted(key for key in keys if key not in _KEYS and key.casefold() in _KEYS)
     if other_case:
         raise ParseError(f"member in wrong case: {_first_of(other_case)}", INVALID_REQUEST)
@@ -181,7 +180,7 @@ def _first_of(keys: list[str]) -> str:
 
 
 def id_of(frame: bytes) -> RequestId | None:
-    """Find the id of a response that cannot be decoded, when it stands first or last."""
+    """Return the id of a response that cannot be decoded, if it is its first or last member."""
     match = _LEADING_ID.match(frame) or _TRAILING_ID.search(frame[-200:])
     if match is None or _REQUEST.match(frame):
         return None
@@ -190,7 +189,7 @@ def id_of(frame: bytes) -> RequestId | None:
 
 
 def id_of_request(frame: bytes) -> RequestId | None:
-    """Find the id of a request that cannot be decoded, as `id_of` does."""
+    """Return the id of a request that cannot be decoded, as `id_of` does."""
     match = _REQUEST.match(frame)
     if match is not None and match[1] is None:
         match = _TRAILING_ID.search(frame[-200:])
@@ -203,7 +202,7 @@ def id_of_request(frame: bytes) -> RequestId | None:
 _ID = rb'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:-]{1,64}")\s*'
 _LEADING_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
 _TRAILING_ID = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
-# Ids of the peer's requests are its own, and say nothing about ours.
+# The ids of the peer's requests are unrelated to ours.
 _REQUEST = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:' + _ID + rb',\s*)?"(?:method|params)"'
 )
@@ -212,10 +211,10 @@ _REQUEST = re.compile(
 
 
 def check_bounds(text: bytes) -> None:
-    """Refuse JSON that is not UTF-8 or breaks rule 3; what passes may still be no JSON.
+    """Refuse text that is not UTF-8 or breaks rule 3. It may still be malformed JSON.
 
     Raises:
-        ParseError: Says which bound.
+        ParseError: Names the bound.
     """
     _check_utf8(text)
     _check_closely(text)
@@ -239,18 +238,18 @@ _CURLY_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 
 def _is_within_bounds(frame: bytes) -> bool:
-    """Whether a large frame is within bounds for certain."""
+    """Return True if a large frame is certainly within the bounds."""
     opens = 0
     for bracket in (b"{", b"["):
-        place = frame.find(bracket)  # many times as fast as counting, where there are few
-        while place >= 0:
+        at = frame.find(bracket)  # many times as fast as counting, where there are few
+        while at >= 0:
             opens += 1
             if opens > MAX_DEPTH:
                 return False
-            place = frame.find(bracket, place + 1)
+            at = frame.find(bracket, at + 1)
     if len(frame) > MAX_NODES and frame.count(b",") > MAX_NODES - MAX_DEPTH:
         return False
-    # A run of more than MAX_DIGITS digits has two of every tenth byte.
+    # A run of more than MAX_DIGITS digits covers two bytes in a row of every tenth one.
     tenth = frame[:: MAX_DIGITS // 2].translate(_DIGITS_TO_ZERO)
     return b"00" not in tenth or _LONG_RUN not in frame.translate(_DIGITS_TO_ZERO)
 
@@ -346,7 +345,7 @@ def _quoted(method: str) -> bytes:
 
 
 def with_meta(params: bytes, meta: bytes) -> bytes:
-    """Put `_meta` (the members of an object, encoded, without its braces) into `params`."""
+    """Add `_meta` to `params`. `meta` is its encoded members, without braces."""
     if not meta:
         return params
     if len(params) <= 2:
@@ -355,14 +354,14 @@ def with_meta(params: bytes, meta: bytes) -> bytes:
 
 
 def request(id: RequestId, method: str, params: bytes) -> bytes:
-    """Encode a request; `params` is an encoded object, `b"{}"` is left out."""
+    """Encode a request. `params` is an encoded object; an empty one is left out."""
     if len(params) <= 2:
         return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (_id(id), _quoted(method))
     return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (_id(id), _quoted(method), params)
 
 
 def notification(method: str, params: bytes) -> bytes:
-    """Encode a notification; `params` is an encoded object, `b"{}"` is left out."""
+    """Encode a notification. `params` is an encoded object; an empty one is left out."""
     if len(params) <= 2:
         return b'{"jsonrpc":"2.0","method":%b}' % _quoted(method)
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_quoted(method), params)
@@ -375,7 +374,7 @@ def result(id: RequestId, result: bytes) -> bytes:
 
 
 def error(id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
-    """Encode an error response; an unknown id is left out, as the newest revisions demand."""
+    """Encode an error response. Without an id it has no `id`, as the newest revisions demand."""
     body: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         body["data"] = data

@@ -1,8 +1,8 @@
 """Server-sent events: bytes -> events, with bounds, at a cost linear in the bytes.
 
 Rule 1: a line ends in CR, LF or CRLF, and in nothing else.
-Rule 2: an event ends with a blank line. One whose blank line does not come never was, and
-neither was its id: who asks for the rest gets it again.
+Rule 2: an event ends with a blank line. An event that was cut off before is dropped with its
+id, so a client that resumes the stream receives it again.
 
 HTML Living Standard: server-sent events, "Interpreting an event stream".
 """
@@ -15,33 +15,33 @@ from msgspec import Struct
 
 from interlock.errors import MessageTooLarge
 
-MAX_RETRY = 3600.0  # seconds; nobody waits for longer, whatever a server says
+MAX_RETRY = 3600.0  # seconds; a longer pause that a server asks for is shortened
 
-# The standard ignores an id with NUL, as the header Last-Event-ID cannot carry it. No more can
-# it carry other control characters, except for the tab.
+# The standard ignores an id with NUL, as the header Last-Event-ID cannot carry it. The header
+# cannot carry other control characters either, except for the tab.
 _UNFIT_FOR_ID = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 _BOM = b"\xef\xbb\xbf"
-_OVERHEAD = len(b"data: ")  # of a line that may be all the data there is
+_OVERHEAD = len(b"data: ")  # what a line of data may have beside the data
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
-    """One event. It may have an id and no data: a place to go on from, and no message."""
+    """One event. An event with an id but no data only marks where to resume."""
 
     name: str
     data: bytes
-    id: str  # the last one that the stream gave, with this event or before; "" for none
+    id: str  # the last id in the stream up to this event; "" for none
 
 
 class SseParser:
-    """Collects the bytes of one stream and gives back whole events.
+    """Collects the bytes of one stream and returns whole events.
 
     Args:
-        max_event_bytes: Most data of an event, in bytes, and longest of all other lines.
+        max_event_bytes: Limit for the data of an event and for any other line.
 
     Attributes:
-        retry: Seconds to wait before asking again, as the server last said; None if it did not.
-        last_id: Id of the last event that came whole; "" for none.
+        retry: Seconds to wait before reconnecting, as the server last said; None if it did not.
+        last_id: Id of the last complete event; "" for none.
     """
 
     def __init__(self, max_event_bytes: int) -> None:
@@ -53,7 +53,7 @@ class SseParser:
     def _begin(self) -> None:
         self._at_start = True
         self._after_cr = False
-        self._line = bytearray()  # one whose end has not come
+        self._line = bytearray()  # an incomplete one
         self._drop()
 
     def _drop(self) -> None:
@@ -62,18 +62,18 @@ class SseParser:
         self._id: str | None = None
 
     def resumed(self) -> SseParser:
-        """Get ready for another stream that goes on after `last_id`; what was cut is dropped."""
+        """Prepare for a stream that continues after `last_id`: drop an incomplete event."""
         self._begin()
         return self
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """Add bytes, split anywhere, and take the events that are now complete.
+        """Add bytes, split anywhere, and return the events that are now complete.
 
-        Events without data are among them if they had a line `data` or `id`.
+        Events without data are included if they had a line `data` or `id`.
 
         Raises:
-            MessageTooLarge: An event is over the limit, whether its end has come or not.
-                The parser is of no use afterwards.
+            MessageTooLarge: An event is over the limit, complete or not. The parser cannot be
+                used afterwards.
         """
         if self._after_cr and chunk:
             self._after_cr = False
@@ -91,14 +91,14 @@ class SseParser:
             elif chunk.startswith(b"data: ", start):
                 self._add_data(chunk[start + 6 : end])
             else:
-                self._take_field(chunk[start:end])
+                self._add_field(chunk[start:end])
             start = end + 1
         if start < len(chunk):
             self._begin_line(chunk[start:])
         return events
 
     def _from_its_start(self, chunk: bytes) -> bytes:
-        """Put before a chunk what had come of its first line, and take the mark off a stream."""
+        """Put the incomplete line before a chunk; strip the byte order mark of a stream."""
         if self._line:
             chunk = b"".join((self._line, chunk))
             self._line = bytearray()
@@ -108,7 +108,7 @@ class SseParser:
         return chunk
 
     def _begin_line(self, rest: bytes) -> None:
-        """Keep what has no end yet, if there is room for it."""
+        """Keep an incomplete line, within the limit."""
         self._line += rest
         mark = len(_BOM) if self._at_start and self._line.startswith(_BOM) else 0
         size = len(self._line) - mark
@@ -128,7 +128,7 @@ class SseParser:
         if len(self._data) > self._max_bytes:
             raise self._too_large(len(self._data))
 
-    def _take_field(self, line: bytes) -> None:
+    def _add_field(self, line: bytes) -> None:
         if len(line) > self._max_bytes + _OVERHEAD:
             raise self._too_large(len(line))
         if line == b"event: message":
@@ -156,4 +156,4 @@ class SseParser:
 
     def _too_large(self, size: int) -> MessageTooLarge:
         over, limit = size / 2**20, self._max_bytes / 2**20
-        return MessageTooLarge(f"event of over {over:.1f} MiB; the limit is {limit:g} MiB")
+        return MessageTooLarge(f"event of over {over:.1f} MiB (limit {limit:g} MiB)")

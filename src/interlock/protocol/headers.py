@@ -20,9 +20,9 @@ from interlock.types import JsonObject, Tool
 from interlock.urls import HTTP_TOKEN
 
 ANNOTATION = "x-mcp-header"
-MAX_INTEGER = 2**53 - 1  # of either sign; JSON of many languages has no larger ones
+MAX_INTEGER = 2**53 - 1  # of either sign; many JSON decoders cannot represent larger ones
 
-MAX_DEPTH = 32  # of an argument that a header repeats, inside other arguments
+MAX_DEPTH = 32  # nesting of an argument that a header repeats
 
 # Methods whose header Mcp-Name repeats a member of `params`.
 NAMES = {
@@ -37,23 +37,23 @@ NAMES = {
 _PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
 _BASE64, _END = "=?base64?", "?="
 
-# Keywords of JSON Schema whose members are schemas with names of the author's own.
+# Keywords of JSON Schema whose members are schemas under names that the author chose.
 _MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
-# ... and those that hold no schema at all.
+# ... and those that contain no schemas.
 _DATA = frozenset(("const", "default", "enum", "examples", "required", "dependentRequired"))
 _CONTAINERS = (dict, list)
 
-# A part of a schema; the argument it describes, or that it is within; whether it describes it.
+# A part of a schema, the path of the argument around it, and whether it describes that argument.
 _Node: TypeAlias = tuple[JsonObject | list[Any], tuple[str, ...], bool]
 
 # Values
 
 
 def encode_value(value: str) -> str:
-    """Write a value so that any text fits into a header and comes back the same.
+    """Encode any text as a header value.
 
     Raises:
-        ValueError: It has half of a surrogate pair, which no UTF-8 can carry.
+        ValueError: It has half of a surrogate pair, which UTF-8 cannot encode.
     """
     if _PLAIN.fullmatch(value) and not (value.startswith(_BASE64) and value.endswith(_END)):
         return value
@@ -61,10 +61,10 @@ def encode_value(value: str) -> str:
 
 
 def decode_value(text: str) -> str:
-    """Read a value that was written by `encode_value`.
+    """Decode a header value that `encode_value` encoded.
 
     Raises:
-        ValueError: It is marked as Base64 and is not, or is not UTF-8.
+        ValueError: It is marked as Base64 but is not, or is not UTF-8.
     """
     whole = len(_BASE64) + len(_END)
     if len(text) < whole or not text.startswith(_BASE64) or not text.endswith(_END):
@@ -83,27 +83,27 @@ def decode_value(text: str) -> str:
 
 
 def annotated(schema: JsonObject) -> dict[str, tuple[str, ...]]:
-    """Find the arguments of a tool that headers repeat.
+    """Return the arguments of a tool that headers repeat.
 
     Returns:
-        Paths of members of the arguments, by header name as it is written in the schema.
-        No two names differ in their case only.
+        Paths into the arguments, by header name as written in the schema. No two names differ
+        in case only.
 
     Raises:
-        SchemaError: An annotation that the specification forbids. Over HTTP a client must not
-            use such a tool.
+        SchemaError: An annotation breaks the specification. Over HTTP a client must not use
+            such a tool.
     """
     found: dict[str, tuple[str, ...]] = {}
     taken: set[str] = set()
-    # A stack, as a server may nest deeper than Python recurses; of iterators, as it may give
-    # millions of arguments, each of which would have a path.
+    # A stack, as a schema may be nested deeper than Python recurses. It holds iterators, as
+    # there may be millions of arguments, and each would need a path.
     levels: list[Iterator[_Node]] = [iter([(schema, (), True)])]
     while levels:
         for node, path, reachable in levels[-1]:
             if isinstance(node, dict) and ANNOTATION in node:
                 name = _check(node, path, reachable)
                 if name.lower() in taken:
-                    raise SchemaError(f"{ANNOTATION} {echo(name)} is there twice")
+                    raise SchemaError(f"{ANNOTATION} {echo(name)} is used twice; rename one")
                 taken.add(name.lower())
                 found[name] = path
             levels.append(_within(node, path, reachable))
@@ -116,7 +116,7 @@ def annotated(schema: JsonObject) -> dict[str, tuple[str, ...]]:
 def _within(
     node: JsonObject | list[Any], path: tuple[str, ...], reachable: bool
 ) -> Iterator[_Node]:
-    """Give the objects and lists right inside of one, but for empty ones."""
+    """Yield the objects and lists directly inside of one, except empty ones."""
     if isinstance(node, list):
         yield from ((each, path, False) for each in node if each and isinstance(each, _CONTAINERS))
         return
@@ -134,50 +134,50 @@ def _check(node: JsonObject, path: tuple[str, ...], reachable: bool) -> str:
     name = node[ANNOTATION]
     where = place([*path]) or "the schema itself"
     if not isinstance(name, str) or not HTTP_TOKEN.fullmatch(name):
-        raise SchemaError(f"{ANNOTATION} of {where} is no name of a header: {echo(name)}")
+        raise SchemaError(f"{ANNOTATION} of {where} is not a valid header name: {echo(name)}")
     if not reachable or not path:
-        raise SchemaError(f"{ANNOTATION} {echo(name)} stands where no plain argument is: {where}")
+        raise SchemaError(f"{ANNOTATION} {echo(name)} must be in a plain argument, not in {where}")
     if node.get("type") not in ("string", "integer", "boolean"):
-        raise SchemaError(f"{ANNOTATION} {echo(name)}: {where} is no string, integer or boolean")
+        raise SchemaError(f"{ANNOTATION} {echo(name)}: {where} is not a string, integer or boolean")
     return name
 
 
 class ToolHeaders:
-    """What a client knows of the annotations of a server's tools.
+    """The header annotations of one server's tools.
 
-    It outlives the list of tools, whose time may be over when a tool is called.
+    It is kept apart from the list of tools, which may have expired when a tool is called.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def learn(self, tool: Tool) -> None:
-        """Remember the annotations of a tool, and nothing else that was known of it.
+        """Replace the annotations of a tool.
 
         Raises:
-            SchemaError: One is not valid; nothing is known of the tool now.
+            SchemaError: One is not valid; the tool now has none here.
         """
         self._known.pop(tool.name, None)
         if found := annotated(tool.input_schema):
             self._known[tool.name] = {f"Mcp-Param-{name}": path for name, path in found.items()}
 
     def replace(self, other: ToolHeaders) -> None:
-        """Know what another one knows, and nothing else."""
+        """Replace all annotations with a copy of `other`'s."""
         self._known = other._known.copy()
 
     def __contains__(self, tool: object) -> bool:
         return tool in self._known
 
     def of(self, tool: str, arguments: JsonObject | Raw) -> dict[str, str]:
-        """Give the headers for a call, encoded: {"Mcp-Param-Region": "eu"}.
+        """Return the headers for a call, encoded: {"Mcp-Param-Region": "eu"}.
 
-        An argument that is missing or null has no header. Nor has a value of which the
-        specification says no spelling: a fraction, an integer beyond 2^53 - 1, a list, an
-        object. A server that checks refuses those.
+        An argument that is missing or null has no header. Neither has a value for which the
+        specification defines no spelling: a fraction, an integer beyond 2^53 - 1, a list, an
+        object. Servers that check headers refuse such values.
 
         Args:
-            tool: Its name; one that is not known has no headers.
-            arguments: Of the call; they may be encoded already.
+            tool: Its name; an unknown one has no headers.
+            arguments: The arguments of the call, encoded or not.
         """
         known = self._known.get(tool)
         if not known:

@@ -281,7 +281,7 @@ class Endpoint:
 
     def _too_large(self, limit: int) -> MessageTooLarge:
         return MessageTooLarge(
-            f"{self.shown} sends a message of over {limit / 2**20:g} MiB, which is the limit"
+            f"{self.shown} sent a message over the limit ({limit / 2**20:g} MiB)"
         )
 
     async def refusal(self, response: aiohttp.ClientResponse) -> InterlockError:

@@ -76,9 +76,7 @@ class LineSplitter:
 
     def _too_large(self, size: int) -> MessageTooLarge:
         limit = self._max_bytes / 2**20
-        return MessageTooLarge(
-            f"message of over {size / 2**20:.1f} MiB; the limit is {limit:g} MiB"
-        )
+        return MessageTooLarge(f"message of over {size / 2**20:.1f} MiB (limit {limit:g} MiB)")
 
 
 def separately(frames: Iterable[bytes]) -> list[memoryview]:

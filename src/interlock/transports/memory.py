@@ -72,7 +72,7 @@ class MemoryTransport:
         try:
             if (longest := max(map(len, frames), default=0)) > MAX_FRAME_BYTES:
                 size, limit = longest / 2**20, MAX_FRAME_BYTES / 2**20
-                words = f"message of {size:.1f} MiB; the limit is {limit:g} MiB"
+                words = f"message of {size:.1f} MiB (limit {limit:g} MiB)"
                 self.abort(MessageTooLarge(words))
             elif self._receiver is None:
                 self._early += frames

@@ -140,7 +140,7 @@ async def test_notifications_and_answers_are_taken_without_a_word(server, http):
         await client.answer(99, {}),
     ):
         assert (reply.code, reply.body) == (202, b"")
-    assert server.dropped == {"answer to nothing": 1}
+    assert server.dropped == {"unexpected response": 1}
 
 
 async def test_an_id_that_is_in_use_is_refused(http, gate):

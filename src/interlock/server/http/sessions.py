@@ -211,7 +211,7 @@ class LegacySession:
         """Take the answer to a question of ours; an answer to nothing is dropped."""
         future = self._asked.pop(message.id, None) if type(message.id) is int else None
         if future is None or future.done():
-            self._server.dropped["answer to nothing"] += 1
+            self._server.dropped["unexpected response"] += 1
             return
         if message.result is not UNSET:
             future.set_result(message.result)
