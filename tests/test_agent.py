@@ -112,7 +112,7 @@ async def complete(*replies: Scripted, **options: Any) -> tuple[list[Message], S
     return messages, model
 
 
-# Without and with tools
+# Answers and tool calls
 
 
 async def test_complete_adds_the_answer_to_the_conversation():
@@ -181,7 +181,7 @@ async def test_usage_is_the_sum_of_all_rounds():
     assert events[-1] == Done(AssistantMessage("Done."), Usage(20, 2), "length")
 
 
-# Several calls at once
+# Concurrent calls
 
 
 async def test_concurrent_calls_have_their_results_in_the_calls_order():

@@ -1,4 +1,4 @@
-"""The command line in this process, in a home of its own, and as a real program."""
+"""The command line in this process, as a program and in a terminal, with its own home folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ECHO = ["-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")]
 
 
 class Ran(NamedTuple):
-    """How a command ended."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -40,7 +40,7 @@ class Ran(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A person's folders, empty, and no variable that would choose something."""
+    """Isolate the user's folders and environment variables; return the home folder."""
     folder = tmp_path / "home"
     folder.mkdir()
     for name in ("CONFIG", "DATA", "CACHE", "STATE"):
@@ -57,7 +57,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def interlock(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Ran]]:
-    """Run a command here."""
+    """Run a command in this process."""
     log = logging.getLogger("interlock")
     before = (log.handlers[:], log.level, log.propagate)
 
@@ -79,7 +79,7 @@ def interlock(
 
 @pytest.fixture
 def servers(home: Path) -> Callable[..., Path]:
-    """Write the person's own mcpServers file: {"e": echo server} and what is given."""
+    """Write the user's mcpServers file: {"e": echo server} and the given servers."""
 
     def write(**more: Any) -> Path:
         path = home / "config" / "interlock" / "mcp.json"
@@ -93,7 +93,7 @@ def servers(home: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[..., str]:
-    """Write a script for a model, and name the model."""
+    """Write a script for a model; return the model's name."""
 
     def write(*replies: Any) -> str:
         path = tmp_path / "script.json"
@@ -104,7 +104,7 @@ def script(tmp_path: Path) -> Callable[..., str]:
 
 
 def _reply(reply: Any) -> dict[str, Any]:
-    """A text, or calls as {tool: arguments}."""
+    """Return the message for a text, or for calls as {tool: arguments}."""
     if isinstance(reply, str):
         return {"content": reply}
     calls = [
@@ -116,7 +116,7 @@ def _reply(reply: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def without(tmp_path: Path) -> Callable[..., dict[str, str]]:
-    """Make an environment in which packages are not installed."""
+    """Return an environment in which these packages cannot be imported."""
 
     def make(*packages: str) -> dict[str, str]:
         folder = tmp_path / "absent"
@@ -156,16 +156,16 @@ def program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 class Terminal:
-    """A terminal with the real program in it. What it shows is in `seen`, as it was written.
+    """The real program in a pseudo-terminal. All of its output is in `seen`.
 
-    Keys that are signals need a terminal that `controls` the program. When such a program ends
-    the system throws away what has not been read yet, so read what matters before.
+    Keys that send signals need a terminal that `controls` the program. When such a program ends,
+    the system drops unread output, so wait for important output before.
     """
 
     def __init__(self, *arguments: object, controls: bool = True, **environment: str) -> None:
         self._terminal, inside = pty.openpty()
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-        # xterm answers questions about itself; this one does not.
+        # A real xterm answers cursor position requests; this one does not.
         own = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
         self._program = subprocess.Popen(
             [Path(sys.executable).with_name("interlock"), *map(str, arguments)],
@@ -185,21 +185,21 @@ class Terminal:
         os.write(self._terminal, text.encode())
 
     def expect(self, text: str) -> None:
-        """Wait until the program has written this, after what was expected before."""
+        """Wait until the program has written `text` after the previously expected text."""
         deadline = monotonic() + 20
         while (found := self.seen.find(text, self._from)) < 0:
             assert self._read(deadline - monotonic()), f"no {text!r} in {self.seen[-3000:]!r}"
         self._from = found + len(text)
 
     def leave(self) -> int:
-        """Wait until it has ended; return its exit code."""
+        """Wait for the end of the program; return its exit code."""
         deadline = monotonic() + 20
         while self._read(deadline - monotonic()):
             pass
         return self._program.wait(20)
 
     def hang_up(self) -> None:
-        """Go away, as a window that is closed."""
+        """Close the terminal, as closing its window does."""
         if self._terminal >= 0:
             os.close(self._terminal)
             self._terminal = -1
@@ -210,12 +210,12 @@ class Terminal:
         self._program.wait()
 
     def _read(self, seconds: float) -> bool:
-        """Take what has been written; False at the end, or when nothing came."""
+        """Read output; return False at its end or if none came in time."""
         if self._terminal < 0 or not select.select([self._terminal], [], [], max(0, seconds))[0]:
             return False
         try:
             data = os.read(self._terminal, 65536)
-        except OSError:  # the last program in it has gone
+        except OSError:  # the last program in the terminal has ended
             return False
         self.seen += data.decode(errors="replace")
         return bool(data)

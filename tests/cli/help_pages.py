@@ -1,4 +1,4 @@
-"""Writes the commands' help into docs/cli.md, between the marks. Run it after changing help."""
+"""Writes the help of all commands into docs/cli.md. Run it after changing a help text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEGIN, END = "<!-- help: begin -->\n", "<!-- help: end -->"
 
 
 def commands() -> Iterator[tuple[click.Context, click.Command]]:
-    """Every command, groups before their own."""
+    """Yield every command, each group before its commands."""
     settings = {**interlock.context_settings, "terminal_width": 100}
     whole = click.Context(interlock, info_name="interlock", **settings)
     found: list[tuple[click.Context, click.Command]] = [(whole, interlock)]
@@ -32,7 +32,7 @@ def commands() -> Iterator[tuple[click.Context, click.Command]]:
 
 
 def text() -> str:
-    """All help as one piece of Markdown."""
+    """Return the help of all commands as Markdown."""
     parts = []
     for context, command in commands():
         help = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
@@ -41,7 +41,7 @@ def text() -> str:
 
 
 def updated(page: str) -> str:
-    """The page with today's help in it."""
+    """Return the page with the current help."""
     pattern = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
     assert pattern.search(page), f"{PAGE} has no marks"
     return pattern.sub(lambda _: f"{BEGIN}\n{text()}\n{END}", page)

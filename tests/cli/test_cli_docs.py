@@ -1,4 +1,4 @@
-"""docs/cli.md says what the program says."""
+"""docs/cli.md has the current help and names every option and variable."""
 
 import runpy
 from pathlib import Path
@@ -11,7 +11,7 @@ pages = runpy.run_path(str(Path(__file__).with_name("help_pages.py")), run_name=
 PAGE = pages["PAGE"].read_text()
 
 
-def test_the_help_on_the_page_is_todays():
+def test_the_help_on_the_page_is_current():
     assert pages["updated"](PAGE) == PAGE, "run tests/cli/help_pages.py"
 
 
@@ -24,7 +24,7 @@ def test_every_command_and_option_is_on_the_page():
 
 
 @pytest.mark.parametrize("word", COMMANDS)
-def test_every_word_of_a_conversation_is_on_the_page(word: str):
+def test_every_command_of_a_conversation_is_on_the_page(word: str):
     assert f"| `{word}` |" in PAGE or f", `{word}` |" in PAGE
 
 

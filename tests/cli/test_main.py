@@ -19,7 +19,7 @@ from interlock.version import __version__
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command by its words, groups included."""
+    """Yield every command with its words, groups included."""
     waiting: list[tuple[str, click.Command]] = [("", group)]
     while waiting:
         words, command = waiting.pop(0)

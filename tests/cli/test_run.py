@@ -27,7 +27,7 @@ TWO = ONE + '\nother = Server("two")\nother.tool(name="bye")(lambda: "bye")\n'
 
 @pytest.fixture
 def file(home: Path):
-    """Write a file of Python."""
+    """Return a function that writes a Python file."""
 
     def write(text: str, name: str = "notes.py") -> Path:
         path = home / name
@@ -90,8 +90,8 @@ def test_run_ends_silently_when_stdin_closes(program, file):
     assert ran.stdout.read() == ran.stderr.read() == ""
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_run_serves_http_until_sigterm_or_sigint(program, file, sign):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_run_serves_http_until_sigterm_or_sigint(program, file, number):
     ran = program("run", file(ONE), "--http", "127.0.0.1:0")
     line = ran.stderr.readline()
     assert line.startswith("serving at http://127.0.0.1:")
@@ -107,9 +107,9 @@ def test_run_serves_http_until_sigterm_or_sigint(program, file, sign):
     )
     with urllib.request.urlopen(request, timeout=20) as response:
         assert b'"name":"one"' in response.read()
-    ran.send_signal(sign)
+    ran.send_signal(number)
 
-    assert ran.wait(20) in (0, -sign)  # no request is running, so it does not wait for 30 s
+    assert ran.wait(20) in (0, -number)  # no request is running, so it does not wait for 30 s
     assert "Traceback" not in ran.stderr.read()
 
 
@@ -126,7 +126,7 @@ def test_code_that_blocks_the_loop_is_reported_on_stderr(program, file):
     assert "    time.sleep(1.6)\n" in log
 
 
-# Refused
+# Errors
 
 
 @pytest.mark.parametrize(

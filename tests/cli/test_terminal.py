@@ -42,7 +42,7 @@ def test_safe_escapes_what_a_terminal_would_act_on(attack: str, shown: str | Non
 
 def test_safe_escapes_every_invisible_character():
     hidden = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    # These are drawn: signs of Arabic, Syriac, Kaithi and Egyptian numbers and quadrats.
+    # These have a shape: signs of Arabic, Syriac, Kaithi and Egyptian numbers and quadrats.
     drawn = [*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD]
     drawn += range(0x13430, 0x13440)
     passed = [

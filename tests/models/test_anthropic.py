@@ -66,7 +66,7 @@ async def model(server: WireServer) -> AsyncIterator[AnthropicModel]:
 
 
 async def fails(model: AnthropicModel) -> ModelError:
-    """Ask; return the error, in which no part of the key may be seen."""
+    """Send a request; return its error after asserting that it shows no part of the key."""
     with pytest.raises(ModelError) as caught:
         await complete(model, ASK)
     shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
@@ -76,7 +76,7 @@ async def fails(model: AnthropicModel) -> ModelError:
     return caught.value
 
 
-# Asking
+# Requests
 
 
 async def test_text_arrives_in_pieces_and_then_as_a_reply(
@@ -243,7 +243,7 @@ async def test_a_call_cut_off_before_its_arguments_is_dropped(
     assert (reply.message, reply.stop_reason) == (AssistantMessage("I will"), "length")
 
 
-# Going on with a conversation
+# Conversations
 
 
 async def test_results_are_sent_as_blocks_of_one_user_message(
@@ -439,7 +439,7 @@ async def test_a_schema_the_api_refuses_is_flattened_at_the_top(
     assert server.asked[0].body["tools"][0]["input_schema"] == offered
 
 
-# Failing
+# Errors
 
 
 async def test_a_missing_key_is_an_error_with_the_variable() -> None:

@@ -29,7 +29,7 @@ class Embedded:
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No settings, no local server, no embedded model."""
+    """Remove all settings, local servers and the embedded model."""
     for name in (*KEYS, "INTERLOCK_MODEL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(choose_module, "LOCAL_SERVERS", ())
@@ -53,7 +53,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def lists() -> AsyncIterator[Lists]:
-    """A function that starts a server which answers `GET /v1/models`, and returns its URL."""
+    """Return a function that starts a server for `GET /v1/models` and returns its URL."""
     runners = []
 
     async def start(body: bytes | object, status: int = 200, location: str = "") -> str:
@@ -85,7 +85,7 @@ def listing(*names: str) -> object:
 
 
 def seen(url: str) -> str:
-    """Return the host and port of a URL, as `OLLAMA_HOST` has them."""
+    """Return the host and port of a URL, in the form of `OLLAMA_HOST`."""
     return url.removeprefix("http://").removesuffix("/v1")
 
 
@@ -186,7 +186,7 @@ async def test_ollama_without_a_model_is_an_error() -> None:
         await choose("ollama")
 
 
-# By looking around
+# By probing
 
 
 async def test_the_first_provider_with_a_key_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +315,7 @@ async def test_a_server_that_does_not_answer_in_time_is_skipped(
     monkeypatch.setattr(choose_module, "_PROBE_TIMEOUT", 0.05)
 
     assert (await choose()).name == "local:stand-in"
-    (await silent.get()).close()  # it was asked
+    (await silent.get()).close()  # it got a request
     server.close()
 
 

@@ -25,7 +25,7 @@ from interlock.models.local import LocalModel
 from interlock.models.local.engine import Engine, Text
 
 pytestmark = pytest.mark.program("the embedded model")
-one_loop = pytest.mark.asyncio(loop_scope="module")  # in which the model was loaded
+one_loop = pytest.mark.asyncio(loop_scope="module")  # the loop in which the model was loaded
 
 
 def tool(name: str, description: str, **required: str) -> ToolDefinition:
@@ -34,7 +34,7 @@ def tool(name: str, description: str, **required: str) -> ToolDefinition:
     return ToolDefinition(name, description, json.dumps(schema).encode())
 
 
-# As the real servers describe them.
+# Copied from real servers.
 TOOLS = [
     tool(
         "time__get_current_time",
@@ -181,7 +181,7 @@ async def test_requests_only_a_tool_can_answer_are_declined(
     assert "I have no tools" in without.message.content
 
 
-# Words
+# Answers in words
 
 
 @one_loop
@@ -231,11 +231,11 @@ async def test_weights_that_llama_cannot_load_are_an_error(tmp_path: Path) -> No
         Engine(tmp_path / "bad.gguf")
 
 
-# Ending
+# Cancelling and closing
 
 
 class EndlessEngine:
-    """Writes until it is told to stop."""
+    """Writes until `on_text` stops it."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -310,7 +310,7 @@ async def test_a_missing_package_is_a_missing_extra(
         await complete(LocalModel(cache), [UserMessage("Hello!")])
 
 
-# The process around it
+# The process
 
 
 def python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -353,7 +353,7 @@ async def main():
 
 asyncio.run(main())
 """
-    # A folder of its own, as other tests may be starting a model in the usual one.
+    # Its own folder: other tests may be starting a model in the usual one.
     with tempfile.TemporaryDirectory() as folder:
         done = python(code, str(cache), TMPDIR=folder)
 

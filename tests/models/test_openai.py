@@ -83,7 +83,7 @@ async def deepseek(deepseek_server: WireServer) -> AsyncIterator[OpenAIModel]:
 
 
 async def fails(model: OpenAIModel) -> ModelError:
-    """Ask; return the error, in which no part of the key may be seen."""
+    """Send a request; return its error after asserting that it shows no part of the key."""
     with pytest.raises(ModelError) as caught:
         await complete(model, ASK)
     shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
@@ -100,7 +100,7 @@ async def calls_of(
     return (await complete(model, ASK, [TIME])).message.tool_calls
 
 
-# Asking
+# Requests
 
 
 async def test_text_arrives_in_pieces_and_then_as_a_reply(
@@ -187,7 +187,7 @@ async def test_a_tool_without_parameters_is_offered_with_empty_properties(
     assert parameters == {"type": "object", "properties": {}}
 
 
-# Calls, as servers send them
+# Formats of tool calls
 
 
 async def test_a_call_is_assembled_from_fragments(server: WireServer, model: OpenAIModel) -> None:
@@ -408,7 +408,7 @@ async def test_a_refusal_is_text_with_the_stop_reason_refusal(
     assert (reply.message.content, reply.stop_reason) == ("I will not.", "refusal")
 
 
-# Going on with a conversation
+# Conversations
 
 
 async def test_results_are_sent_with_the_role_tool(server: WireServer, model: OpenAIModel) -> None:
@@ -545,7 +545,7 @@ async def test_a_model_that_requires_reasoning_with_tools_is_an_error(
     assert efforts == [None, "none", "none"]
 
 
-# Failing
+# Errors
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, as far as a conversation with tools needs it."""
+"""The part of Anthropic's Messages API that a conversation with tools needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def server() -> WireServer:
     return WireServer("/v1/messages", problem)
 
 
-# What the API sends
+# Responses
 
 
 def events(*data: dict[str, Any], cut: bool = False) -> Answer:
@@ -73,11 +73,11 @@ def error(status: int, kind: str, message: str, **headers: str) -> Answer:
     return failure(status, body, **headers)
 
 
-# What the API refuses
+# Validation of requests
 
 
 def problem(body: dict[str, Any]) -> str | None:
-    """Say what the API would refuse in this request."""
+    """Return why the API would refuse this request, or None."""
     if unknown := body.keys() - FIELDS:
         return f"{unknown}: Extra inputs are not permitted"
     if not isinstance(body.get("max_tokens"), int) or body.get("stream") is not True:

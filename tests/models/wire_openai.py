@@ -1,4 +1,4 @@
-"""OpenAI's chat completions API, and what DeepSeek asks beyond it."""
+"""OpenAI's chat completions API, and the further requirements of DeepSeek."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def deepseek_server() -> WireServer:
     return WireServer("/v1/chat/completions", deepseek_problem)
 
 
-# What the API sends
+# Responses
 
 
 def chunks(*data: object, done: bool = True, cut: bool = False) -> Answer:
@@ -38,7 +38,7 @@ def usage(prompt: int, completion: int) -> dict[str, Any]:
 
 
 def fragment(index: int | None = None, arguments: Any = None, **fields: Any) -> dict[str, Any]:
-    """A chunk with one piece of one tool call; `name` goes into its function."""
+    """Return a chunk with one piece of one tool call; `name` goes into its function."""
     function = {"name": fields.pop("name", None), "arguments": arguments}
     call = {"index": index, "type": "function", "function": function, **fields}
     return chunk(tool_calls=[{key: value for key, value in call.items() if value is not None}])
@@ -61,11 +61,11 @@ def _envelope() -> dict[str, Any]:
     return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "test"}
 
 
-# What the API refuses
+# Validation of requests
 
 
 def problem(body: dict[str, Any]) -> str | None:
-    """Say what the API would refuse in this request."""
+    """Return why the API would refuse this request, or None."""
     if unknown := body.keys() - FIELDS:
         return f"Unknown parameter: {unknown}"
     if body.get("stream_options") != {"include_usage": True}:
@@ -84,7 +84,7 @@ def problem(body: dict[str, Any]) -> str | None:
 
 
 def deepseek_problem(body: dict[str, Any]) -> str | None:
-    """Say what DeepSeek would refuse in this request, which it answers thinking."""
+    """Return why DeepSeek with reasoning would refuse this request, or None."""
     if body.get("tools") and any(
         m["role"] == "assistant" and not m.get("reasoning_content", "").strip()
         for m in body["messages"]
