@@ -1,4 +1,4 @@
-"""What the conformance suite leaves is judged: what did not pass never counts as passed."""
+"""The judgement of the conformance suite's results: only what passed counts as passed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def expected(monkeypatch: pytest.MonkeyPatch) -> None:
 def leave(
     results: Path, scenario: str, *statuses: str, stdout: str = "done\n", stderr: str = ""
 ) -> None:
-    """Leave what the suite leaves of a scenario."""
+    """Write the results of a scenario as the suite does."""
     folder = results / f"{scenario}-2026-07-28T10-00-00-000Z"
     folder.mkdir(parents=True)
     checks = [{"id": "c", "status": each, "description": "A check"} for each in statuses]
@@ -30,7 +30,7 @@ def leave(
     (folder / "stderr.txt").write_text(stderr)
 
 
-def test_a_scenario_passes_with_a_success_and_nothing_else_of_note(tmp_path: Path):
+def test_a_scenario_with_a_success_and_no_failure_passes(tmp_path: Path):
     leave(tmp_path, "auth/basic", "INFO", "SUCCESS", "SKIPPED")
     leave(tmp_path, "auth/basic-more", "FAILURE")  # of another name
 
@@ -47,7 +47,7 @@ def test_a_scenario_passes_with_a_success_and_nothing_else_of_note(tmp_path: Pat
     ],
     ids=["failure", "warning", "info", "none"],
 )
-def test_what_is_no_plain_success_is_a_problem(
+def test_a_scenario_without_a_plain_success_has_a_problem(
     tmp_path: Path, statuses: list[str], passed: int, problem: str
 ):
     leave(tmp_path, "server-basic", *statuses)
@@ -56,13 +56,13 @@ def test_what_is_no_plain_success_is_a_problem(
     assert (leg.passed, leg.problems) == (passed, [problem])
 
 
-def test_a_scenario_that_left_no_checks_did_not_pass(tmp_path: Path):
+def test_a_scenario_without_checks_fails(tmp_path: Path):
     (tmp_path / "basic-2026-07-28T10-00-00-000Z").mkdir()
 
     assert judge(LEG, ["basic"], tmp_path, "").problems == ["basic: nothing was checked"]
 
 
-def test_a_scenario_whose_client_failed_did_not_pass(tmp_path: Path):
+def test_a_scenario_whose_client_failed_fails(tmp_path: Path):
     leave(tmp_path, "basic", "SUCCESS")
     leg = judge(LEG, ["basic"], tmp_path, "", {"basic": "it ended with 1"})
 
@@ -72,17 +72,19 @@ def test_a_scenario_whose_client_failed_did_not_pass(tmp_path: Path):
 @pytest.mark.parametrize(
     ("wanted", "total"), [([], 0), (["skipped"], 0), (["a", "b"], 2)], ids=["0", "skipped", "2"]
 )
-def test_another_number_of_scenarios_is_a_problem(tmp_path: Path, wanted: list[str], total: int):
+def test_an_unexpected_number_of_scenarios_is_a_problem(
+    tmp_path: Path, wanted: list[str], total: int
+):
     leave(tmp_path, "skipped", "SKIPPED")
     leave(tmp_path, "a", "SUCCESS")
     leave(tmp_path, "b", "SUCCESS")
 
     assert judge(LEG, wanted, tmp_path, "").problems == [
-        f"there are {total} scenarios instead of 1: see SCENARIOS"
+        f"{total} scenarios instead of 1: see SCENARIOS"
     ]
 
 
-def test_a_scenario_fails_if_the_suite_says_so_whatever_was_checked(tmp_path: Path):
+def test_a_scenario_that_the_suite_counts_as_failed_fails(tmp_path: Path):
     leave(tmp_path, "basic", "SUCCESS")
     said = "Checks: ...\nTest Results:\nPassed: 1/1\n\nCLIENT EXITED WITH ERROR (code 1)\n"
 
@@ -101,7 +103,7 @@ def test_a_scenario_fails_if_the_suite_says_so_whatever_was_checked(tmp_path: Pa
     ],
     ids=["done", "refused", "silent", "crashed", "crashed later"],
 )
-def test_a_client_ends_when_it_is_done_or_refuses(
+def test_a_client_that_neither_finished_nor_reported_an_error_was_cut_off(
     tmp_path: Path, stdout: str, stderr: str, is_well: bool
 ):
     leave(tmp_path, "basic", "SUCCESS", stdout=stdout, stderr=stderr)

@@ -1,4 +1,4 @@
-"""Redactor are kept out of texts and out of reprs."""
+"""Secrets are removed from texts, and omitted from reprs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ MIN_SECRET = 6  # characters; shorter values would make any text unreadable
 
 
 class HasToken(Protocol):
-    """Where the access token of a server comes from."""
+    """The part of an `Authorization` that a `Redactor` needs."""
 
     @property
     def token(self) -> str:
-        """The token that is sent now; "" for none."""
+        """The token in use; "" for none."""
         ...
 
 
 class Redactor:
-    """What a server was given and others must not see.
+    """Removes the credentials of one server from texts.
 
     Args:
-        texts: What the configuration brought.
-        authorization: Whose access token is sent.
+        texts: The secrets in its configuration.
+        authorization: Where its access token comes from.
     """
 
     def __init__(self, texts: Iterable[str] = (), authorization: HasToken | None = None) -> None:
@@ -39,7 +39,7 @@ class Redactor:
         return f"Redactor({len(self._texts)})"
 
     def redact(self, text: str) -> str:
-        """Give a text without them."""
+        """Return a text with each secret replaced by "***"."""
         token = self._authorization.token if self._authorization is not None else ""
         for secret in (token, *self._texts):
             if len(secret) >= MIN_SECRET:
@@ -71,9 +71,9 @@ def _redact_all(value: Any, redactor: Redactor) -> Any:
 
 
 class Redacted(Struct, frozen=True):
-    """A struct of which only the members in `public` are shown, by Python and by rich alike.
+    """A struct whose repr has only the members in `public`, in Python and in rich.
 
-    Structs show all of their members otherwise; `__repr__` alone is passed over by rich.
+    By default a struct shows all members; rich ignores `__repr__`.
     """
 
     public: ClassVar[tuple[str, ...]] = ()

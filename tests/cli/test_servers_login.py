@@ -1,4 +1,4 @@
-"""`interlock servers login` and `logout`: a person is let in by a protected server, and leaves."""
+"""`interlock servers login` and `logout` at a protected server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Guarded:
         return asyncio.run(self._do(lambda server: server.register(**metadata)))
 
     def walk(self, address: str, *, refuses: bool = False) -> str:
-        """Log in with a browser; give the address where it ends, which is not opened."""
+        """Log in with a browser; return the URL where it ends, which is not opened."""
 
         def walk(server: Protected) -> Any:
             server.browser.refuses = refuses
@@ -67,21 +67,21 @@ def protected(protected_addresses: tuple[str, str]) -> Guarded:
 
 @pytest.fixture
 def browser(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the person a browser, in which they agree to everything."""
+    """Install a browser in which the user consents to everything."""
     command = shlex.join([sys.executable, str(BROWSER)])
     monkeypatch.setenv("BROWSER", f"{command} %s")
 
 
 @pytest.fixture
 def notes(servers: Callable[..., Path], protected: Guarded) -> str:
-    """Add the protected server as "notes"; give its URL."""
+    """Add the protected server as "notes"; return its URL."""
     servers(notes={"url": protected.url})
     return protected.url
 
 
 @pytest.fixture
 def open_server(program: Callable[..., Any], tmp_path: Path) -> str:
-    """The URL of a server that lets everybody in."""
+    """The URL of a server without authentication."""
     path = tmp_path / "open.py"
     path.write_text(
         "from interlock import Server\nserver = Server('open')\n"
@@ -92,7 +92,7 @@ def open_server(program: Callable[..., Any], tmp_path: Path) -> str:
 
 
 def keep(url: str, **changes: Any) -> Tokens:
-    """Keep a login, as an earlier run would have."""
+    """Store a login, as an earlier run would have."""
     given = {"access_token": "s3cr3t-token", "issuer": "https://as.example", **changes}
     tokens = Tokens(**given)
     asyncio.run(UserTokenStore().save_tokens(url, tokens))
@@ -112,7 +112,7 @@ def shown_address(text: str) -> str:
 # The whole story
 
 
-def test_a_new_user_adds_a_protected_server_logs_in_calls_a_tool_and_logs_out(
+def test_a_new_user_adds_a_server_logs_in_calls_a_tool_and_logs_out(
     program: Callable[..., Any], protected: Guarded, browser: None
 ):
     def run(*words: str) -> tuple[int, str, str]:
@@ -143,7 +143,7 @@ def test_a_new_user_adds_a_protected_server_logs_in_calls_a_tool_and_logs_out(
     assert run("call", "notes:who") == (0, "ada: notes:read\n", "")
     code, out, err = run("tools")
     assert (code, err) == (0, "")
-    assert re.match(r"notes:who +ok +Tell who asks", out)
+    assert re.match(r"notes:who +ok +Return the principal", out)
     assert f"{protected.url}    login kept\n" in run("servers", "list")[1]
 
     done = "logged out of 'notes': its login is deleted and revoked\n"
@@ -157,7 +157,7 @@ def test_a_new_user_adds_a_protected_server_logs_in_calls_a_tool_and_logs_out(
 # Logging in
 
 
-def test_without_a_browser_only_the_address_is_shown(
+def test_login_without_a_browser_only_shows_the_url(
     program: Callable[..., Any], protected: Guarded, notes: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("BROWSER", "false")
@@ -173,7 +173,7 @@ def test_without_a_browser_only_the_address_is_shown(
     assert out.startswith("notes  ok")
 
 
-def test_the_address_where_a_browser_elsewhere_ends_can_be_pasted(
+def test_the_url_where_another_browser_ended_can_be_pasted(
     terminal: Callable[..., Any], protected: Guarded, notes: str
 ):
     shown = terminal("servers", "login", "notes", "--no-browser")
@@ -189,7 +189,7 @@ def test_the_address_where_a_browser_elsewhere_ends_can_be_pasted(
     assert kept(notes) is not None
 
 
-def test_a_browser_that_cannot_be_opened_leaves_the_other_way(
+def test_login_without_a_working_browser_accepts_a_pasted_url(
     terminal: Callable[..., Any], protected: Guarded, notes: str
 ):
     shown = terminal("servers", "login", "notes", BROWSER="/no/browser", PATH="/no/programs")
@@ -210,7 +210,7 @@ def test_ctrl_c_ends_the_wait(terminal: Callable[..., Any], notes: str):
     assert "Traceback" not in shown.seen
 
 
-def test_nobody_is_waited_for_for_ever(
+def test_login_times_out(
     interlock: Callable[..., Any], notes: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("interlock.oauth.callback.LOGIN_TIMEOUT", 0.05)
@@ -221,9 +221,7 @@ def test_nobody_is_waited_for_for_ever(
     assert ran.out == ""
 
 
-def test_a_person_who_refuses_is_told_so(
-    program: Callable[..., Any], protected: Guarded, notes: str
-):
+def test_a_denied_login_is_an_error(program: Callable[..., Any], protected: Guarded, notes: str):
     running = program("servers", "login", "notes", "--no-browser")
     running.stderr.readline()
     back = protected.walk(running.stderr.readline().strip(), refuses=True)
@@ -237,7 +235,7 @@ def test_a_person_who_refuses_is_told_so(
     assert kept(notes) is None
 
 
-def test_a_login_can_be_made_anew(
+def test_a_second_login_replaces_the_first(
     interlock: Callable[..., Any], protected: Guarded, notes: str, browser: None
 ):
     keep(notes, issuer=protected.issuer)
@@ -248,7 +246,7 @@ def test_a_login_can_be_made_anew(
     assert tokens.access_token != "s3cr3t-token"
 
 
-def test_a_tool_that_needs_more_says_how_and_the_login_is_extended(
+def test_a_tool_that_requires_more_scopes_says_how_to_extend_the_login(
     interlock: Callable[..., Any], notes: str, browser: None
 ):
     assert interlock("servers", "login", "notes").code == 0
@@ -263,14 +261,14 @@ def test_a_tool_that_needs_more_says_how_and_the_login_is_extended(
 
 
 @pytest.mark.parametrize("scope", ["", "a b", "a\nb", 'a"b'])
-def test_a_scope_that_is_none_is_refused(interlock: Callable[..., Any], notes: str, scope: str):
+def test_an_invalid_scope_is_refused(interlock: Callable[..., Any], notes: str, scope: str):
     ran = interlock("servers", "login", "notes", "--scope", scope)
 
     assert ran.code == 2
     assert "is not a valid scope; pass one at a time" in ran.err
 
 
-def test_a_login_that_cannot_be_kept_is_an_error(
+def test_a_login_that_cannot_be_stored_is_an_error(
     interlock: Callable[..., Any], notes: str, browser: None, monkeypatch: pytest.MonkeyPatch
 ):
     def fail(*_: Any) -> None:
@@ -284,7 +282,7 @@ def test_a_login_that_cannot_be_kept_is_an_error(
     assert "cannot be written: Permission denied" in ran.err
 
 
-def test_a_server_that_refuses_what_its_authorization_server_gives_is_no_reason_to_log_in_again(
+def test_a_server_that_refuses_its_own_tokens_is_an_error(
     interlock: Callable[..., Any], protected: Guarded, notes: str, browser: None
 ):
     protected.wish(expired=1_000)
@@ -297,7 +295,7 @@ def test_a_server_that_refuses_what_its_authorization_server_gives_is_no_reason_
 
 
 @pytest.mark.parametrize("settings", [{}, {"auth": "oauth"}], ids=["auto", "oauth"])
-def test_a_server_that_lets_everybody_in_needs_no_login(
+def test_a_server_without_authentication_requires_no_login(
     interlock: Callable[..., Any],
     servers: Callable[..., Path],
     open_server: str,
@@ -306,7 +304,7 @@ def test_a_server_that_lets_everybody_in_needs_no_login(
     servers(open={"url": open_server, **settings})
     ran = interlock("servers", "login", "open")
 
-    if settings:  # it is believed that there is one, and it cannot be found
+    if settings:  # a login is configured, and none is published
         assert ran.code == 1
         assert ran.err.startswith("error: ")
     else:
@@ -316,7 +314,7 @@ def test_a_server_that_lets_everybody_in_needs_no_login(
         assert ran.out.startswith("open  ok")
 
 
-def test_a_server_that_asks_at_the_first_call_only_is_logged_in_to(
+def test_login_works_for_a_server_that_requires_it_only_for_calls(
     interlock: Callable[..., Any],
     servers: Callable[..., Path],
     protected: Guarded,
@@ -336,7 +334,7 @@ def test_a_server_that_asks_at_the_first_call_only_is_logged_in_to(
 
 
 @pytest.mark.parametrize("word", ["login", "logout"])
-def test_a_server_that_is_a_program_has_no_login(
+def test_login_to_a_program_is_an_error(
     interlock: Callable[..., Any], servers: Callable[..., Path], word: str
 ):
     servers()
@@ -361,7 +359,7 @@ def test_a_server_that_is_a_program_has_no_login(
         ),
     ],
 )
-def test_a_server_that_is_let_in_otherwise_has_no_login(
+def test_login_to_a_server_with_other_authentication_is_an_error(
     interlock: Callable[..., Any], servers: Callable[..., Path], entry: Any, message: str
 ):
     servers(web={"url": "https://host.example/mcp", **entry})
@@ -369,7 +367,7 @@ def test_a_server_that_is_let_in_otherwise_has_no_login(
     assert interlock("servers", "login", "web") == (1, "", f"error: {message}\n")
 
 
-def test_a_server_that_is_not_there_is_named(
+def test_login_names_a_server_that_is_not_reachable(
     interlock: Callable[..., Any], servers: Callable[..., Path]
 ):
     servers(web={"url": "http://127.0.0.1:1/mcp"})
@@ -382,12 +380,12 @@ def test_a_server_that_is_not_there_is_named(
 
 @pytest.fixture
 def own_port() -> Iterator[int]:
-    """A port that nobody else takes before the program does."""
+    """A port that stays free until the program uses it."""
     with reserved() as reserving:
         yield reserving.getsockname()[1]
 
 
-def test_a_client_that_was_registered_is_used_to_log_in_to_renew_and_to_log_out(
+def test_a_registered_client_logs_in_refreshes_and_logs_out(
     interlock: Callable[..., Any],
     protected: Guarded,
     browser: None,
@@ -417,7 +415,7 @@ def test_a_client_that_was_registered_is_used_to_log_in_to_renew_and_to_log_out(
     assert "deleted and revoked" in interlock("servers", "logout", "n").err
 
 
-def test_a_client_that_a_document_describes_logs_in_without_being_registered(
+def test_a_client_with_a_metadata_document_logs_in_without_registration(
     interlock: Callable[..., Any],
     protected: Guarded,
     browser: None,
@@ -440,10 +438,10 @@ def test_a_client_that_a_document_describes_logs_in_without_being_registered(
     assert after["refresh_token"] == before.get("refresh_token", 0) + 1
 
 
-PROMPT = "\x1b[?2004h"  # the line editor asks for marks around what is pasted
+PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
 
 
-def test_a_conversation_that_is_open_has_the_tools_after_the_login(
+def test_an_open_chat_has_the_tools_after_the_login(
     terminal: Callable[..., Any],
     interlock: Callable[..., Any],
     servers: Callable[..., Path],
@@ -461,7 +459,7 @@ def test_a_conversation_that_is_open_has_the_tools_after_the_login(
     chat.expect(PROMPT)
     assert interlock("servers", "login", "e").code == 0
 
-    for _ in range(50):  # each turn tries it again, unless that is too early
+    for _ in range(50):  # each turn tries to reconnect, unless it is too early
         chat.type("Hello?\r")
         chat.expect("Hello.")
         chat.expect(PROMPT)
@@ -475,15 +473,13 @@ def test_a_conversation_that_is_open_has_the_tools_after_the_login(
 # Logging out
 
 
-def test_who_is_not_logged_in_is_told_so(interlock: Callable[..., Any], notes: str):
-    done = "there is no login for 'notes'\n"
+def test_logout_without_a_login_says_so(interlock: Callable[..., Any], notes: str):
+    done = "'notes' has no stored login\n"
 
     assert interlock("servers", "logout", "notes") == (0, "", done)
 
 
-def test_a_login_that_cannot_be_revoked_is_forgotten_all_the_same(
-    interlock: Callable[..., Any], notes: str
-):
+def test_logout_deletes_a_login_that_cannot_be_revoked(interlock: Callable[..., Any], notes: str):
     keep(notes, issuer="http://127.0.0.1:1", refresh_token="s3cr3t-refresh")
     ran = interlock("servers", "logout", "notes")
 
@@ -493,7 +489,7 @@ def test_a_login_that_cannot_be_revoked_is_forgotten_all_the_same(
     assert kept(notes) is None
 
 
-def test_a_server_that_is_removed_takes_its_login_along(
+def test_removing_a_server_deletes_its_login(
     interlock: Callable[..., Any], servers: Callable[..., Path], notes: str
 ):
     keep(notes)
@@ -509,10 +505,10 @@ def test_a_server_that_is_removed_takes_its_login_along(
     assert kept(notes) is not None
 
 
-# What is kept is shown, and no server is asked
+# The stored state is shown without a request
 
 
-def test_list_shows_whether_a_login_is_kept(
+def test_list_shows_the_state_of_the_login(
     interlock: Callable[..., Any], servers: Callable[..., Path], home: Path
 ):
     urls = {name: f"https://{name}.example/mcp" for name in ("kept", "over", "renewable", "bad")}
@@ -563,7 +559,7 @@ def test_list_shows_whether_a_login_is_kept(
     }
 
 
-def test_doctor_tells_logins_and_states(
+def test_doctor_shows_logins_and_states(
     interlock: Callable[..., Any],
     servers: Callable[..., Path],
     script: Callable[..., str],
@@ -587,7 +583,7 @@ def test_doctor_tells_logins_and_states(
     assert [each["state"] for each in data.json["servers"]] == ["ok", "expired"]
 
 
-def test_json_of_tools_has_the_state_and_the_way_out(
+def test_the_json_of_tools_has_the_state_and_the_remedy(
     interlock: Callable[..., Any], servers: Callable[..., Path], protected: Guarded
 ):
     servers(notes={"url": protected.url})

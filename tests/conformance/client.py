@@ -3,8 +3,8 @@
     python client.py URL
 
 The suite sets MCP_CONFORMANCE_SCENARIO, MCP_CONFORMANCE_PROTOCOL_VERSION and, for some scenarios,
-MCP_CONFORMANCE_CONTEXT (JSON). Most scenarios want the same: reach the server, list everything,
-use everything. The browser of a login is played here. Nothing but the public API is used.
+MCP_CONFORMANCE_CONTEXT (JSON). Most scenarios need the same: connect to the server, list
+everything, use everything. The browser of a login is simulated here. Only the public API is used.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ REDIRECT_URI = "http://127.0.0.1:8976/callback"
 METADATA_URL = "https://conformance-test.local/client-metadata.json"
 FORM = {"confirmed": True, "confirm": True, "ok": True, "name": "Ada", "username": "ada"}
 
-# A scenario whose server lists a tool and does not know `tools/call`.
+# A scenario whose server lists a tool but does not implement `tools/call`.
 NO_CALLS = ("json-schema-ref-no-deref", -32601)
 
-# Arguments that fit, by type; the suite's servers want no more.
+# Valid arguments, by type; the suite's servers accept any.
 DUMMIES: dict[str, Any] = {
     "string": "text",
     "integer": 3,
@@ -53,7 +53,7 @@ DUMMIES: dict[str, Any] = {
 
 
 async def main(url: str) -> None:
-    """Use the server at `url` as the scenario wants it."""
+    """Use the server at `url` as the scenario requires."""
     scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
     context: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
@@ -82,7 +82,7 @@ async def main(url: str) -> None:
 
 
 def calls_of(tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """Make a call of each tool; one of them wants to see the schema of the first."""
+    """Return a call of each tool; one of them takes the schema of the first."""
     return [
         {
             "name": tool.name,
@@ -95,7 +95,7 @@ def calls_of(tools: Sequence[Tool]) -> list[dict[str, Any]]:
 
 
 def dummies(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Make arguments that fit a tool's input schema."""
+    """Return arguments that are valid for a tool's input schema."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     return {
         name: each["enum"][0] if "enum" in each else DUMMIES[each.get("type", "string")]
@@ -104,7 +104,7 @@ def dummies(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def accept(question: ElicitParams) -> ElicitResult:
-    """Say yes to a form; what has a default is left to it."""
+    """Accept a form; fields with a default are left to the client."""
     form: Mapping[str, Any] = (question.requested_schema or {}).get("properties", {})
     answers = {
         name: FORM.get(name, "text") for name, field in form.items() if not has_default(field)
@@ -113,14 +113,14 @@ async def accept(question: ElicitParams) -> ElicitResult:
 
 
 def has_default(field: Mapping[str, Any]) -> bool:
-    """Whether the client fills a field in by itself."""
+    """Return whether the client fills in a field itself."""
     return "default" in field
 
 
 def authorization(
     url: str, scenario: str, context: Mapping[str, Any]
 ) -> OAuth | ClientCredentials | JwtBearer | None:
-    """Choose who we are for a scenario's authorization server."""
+    """Return the authorization for a scenario; None for one without."""
     if not scenario.startswith("auth/"):
         return None
     store = MemoryTokenStore()
@@ -169,7 +169,7 @@ def jwt_source(url: str, context: Mapping[str, Any]) -> Callable[[str, str], Awa
 
 
 async def browse(request: AuthorizationRequest) -> Mapping[str, str]:
-    """Open the page as a browser would, and give what it sends us back with."""
+    """Open the page as a browser would; return the query of its redirect."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(request.url, allow_redirects=False) as response,
@@ -182,4 +182,4 @@ if __name__ == "__main__":
         asyncio.run(main(sys.argv[1]))
     except InterlockError as error:
         sys.exit(f"error: {error}")
-    print("done")  # what ends without a word was cut off
+    print("done")  # without this line, the run counts as cut off

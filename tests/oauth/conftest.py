@@ -1,4 +1,4 @@
-"""A protected server with its authorization server, and what a client makes of them."""
+"""A protected server with its authorization server, and a client's calls to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REDIRECT = "http://127.0.0.1:1/callback"
 
 
 class World:
-    """Both servers, a person with a browser, and the client's store."""
+    """Both servers, a user with a browser, and the client's store."""
 
     def __init__(self, authorization: AuthorizationServer, server: ProtectedServer) -> None:
         self.authorization = authorization
@@ -26,7 +26,7 @@ class World:
         self.store: TokenStore = MemoryTokenStore()
 
     def oauth(self, **options: Any) -> OAuth:
-        """Make what the client is given; each is like a process of its own."""
+        """Return an `OAuth` of the world; each acts like a separate process."""
         given = {"redirect_uri": REDIRECT, "ask": self.browser, "store": self.store}
         return OAuth(self.server.url, **{**given, **options})
 
@@ -51,7 +51,7 @@ class World:
         raise error
 
     def refusal(self, status: int, challenge: str, token: str) -> AuthError:
-        """Make the error that the transport raises."""
+        """Return the error that the transport raises."""
         error: AuthError = AuthRequired("no", status, challenge)
         if status == 403:
             error = InsufficientScope(token_challenge(challenge).scopes, challenge)
@@ -61,7 +61,7 @@ class World:
 
 @pytest.fixture
 async def build() -> AsyncIterator[Callable[..., Any]]:
-    """Start worlds: with the path of the server, and that of the issuer."""
+    """Return a function that starts a world with a server path and an issuer path."""
     sites = []
 
     async def world(path: str = "/mcp", issuer_path: str = "") -> World:

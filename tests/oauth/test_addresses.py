@@ -1,4 +1,4 @@
-"""Which addresses are in the public internet, and which only look like it."""
+"""Which addresses count as public."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ KINDS = {
     "239.255.255.250": "special",
     "240.0.0.1": "special",
     "255.255.255.255": "special",
-    # Where clouds hand out credentials
+    # Cloud metadata
     "100.100.100.200": "special",
     "168.63.129.16": "special",
     "fd00:ec2::254": "special",
@@ -100,7 +100,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("address", KINDS)
-def test_every_address_has_a_kind(address: str):
+def test_kind_of_an_ip_address_is_that_of_its_network(address: str):
     assert kind(address) == KINDS[address]
 
 
@@ -118,7 +118,7 @@ def test_every_address_has_a_kind(address: str):
         ("", None),
     ],
 )
-def test_a_host_is_a_name_or_an_address(host: str, address: str | None):
+def test_literal_returns_ip_addresses_and_none_for_names(host: str, address: str | None):
     assert literal(host) == address
 
 
@@ -143,13 +143,13 @@ def test_a_host_is_a_name_or_an_address(host: str, address: str | None):
         "fe80:::1",
     ],
 )
-def test_an_address_in_another_spelling_is_none(host: str):
+def test_literal_of_an_address_in_an_unusual_spelling_raises(host: str):
     with pytest.raises(ValueError):
         literal(host)
 
 
 @given(integers(0, 2**32 - 1))
-def test_what_is_public_is_public_for_the_standard_library(number: int):
+def test_a_public_ipv4_address_is_global_in_the_standard_library(number: int):
     address = IPv4Address(number)
 
     if kind(str(address)) == "public":
@@ -164,7 +164,7 @@ NETWORKS = [
 
 
 @given(sampled_from(NETWORKS), integers(0, 2**112 - 1), integers(0, 112))
-def test_what_is_public_in_ipv6_is_public_in_the_standard_library(
+def test_a_public_ipv6_address_is_global_in_the_standard_library(
     network: str, number: int, bits: int
 ):
     address = IPv6Address(int(IPv6Address(network)) | number >> bits)
@@ -191,5 +191,5 @@ def test_what_is_public_in_ipv6_is_public_in_the_standard_library(
         ("169.254.169.254", "special"),
     ],
 )
-def test_a_host_is_judged_by_what_is_written(host: str, expected: str):
+def test_written_kind_classifies_a_host_without_a_lookup(host: str, expected: str):
     assert written_kind(host) == expected

@@ -1,4 +1,4 @@
-"""The authorization request, and what is believed of what comes back."""
+"""The authorization request and the checks of its answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def query(pending: Pending) -> dict[str, list[str]]:
 # The request
 
 
-def test_a_request_has_all_that_makes_it_safe():
+def test_a_request_has_state_pkce_and_resource():
     pending = start(scopes=("a", "b"))
 
     digest = hashlib.sha256(pending.verifier.encode()).digest()
@@ -65,7 +65,7 @@ def test_a_request_has_all_that_makes_it_safe():
     assert pending.request.host == "as.example"
 
 
-def test_no_two_requests_are_alike():
+def test_two_requests_have_different_state_and_verifier():
     one, other = start(), start()
 
     assert one.request.state != other.request.state
@@ -74,15 +74,15 @@ def test_no_two_requests_are_alike():
     assert 43 <= len(one.verifier) <= 128
 
 
-def test_what_is_unknown_is_left_out():
+def test_a_request_without_resource_and_scopes_omits_their_parameters():
     assert not query(start(found(resource=""))).keys() & {"resource", "scope", "prompt"}
 
 
-def test_offline_access_needs_consent():
+def test_a_request_for_offline_access_prompts_for_consent():
     assert query(start(scopes=("a", "offline_access")))["prompt"] == ["consent"]
 
 
-def test_the_endpoint_keeps_its_own_query_but_decides_nothing():
+def test_the_query_of_an_endpoint_is_kept_but_cannot_replace_parameters():
     endpoint = "https://as.example/authorize?tenant=7&client_id=evil&resource=evil"
 
     asked = query(start(found(authorization_endpoint=endpoint)))
@@ -95,7 +95,7 @@ def test_the_endpoint_keeps_its_own_query_but_decides_nothing():
 @pytest.mark.parametrize(
     "name", ["scope", "resource", "prompt", "request", "request_uri", "response_mode", "claims"]
 )
-def test_the_endpoint_does_not_decide_what_we_leave_open(name: str):
+def test_the_query_of_an_endpoint_cannot_add_reserved_parameters(name: str):
     endpoint = f"https://as.example/authorize?tenant=7&{name}=evil&{name}=twice"
 
     asked = query(start(found(resource="", authorization_endpoint=endpoint)))
@@ -154,7 +154,7 @@ def test_an_authorization_server_without_endpoints_is_refused(endpoint: str):
         "",
     ],
 )
-def test_a_browser_is_sent_nowhere_else(url: str):
+def test_a_url_that_is_not_safe_for_a_browser_is_refused(url: str):
     with pytest.raises(AuthError, match="the URL of the login is"):
         check_browsable(url)
     with pytest.raises(AuthError):
@@ -170,11 +170,11 @@ def test_a_browser_is_sent_nowhere_else(url: str):
         "http://localhost",
     ],
 )
-def test_a_browser_is_sent_to_the_web_and_to_this_machine(url: str):
+def test_https_and_loopback_urls_are_safe_for_a_browser(url: str):
     assert check_browsable(url) == url
 
 
-def test_a_distant_authorization_server_does_not_send_the_browser_to_this_machine():
+def test_a_public_issuer_cannot_send_the_browser_to_this_machine():
     with pytest.raises(AuthError, match="sends the browser to this machine"):
         start(found(authorization_endpoint="http://localhost:8080/admin"))
 
@@ -194,7 +194,7 @@ def test_a_distant_authorization_server_does_not_send_the_browser_to_this_machin
         "https://0.0.0.0/",
     ],
 )
-def test_a_distant_authorization_server_does_not_send_the_browser_to_what_is_near(url: str):
+def test_a_public_issuer_cannot_send_the_browser_into_a_private_network(url: str):
     with pytest.raises(AuthError, match=r"sends the browser to (this machine|a private network)"):
         start(found(authorization_endpoint=url))
 
@@ -208,14 +208,14 @@ def test_a_distant_authorization_server_does_not_send_the_browser_to_what_is_nea
         ("http://127.0.0.1:8080", "https://as.example/authorize"),
     ],
 )
-def test_a_near_authorization_server_may(issuer: str, endpoint: str):
+def test_a_private_issuer_can_send_the_browser_to_its_own_network(issuer: str, endpoint: str):
     start(found(issuer=issuer, authorization_endpoint=endpoint))
 
 
-# What comes back
+# The answer
 
 
-def test_a_code_is_taken_from_the_answer_to_the_request():
+def test_code_returns_the_code_of_an_answer_with_the_right_state():
     pending = start()
 
     assert pending.code({"state": pending.request.state, "code": "c", "more": "x"}) == "c"
@@ -224,7 +224,9 @@ def test_a_code_is_taken_from_the_answer_to_the_request():
 
 @pytest.mark.parametrize("state", [None, "", "other", "é"])
 @pytest.mark.parametrize("more", [{"code": "CODE"}, {"error": "x", "error_description": "WORDS"}])
-def test_an_answer_to_another_request_is_not_read(state: str | None, more: dict[str, str]):
+def test_an_answer_with_another_state_is_refused_without_its_text(
+    state: str | None, more: dict[str, str]
+):
     answer = more if state is None else {"state": state, **more}
 
     with pytest.raises(AuthError, match="is not for the login at") as raised:
@@ -240,7 +242,7 @@ def test_an_answer_to_another_request_is_not_read(state: str | None, more: dict[
 )
 @pytest.mark.parametrize("promised", [True, False, None])
 @pytest.mark.parametrize("more", [{"code": "CODE"}, {"error": "x", "error_description": "WORDS"}])
-def test_an_answer_of_another_issuer_is_not_read(
+def test_an_answer_with_another_issuer_is_refused_without_its_text(
     iss: str, promised: bool | None, more: dict[str, str]
 ):
     pending = start(found(authorization_response_iss_parameter_supported=promised))
@@ -252,7 +254,7 @@ def test_an_answer_of_another_issuer_is_not_read(
 
 
 @pytest.mark.parametrize("more", [{"code": "CODE"}, {"error": "x", "error_description": "WORDS"}])
-def test_an_answer_without_the_issuer_that_was_promised_is_not_read(more: dict[str, str]):
+def test_an_answer_without_a_required_issuer_is_refused_without_its_text(more: dict[str, str]):
     pending = start(found(authorization_response_iss_parameter_supported=True))
 
     with pytest.raises(AuthError, match="does not name its issuer") as raised:
@@ -261,7 +263,7 @@ def test_an_answer_without_the_issuer_that_was_promised_is_not_read(more: dict[s
     assert "WORDS" not in str(raised.value)
 
 
-def test_a_refusal_is_told_with_its_words():
+def test_a_denied_login_has_the_description_as_a_note():
     pending = start()
 
     with pytest.raises(AuthError, match=r"denied the login: access_denied\n") as raised:
@@ -278,7 +280,7 @@ def test_a_refusal_is_told_with_its_words():
 
 
 @pytest.mark.parametrize("secret", ["state", "verifier", "code"])
-def test_a_refusal_that_repeats_a_secret_is_told_without_its_words(secret: str):
+def test_a_denied_login_whose_description_repeats_a_secret_has_no_note(secret: str):
     pending = start()
     state = pending.request.state
     words = {"state": state, "verifier": pending.verifier, "code": "c0de"}[secret]
@@ -290,7 +292,7 @@ def test_a_refusal_that_repeats_a_secret_is_told_without_its_words(secret: str):
     assert not hasattr(raised.value, "__notes__")
 
 
-def test_a_refusal_with_a_code_of_its_own_is_told_without_it():
+def test_an_unknown_error_code_is_not_shown():
     pending = start()
 
     with pytest.raises(AuthError, match=r"denied the login: an error without a known code$"):
@@ -305,7 +307,7 @@ def test_an_answer_without_a_code_is_an_error(code: dict[str, str]):
         pending.code({"state": pending.request.state, **code})
 
 
-def test_what_is_shown_of_a_request_has_no_secret_in_it():
+def test_the_repr_of_a_request_has_no_secret():
     pending = start()
 
     for text in (repr(pending), repr(pending.request), str(pending)):

@@ -1,4 +1,4 @@
-"""The page on this machine where a login ends."""
+"""The loopback server where a login ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def visit(callback: Callback, path: str, method: str = "GET", **headers: s
 
 
 async def send(callback: Callback, request: bytes) -> bytes:
-    """Send anything; give all that comes back until the connection ends."""
+    """Send bytes; return everything received until the connection ends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", callback.port)
     writer.write(request)
     try:
@@ -44,7 +44,7 @@ async def send(callback: Callback, request: bytes) -> bytes:
 
 
 def login(callback: Callback, state: str = "s") -> AuthorizationRequest:
-    """Make a request to log in that ends here."""
+    """Return an authorization request that is redirected here."""
     return AuthorizationRequest(
         url="https://as.example/authorize",
         server_url="https://mcp.example/mcp",
@@ -57,10 +57,10 @@ def login(callback: Callback, state: str = "s") -> AuthorizationRequest:
 
 @asynccontextmanager
 async def waiting(state: str = "s") -> AsyncIterator[tuple[Callback, asyncio.Task[Any]]]:
-    """Wait for the end of one login."""
+    """Wait for the redirect of one login."""
     async with callback_server() as callback:
         answer = asyncio.create_task(callback.query(login(callback, state)))
-        await asyncio.sleep(0)  # it waits
+        await asyncio.sleep(0)  # it is waiting now
         try:
             yield callback, answer
         finally:
@@ -72,7 +72,7 @@ def head(callback: Callback, line: str, host: str = "127.0.0.1:{port}") -> bytes
     return f"{line}\r\nHost: {host.format(port=callback.port)}\r\n\r\n".encode("latin-1")
 
 
-async def test_all_parameters_are_handed_over(nothing_is_left: list[Any]):
+async def test_query_returns_all_parameters_of_the_redirect(nothing_is_left: list[Any]):
     async with waiting() as (callback, answer):
         assert callback.redirect_uri == f"http://127.0.0.1:{callback.port}/callback"
 
@@ -88,7 +88,7 @@ async def test_all_parameters_are_handed_over(nothing_is_left: list[Any]):
         assert await answer == {"code": "a b", "state": "s", "iss": "", "é": "é"}
 
 
-async def test_an_answer_to_another_request_is_refused_and_ends_nothing(
+async def test_a_redirect_with_another_state_is_refused_and_the_wait_goes_on(
     nothing_is_left: list[Any],
 ):
     async with waiting("secret") as (callback, answer):
@@ -100,11 +100,11 @@ async def test_an_answer_to_another_request_is_refused_and_ends_nothing(
         assert await answer == {"error": "access_denied", "state": "secret"}
 
 
-async def test_each_of_two_logins_gets_its_own_answer(nothing_is_left: list[Any]):
+async def test_two_logins_get_their_own_redirects(nothing_is_left: list[Any]):
     async with callback_server() as callback:
         one = asyncio.create_task(callback.query(login(callback, "one")))
         other = asyncio.create_task(callback.query(login(callback, "other")))
-        await asyncio.sleep(0)  # both wait
+        await asyncio.sleep(0)  # both are waiting now
 
         await visit(callback, "/callback?code=2&state=other")
         await visit(callback, "/callback?code=1&state=one")
@@ -113,12 +113,12 @@ async def test_each_of_two_logins_gets_its_own_answer(nothing_is_left: list[Any]
         assert (await other)["code"] == "2"
 
 
-async def test_a_login_ends_at_its_own_page_only(nothing_is_left: list[Any]):
+async def test_a_redirect_to_the_path_of_another_login_is_refused(nothing_is_left: list[Any]):
     async with callback_server() as callback:
         ours = callback.redirect_uri_of("https://as.example")
         request = replace(login(callback), redirect_uri=ours)
         answer = asyncio.create_task(callback.query(request))
-        await asyncio.sleep(0)  # it waits
+        await asyncio.sleep(0)  # it is waiting now
         path = urlsplit(ours).path
 
         assert path.startswith("/callback/")
@@ -128,17 +128,17 @@ async def test_a_login_ends_at_its_own_page_only(nothing_is_left: list[Any]):
         assert (await answer)["code"] == "2"
 
 
-def test_no_two_issuers_have_one_page():
+def test_two_issuers_have_different_redirect_uris():
     issuers = [f"https://as.example/{number}" for number in range(1_000)]
 
     assert len({Callback().redirect_uri_of(issuer) for issuer in issuers}) == len(issuers)
 
 
-async def test_before_and_after_a_login_nothing_is_taken(nothing_is_left: list[Any]):
+async def test_a_redirect_before_or_after_a_login_gets_404(nothing_is_left: list[Any]):
     async with callback_server() as callback:
         assert (await visit(callback, "/callback?code=1&state=s"))[0] == 404
         answer = asyncio.create_task(callback.query(login(callback)))
-        await asyncio.sleep(0)  # it waits
+        await asyncio.sleep(0)  # it is waiting now
         await visit(callback, "/callback?code=2&state=s")
         assert (await answer)["code"] == "2"
 
@@ -146,7 +146,7 @@ async def test_before_and_after_a_login_nothing_is_taken(nothing_is_left: list[A
         assert not callback._logins
 
 
-async def test_only_the_first_answer_counts():
+async def test_a_second_redirect_of_a_login_is_ignored():
     async with waiting() as (callback, answer):
         head_of = b"GET /callback?code=%d&state=s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
         first = callback._accept(head_of % (1, callback.port))
@@ -180,7 +180,7 @@ async def test_only_the_first_answer_counts():
     ],
     ids=str,
 )
-async def test_what_is_no_answer_is_refused_and_ends_nothing(
+async def test_a_malformed_redirect_is_refused_and_the_wait_goes_on(
     nothing_is_left: list[Any], line: str, host: str, status: int
 ):
     async with waiting() as (callback, answer):
@@ -192,7 +192,9 @@ async def test_what_is_no_answer_is_refused_and_ends_nothing(
 
 
 @pytest.mark.parametrize("host", ["Host: 127.0.0.1:{port}", "host:localhost:{port} "])
-async def test_both_names_of_this_machine_will_do(nothing_is_left: list[Any], host: str):
+async def test_a_redirect_to_127_0_0_1_or_localhost_is_accepted(
+    nothing_is_left: list[Any], host: str
+):
     async with waiting() as (callback, answer):
         line = f"GET /callback?state=s HTTP/1.1\r\n{host.format(port=callback.port)}\r\n\r\n"
 
@@ -200,7 +202,7 @@ async def test_both_names_of_this_machine_will_do(nothing_is_left: list[Any], ho
         assert await answer == {"state": "s"}
 
 
-async def test_a_request_that_names_no_host_is_refused(nothing_is_left: list[Any]):
+async def test_a_request_without_host_is_refused(nothing_is_left: list[Any]):
     async with waiting() as (callback, answer):
         reply = await send(callback, b"GET /callback?state=s HTTP/1.1\r\n\r\n")
 
@@ -208,26 +210,26 @@ async def test_a_request_that_names_no_host_is_refused(nothing_is_left: list[Any
         assert not answer.done()
 
 
-async def test_a_connection_that_breaks_off_ends(nothing_is_left: list[Any]):
+async def test_a_connection_that_is_cut_off_is_closed(nothing_is_left: list[Any]):
     async with callback_server() as callback:
         _, writer = await asyncio.open_connection("127.0.0.1", callback.port)
         writer.write(b"GET /")
-        await visit(callback, "/")  # meanwhile the other one is taken
-        linger = struct.pack("ii", 1, 0)  # a connection that is closed now is reset
+        await visit(callback, "/")  # by now the other one was accepted
+        linger = struct.pack("ii", 1, 0)  # closing it resets the connection
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.close()
         await writer.wait_closed()
-        await visit(callback, "/")  # meanwhile it is noticed
+        await visit(callback, "/")  # by now the reset was noticed
 
 
-async def test_a_request_that_never_ends_is_cut_off(nothing_is_left: list[Any]):
+async def test_a_request_over_the_size_limit_is_cut_off(nothing_is_left: list[Any]):
     async with waiting() as (callback, _):
         async with asyncio.timeout(callback_module.REQUEST_TIMEOUT / 2):
             assert await send(callback, b"GET /callback?state=" + b"a" * 100_000) == b""
         assert (await visit(callback, "/callback?state=s"))[0] == 200
 
 
-async def test_a_slow_browser_is_not_waited_for(
+async def test_a_request_over_the_time_limit_is_cut_off(
     nothing_is_left: list[Any], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(callback_module, "REQUEST_TIMEOUT", 0.05)
@@ -235,7 +237,7 @@ async def test_a_slow_browser_is_not_waited_for(
         assert await send(callback, b"GET /callback?state=s HTTP/1.1\r\n") == b""
 
 
-async def test_connections_that_say_nothing_do_not_hold_up_the_end(nothing_is_left: list[Any]):
+async def test_idle_connections_do_not_delay_closing(nothing_is_left: list[Any]):
     async with asyncio.timeout(callback_module.REQUEST_TIMEOUT / 2):
         async with callback_server() as callback:
             idle = [await asyncio.open_connection("127.0.0.1", callback.port) for _ in range(3)]
@@ -246,7 +248,7 @@ async def test_connections_that_say_nothing_do_not_hold_up_the_end(nothing_is_le
             await writer.wait_closed()
 
 
-async def test_only_so_many_connections_are_taken_at_once(nothing_is_left: list[Any]):
+async def test_connections_over_the_limit_are_closed(nothing_is_left: list[Any]):
     async with callback_server() as callback:
         many = [
             await asyncio.open_connection("127.0.0.1", callback.port)
@@ -261,13 +263,13 @@ async def test_only_so_many_connections_are_taken_at_once(nothing_is_left: list[
             await writer.wait_closed()
 
 
-async def test_any_number_of_connections_is_taken_one_after_another(nothing_is_left: list[Any]):
+async def test_closed_connections_do_not_count_towards_the_limit(nothing_is_left: list[Any]):
     async with callback_server() as callback:
         for _ in range(callback_module.MAX_CONNECTIONS + 1):
             assert await send(callback, head(callback, "GET / HTTP/1.1"))
 
 
-async def test_nobody_is_waited_for_longer_than_five_minutes(
+async def test_a_login_times_out_after_five_minutes(
     nothing_is_left: list[Any], monkeypatch: pytest.MonkeyPatch
 ):
     assert callback_module.LOGIN_TIMEOUT == 300.0
@@ -277,7 +279,7 @@ async def test_nobody_is_waited_for_longer_than_five_minutes(
             await callback.query(login(callback))
 
 
-async def test_a_port_of_ones_choice_is_taken_or_named():
+async def test_a_given_port_is_used_or_named_in_the_error():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
@@ -290,7 +292,7 @@ async def test_a_port_of_ones_choice_is_taken_or_named():
         assert callback.port == port
 
 
-async def test_the_usual_port_is_taken_if_it_is_free(
+async def test_the_default_port_is_used_if_it_is_free(
     nothing_is_left: list[Any], monkeypatch: pytest.MonkeyPatch
 ):
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -304,7 +306,7 @@ async def test_the_usual_port_is_taken_if_it_is_free(
         assert third.port == port
 
 
-async def test_it_listens_on_this_machine_only():
+async def test_the_server_listens_on_loopback_only():
     async with callback_server() as callback:
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.2", callback.port), timeout=1.0)
@@ -320,13 +322,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return urls
 
 
-async def test_a_browser_is_given_the_address_as_one_argument(opened: list[Any]):
+async def test_open_browser_passes_the_url_as_one_argument(opened: list[Any]):
     assert await open_browser("https://as.example/authorize?a=b&c=$(d)")
 
     assert opened == [("https://as.example/authorize?a=b&c=$(d)",)]
 
 
-async def test_a_browser_that_takes_its_time_holds_nobody_up(monkeypatch: pytest.MonkeyPatch):
+async def test_a_browser_that_blocks_does_not_block_the_event_loop(monkeypatch: pytest.MonkeyPatch):
     goes_on = threading.Event()
     monkeypatch.setattr(webbrowser, "open", lambda _: goes_on.wait(5))
 
@@ -340,7 +342,7 @@ async def test_a_browser_that_takes_its_time_holds_nobody_up(monkeypatch: pytest
 @pytest.mark.parametrize(
     "url", ["javascript:alert(1)", "file:///etc/passwd", "--help", "http://as.example/", "x.html"]
 )
-async def test_a_browser_is_given_nothing_else(opened: list[Any], url: str):
+async def test_open_browser_refuses_an_unsafe_url(opened: list[Any], url: str):
     with pytest.raises(AuthError, match="the URL of the login is"):
         await open_browser(url)
 

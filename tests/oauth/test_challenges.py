@@ -1,4 +1,4 @@
-"""What is read in a `WWW-Authenticate` header."""
+"""Parsing of the `WWW-Authenticate` header."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ METADATA = "https://mcp.example/.well-known/oauth-protected-resource"
         "quotes in quotes",
     ],
 )
-def test_a_token_challenge_is_found_however_it_is_written(header: str):
+def test_token_challenge_parses_every_spelling(header: str):
     found = token_challenge(header)
 
     assert (found.resource_metadata, found.scopes) == (METADATA, ("a", "b"))
@@ -72,17 +72,17 @@ def test_a_token_challenge_is_found_however_it_is_written(header: str):
         "Bearer=",
     ],
 )
-def test_a_header_without_a_token_challenge_asks_for_nothing(header: str):
+def test_a_header_without_a_token_challenge_is_empty(header: str):
     assert token_challenge(header) == Challenge()
 
 
-def test_of_two_values_the_first_counts():
+def test_the_first_of_two_values_is_used():
     header = 'Bearer scope="a", scope="b", Bearer scope="c", error="x"'
 
     assert token_challenge(header) == Challenge("", ("a",), "x")
 
 
-def test_parameters_of_one_scheme_are_not_taken_for_those_of_another():
+def test_parameters_belong_to_the_scheme_before_them():
     assert challenges('Basic realm="a", Bearer scope="b", Digest nonce="c"') == [
         ("basic", {"realm": "a"}),
         ("bearer", {"scope": "b"}),
@@ -90,35 +90,35 @@ def test_parameters_of_one_scheme_are_not_taken_for_those_of_another():
     ]
 
 
-def test_nothing_is_read_after_a_quote_that_never_ends():
+def test_parsing_stops_at_an_unterminated_quote():
     assert token_challenge('Bearer error="x", realm="a, scope="b') == Challenge(error="x")
     assert challenges('Basic realm="a, Bearer scope=b') == [("basic", {}), ("realm", {})]
 
 
-def test_an_empty_value_says_nothing():
+def test_an_empty_value_is_like_a_missing_one():
     assert token_challenge('Bearer scope="", error=""') == Challenge()
 
 
-def test_a_token_after_a_scheme_is_no_other_scheme():
+def test_a_token68_after_a_scheme_is_not_a_scheme():
     assert challenges("Negotiate Bearer, scope=a") == [("negotiate", {"scope": "a"})]
 
 
-def test_what_is_no_scope_is_left_out():
+def test_split_scopes_drops_invalid_scopes():
     assert split_scopes('a  b a c"d \x7f é mcp:*') == ("a", "b", "mcp:*")
 
 
 @given(st.text(max_size=200))
-def test_no_header_is_too_odd(header: str):
+def test_any_header_is_parsed_without_an_error(header: str):
     token_challenge(header)
 
 
 @given(st.text(alphabet='Bearer ="\\,\t', max_size=60))
-def test_no_header_of_odd_signs_is_too_odd(header: str):
+def test_any_header_of_separators_is_parsed_without_an_error(header: str):
     token_challenge(header)
 
 
 @pytest.mark.parametrize("piece", ['a="', "a,", "a=b,", '"\\', "a" * 9 + " ", "=,"])
-def test_only_the_beginning_of_a_long_header_is_read(piece: str):
+def test_only_the_beginning_of_a_long_header_is_parsed(piece: str):
     header = 'Bearer error="early", ' + piece * (MAX_CHALLENGE // len(piece))
 
     assert token_challenge(header + ', Bearer scope="late"') == Challenge(error="early")

@@ -1,4 +1,4 @@
-"""Logging in without a person: a client's own secret or key."""
+"""Logging in without a user: with a client's own secret or key."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pem(key: Any, password: bytes = b"") -> str:
 EC = ec.generate_private_key(ec.SECP256R1())
 
 
-async def test_a_server_without_an_authorization_server_is_told_apart(world: World):
+async def test_a_server_without_an_authorization_server_is_an_error(world: World):
     world.server.documents.clear()
     world.server.challenge = "Bearer"
 
@@ -56,7 +56,7 @@ async def test_a_server_without_an_authorization_server_is_told_apart(world: Wor
         await world.call(credentials(world))
 
 
-async def test_an_endpoint_that_is_no_url_is_named(world: World):
+async def test_an_invalid_token_endpoint_is_an_error_that_names_it(world: World):
     world.authorization.metadata["token_endpoint"] = "/token"
 
     text = rf"^the token_endpoint of {world.authorization.origin} cannot be used: '/token' is"
@@ -64,7 +64,7 @@ async def test_an_endpoint_that_is_no_url_is_named(world: World):
         await world.call(credentials(world))
 
 
-async def test_a_client_with_a_secret_is_let_in_without_anybody(world: World):
+async def test_a_client_with_a_secret_gets_a_token_without_a_user(world: World):
     world.server.scope = "a"
 
     assert await world.call(credentials(world))
@@ -75,7 +75,7 @@ async def test_a_client_with_a_secret_is_let_in_without_anybody(world: World):
     ]
 
 
-async def test_a_client_with_a_key_signs_who_it_is(world: World):
+async def test_a_client_with_a_key_authenticates_with_a_signed_jwt(world: World):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["private_key_jwt"]
 
     assert await world.call(credentials(world, secret="", private_key=pem(EC)))
@@ -91,10 +91,10 @@ async def test_a_client_with_a_key_signs_who_it_is(world: World):
         subject="me",
     )
     assert claims["exp"] - claims["iat"] == LIFETIME
-    assert claims["aud"] == world.authorization.issuer  # and not a list of several
+    assert claims["aud"] == world.authorization.issuer  # not a list
 
 
-def test_no_two_statements_are_the_same():
+def test_two_signed_jwts_differ():
     client = ClientIdentity(id="me", private_key=pem(EC))
     options = {"verify_signature": False}
     one, other = (
@@ -105,7 +105,7 @@ def test_no_two_statements_are_the_same():
     assert one == other
 
 
-async def test_an_authorization_server_that_has_no_login_for_people_will_do(world: World):
+async def test_an_authorization_server_without_user_logins_is_enough(world: World):
     for member in ("authorization_endpoint", "code_challenge_methods_supported"):
         del world.authorization.metadata[member]
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
@@ -113,7 +113,7 @@ async def test_an_authorization_server_that_has_no_login_for_people_will_do(worl
     assert await world.call(credentials(world))
 
 
-async def test_a_token_that_has_expired_is_replaced_before_it_is_sent(world: World):
+async def test_an_expired_token_is_replaced_before_it_is_sent(world: World):
     await world.call(credentials(world))
     place = client_key("me", world.server.url)
     tokens = await world.store.load_tokens(place)
@@ -125,7 +125,7 @@ async def test_a_token_that_has_expired_is_replaced_before_it_is_sent(world: Wor
     assert world.server.paths == ["/mcp"]
 
 
-async def test_a_token_that_is_refused_is_replaced(world: World):
+async def test_a_refused_token_is_replaced(world: World):
     auth = credentials(world)
     before = await world.call(auth)
     world.authorization.access_tokens.clear()
@@ -133,7 +133,7 @@ async def test_a_token_that_is_refused_is_replaced(world: World):
     assert await world.call(auth) != before
 
 
-async def test_fifty_refusals_at_once_are_one_request(world: World):
+async def test_fifty_simultaneous_refusals_make_one_token_request(world: World):
     auth = credentials(world)
 
     await asyncio.gather(*(world.call(auth) for _ in range(50)))
@@ -141,7 +141,7 @@ async def test_fifty_refusals_at_once_are_one_request(world: World):
     assert len(world.authorization.sent("/token")) == 1
 
 
-async def test_what_was_given_is_kept_though_nobody_waits_any_more(world: World):
+async def test_a_token_response_is_stored_though_its_task_was_cancelled(world: World):
     auth = credentials(world)
     world.authorization.holding.clear()
     asking = asyncio.create_task(world.call(auth))
@@ -155,14 +155,14 @@ async def test_what_was_given_is_kept_though_nobody_waits_any_more(world: World)
     assert len(world.authorization.sent("/token")) == 1
 
 
-async def test_programs_with_one_client_share_one_token(world: World):
+async def test_two_programs_with_the_same_client_share_a_token(world: World):
     one, other = credentials(world), credentials(world)
 
     assert await asyncio.gather(world.call(one), world.call(other)) == [one.token, one.token]
     assert len(world.authorization.sent("/token")) == 1
 
 
-async def test_a_token_that_another_program_has_got_meanwhile_is_taken(world: World):
+async def test_a_token_that_another_program_stored_meanwhile_is_used(world: World):
     one, other = credentials(world), credentials(world)
     before = await world.call(one)
     await world.call(other)
@@ -174,17 +174,17 @@ async def test_a_token_that_another_program_has_got_meanwhile_is_taken(world: Wo
     assert world.authorization.requests == []
 
 
-async def test_a_client_does_not_take_the_token_of_a_person(world: World):
+async def test_a_client_does_not_use_the_token_of_a_user(world: World):
     person = world.oauth()
     theirs = await world.call(person)
     auth = credentials(world)
 
     assert await auth.valid_token() == ""
     assert await world.call(auth) != theirs
-    assert await world.call(world.oauth(ask=None)) == theirs  # nor does it lose it
+    assert await world.call(world.oauth(ask=None)) == theirs  # it is still stored
 
 
-async def test_a_client_does_not_take_the_token_of_another_client(world: World):
+async def test_a_client_does_not_use_the_token_of_another_client(world: World):
     world.authorization.clients["other"] = "s3cr3t"
     theirs = await world.call(credentials(world, id="other"))
     auth = credentials(world)
@@ -193,13 +193,13 @@ async def test_a_client_does_not_take_the_token_of_another_client(world: World):
     assert await world.call(auth) != theirs
 
 
-async def test_a_client_does_not_take_the_token_of_another_issuer(world: World):
+async def test_a_client_does_not_use_the_token_of_another_issuer(world: World):
     await world.call(credentials(world))
 
     assert await credentials(world, issuer="https://other.example").valid_token() == ""
 
 
-async def test_more_scopes_are_asked_for_once(world: World):
+async def test_required_scopes_are_requested_once(world: World):
     world.server.scope = "a"
     auth = credentials(world)
     await world.call(auth)
@@ -214,7 +214,7 @@ async def test_more_scopes_are_asked_for_once(world: World):
     assert len(world.authorization.sent("/token")) == 2
 
 
-async def test_scopes_that_were_needed_once_are_asked_for_again(world: World):
+async def test_scopes_of_a_step_up_are_requested_again(world: World):
     world.server.scope = "a"
     auth = credentials(world)
     await world.call(auth)
@@ -227,13 +227,13 @@ async def test_scopes_that_were_needed_once_are_asked_for_again(world: World):
     assert [sent["scope"] for sent in world.authorization.sent("/token")] == ["a", "a b", "a b"]
 
 
-async def test_without_scopes_none_are_named(world: World):
+async def test_without_scopes_the_parameter_is_omitted(world: World):
     await world.call(credentials(world))
 
     assert "scope" not in world.authorization.sent("/token")[0]
 
 
-async def test_scopes_that_were_not_granted_are_asked_for_again(world: World):
+async def test_scopes_that_were_not_granted_are_requested_again(world: World):
     world.server.scope = "a b"
     world.authorization.answers["/token"] = {"scope": "a"}
     auth = credentials(world)
@@ -245,7 +245,7 @@ async def test_scopes_that_were_not_granted_are_asked_for_again(world: World):
     assert [sent["scope"] for sent in world.authorization.sent("/token")] == ["a b", "a b"]
 
 
-async def test_what_the_operator_wants_is_asked_for(world: World):
+async def test_configured_scopes_are_requested(world: World):
     world.server.metadata["scopes_supported"] = ["a", "b", "c"]
     client = ClientIdentity(id="me", secret="s3cr3t")
     auth = ClientCredentials(world.server.url, client=client, store=world.store, scopes=("b",))
@@ -255,7 +255,7 @@ async def test_what_the_operator_wants_is_asked_for(world: World):
     assert world.authorization.sent("/token")[0]["scope"] == "b"
 
 
-async def test_a_refusal_that_names_no_scopes_is_told_at_once(world: World):
+async def test_a_403_without_scopes_is_raised_at_once(world: World):
     auth = credentials(world)
     await world.call(auth)
     world.server.requests.clear()
@@ -267,14 +267,14 @@ async def test_a_refusal_that_names_no_scopes_is_told_at_once(world: World):
     assert world.server.paths == world.authorization.paths == []
 
 
-async def test_a_client_is_not_shown_to_another_issuer(world: World):
+async def test_a_client_is_not_used_at_another_issuer(world: World):
     with pytest.raises(AuthError, match="is registered at https://other"):
         await world.call(credentials(world, issuer="https://other.example"))
 
     assert world.authorization.sent("/token") == []
 
 
-async def test_a_client_without_issuer_stays_with_the_first_one(world: World):
+async def test_a_client_without_issuer_stays_with_the_first_issuer(world: World):
     await world.call(credentials(world))
     world.authorization.access_tokens.clear()
     port = world.authorization.origin.rpartition(":")[2]
@@ -287,7 +287,7 @@ async def test_a_client_without_issuer_stays_with_the_first_one(world: World):
     assert len(world.authorization.sent("/token")) == 1
 
 
-async def test_a_client_that_was_refused_stays_with_the_first_one(world: World):
+async def test_a_refused_client_stays_with_the_first_issuer(world: World):
     world.authorization.clients["me"] = "another"
     with pytest.raises(AuthError, match="invalid_client"):
         await world.call(credentials(world))
@@ -301,7 +301,7 @@ async def test_a_client_that_was_refused_stays_with_the_first_one(world: World):
     assert len(world.authorization.sent("/token")) == 1
 
 
-async def test_a_client_that_is_refused_says_why_without_its_secret(world: World):
+async def test_the_error_of_a_refused_client_has_no_secret(world: World):
     async def reply(request: object) -> object:
         return refused("invalid_client", 401, error_description="no client me with s3cr3t")
 
@@ -314,14 +314,14 @@ async def test_a_client_that_is_refused_says_why_without_its_secret(world: World
     assert raised.value.status == 403
 
 
-async def test_an_authorization_server_without_a_place_for_tokens_is_an_error(world: World):
+async def test_an_authorization_server_without_token_endpoint_is_an_error(world: World):
     del world.authorization.metadata["token_endpoint"]
 
     with pytest.raises(AuthError, match="has no token endpoint"):
         await world.call(credentials(world))
 
 
-async def test_a_client_that_cannot_prove_itself_is_refused(world: World):
+async def test_a_client_without_a_supported_method_is_an_error(world: World):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["tls_client_auth"]
 
     with pytest.raises(AuthError, match=r"supports only 'tls_client_auth'$"):
@@ -332,7 +332,7 @@ async def test_a_client_that_cannot_prove_itself_is_refused(world: World):
         await world.call(credentials(world, secret="", private_key=pem(EC)))
 
 
-def test_a_client_needs_something_to_prove_itself_with(world: World):
+def test_a_client_without_secret_and_key_is_an_error(world: World):
     with pytest.raises(ConfigError, match="'me' needs a secret or a private key"):
         credentials(world, secret="")
 
@@ -350,14 +350,14 @@ def test_a_client_needs_something_to_prove_itself_with(world: World):
     ],
     ids=["RSA", "P-256", "P-384", "Ed25519"],
 )
-def test_the_usual_algorithm_of_a_key_is_taken(key: Any, algorithm: str):
+def test_the_default_algorithm_of_a_key_is_used(key: Any, algorithm: str):
     statement = sign(ClientIdentity(id="me", private_key=pem(key)), "https://as.example", now=1.0)
 
     assert jwt.get_unverified_header(statement)["alg"] == algorithm
 
 
 def unsupported() -> str:
-    """A key for a curve that nobody here knows: SM2, at the place of P-256."""
+    """Return a key of the unsupported curve SM2."""
     der = EC.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
     sm2 = der.replace(bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a811ccf5501822d"))
     kind = "PRIVATE KEY"
@@ -398,7 +398,7 @@ def test_a_key_that_cannot_sign_is_an_error_that_does_not_show_it(key: str, algo
     assert key not in repr(client)
 
 
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "jwt", None)
     monkeypatch.delitem(sys.modules, "interlock.oauth.assertion")
 

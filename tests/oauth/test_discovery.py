@@ -1,4 +1,4 @@
-"""Where tokens come from: which addresses are asked, in which order, and what is believed."""
+"""Discovery: which URLs are requested, in which order, and which answers are accepted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def find(world: World, advertised: str = "", issuer: str = "") -> Discover
 # The protected server
 
 
-async def test_the_address_that_the_server_names_is_the_only_one_asked(world: World):
+async def test_only_the_advertised_metadata_url_is_requested(world: World):
     world.server.documents["/custom/metadata.json"] = world.server.metadata
 
     found = await find(world, f"{world.server.origin}/custom/metadata.json")
@@ -56,7 +56,7 @@ async def test_the_address_that_the_server_names_is_the_only_one_asked(world: Wo
     assert found.resource == world.server.url
 
 
-async def test_an_address_that_the_server_names_and_that_is_missing_is_an_error(world: World):
+async def test_a_missing_advertised_document_is_an_error(world: World):
     with pytest.raises(AuthError, match=r"refers to .*/custom, which answers 404$"):
         await find(world, f"{world.server.origin}/custom")
 
@@ -73,7 +73,7 @@ async def test_an_address_that_the_server_names_and_that_is_missing_is_an_error(
         "https://user@mcp.example/metadata",
     ],
 )
-async def test_where_an_address_that_the_server_names_is_no_url_the_usual_ones_are_asked(
+async def test_an_invalid_advertised_url_falls_back_to_the_well_known_ones(
     world: World, advertised: str
 ):
     found = await find(world, advertised)
@@ -82,7 +82,7 @@ async def test_where_an_address_that_the_server_names_is_no_url_the_usual_ones_a
     assert found.resource == world.server.url
 
 
-async def test_where_those_have_nothing_either_the_address_is_the_error(world: World):
+async def test_an_invalid_advertised_url_without_fallback_is_an_error(world: World):
     world.server.documents.clear()
 
     text = rf"the resource_metadata that {world.server.origin} names cannot be used: '/metadata' is"
@@ -92,20 +92,20 @@ async def test_where_those_have_nothing_either_the_address_is_the_error(world: W
     assert "SECRET" not in str(raised.value)
 
 
-async def test_an_address_that_the_server_names_and_that_is_not_asked_is_an_error(world: World):
+async def test_an_advertised_url_that_is_not_allowed_is_an_error(world: World):
     with pytest.raises(AuthError, match=r"10\.0\.0\.1/metadata is refused: it is in a private"):
         await find(world, "https://10.0.0.1/metadata")
 
     assert world.server.requests == []
 
 
-async def test_without_an_address_the_one_with_the_path_comes_first(world: World):
+async def test_the_well_known_url_with_the_path_is_tried_first(world: World):
     await find(world)
 
     assert world.server.paths == [f"{RESOURCE_METADATA}/mcp"]
 
 
-async def test_the_one_of_the_root_comes_last(world: World):
+async def test_the_well_known_url_of_the_root_is_tried_last(world: World):
     del world.server.documents[world.server.metadata_path]
     world.server.documents[RESOURCE_METADATA] = world.server.metadata
 
@@ -114,7 +114,7 @@ async def test_the_one_of_the_root_comes_last(world: World):
     assert world.server.paths == [f"{RESOURCE_METADATA}/mcp", RESOURCE_METADATA]
 
 
-async def test_a_slash_at_the_end_of_a_path_is_in_no_address(build: Build):
+async def test_a_slash_at_the_end_of_a_path_is_dropped_from_well_known_urls(build: Build):
     world = await build(path="/mcp/", issuer_path="/tenant/")
     world.server.documents = {f"{RESOURCE_METADATA}/mcp": world.server.metadata}
     world.authorization.documents = {f"{SERVER_METADATA}/tenant": world.authorization.metadata}
@@ -125,7 +125,7 @@ async def test_a_slash_at_the_end_of_a_path_is_in_no_address(build: Build):
     assert found.issuer == world.authorization.issuer
 
 
-async def test_blanks_before_a_document_do_not_matter(world: World):
+async def test_blanks_before_a_document_are_ignored(world: World):
     text = "\r\n " + json.dumps(world.server.metadata)
     world.server.replies[world.server.metadata_path] = always(text)
 
@@ -133,14 +133,14 @@ async def test_blanks_before_a_document_do_not_matter(world: World):
 
 
 @pytest.mark.parametrize("path", ["", "/"])
-async def test_a_server_at_the_root_has_one_address_only(build: Build, path: str):
+async def test_a_server_at_the_root_has_one_well_known_url(build: Build, path: str):
     world = await build(path)
     world.server.documents = {RESOURCE_METADATA: world.server.metadata}
 
     found = await find(world)
 
     assert world.server.paths == [RESOURCE_METADATA]
-    assert found.resource == world.server.url  # with a slash or without, as the document has it
+    assert found.resource == world.server.url  # verbatim, with or without a slash
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_a_server_at_the_root_has_one_address_only(build: Build, path: str
     ],
     ids=["202", "401", "redirect", "a page for people"],
 )
-async def test_what_is_no_metadata_is_passed_over(world: World, reply: object):
+async def test_an_answer_that_is_not_metadata_is_skipped(world: World, reply: object):
     world.server.replies[world.server.metadata_path] = reply  # type: ignore[assignment]
     world.server.documents[RESOURCE_METADATA] = world.server.metadata
 
@@ -161,7 +161,7 @@ async def test_what_is_no_metadata_is_passed_over(world: World, reply: object):
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
-async def test_a_server_in_trouble_is_not_taken_for_one_without_metadata(world: World, status: int):
+async def test_a_failing_server_is_an_error_and_not_one_without_metadata(world: World, status: int):
     world.server.replies[world.server.metadata_path] = always(status=status)
 
     with pytest.raises(
@@ -189,7 +189,7 @@ async def test_a_server_in_trouble_is_not_taken_for_one_without_metadata(world: 
         ("https://mcp.example/a?tenant=1", "https://mcp.example/a?tenant=1"),
     ],
 )
-def test_a_resource_covers_the_server_that_it_is_or_is_above(resource: str, server: str):
+def test_a_resource_covers_its_own_url_and_those_below(resource: str, server: str):
     assert covers(resource, server)
 
 
@@ -212,11 +212,11 @@ def test_a_resource_covers_the_server_that_it_is_or_is_above(resource: str, serv
         "",
     ],
 )
-def test_a_resource_does_not_cover_anything_else(resource: str):
+def test_a_resource_does_not_cover_other_urls(resource: str):
     assert not covers(resource, "https://mcp.example/mcp")
 
 
-async def test_metadata_about_another_resource_ends_it_all(world: World):
+async def test_metadata_of_another_resource_is_an_error(world: World):
     world.server.metadata["resource"] = "https://evil.example/mcp"
 
     with pytest.raises(AuthError, match=r"is about another resource than http://127.*evil.example"):
@@ -235,7 +235,7 @@ async def test_metadata_about_another_resource_ends_it_all(world: World):
         ("scopes_supported", {"a": "b"}),
     ],
 )
-async def test_metadata_with_members_of_other_types_is_not_used(
+async def test_metadata_with_members_of_wrong_types_is_an_error(
     world: World, member: str, value: object
 ):
     world.server.metadata[member] = value
@@ -245,7 +245,7 @@ async def test_metadata_with_members_of_other_types_is_not_used(
 
 
 @pytest.mark.parametrize("named", [[], None])
-async def test_a_server_that_names_nobody_is_an_error(world: World, named: object):
+async def test_metadata_without_authorization_server_is_an_error(world: World, named: object):
     world.server.metadata["authorization_servers"] = named
 
     with pytest.raises(AuthError, match=r"names no authorization server$"):
@@ -255,7 +255,7 @@ async def test_a_server_that_names_nobody_is_an_error(world: World, named: objec
 # The authorization server
 
 
-async def test_an_issuer_without_a_path_has_two_addresses(world: World):
+async def test_an_issuer_without_a_path_has_two_well_known_urls(world: World):
     world.authorization.documents = {OPENID: world.authorization.metadata}
 
     await find(world)
@@ -263,7 +263,7 @@ async def test_an_issuer_without_a_path_has_two_addresses(world: World):
     assert world.authorization.paths == [SERVER_METADATA, OPENID]
 
 
-async def test_an_issuer_with_a_path_has_three_addresses_and_none_at_the_root(build: Build):
+async def test_an_issuer_with_a_path_has_three_well_known_urls(build: Build):
     world = await build(issuer_path="/tenant")
     world.authorization.documents = {f"/tenant{OPENID}": world.authorization.metadata}
 
@@ -289,7 +289,7 @@ async def test_an_authorization_server_without_metadata_is_an_error(world: World
         await find(world)
 
 
-async def test_an_authorization_server_that_redirects_has_its_metadata_elsewhere(world: World):
+async def test_an_authorization_server_that_redirects_is_an_error(world: World):
     login = always(status=302, Location="https://login.example/?a=SECRET")
     world.authorization.documents = {OPENID: world.authorization.metadata}
     world.authorization.replies[SERVER_METADATA] = login
@@ -302,13 +302,13 @@ async def test_an_authorization_server_that_redirects_has_its_metadata_elsewhere
         await find(world)
 
 
-async def test_the_first_one_is_taken_when_several_are_named(world: World):
+async def test_the_first_of_several_issuers_is_used(world: World):
     world.server.metadata["authorization_servers"] += ["https://other.example"]
 
     assert (await find(world)).issuer == world.authorization.issuer
 
 
-async def test_the_one_that_is_known_is_taken_when_several_are_named(world: World):
+async def test_the_known_one_of_several_issuers_is_used(world: World):
     world.server.metadata["authorization_servers"].insert(0, "https://other.example")
 
     assert (await find(world, issuer=world.authorization.issuer)).issuer == (
@@ -316,20 +316,20 @@ async def test_the_one_that_is_known_is_taken_when_several_are_named(world: Worl
     )
 
 
-async def test_the_one_that_is_known_is_found_though_a_slash_is_missing(world: World):
+async def test_the_known_issuer_is_found_without_its_slash(world: World):
     known = world.authorization.issuer
     world.server.metadata["authorization_servers"].insert(0, "https://as.example")
 
     assert (await find(world, issuer=f"{known}/")).issuer == known
 
 
-async def test_a_slash_after_an_origin_is_no_other_issuer_and_the_document_says_which(world: World):
+async def test_an_issuer_that_differs_by_a_final_slash_is_spelt_as_in_its_document(world: World):
     world.authorization.metadata["issuer"] += "/"
 
     assert (await find(world)).issuer == f"{world.authorization.origin}/"
 
 
-def test_issuers_are_the_same_only_if_they_are_written_alike():
+def test_same_issuer_compares_exactly_except_for_a_final_slash():
     assert same_issuer("https://as.example", "https://as.example/")
     assert same_issuer("https://as.example/", "https://as.example")
     assert same_issuer("https://as.example/a", "https://as.example/a")
@@ -348,7 +348,7 @@ def test_issuers_are_the_same_only_if_they_are_written_alike():
 
 
 @pytest.mark.parametrize("issuer", ["https://evil.example", "", "https://[as", "https://[as/"])
-async def test_metadata_of_another_issuer_is_not_used(world: World, issuer: str):
+async def test_metadata_of_another_issuer_is_an_error(world: World, issuer: str):
     world.authorization.metadata["issuer"] = issuer
 
     with pytest.raises(AuthError, match="is of another issuer: "):
@@ -369,7 +369,7 @@ async def test_metadata_of_another_issuer_is_not_used(world: World, issuer: str)
         "",
     ],
 )
-async def test_an_issuer_with_a_user_a_query_or_a_fragment_is_none(world: World, issuer: str):
+async def test_an_invalid_issuer_is_an_error(world: World, issuer: str):
     world.server.metadata["authorization_servers"] = [issuer.format(world.authorization.issuer)]
 
     with pytest.raises(AuthError, match="is not a valid issuer") as raised:
@@ -391,7 +391,7 @@ async def test_an_issuer_with_a_user_a_query_or_a_fragment_is_none(world: World,
     ],
     ids=["empty object", "cut", "deep", "500", "endless", "mute"],
 )
-async def test_an_authorization_server_that_misbehaves_is_an_error_with_its_name(
+async def test_a_misbehaving_authorization_server_is_an_error_that_names_it(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     reply: object,
@@ -411,7 +411,7 @@ async def test_an_authorization_server_that_misbehaves_is_an_error_with_its_name
     assert len(world.authorization.paths) <= 1
 
 
-async def test_an_authorization_server_that_is_down_is_an_error_with_its_name(world: World):
+async def test_an_unreachable_authorization_server_is_an_error_that_names_it(world: World):
     gone = Site()
     await gone.open()
     await gone.close()
@@ -434,9 +434,7 @@ async def test_an_authorization_server_that_is_down_is_an_error_with_its_name(wo
         "https://2852039166",
     ],
 )
-async def test_metadata_that_points_at_private_addresses_is_not_followed(
-    world: World, address: str
-):
+async def test_an_issuer_at_a_private_address_is_not_requested(world: World, address: str):
     world.server.metadata["authorization_servers"] = [address]
 
     with pytest.raises(AuthError) as raised:
@@ -452,7 +450,7 @@ async def _public(host: str, port: int) -> list[str]:
 # Servers of 2025-03-26
 
 
-async def test_a_server_without_metadata_is_taken_for_its_own_authorization_server(world: World):
+async def test_a_server_without_metadata_is_its_own_authorization_server(world: World):
     world.server.documents.clear()
     world.server.documents[SERVER_METADATA] = {
         "issuer": world.server.origin,
@@ -476,7 +474,7 @@ async def test_a_server_without_metadata_is_taken_for_its_own_authorization_serv
     [always(status=404), always(status=301, Location="/login"), html],
     ids=["404", "redirect", "a page for people"],
 )
-async def test_without_any_metadata_the_endpoints_are_the_usual_ones(world: World, reply: Handler):
+async def test_without_any_metadata_the_default_endpoints_are_used(world: World, reply: Handler):
     world.server.documents.clear()
     world.server.replies[SERVER_METADATA] = reply
 
@@ -489,7 +487,7 @@ async def test_without_any_metadata_the_endpoints_are_the_usual_ones(world: Worl
     assert found.server.registration_endpoint == f"{world.server.origin}/register"
 
 
-async def test_such_a_server_does_not_speak_for_another_issuer(world: World):
+async def test_a_server_without_resource_metadata_cannot_name_another_issuer(world: World):
     world.server.documents = {SERVER_METADATA: world.authorization.metadata}
 
     with pytest.raises(AuthError, match="is of another issuer"):

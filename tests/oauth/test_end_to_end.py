@@ -1,4 +1,4 @@
-"""Our client, a protected server of ours, a real authorization server, and a person between."""
+"""The client, a protected server, a real authorization server and a user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 class Person:
-    """Who is asked, and agrees with the browser."""
+    """A user who logs in and consents in a browser."""
 
     def __init__(self, server: Protected) -> None:
         self.asked: list[AuthorizationRequest] = []
@@ -59,7 +59,7 @@ def store() -> TokenStore:
 def connect(
     protected_server: Protected, person: Person, store: TokenStore
 ) -> Callable[..., Client]:
-    """Make clients of the server, each as in a program of its own; options of `OAuth`."""
+    """Return a function that makes clients, each like a separate program."""
 
     def client(revision: str = "auto", **options: Any) -> Client:
         given = {"redirect_uri": CALLBACK, "ask": person, "store": store, **options}
@@ -70,12 +70,12 @@ def connect(
 
 
 async def who(client: Client) -> str:
-    """Tell who the server thinks we are."""
+    """Return the user and scopes that the server sees."""
     return (await client.call_tool("who")).text
 
 
 @pytest.mark.parametrize("revision", ["auto", "legacy"])
-async def test_a_new_user_is_asked_once_and_then_let_in(
+async def test_a_new_user_logs_in_once_and_calls_tools(
     protected_server: Protected, person: Person, connect: Callable[..., Client], revision: str
 ) -> None:
     async with connect(revision) as client:
@@ -92,7 +92,7 @@ async def test_a_new_user_is_asked_once_and_then_let_in(
     }
 
 
-async def test_a_login_is_kept_for_the_next_program(
+async def test_a_login_is_stored_for_the_next_program(
     protected_server: Protected, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:
@@ -105,12 +105,12 @@ async def test_a_login_is_kept_for_the_next_program(
     assert await protected_server.done() == before
 
 
-async def test_without_anybody_to_ask_a_login_is_required(connect: Callable[..., Client]) -> None:
+async def test_without_a_user_a_login_is_required(connect: Callable[..., Client]) -> None:
     with pytest.raises(LoginRequired, match="needs a login"):
         await connect(ask=None).open()
 
 
-async def test_a_refusal_is_an_error_with_its_cause(
+async def test_a_denied_login_is_an_error_with_its_cause(
     protected_server: Protected, connect: Callable[..., Client]
 ) -> None:
     protected_server.browser.refuses = True
@@ -118,7 +118,7 @@ async def test_a_refusal_is_an_error_with_its_cause(
         await connect().open()
 
 
-async def test_a_token_that_has_expired_is_renewed_before_it_is_sent(
+async def test_an_expired_token_is_refreshed_before_it_is_sent(
     protected_server: Protected, store: TokenStore, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:
@@ -129,14 +129,14 @@ async def test_a_token_that_has_expired_is_renewed_before_it_is_sent(
         async with connect(ask=None) as client:
             assert await who(client) == "ada: notes:read"
 
-    assert len(set(used)) == 3  # each was good once
+    assert len(set(used)) == 3  # each was accepted until it was signed out
     done = await protected_server.done()
     assert done["refresh_token"] == 3
     assert "invalid_grant" not in done
 
 
 async def expire(store: TokenStore, server: Protected) -> str:
-    """Let the kept access token have expired long ago; give the refresh token beside it."""
+    """Make the stored access token expired; return its refresh token."""
     tokens = await store.load_tokens(server.url)
     assert tokens is not None
     async with store.lock(server.url):
@@ -144,7 +144,7 @@ async def expire(store: TokenStore, server: Protected) -> str:
     return tokens.refresh_token
 
 
-async def test_a_token_that_is_refused_is_renewed_and_the_request_sent_again(
+async def test_a_refused_token_is_refreshed_and_the_request_repeated(
     protected_server: Protected, person: Person, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:
@@ -156,7 +156,7 @@ async def test_a_token_that_is_refused_is_renewed_and_the_request_sent_again(
     assert (await protected_server.done())["refresh_token"] == 1
 
 
-async def test_a_token_that_is_expired_when_it_comes_is_renewed(
+async def test_a_token_that_expires_on_arrival_is_refreshed(
     protected_server: Protected, person: Person, connect: Callable[..., Client]
 ) -> None:
     async def agree(request: AuthorizationRequest) -> dict[str, str]:
@@ -169,7 +169,7 @@ async def test_a_token_that_is_expired_when_it_comes_is_renewed(
     assert (await protected_server.done())["refresh_token"] == 1
 
 
-async def test_many_calls_with_a_refused_token_share_one_renewal(
+async def test_many_calls_with_a_refused_token_share_one_refresh(
     protected_server: Protected, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:
@@ -180,7 +180,7 @@ async def test_many_calls_with_a_refused_token_share_one_renewal(
     assert (await protected_server.done())["refresh_token"] == 1
 
 
-async def test_who_is_revoked_logs_in_again(
+async def test_a_revoked_login_is_repeated(
     protected_server: Protected, person: Person, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:
@@ -194,7 +194,7 @@ async def test_who_is_revoked_logs_in_again(
     assert (done["registrations"], done["invalid_grant"]) == (1, 1)
 
 
-async def test_who_is_revoked_and_cannot_be_asked_is_told_so(
+async def test_a_revoked_login_without_a_user_is_an_error(
     protected_server: Protected, store: TokenStore, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:
@@ -206,7 +206,7 @@ async def test_who_is_revoked_and_cannot_be_asked_is_told_so(
         await connect(ask=None).open()
 
 
-async def test_a_tool_that_needs_more_is_allowed_by_one_more_login(
+async def test_a_tool_that_requires_more_scopes_causes_one_more_login(
     protected_server: Protected, person: Person, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:
@@ -219,10 +219,10 @@ async def test_a_tool_that_needs_more_is_allowed_by_one_more_login(
     assert set(person.asked[1].scopes) == {"notes:read", "notes:write", "offline_access"}
     assert len(person.asked) == 2
     done = await protected_server.done()
-    assert done["registrations"] == 2  # the first one may ask for "notes:read" only
+    assert done["registrations"] == 2  # the first one is limited to "notes:read"
 
 
-async def test_scopes_that_are_named_are_asked_for_at_once(
+async def test_configured_scopes_are_requested_at_the_first_login(
     person: Person, connect: Callable[..., Client]
 ) -> None:
     async with connect(scopes=["notes:read", "notes:write"]) as client:
@@ -232,7 +232,9 @@ async def test_scopes_that_are_named_are_asked_for_at_once(
     assert len(person.asked) == 1
 
 
-async def test_the_browser_comes_back_to_a_page_of_ours(connect: Callable[..., Client]) -> None:
+async def test_the_browser_is_redirected_to_the_callback_server(
+    connect: Callable[..., Client],
+) -> None:
     browsers = []
 
     def open_browser(url: str) -> None:
@@ -268,10 +270,10 @@ async def test_a_client_that_the_operator_has_registered_is_used(
         assert await who(client) == "ada: notes:read"
 
     done = await protected_server.done()
-    assert (done["registrations"], done["refresh_token"]) == (1, 1)  # the operator's
+    assert (done["registrations"], done["refresh_token"]) == (1, 1)  # by the operator
 
 
-async def test_a_client_can_be_known_by_its_metadata_document(
+async def test_a_client_is_identified_by_its_metadata_document(
     protected_server: Protected, connect: Callable[..., Client]
 ) -> None:
     url = "https://client.example.com/metadata.json"
@@ -312,7 +314,7 @@ async def test_a_program_logs_in_with_its_private_key(
 async def use_without_a_person(
     server: Protected, identity: ClientIdentity, store: TokenStore
 ) -> None:
-    """Log in, be signed out and log in again, and ask for more scope."""
+    """Log in, be signed out, log in again, and step up."""
     auth = ClientCredentials(server.url, client=identity, store=store)
     async with Client.http(server.url, auth=auth) as client:
         assert await who(client) == f"{identity.id}: notes:read"

@@ -1,4 +1,4 @@
-"""Addresses that servers name: which are asked, where the request goes, and what may come back."""
+"""Requests to URLs that servers name: which are allowed, and which answers are accepted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from cryptography.x509.oid import NameOID
 from interlock.errors import (
     AuthError,
     HttpError,
-    InterlockError,
     MessageTooLarge,
     RedirectRefused,
     RemoteProtocolError,
@@ -50,7 +49,7 @@ def no_proxy_and_no_own_ca(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Server:
-    """Answers each connection with the same bytes, and keeps what it was sent."""
+    """Sends the same bytes on each connection, and records what it receives."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -136,7 +135,7 @@ async def server(start: Start) -> Server:
 
 
 class Names:
-    """A name server: the addresses of each name, one answer after the other, the last for ever."""
+    """A name server: successive answers for each name; the last one is repeated."""
 
     def __init__(self, **answers: list[str] | str) -> None:
         self.asked: list[str] = []
@@ -208,7 +207,7 @@ def identity(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., ssl.SSLContext]:
-    """Make a server's TLS for a name, from an authority that is trusted by the environment."""
+    """Return a server's TLS context for a name, from a CA that the environment trusts."""
     pem = serialization.Encoding.PEM
     (tmp_path / "ca.pem").write_bytes(authority[0].public_bytes(pem))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
@@ -284,11 +283,11 @@ REFUSED = [
     "https://8.8.8.8/a\nb",
     "https://8.8.8.8/ä",
     "https://8.8.8.8/" + 9_000 * "a",
-    "http://[::1]@",  # which a reader of URLs falls over
+    "http://[::1]@",  # on which yarl raises IndexError
 ]
 
 
-async def test_a_url_may_be_of_8192_characters(server: Server):
+async def test_a_url_may_have_8192_characters(server: Server):
     url = server.url + "/" + (fetcher.MAX_URL - len(server.url) - 1) * "a"
 
     assert (await near(server).get(url)).status == 200
@@ -297,7 +296,7 @@ async def test_a_url_may_be_of_8192_characters(server: Server):
 
 
 @pytest.mark.parametrize("url", REFUSED, ids=range(len(REFUSED)))
-async def test_an_address_that_is_not_public_is_not_asked(url: str):
+async def test_an_address_that_is_not_public_is_refused(url: str):
     names = Names(mcp_example="8.8.8.8", localhost="127.0.0.1", **{"localhost.": "127.0.0.1"})
 
     with pytest.raises(AuthError, match="is refused") as raised:
@@ -312,7 +311,7 @@ async def test_an_address_that_is_not_public_is_not_asked(url: str):
     "found",
     ["10.0.0.1", "8.8.8.8 127.0.0.1", "2606:4700::1 fe80::1%eth0", "8.8.8.8 ::ffff:10.0.0.1"],
 )
-async def test_all_addresses_of_a_name_must_be_public(found: str):
+async def test_a_name_with_one_address_that_is_not_public_is_refused(found: str):
     names = Names(as_example=found)
 
     with pytest.raises(AuthError, match=r"^https://as\.example/x is refused: ") as raised:
@@ -331,7 +330,7 @@ async def test_all_addresses_of_a_name_must_be_public(found: str):
         ("169.254.169.254", "its IP address is not one of a server"),
     ],
 )
-async def test_an_error_says_why_an_address_is_not_asked(address: str, reason: str):
+async def test_the_error_says_why_an_address_is_refused(address: str, reason: str):
     names = Names(as_example=address)
 
     with pytest.raises(AuthError) as raised:
@@ -366,7 +365,7 @@ NEARNESS = [
 
 
 @pytest.mark.parametrize(("server_url", "address", "asked"), NEARNESS, ids=range(len(NEARNESS)))
-async def test_addresses_as_near_as_the_users_server_are_asked(
+async def test_addresses_in_the_network_of_the_users_server_are_allowed(
     server_url: str, address: str, asked: bool
 ):
     names = Names(
@@ -390,7 +389,7 @@ async def test_addresses_as_near_as_the_users_server_are_asked(
 
 
 def with_literals(names: Names) -> fetcher.Resolver:
-    """Let a literal be its own address, as resolvers do."""
+    """Resolve a literal to itself, as real resolvers do."""
 
     async def resolve(host: str, port: int) -> list[str]:
         try:
@@ -401,7 +400,7 @@ def with_literals(names: Names) -> fetcher.Resolver:
     return resolve
 
 
-async def test_a_server_that_changes_its_address_does_not_come_nearer():
+async def test_a_later_address_of_the_users_server_allows_nothing_more():
     names = Names(mcp_example=["8.8.8.8", "10.0.0.1"], as_example="10.0.0.1")
     fetch = Fetcher(AWAY, resolve=names)
 
@@ -412,7 +411,7 @@ async def test_a_server_that_changes_its_address_does_not_come_nearer():
     assert names.asked.count("mcp.example") == 1
 
 
-async def test_http_is_for_this_machine_only(server: Server):
+async def test_http_is_refused_except_on_this_machine(server: Server):
     names = Names(as_example="8.8.8.8", home_example="127.0.0.1", intra_example="10.0.0.1")
 
     with pytest.raises(AuthError, match="must be https"):
@@ -431,7 +430,7 @@ async def test_http_is_for_this_machine_only(server: Server):
 # Where the request goes
 
 
-async def test_the_connection_goes_to_the_address_that_was_checked(
+async def test_the_connection_uses_the_address_that_was_checked(
     start: Start, identity: Callable[..., ssl.SSLContext]
 ):
     server = await start(identity("as.example"))
@@ -465,18 +464,18 @@ async def test_names_are_looked_up_in_the_system(server: Server):
     assert (await fetch.get(f"http://localhost:{server.port}/")).status == 200
 
 
-async def test_an_address_is_looked_up_as_itself_and_once():
+async def test_a_host_is_looked_up_once():
     assert await fetcher._look_up("127.0.0.1", 80) == ["127.0.0.1"]
     assert await fetcher._look_up("::1", 80) == ["::1"]
 
 
 @pytest.mark.parametrize("scheme", ["ws", "ftp"])
-async def test_this_machine_is_asked_over_http_only(server: Server, scheme: str):
+async def test_other_schemes_are_refused_on_this_machine(server: Server, scheme: str):
     with pytest.raises(AuthError, match="it is not a valid https URL"):
         await near(server).get(f"{scheme}://127.0.0.1:{server.port}/")
 
 
-async def test_a_request_brings_what_it_was_told_and_nothing_else(
+async def test_a_request_has_the_given_headers_and_no_credentials(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     netrc = tmp_path / "netrc"
@@ -502,7 +501,7 @@ async def test_a_request_brings_what_it_was_told_and_nothing_else(
     assert "SECRET" not in "".join(server.heads)
 
 
-async def test_cookies_are_not_even_read(server: Server, caplog: pytest.LogCaptureFixture):
+async def test_cookies_are_ignored(server: Server, caplog: pytest.LogCaptureFixture):
     server.will_answer(headers="Set-Cookie: SECRET that is no name=b\r\n")
     fetch = Fetcher(HERE, resolve=Names(home_example="127.0.0.1"))
 
@@ -545,7 +544,7 @@ async def test_a_redirect_is_not_followed(start: Start, status: str):
 
 
 @pytest.mark.parametrize("location", ["", "javascript:alert(1)", "http://[", "/inside", "//x:y/"])
-async def test_a_redirect_to_anywhere_is_an_error_in_one_line(server: Server, location: str):
+async def test_the_error_of_a_redirect_is_one_line_with_its_origin(server: Server, location: str):
     server.will_answer(status="302 Found", headers=f"Location: {location}\r\n")
 
     with pytest.raises(RedirectRefused, match=r"/a redirects .*, which is not followed"):
@@ -555,9 +554,7 @@ async def test_a_redirect_to_anywhere_is_an_error_in_one_line(server: Server, lo
 # Proxies
 
 
-async def test_a_proxy_is_asked_for_names_that_only_it_can_look_up(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_proxy_resolves_the_name(start: Start, monkeypatch: pytest.MonkeyPatch):
     proxy = await start()
     proxy.answers = [b"HTTP/1.1 403 Forbidden\r\n\r\n"]
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:SECRET@127.0.0.1:{proxy.port}")
@@ -570,7 +567,7 @@ async def test_a_proxy_is_asked_for_names_that_only_it_can_look_up(
 
 
 @pytest.mark.parametrize("url", ["https://10.0.0.1/", "https://169.254.169.254/", "https://127.1/"])
-async def test_a_proxy_is_not_asked_for_addresses_that_are_not_public(
+async def test_an_address_that_is_not_public_is_refused_before_the_proxy(
     server: Server, monkeypatch: pytest.MonkeyPatch, url: str
 ):
     monkeypatch.setenv("HTTPS_PROXY", server.url)
@@ -581,7 +578,7 @@ async def test_a_proxy_is_not_asked_for_addresses_that_are_not_public(
     assert server.connections == 0
 
 
-async def test_a_proxy_is_not_asked_without_tls(server: Server, monkeypatch: pytest.MonkeyPatch):
+async def test_http_is_refused_before_the_proxy(server: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HTTP_PROXY", server.url)
 
     with pytest.raises(AuthError, match="must be https"):
@@ -590,7 +587,7 @@ async def test_a_proxy_is_not_asked_without_tls(server: Server, monkeypatch: pyt
     assert server.connections == 0
 
 
-async def test_this_machine_is_asked_without_the_proxy(
+async def test_a_request_to_this_machine_does_not_use_the_proxy(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
@@ -600,7 +597,7 @@ async def test_this_machine_is_asked_without_the_proxy(
 
 
 @pytest.mark.parametrize("exception", [".example", "as.example", "as.example:{port}"])
-async def test_hosts_of_no_proxy_are_asked_without_it(
+async def test_a_request_to_a_no_proxy_host_does_not_use_the_proxy(
     start: Start,
     identity: Callable[..., ssl.SSLContext],
     monkeypatch: pytest.MonkeyPatch,
@@ -618,7 +615,7 @@ async def test_hosts_of_no_proxy_are_asked_without_it(
     assert reply.status == 200
 
 
-async def test_a_proxy_that_is_down_is_named_as_such(monkeypatch: pytest.MonkeyPatch):
+async def test_the_error_of_an_unreachable_proxy_names_the_proxy(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HTTPS_PROXY", "user:SECRET@127.0.0.1:1")
 
     with pytest.raises(Unreachable) as raised:
@@ -629,7 +626,7 @@ async def test_a_proxy_that_is_down_is_named_as_such(monkeypatch: pytest.MonkeyP
     )
 
 
-async def test_a_proxy_of_another_kind_is_an_error_that_says_what_to_change(
+async def test_a_socks_proxy_is_an_error_that_says_what_to_change(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setenv("ALL_PROXY", "socks5://user:SECRET@127.0.0.1:1")
@@ -643,7 +640,7 @@ async def test_a_proxy_of_another_kind_is_an_error_that_says_what_to_change(
 # TLS
 
 
-async def test_an_authority_of_the_environment_is_trusted(
+async def test_a_ca_in_ssl_cert_file_is_trusted(
     start: Start, identity: Callable[..., ssl.SSLContext]
 ):
     server = await start(identity("127.0.0.1"))
@@ -651,7 +648,7 @@ async def test_an_authority_of_the_environment_is_trusted(
     assert (await near(server).get(f"https://127.0.0.1:{server.port}/")).status == 200
 
 
-async def test_a_folder_of_authorities_is_trusted(
+async def test_a_ca_in_ssl_cert_dir_is_trusted(
     start: Start,
     identity: Callable[..., ssl.SSLContext],
     tmp_path: Path,
@@ -662,7 +659,7 @@ async def test_a_folder_of_authorities_is_trusted(
     monkeypatch.delenv("SSL_CERT_FILE")
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "authorities"))
     (tmp_path / "authorities").mkdir()
-    # OpenSSL finds an authority by the hash of its name.
+    # OpenSSL finds a CA by the hash of its name.
     hashed = ssl_name_hash(authority[0])
     (tmp_path / "authorities" / f"{hashed}.0").write_bytes((tmp_path / "ca.pem").read_bytes())
 
@@ -672,8 +669,8 @@ async def test_a_folder_of_authorities_is_trusted(
 def ssl_name_hash(certificate: x509.Certificate) -> str:
     import hashlib
 
-    # The canonical form of a name: its parts without the sequence around them, text in lower case
-    # and as UTF8String, which is what these certificates have.
+    # The canonical form of a name: its parts without the enclosing sequence, in lower case and as
+    # UTF8String, which these certificates use.
     content = certificate.subject.public_bytes()[2:]
     return f"{int.from_bytes(hashlib.sha1(content).digest()[:4], 'little'):08x}"
 
@@ -685,7 +682,7 @@ def ssl_name_hash(certificate: x509.Certificate) -> str:
         ("as.example", -1, "certificate has expired"),
     ],
 )
-async def test_a_certificate_must_be_good_for_the_name(
+async def test_a_certificate_for_another_name_or_time_is_an_error(
     start: Start, identity: Callable[..., ssl.SSLContext], name: str, days: int, reason: str
 ):
     server = await start(identity(name, days=days))
@@ -701,7 +698,7 @@ async def test_a_certificate_must_be_good_for_the_name(
     assert server.bodies == []
 
 
-async def test_an_unknown_authority_is_not_trusted(
+async def test_a_certificate_of_an_unknown_ca_is_an_error_that_names_the_variable(
     start: Start, identity: Callable[..., ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ):
     server = await start(identity("127.0.0.1"))
@@ -714,7 +711,7 @@ async def test_an_unknown_authority_is_not_trusted(
         await near(server).get(f"https://127.0.0.1:{server.port}/")
 
 
-async def test_a_server_that_has_http_2_as_well_speaks_http_1_1(
+async def test_a_server_with_http_2_is_asked_for_http_1_1(
     start: Start, identity: Callable[..., ssl.SSLContext]
 ):
     context = identity("127.0.0.1")
@@ -728,7 +725,7 @@ async def test_a_server_that_has_http_2_as_well_speaks_http_1_1(
     assert [each.selected_alpn_protocol() for each in chosen] == ["http/1.1"]
 
 
-async def test_a_server_without_tls_is_named_as_such(server: Server):
+async def test_the_error_of_a_server_without_tls_says_so(server: Server):
     server.is_hasty = True
 
     with pytest.raises(Unreachable, match=r"cannot be reached: no TLS: [A-Z_]+$"):
@@ -746,7 +743,7 @@ async def test_a_name_without_address_is_an_error():
 
 
 @pytest.mark.parametrize("host", ["a..example", "x" * 64 + ".example", "-.invalid"])
-async def test_a_name_that_cannot_be_one_is_an_error(host: str):
+async def test_an_invalid_name_is_an_error(host: str):
     with pytest.raises(Unreachable, match="its name has no address"):
         await Fetcher(AWAY).get(f"https://{host}/")
 
@@ -758,14 +755,16 @@ async def test_a_refused_connection_is_an_error():
     assert str(raised.value) == "http://127.0.0.1:1/x cannot be reached: Connection refused"
 
 
-async def test_two_refused_connections_are_one_error():
+async def test_two_refused_addresses_are_one_error():
     names = Names(localhost="127.0.0.1 ::1")
 
     with pytest.raises(Unreachable, match=r"Connection refused|no connection"):
         await Fetcher(HERE, resolve=with_literals(names)).get("http://localhost:1/x")
 
 
-async def test_a_mute_server_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch):
+async def test_a_server_that_does_not_answer_times_out(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(fetcher, "TIMEOUT", 0.05)
     server.is_mute = True
 
@@ -773,7 +772,7 @@ async def test_a_mute_server_is_given_up(server: Server, monkeypatch: pytest.Mon
         await near(server).get(f"{server.url}/x?code=SECRET")
 
 
-async def test_a_mute_name_server_is_given_up(monkeypatch: pytest.MonkeyPatch):
+async def test_a_name_server_that_does_not_answer_times_out(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fetcher, "TIMEOUT", 0.05)
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -833,7 +832,7 @@ def bombs() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", ["plain", "announced", "gzip", "deflate", "chunked"])
-async def test_a_body_over_the_limit_is_not_read(server: Server, kind: str):
+async def test_a_body_over_the_limit_is_an_error(server: Server, kind: str):
     server.answers = [bombs()[kind]]
 
     with pytest.raises(MessageTooLarge, match="over 1 MiB"):
@@ -841,7 +840,7 @@ async def test_a_body_over_the_limit_is_not_read(server: Server, kind: str):
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
-async def test_a_body_at_the_limit_is_read_whole(server: Server, encoding: str):
+async def test_a_body_at_the_limit_is_read(server: Server, encoding: str):
     whole = bytes(2**20)
     packed = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}[encoding](whole)
     server.will_answer(packed, headers=f"Content-Encoding: {encoding}\r\n")
@@ -849,7 +848,7 @@ async def test_a_body_at_the_limit_is_read_whole(server: Server, encoding: str):
     assert (await near(server).get(f"{server.url}/x")).body == whole
 
 
-async def test_a_cancelled_request_leaves_nothing_behind(server: Server):
+async def test_a_cancelled_request_closes_its_connection(server: Server):
     server.is_mute = True
     task = asyncio.create_task(near(server).get(f"{server.url}/x"))
     await server.asked.wait()
@@ -871,7 +870,7 @@ def reply(body: bytes, status: int = 200) -> Reply:
     return Reply(status, {}, body, "https://user:SECRET@as.example/x?code=SECRET#SECRET")
 
 
-def test_a_reply_is_decoded_into_what_is_wanted():
+def test_a_reply_is_decoded_as_the_given_type():
     body = b'{"issuer":"https://as.example","more":1}'
 
     assert reply(body).json(Document) == Document("https://as.example")
@@ -896,7 +895,7 @@ NO_DOCUMENTS = {
 
 
 @pytest.mark.parametrize("body", NO_DOCUMENTS)
-def test_a_body_that_is_no_such_document_is_an_error_that_names_the_address(body: str):
+def test_a_body_of_another_type_is_an_error_that_names_the_url(body: str):
     with pytest.raises(HttpError, match=r"^https://as\.example/x cannot be used: ") as raised:
         reply(NO_DOCUMENTS[body], 418).json(Document)
 
@@ -905,9 +904,5 @@ def test_a_body_that_is_no_such_document_is_an_error_that_names_the_address(body
     assert len(str(raised.value)) < 200
 
 
-def test_a_reply_shows_neither_body_nor_query():
+def test_the_repr_of_a_reply_has_neither_body_nor_query():
     assert repr(reply(b"SECRET")) == "Reply(status=200, url='https://as.example/x')"
-
-
-def test_all_errors_are_ours():
-    assert issubclass(AuthError, InterlockError)

@@ -23,7 +23,7 @@ def world(world: World) -> World:
 
 
 class Platform:
-    """Returns another JWT each time, and keeps what it was called with."""
+    """Returns a new JWT each time, and records its arguments."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []

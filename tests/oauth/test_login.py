@@ -1,4 +1,4 @@
-"""Logging in with a person: from the first refusal to a token that is let in."""
+"""Logging in with a user: from the first refusal to an accepted token."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Build = Callable[..., Awaitable[World]]
 # From nothing
 
 
-async def test_a_refused_client_finds_registers_asks_and_is_let_in(world: World):
+async def test_a_first_request_discovers_registers_logs_in_and_succeeds(world: World):
     token = await world.call(world.oauth())
 
     assert token in world.authorization.access_tokens
@@ -66,7 +66,7 @@ async def test_a_refused_client_finds_registers_asks_and_is_let_in(world: World)
     ]
 
 
-async def test_both_requests_name_the_resource_as_the_server_writes_it(build: Build):
+async def test_both_requests_name_the_resource_exactly_as_its_metadata(build: Build):
     world = await build(path="/a/mcp")
     world.server.metadata["resource"] = world.server.origin  # no slash is added
 
@@ -76,7 +76,7 @@ async def test_both_requests_name_the_resource_as_the_server_writes_it(build: Bu
     assert world.authorization.sent("/token")[0]["resource"] == world.server.origin
 
 
-async def test_metadata_at_unusual_places_is_found(build: Build):
+async def test_metadata_at_unusual_urls_is_found(build: Build):
     world = await build(issuer_path="/tenant")
     world.server.metadata_path = "/custom/metadata.json"
     world.server.documents = {"/custom/metadata.json": world.server.metadata}
@@ -85,14 +85,14 @@ async def test_metadata_at_unusual_places_is_found(build: Build):
     assert await world.call(world.oauth())
 
 
-async def test_the_next_client_has_the_token_already(world: World):
+async def test_the_next_client_uses_the_stored_token(world: World):
     token = await world.call(world.oauth())
 
     assert await world.call(world.oauth(ask=None)) == token
     assert len(world.browser.shown) == 1
 
 
-async def test_a_person_is_shown_who_asks_and_what_for(world: World):
+async def test_the_request_shown_to_the_user_names_host_issuer_and_scopes(world: World):
     world.server.scope = "a b"
 
     await world.call(world.oauth())
@@ -104,7 +104,7 @@ async def test_a_person_is_shown_who_asks_and_what_for(world: World):
     assert f"http://{request.host}" == world.authorization.origin
 
 
-async def test_a_client_that_can_ask_nobody_says_that_a_login_is_needed(world: World):
+async def test_without_a_user_a_login_is_required(world: World):
     with pytest.raises(LoginRequired, match=rf"^{world.server.origin} needs a login") as raised:
         await world.call(world.oauth(ask=None))
 
@@ -112,7 +112,7 @@ async def test_a_client_that_can_ask_nobody_says_that_a_login_is_needed(world: W
 
 
 @pytest.mark.parametrize("challenge", ["", "Bearer", 'Basic realm="x"'])
-async def test_a_server_that_does_not_say_where_to_log_in_may_take_a_key(
+async def test_without_a_user_a_server_without_metadata_may_need_a_key(
     world: World, challenge: str
 ):
     world.server.challenge = challenge
@@ -122,7 +122,7 @@ async def test_a_server_that_does_not_say_where_to_log_in_may_take_a_key(
         await world.call(world.oauth(ask=None))
 
 
-async def test_a_client_that_can_ask_nobody_goes_nowhere_that_a_server_names(world: World):
+async def test_without_a_user_no_url_that_the_server_names_is_requested(world: World):
     world.server.challenge = f'Bearer resource_metadata="{world.authorization.origin}/probe"'
 
     with pytest.raises(LoginRequired, match="needs a login"):
@@ -139,7 +139,7 @@ async def test_a_client_that_can_ask_nobody_goes_nowhere_that_a_server_names(wor
     assert world.authorization.paths == []
 
 
-async def test_a_person_can_log_in_before_the_server_asks(world: World):
+async def test_login_works_before_the_first_refusal(world: World):
     auth = world.oauth()
 
     await auth.login()
@@ -148,7 +148,7 @@ async def test_a_person_can_log_in_before_the_server_asks(world: World):
     assert world.server.paths == [world.server.metadata_path]
 
 
-async def test_a_login_by_hand_takes_the_place_of_the_one_before(world: World):
+async def test_login_replaces_the_earlier_login(world: World):
     auth = world.oauth()
     before = await world.call(auth)
 
@@ -169,7 +169,7 @@ async def test_a_server_of_2025_03_26_is_its_own_authorization_server(world: Wor
     assert "resource" not in world.authorization.sent("/token")[0]
 
 
-async def test_such_a_server_that_refuses_a_code_is_an_authorization_server(world: World):
+async def test_a_guessed_endpoint_that_refuses_a_code_is_an_authorization_server(world: World):
     world.server.documents.clear()
     world.server.challenge = "Bearer"
     for path in ("/register", "/authorize"):
@@ -189,7 +189,7 @@ async def test_such_a_server_that_refuses_a_code_is_an_authorization_server(worl
     ],
     ids=["404", "redirect", "a page for people"],
 )
-async def test_a_server_that_takes_keys_and_no_logins_is_told_apart(
+async def test_a_server_without_logins_is_an_error_that_suggests_a_key(
     world: World, reply: Handler, cause: str
 ):
     world.server.documents.clear()
@@ -206,7 +206,7 @@ async def test_a_server_that_takes_keys_and_no_logins_is_told_apart(
     assert world.browser.shown == []
 
 
-async def test_what_such_a_server_says_itself_is_told_to_people_only(world: World):
+async def test_the_words_of_a_guessed_endpoint_are_only_in_a_note(world: World):
     world.server.documents.clear()
     world.server.challenge = ""
     world.server.replies["/register"] = always(
@@ -222,7 +222,7 @@ async def test_what_such_a_server_says_itself_is_told_to_people_only(world: Worl
 @pytest.mark.parametrize(
     "name", ["authorization_endpoint", "token_endpoint", "registration_endpoint"]
 )
-async def test_an_endpoint_that_is_no_url_is_named_before_anybody_is_asked(world: World, name: str):
+async def test_an_invalid_endpoint_is_an_error_before_the_user_is_asked(world: World, name: str):
     world.authorization.metadata[name] = "/here?secret=SECRET"
 
     text = rf"^the {name} of {world.authorization.origin} .*'/here'"
@@ -236,7 +236,7 @@ async def test_an_endpoint_that_is_no_url_is_named_before_anybody_is_asked(world
 # Who we are
 
 
-async def test_an_authorization_server_that_reads_our_metadata_needs_no_registration(world: World):
+async def test_a_client_metadata_document_replaces_the_registration(world: World):
     world.authorization.metadata["client_id_metadata_document_supported"] = True
     url = "https://me.example/client.json"
 
@@ -247,14 +247,14 @@ async def test_an_authorization_server_that_reads_our_metadata_needs_no_registra
     assert world.authorization.sent("/token")[0]["client_id"] == url
 
 
-async def test_one_that_does_not_is_not_given_its_address(world: World):
+async def test_a_client_metadata_url_is_not_sent_where_it_is_not_supported(world: World):
     await world.call(world.oauth(client_metadata_url="https://me.example/client.json"))
 
     assert world.authorization.sent("/authorize")[0]["client_id"] in world.authorization.clients
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "none"])
-async def test_we_prove_who_we_are_in_the_way_that_the_server_offers(world: World, method: str):
+async def test_a_registered_client_authenticates_by_the_supported_method(world: World, method: str):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = [method]
 
     assert await world.call(world.oauth())
@@ -266,7 +266,7 @@ async def test_we_prove_who_we_are_in_the_way_that_the_server_offers(world: Worl
     assert ("client_id" in seen.sent) == (method != "client_secret_basic")
 
 
-async def test_a_secret_is_wanted_only_where_it_is_needed(world: World):
+async def test_a_registration_requests_a_secret_only_where_it_is_needed(world: World):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = [
         "client_secret_basic",
         "none",
@@ -287,9 +287,7 @@ async def test_a_registered_client_is_used_instead_of_registering(world: World):
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "theirs"])
-async def test_a_slash_after_the_issuer_makes_no_other_one_for_a_registered_client(
-    world: World, ours: bool
-):
+async def test_a_registered_client_accepts_its_issuer_with_a_final_slash(world: World, ours: bool):
     world.authorization.clients["me"] = ""
     issuer = world.authorization.issuer
     if not ours:
@@ -301,14 +299,14 @@ async def test_a_slash_after_the_issuer_makes_no_other_one_for_a_registered_clie
     assert await world.oauth(client=client).valid_token() == token
 
 
-async def test_a_registered_client_does_not_show_its_secret_where_none_is_taken(world: World):
+async def test_a_registered_client_sends_no_secret_where_none_is_supported(world: World):
     world.authorization.clients["me"] = ""
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["none"]
 
     assert await world.call(world.oauth(client=ClientIdentity(id="me", secret="s3cr3t")))
 
 
-async def test_a_registered_client_takes_no_token_of_another_client(world: World):
+async def test_a_registered_client_does_not_use_the_token_of_another_client(world: World):
     theirs = await world.call(world.oauth())
     world.authorization.clients["me"] = ""
     auth = world.oauth(client=ClientIdentity(id="me"))
@@ -317,7 +315,7 @@ async def test_a_registered_client_takes_no_token_of_another_client(world: World
     assert await world.call(auth) != theirs
 
 
-async def test_a_registered_client_takes_no_token_of_another_issuer(world: World):
+async def test_a_registered_client_does_not_use_the_token_of_another_issuer(world: World):
     world.authorization.clients["me"] = ""
     await world.call(world.oauth(client=ClientIdentity(id="me")))
     moved = ClientIdentity(id="me", issuer="https://as.example")
@@ -325,7 +323,7 @@ async def test_a_registered_client_takes_no_token_of_another_issuer(world: World
     assert await world.oauth(client=moved).valid_token() == ""
 
 
-async def test_a_registered_client_is_not_shown_to_another_issuer(world: World):
+async def test_a_registered_client_is_not_used_at_another_issuer(world: World):
     client = ClientIdentity(id="me", secret="s3cr3t", issuer="https://as.example")
 
     with pytest.raises(AuthError, match=r"'me' is registered at https://as.example and is not"):
@@ -334,7 +332,7 @@ async def test_a_registered_client_is_not_shown_to_another_issuer(world: World):
     assert world.authorization.paths == [SERVER_METADATA]
 
 
-async def test_of_two_issuers_a_registered_client_goes_to_its_own(world: World):
+async def test_a_registered_client_uses_its_own_of_two_issuers(world: World):
     world.authorization.clients["me"] = ""
     world.server.metadata["authorization_servers"].insert(0, "https://as.example")
 
@@ -343,7 +341,7 @@ async def test_of_two_issuers_a_registered_client_goes_to_its_own(world: World):
     assert await world.call(world.oauth(client=client))
 
 
-async def test_a_registered_client_without_issuer_belongs_to_the_first_one(world: World):
+async def test_a_registered_client_without_issuer_stays_with_the_first_one(world: World):
     world.authorization.clients["me"] = ""
     client = ClientIdentity(id="me")
     await world.call(world.oauth(client=client))
@@ -359,7 +357,7 @@ async def test_a_registered_client_without_issuer_belongs_to_the_first_one(world
     assert other.paths == [SERVER_METADATA]
 
 
-async def test_a_registered_client_belongs_to_the_first_one_before_any_token_and_after_a_logout(
+async def test_a_registered_client_stays_with_the_first_issuer_after_a_logout(
     world: World,
 ):
     world.authorization.clients["me"] = "s3cr3t"
@@ -387,20 +385,20 @@ async def test_a_registered_client_belongs_to_the_first_one_before_any_token_and
     assert other.paths == [SERVER_METADATA] * 2
 
 
-async def test_a_server_that_registers_nobody_says_what_to_do(world: World):
+async def test_an_authorization_server_without_registration_says_what_to_do(world: World):
     del world.authorization.metadata["registration_endpoint"]
 
     with pytest.raises(AuthError, match=r"does not register clients: register one there for"):
         await world.call(world.oauth())
 
 
-async def test_a_person_is_shown_the_name_that_the_client_was_given(world: World):
+async def test_a_registration_contains_the_client_name(world: World):
     await world.call(world.oauth(client_name="My app"))
 
     assert world.authorization.sent("/register")[0]["client_name"] == "My app"
 
 
-async def test_a_redirect_to_the_web_makes_a_web_application(world: World):
+async def test_a_registration_for_an_https_redirect_is_a_web_application(world: World):
     await world.call(world.oauth(redirect_uri="https://app.example/callback"))
 
     assert world.authorization.sent("/register")[0]["application_type"] == "web"
@@ -414,7 +412,7 @@ async def test_a_registration_is_used_again(world: World):
     assert len(world.browser.shown) == 2
 
 
-async def test_a_registration_is_used_again_with_a_page_of_ours(
+async def test_a_registration_is_used_again_with_the_callback_server(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -426,14 +424,14 @@ async def test_a_registration_is_used_again_with_a_page_of_ours(
     assert len(world.authorization.sent("/register")) == 1
 
 
-async def test_a_registration_for_no_scopes_in_particular_is_used_for_any(world: World):
+async def test_a_registration_without_scopes_is_used_for_any(world: World):
     await world.oauth().login()
     await world.oauth(scopes=("a",)).login()
 
     assert len(world.authorization.sent("/register")) == 1
 
 
-async def test_a_registration_for_another_redirect_is_not(world: World):
+async def test_a_registration_for_another_redirect_is_not_used(world: World):
     await world.oauth().login()
     await world.oauth(redirect_uri="http://127.0.0.1:2/callback").login()
 
@@ -443,9 +441,7 @@ async def test_a_registration_for_another_redirect_is_not(world: World):
 @pytest.mark.parametrize(
     ("ends", "registrations"), [(1, 2), ("1", 2), (0, 1), ("0", 1), (-1, 1), ("never", 1)]
 )
-async def test_a_registration_that_has_ended_is_made_anew(
-    world: World, ends: object, registrations: int
-):
+async def test_an_expired_registration_is_replaced(world: World, ends: object, registrations: int):
     world.authorization.answers["/register"] = {"client_secret_expires_at": ends}
     await world.oauth().login()
     await world.oauth().login()
@@ -453,7 +449,7 @@ async def test_a_registration_that_has_ended_is_made_anew(
     assert len(world.authorization.sent("/register")) == registrations
 
 
-async def test_a_registration_that_the_server_has_forgotten_is_made_anew(world: World):
+async def test_a_registration_that_the_issuer_rejects_is_replaced(world: World):
     auth = world.oauth()
     await auth.login()
     world.authorization.clients.clear()
@@ -493,7 +489,7 @@ async def test_a_refused_registration_is_an_error(world: World, answer: object, 
     "answer",
     [{"client_id": 7}, {"client_id": None}, {"client_secret": ["a"]}, {"client_id": ""}],
 )
-async def test_a_registration_that_is_none_is_an_error(world: World, answer: dict[str, object]):
+async def test_an_invalid_registration_answer_is_an_error(world: World, answer: dict[str, object]):
     world.authorization.answers["/register"] = answer
 
     with pytest.raises(InterlockError, match=r"cannot be used|returned no client_id"):
@@ -501,16 +497,14 @@ async def test_a_registration_that_is_none_is_an_error(world: World, answer: dic
 
 
 @pytest.mark.parametrize("method", ["tls_client_auth", "private_key_jwt"])
-async def test_a_registration_with_a_way_to_prove_it_that_we_lack_is_an_error(
-    world: World, method: str
-):
+async def test_a_registration_with_an_unsupported_method_is_an_error(world: World, method: str):
     world.authorization.answers["/register"] = {"token_endpoint_auth_method": method}
 
     with pytest.raises(AuthError, match=f"requires '{method}', which is not supported"):
         await world.call(world.oauth())
 
 
-async def test_a_registration_with_a_secret_proves_it_as_it_says(world: World):
+async def test_a_registration_with_a_secret_authenticates_by_its_method(world: World):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = None
     world.authorization.answers["/register"] = {
         "client_secret": "s3cr3t",
@@ -521,7 +515,7 @@ async def test_a_registration_with_a_secret_proves_it_as_it_says(world: World):
     assert world.authorization.sent("/token")[0]["client_secret"] == "s3cr3t"
 
 
-async def test_a_registration_with_a_secret_that_says_not_how_proves_it_as_the_server_offers(
+async def test_a_registration_with_a_secret_without_method_uses_a_supported_one(
     world: World,
 ):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
@@ -534,7 +528,7 @@ async def test_a_registration_with_a_secret_that_says_not_how_proves_it_as_the_s
 # Scopes
 
 
-async def test_the_scopes_of_the_challenge_are_asked_for(world: World):
+async def test_the_scopes_of_the_challenge_are_requested(world: World):
     world.server.scope = "a b"
     world.server.metadata["scopes_supported"] = ["a", "b", "c"]
 
@@ -543,7 +537,7 @@ async def test_the_scopes_of_the_challenge_are_asked_for(world: World):
     assert world.authorization.sent("/authorize")[0]["scope"] == "a b"
 
 
-async def test_else_those_that_the_server_supports(world: World):
+async def test_without_a_challenge_the_supported_scopes_are_requested(world: World):
     world.server.metadata["scopes_supported"] = ["a", "b", "c"]
 
     await world.call(world.oauth())
@@ -551,7 +545,7 @@ async def test_else_those_that_the_server_supports(world: World):
     assert world.authorization.sent("/authorize")[0]["scope"] == "a b c"
 
 
-async def test_what_the_operator_wants_is_asked_for_instead(world: World):
+async def test_configured_scopes_are_requested_instead(world: World):
     world.server.metadata["scopes_supported"] = ["a", "b", "c"]
 
     await world.call(world.oauth(scopes=("b",)))
@@ -560,13 +554,13 @@ async def test_what_the_operator_wants_is_asked_for_instead(world: World):
     assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["b", "c"]
 
 
-async def test_else_none(world: World):
+async def test_without_any_scopes_the_parameter_is_omitted(world: World):
     await world.call(world.oauth())
 
     assert "scope" not in world.authorization.sent("/authorize")[0]
 
 
-async def test_offline_access_is_asked_for_where_it_is_supported(world: World):
+async def test_offline_access_is_requested_where_it_is_supported(world: World):
     world.server.scope = "a"
     world.authorization.metadata["scopes_supported"] = ["a", "offline_access"]
 
@@ -575,7 +569,7 @@ async def test_offline_access_is_asked_for_where_it_is_supported(world: World):
     assert world.authorization.sent("/authorize")[0]["scope"] == "a offline_access"
 
 
-async def test_more_scopes_are_asked_for_together_with_those_before(world: World):
+async def test_a_step_up_also_requests_the_earlier_scopes(world: World):
     world.server.scope = "a"
     world.server.metadata["scopes_supported"] = ["a", "b", "decoy"]
     auth = world.oauth()
@@ -585,10 +579,12 @@ async def test_more_scopes_are_asked_for_together_with_those_before(world: World
     assert await world.call(auth)
 
     assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["a", "a b"]
-    assert world.authorization.sent("/register")[-1]["scope"] == "a b"  # it limits the client
+    assert (
+        world.authorization.sent("/register")[-1]["scope"] == "a b"
+    )  # the client is limited to these
 
 
-async def test_more_scopes_are_asked_for_after_a_restart_as_well(world: World):
+async def test_a_step_up_after_a_restart_also_requests_the_earlier_scopes(world: World):
     world.server.scope = "a"
     await world.call(world.oauth())
     world.server.needs = ("b",)
@@ -598,7 +594,7 @@ async def test_more_scopes_are_asked_for_after_a_restart_as_well(world: World):
     assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["a", "a b"]
 
 
-async def test_a_refusal_that_asks_for_new_scopes_is_a_step_up_as_well(world: World):
+async def test_a_401_with_new_scopes_is_a_step_up(world: World):
     auth = world.oauth()
     await world.call(auth)
     world.authorization.access_tokens.clear()
@@ -609,7 +605,7 @@ async def test_a_refusal_that_asks_for_new_scopes_is_a_step_up_as_well(world: Wo
     assert [sent.get("scope") for sent in world.authorization.sent("/authorize")] == [None, "a"]
 
 
-async def test_scopes_that_are_never_enough_are_asked_for_once(world: World):
+async def test_scopes_that_are_never_enough_are_requested_once(world: World):
     world.server.scope = "a"
     auth = world.oauth()
     await world.call(auth)
@@ -630,7 +626,7 @@ async def test_scopes_that_are_never_enough_are_asked_for_once(world: World):
     assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["a", "a b"]
 
 
-async def test_a_person_is_asked_once_for_more_than_a_renewed_token_allows(world: World):
+async def test_a_step_up_after_a_refresh_asks_the_user_once(world: World):
     auth = world.oauth()
     await world.call(auth)
     world.authorization.access_tokens.clear()
@@ -642,7 +638,7 @@ async def test_a_person_is_asked_once_for_more_than_a_renewed_token_allows(world
     assert len(world.browser.shown) == 2
 
 
-async def test_scopes_that_were_not_granted_are_asked_for_again(world: World):
+async def test_scopes_that_were_not_granted_are_requested_again(world: World):
     world.server.scope = "a b"
     world.authorization.answers["/token"] = {"scope": "a"}
     auth = world.oauth()
@@ -658,7 +654,7 @@ async def test_scopes_that_were_not_granted_are_asked_for_again(world: World):
     assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["a b", "a b"]
 
 
-async def test_without_a_person_more_scopes_cannot_be_had(world: World):
+async def test_without_a_user_a_step_up_is_an_error(world: World):
     await world.call(world.oauth())
     world.server.needs = ("b",)
 
@@ -666,7 +662,7 @@ async def test_without_a_person_more_scopes_cannot_be_had(world: World):
         await world.call(world.oauth(ask=None))
 
 
-async def test_scopes_that_are_lacking_are_noted_once_and_if_it_is_possible(
+async def test_missing_scopes_are_stored_once_if_the_store_works(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     class Counting(MemoryTokenStore):
@@ -696,7 +692,7 @@ async def test_scopes_that_are_lacking_are_noted_once_and_if_it_is_possible(
 
 
 class Contended(MemoryTokenStore):
-    """Tells when somebody waits for a lock."""
+    """Sets an event when a task waits for a lock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -709,7 +705,7 @@ class Contended(MemoryTokenStore):
         return release
 
 
-async def test_scopes_that_are_lacking_are_not_noted_of_a_login_that_has_ended_by_then(
+async def test_missing_scopes_are_not_stored_after_a_logout(
     world: World,
 ):
     world.store = store = Contended()
@@ -726,7 +722,7 @@ async def test_scopes_that_are_lacking_are_not_noted_of_a_login_that_has_ended_b
     assert await store.load_tokens(world.server.url) is None
 
 
-async def test_scopes_that_are_lacking_are_noted_of_the_tokens_that_are_there_by_then(
+async def test_missing_scopes_are_stored_with_the_newest_tokens(
     world: World,
 ):
     world.store = store = Contended()
@@ -747,7 +743,7 @@ async def test_scopes_that_are_lacking_are_noted_of_the_tokens_that_are_there_by
     assert (tokens.access_token, tokens.missing_scopes) == ("newer", "b")
 
 
-async def test_scopes_that_were_lacking_at_one_issuer_are_not_asked_of_another_one(world: World):
+async def test_missing_scopes_of_one_issuer_are_not_requested_from_another(world: World):
     await world.call(world.oauth())
     world.server.needs = ("b",)
     with pytest.raises(InsufficientScope):
@@ -762,7 +758,7 @@ async def test_scopes_that_were_lacking_at_one_issuer_are_not_asked_of_another_o
     assert "scope" not in other.sent("/authorize")[0]
 
 
-async def test_a_login_by_hand_needs_nothing_of_what_cannot_be_read(world: World):
+async def test_login_works_though_the_store_cannot_be_read(world: World):
     class Locked(MemoryTokenStore):
         async def _read(self, key: str) -> bytes | None:
             raise StoreError("the keyring is locked")
@@ -776,7 +772,7 @@ async def test_a_login_by_hand_needs_nothing_of_what_cannot_be_read(world: World
     assert auth.token
 
 
-async def test_scopes_that_were_lacking_are_asked_for_at_the_next_login(world: World):
+async def test_missing_scopes_are_requested_at_the_next_login(world: World):
     world.server.scope = "a"
     await world.call(world.oauth())
     auth = world.oauth(ask=None)
@@ -786,10 +782,10 @@ async def test_scopes_that_were_lacking_are_asked_for_at_the_next_login(world: W
             await world.call(auth)
     world.authorization.access_tokens.clear()
     world.server.needs = ()
-    assert await world.call(auth)  # a renewal does not lose them
+    assert await world.call(auth)  # a refresh keeps them
 
     await world.oauth().login()
-    await world.oauth().login()  # all is there now
+    await world.oauth().login()  # nothing is missing now
 
     asked = [sent.get("scope") for sent in world.authorization.sent("/authorize")]
     assert asked == ["a", "a b c", None]
@@ -797,7 +793,7 @@ async def test_scopes_that_were_lacking_are_asked_for_at_the_next_login(world: W
 
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_scopes_of_one_issuer_are_not_asked_of_another_one(
+async def test_scopes_of_one_issuer_are_not_requested_from_another(
     world: World, restarted: bool, status: int
 ):
     world.server.scope = "a"
@@ -815,7 +811,7 @@ async def test_scopes_of_one_issuer_are_not_asked_of_another_one(
     assert other.sent("/authorize")[0]["scope"] == "b"
 
 
-async def test_more_scopes_that_another_program_has_got_are_enough(world: World):
+async def test_scopes_that_another_program_obtained_are_used(world: World):
     auth = world.oauth(ask=None)
     person = world.oauth()
     await world.call(person)
@@ -826,7 +822,7 @@ async def test_more_scopes_that_another_program_has_got_are_enough(world: World)
     assert await world.call(auth) == person.token
 
 
-async def test_a_later_challenge_need_not_repeat_where_the_metadata_is(world: World):
+async def test_the_metadata_url_of_an_earlier_challenge_is_kept(world: World):
     world.server.metadata_path = "/custom"
     world.server.documents = {"/custom": world.server.metadata}
     auth = world.oauth()
@@ -836,7 +832,7 @@ async def test_a_later_challenge_need_not_repeat_where_the_metadata_is(world: Wo
     assert await world.call(auth)
 
 
-async def test_a_server_that_does_not_say_which_scopes_it_needs_cannot_be_helped(world: World):
+async def test_a_403_without_scopes_is_raised(world: World):
     auth = world.oauth()
     await world.call(auth)
     error = world.refusal(403, "Bearer error=insufficient_scope", auth.token)
@@ -847,14 +843,14 @@ async def test_a_server_that_does_not_say_which_scopes_it_needs_cannot_be_helped
         await auth.refresh_after(error)
 
     assert len(world.browser.shown) == 1
-    assert world.server.paths == world.authorization.paths == []  # nothing is looked for
+    assert world.server.paths == world.authorization.paths == []  # no discovery
 
 
 # Refusals
 
 
-async def test_a_server_that_refuses_every_token_asks_for_three_logins(world: World):
-    world.server.authorization = AuthorizationServer()  # knows none of the tokens
+async def test_a_server_that_refuses_every_token_causes_three_logins(world: World):
+    world.server.authorization = AuthorizationServer()  # accepts none of the tokens
     world.authorization.answers["/token"] = {"refresh_token": None}
     auth = world.oauth()
 
@@ -866,7 +862,7 @@ async def test_a_server_that_refuses_every_token_asks_for_three_logins(world: Wo
     assert len(world.browser.shown) == 3
 
 
-async def test_a_person_who_says_no_is_not_asked_again(world: World):
+async def test_a_user_who_denied_is_not_asked_again(world: World):
     world.authorization.callback = {"error": "access_denied", "code": None}
     auth = world.oauth()
     with pytest.raises(AuthError, match="denied the login: access_denied"):
@@ -878,7 +874,9 @@ async def test_a_person_who_says_no_is_not_asked_again(world: World):
     assert len(world.browser.shown) == 1
 
 
-async def test_a_person_is_asked_again_later(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_a_user_who_denied_is_asked_again_after_five_minutes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     world.authorization.callback = {"error": "access_denied", "code": None}
     auth = world.oauth()
     with pytest.raises(AuthError):
@@ -889,7 +887,7 @@ async def test_a_person_is_asked_again_later(world: World, monkeypatch: pytest.M
     assert await world.call(auth)
 
 
-async def test_a_person_who_wants_to_is_asked_at_once(world: World):
+async def test_login_asks_a_user_who_denied_before(world: World):
     world.authorization.callback = {"error": "access_denied", "code": None}
     auth = world.oauth()
     with pytest.raises(AuthError):
@@ -901,7 +899,7 @@ async def test_a_person_who_wants_to_is_asked_at_once(world: World):
     assert await world.call(auth)
 
 
-async def test_why_nobody_logged_in_is_told_though_the_store_is_in_use(
+async def test_the_reason_of_a_failed_login_is_raised_though_the_store_is_locked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(storage_module, "LOCK_SECONDS", 0.0)
@@ -916,7 +914,7 @@ async def test_why_nobody_logged_in_is_told_though_the_store_is_in_use(
             await world.oauth(ask=ask).login()
 
 
-async def test_a_login_by_hand_during_a_renewal_is_a_login(world: World):
+async def test_login_during_a_refresh_is_a_login(world: World):
     auth = world.oauth()
     token = await world.call(auth)
     world.authorization.access_tokens.clear()
@@ -925,14 +923,14 @@ async def test_a_login_by_hand_during_a_renewal_is_a_login(world: World):
     await world.authorization.held.wait()
 
     login = asyncio.create_task(auth.login())
-    await asyncio.sleep(0)  # it waits for the renewal
+    await asyncio.sleep(0)  # it waits for the refresh now
     world.authorization.holding.set()
     await asyncio.gather(renewal, login)
 
     assert len(world.browser.shown) == 2
 
 
-async def test_an_ask_that_fails_is_told_and_not_repeated(world: World):
+async def test_an_error_of_ask_is_raised_and_blocks_the_next_login(world: World):
     async def ask(request: AuthorizationRequest) -> dict[str, str]:
         raise RuntimeError("SECRET")
 
@@ -956,7 +954,7 @@ async def test_an_ask_that_fails_is_told_and_not_repeated(world: World):
         ("token_endpoint", None, "has no authorization endpoint or no token endpoint"),
     ],
 )
-async def test_an_authorization_server_that_is_not_safe_is_shown_to_nobody(
+async def test_an_unsafe_authorization_server_is_an_error_before_the_user_is_asked(
     world: World, member: str, value: object, text: str
 ):
     world.authorization.metadata[member] = value
@@ -967,7 +965,7 @@ async def test_an_authorization_server_that_is_not_safe_is_shown_to_nobody(
     assert world.browser.shown == []
 
 
-async def test_a_resource_or_issuer_that_is_another_one_is_shown_to_nobody(world: World):
+async def test_a_wrong_resource_or_issuer_is_an_error_before_the_user_is_asked(world: World):
     world.authorization.metadata["issuer"] = "https://evil.example"
     with pytest.raises(AuthError, match="another issuer"):
         await world.call(world.oauth())
@@ -983,20 +981,20 @@ async def test_a_resource_or_issuer_that_is_another_one_is_shown_to_nobody(world
 
 
 @pytest.mark.parametrize("promised", [True, False])
-async def test_an_answer_that_names_the_issuer_is_taken(world: World, promised: bool):
+async def test_a_redirect_that_names_its_issuer_is_accepted(world: World, promised: bool):
     world.authorization.metadata["authorization_response_iss_parameter_supported"] = promised
     world.authorization.callback["iss"] = world.authorization.issuer
 
     assert await world.call(world.oauth())
 
 
-async def test_an_issuer_that_was_not_promised_need_not_be_named(world: World):
+async def test_a_redirect_without_issuer_is_accepted_if_none_is_declared(world: World):
     assert await world.call(world.oauth())
 
 
 @pytest.mark.parametrize("promised", [True, False])
 @pytest.mark.parametrize("iss", ["https://evil.example", "{}/", None])
-async def test_an_answer_of_another_issuer_gets_no_token(
+async def test_a_redirect_of_another_issuer_gets_no_token(
     world: World, promised: bool, iss: str | None
 ):
     world.authorization.metadata["authorization_response_iss_parameter_supported"] = promised
@@ -1011,7 +1009,7 @@ async def test_an_answer_of_another_issuer_gets_no_token(
     assert world.authorization.sent("/token") == []
 
 
-async def test_a_slash_that_the_document_has_is_expected_of_the_answer(world: World):
+async def test_a_redirect_must_spell_the_issuer_as_in_its_document(world: World):
     world.authorization.metadata["issuer"] += "/"
     world.authorization.callback["iss"] = world.authorization.issuer
 
@@ -1021,7 +1019,7 @@ async def test_a_slash_that_the_document_has_is_expected_of_the_answer(world: Wo
     assert world.authorization.sent("/token") == []
 
 
-async def test_an_answer_to_another_request_gets_no_token(world: World):
+async def test_a_redirect_with_another_state_gets_no_token(world: World):
     world.authorization.callback["state"] = "other"
 
     with pytest.raises(AuthError, match="is not for the login at"):
@@ -1030,8 +1028,8 @@ async def test_an_answer_to_another_request_gets_no_token(world: World):
     assert world.authorization.sent("/token") == []
 
 
-async def test_a_code_of_another_authorization_server_is_not_taken_to_the_first(world: World):
-    """Mix-up: the person logs in at an honest server, whose code the evil one is after."""
+async def test_a_code_of_another_issuer_is_not_sent_to_the_first(world: World):
+    """Mix-up attack: the user logs in at an honest issuer, and an evil one wants the code."""
     honest = AuthorizationServer()
     await honest.open()
     world.authorization.metadata["authorization_endpoint"] = f"{honest.origin}/authorize"
@@ -1044,7 +1042,7 @@ async def test_a_code_of_another_authorization_server_is_not_taken_to_the_first(
     assert world.authorization.sent("/token") == []
 
 
-async def test_each_issuer_has_a_page_of_its_own_that_the_browser_comes_back_to(world: World):
+async def test_each_issuer_has_its_own_redirect_uri(world: World):
     async with callback_server() as callback:
         await world.call(world.oauth(redirect_uri=callback.redirect_uri_of))
         ours = callback.redirect_uri_of(world.authorization.issuer)
@@ -1055,8 +1053,8 @@ async def test_each_issuer_has_a_page_of_its_own_that_the_browser_comes_back_to(
     assert world.authorization.sent("/token")[0]["redirect_uri"] == ours
 
 
-async def test_a_code_of_a_silent_authorization_server_is_not_taken_to_another(world: World):
-    """Mix-up without `iss`: we are known to the honest server by the page for its own codes."""
+async def test_a_code_of_an_issuer_that_is_not_named_is_not_sent_to_another(world: World):
+    """Mix-up attack without `iss`: the honest issuer knows only its own redirect URI."""
     honest = AuthorizationServer()
     await honest.open()
     world.server.metadata["authorization_servers"] = [honest.issuer]
@@ -1069,7 +1067,7 @@ async def test_a_code_of_a_silent_authorization_server_is_not_taken_to_another(w
         with pytest.raises(AuthError):
             await world.oauth(redirect_uri=callback.redirect_uri_of).login()
 
-    assert honest.sent("/authorize")[1]["redirect_uri"] not in known  # so it gives no code
+    assert honest.sent("/authorize")[1]["redirect_uri"] not in known  # so it returns no code
     await honest.close()
 
 
@@ -1101,7 +1099,7 @@ async def test_a_token_without_a_type_is_a_bearer_token(world: World):
     ],
     ids=str,
 )
-async def test_an_answer_that_is_no_token_is_an_error(world: World, answer: dict[str, object]):
+async def test_an_invalid_token_answer_is_an_error(world: World, answer: dict[str, object]):
     world.authorization.answers["/token"] = answer
     auth = world.oauth()
 
@@ -1137,7 +1135,7 @@ async def test_a_token_endpoint_that_misbehaves_is_an_error(world: World, reply:
     assert len(world.authorization.sent("/token")) == 1
 
 
-async def test_a_server_that_moves_to_another_authorization_server_begins_anew_there(world: World):
+async def test_a_server_that_moves_to_another_issuer_causes_a_new_login_there(world: World):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
     auth = world.oauth()
     await world.call(auth)
@@ -1171,14 +1169,14 @@ async def test_a_server_that_moves_to_another_authorization_server_begins_anew_t
     ],
     ids=str,
 )
-async def test_addresses_of_ours_that_cannot_be_used_are_refused(
+async def test_an_invalid_redirect_or_metadata_url_is_an_error(
     world: World, options: dict[str, str]
 ):
     with pytest.raises(ConfigError, match="must be"):
         world.oauth(**options)
 
 
-async def test_an_address_for_one_issuer_that_cannot_be_used_is_refused(world: World):
+async def test_an_invalid_redirect_uri_of_one_issuer_is_an_error(world: World):
     auth = world.oauth(redirect_uri=lambda issuer: f"http://app.example/{len(issuer)}")
 
     with pytest.raises(ConfigError, match="must be http on loopback, or https"):
@@ -1198,7 +1196,7 @@ async def test_an_address_for_one_issuer_that_cannot_be_used_is_refused(world: W
         "mcp.example",
     ],
 )
-def test_a_server_that_would_be_sent_tokens_in_clear_is_refused(url: str):
+def test_a_server_without_https_is_an_error(url: str):
     store, client = MemoryTokenStore(), ClientIdentity(id="me", secret="s3cr3t")
 
     with pytest.raises(ConfigError, match=r"is sent no tokens: it must be https$") as raised:
@@ -1209,11 +1207,11 @@ def test_a_server_that_would_be_sent_tokens_in_clear_is_refused(url: str):
 
 
 @pytest.mark.parametrize("url", ["https://mcp.example/mcp", "http://[::1]:8/mcp"])
-def test_a_server_of_https_or_on_this_machine_is_sent_tokens(url: str):
+def test_a_server_with_https_or_on_this_machine_is_accepted(url: str):
     OAuth(url, redirect_uri=REDIRECT, ask=None, store=MemoryTokenStore())
 
 
-def test_an_identity_that_makes_no_sense_is_refused():
+def test_an_invalid_client_identity_is_an_error():
     with pytest.raises(ConfigError, match="needs an id"):
         ClientIdentity(id="")
     with pytest.raises(ConfigError, match="has a secret and a private key"):
@@ -1222,7 +1220,7 @@ def test_an_identity_that_makes_no_sense_is_refused():
         ClientIdentity(id="me", auth_method="tls")
 
 
-async def test_a_store_of_its_own_is_a_world_of_its_own(world: World):
+async def test_two_stores_have_different_logins(world: World):
     await world.call(world.oauth())
 
     with pytest.raises(LoginRequired):

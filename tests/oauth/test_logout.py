@@ -1,4 +1,4 @@
-"""Logging out: what is kept here is forgotten, and revoked where it came from if that works."""
+"""Logging out: the login is deleted here, and revoked at its issuer if possible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 async def logged_in(world: Any, **metadata: str) -> Any:
-    """A world in which a person has logged in; its authorization server revokes tokens."""
+    """Log in; return the authorization server, which supports revocation."""
     server = world.authorization
     server.metadata |= {"revocation_endpoint": f"{server.origin}/revoke", **metadata}
     server.replies["/revoke"] = always("")
@@ -32,7 +32,7 @@ async def forgotten(world: Any) -> bool:
     return await store.load_tokens(url) is None and registration is None
 
 
-async def test_the_refresh_token_is_revoked_by_whom_it_was_given_to(world: Any):
+async def test_logout_revokes_the_refresh_token_with_the_same_client(world: Any):
     server = await logged_in(world)
     tokens = await world.store.load_tokens(world.server.url)
 
@@ -49,7 +49,7 @@ async def test_the_refresh_token_is_revoked_by_whom_it_was_given_to(world: Any):
         await world.oauth(ask=None).refresh_after(AuthRequired("no"))
 
 
-async def test_nobody_else_uses_the_login_while_it_ends(world: Any):
+async def test_logout_locks_the_login(world: Any):
     server = await logged_in(world)
     entered = asyncio.Event()
 
@@ -59,7 +59,7 @@ async def test_nobody_else_uses_the_login_while_it_ends(world: Any):
 
     async def revoke(request: Any) -> Any:
         using.append(asyncio.create_task(use()))
-        await asyncio.sleep(0)  # it asks for the lock
+        await asyncio.sleep(0)  # it waits for the lock now
         assert not entered.is_set()
         return await always("")(request)
 
@@ -70,7 +70,7 @@ async def test_nobody_else_uses_the_login_while_it_ends(world: Any):
     await asyncio.wait(using)
 
 
-async def test_a_client_with_a_secret_proves_itself(world: Any):
+async def test_logout_authenticates_a_client_with_a_secret(world: Any):
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
     server = await logged_in(world)
 
@@ -79,7 +79,7 @@ async def test_a_client_with_a_secret_proves_itself(world: Any):
     assert sent["client_secret"] == server.clients[sent["client_id"]] != ""
 
 
-async def test_an_access_token_is_revoked_if_there_is_no_other(world: Any):
+async def test_logout_revokes_the_access_token_without_a_refresh_token(world: Any):
     world.authorization.answers["/token"] = {"refresh_token": None}
     server = await logged_in(world)
     tokens = await world.store.load_tokens(world.server.url)
@@ -89,7 +89,7 @@ async def test_an_access_token_is_revoked_if_there_is_no_other(world: Any):
     assert server.sent("/revoke")[0]["token_type_hint"] == "access_token"
 
 
-async def test_a_client_does_not_revoke_the_tokens_of_another_one(world: Any):
+async def test_logout_does_not_revoke_the_tokens_of_another_client(world: Any):
     server = await logged_in(world)
     server.clients["me"] = ""
 
@@ -100,12 +100,12 @@ async def test_a_client_does_not_revoke_the_tokens_of_another_one(world: Any):
     assert await forgotten(world)
 
 
-async def test_without_a_login_nobody_is_asked(world: Any):
+async def test_logout_without_a_login_sends_no_request(world: Any):
     assert await logout(world.server.url, world.store) == LoggedOut(False)
     assert world.authorization.requests == []
 
 
-async def test_a_server_that_revokes_nothing_is_named(world: Any):
+async def test_logout_names_an_issuer_without_revocation_endpoint(world: Any):
     server = await logged_in(world)
     del server.metadata["revocation_endpoint"]
 
@@ -114,7 +114,7 @@ async def test_a_server_that_revokes_nothing_is_named(world: Any):
     assert await forgotten(world)
 
 
-async def test_an_endpoint_that_is_no_url_is_named(world: Any):
+async def test_logout_names_an_invalid_revocation_endpoint(world: Any):
     server = await logged_in(world)
     server.metadata["revocation_endpoint"] = "/revoke"
 
@@ -124,7 +124,7 @@ async def test_an_endpoint_that_is_no_url_is_named(world: Any):
     assert await forgotten(world)
 
 
-async def test_a_revocation_that_is_refused_is_told_without_secrets(world: Any):
+async def test_the_problem_of_a_refused_revocation_has_no_secret(world: Any):
     server = await logged_in(world)
     tokens = await world.store.load_tokens(world.server.url)
     words = f"no {tokens.refresh_token}"
@@ -148,7 +148,7 @@ async def test_a_revocation_that_is_refused_is_told_without_secrets(world: Any):
     ],
     ids=["another issuer", "a private address", "no web address"],
 )
-async def test_no_token_goes_where_it_does_not_belong(world: Any, change: dict[str, str]):
+async def test_logout_sends_no_token_to_another_issuer(world: Any, change: dict[str, str]):
     server = await logged_in(world)
     server.metadata |= change
 
@@ -157,7 +157,7 @@ async def test_no_token_goes_where_it_does_not_belong(world: Any, change: dict[s
     assert server.sent("/revoke") == []
 
 
-async def test_a_server_that_is_broken_or_gone_does_not_keep_anybody_logged_in(world: Any):
+async def test_logout_deletes_the_login_though_the_issuer_fails(world: Any):
     server = await logged_in(world)
     server.replies[SERVER_METADATA] = html
 
@@ -166,7 +166,7 @@ async def test_a_server_that_is_broken_or_gone_does_not_keep_anybody_logged_in(w
 
 
 @pytest.mark.parametrize("content", ["{", '{"version":2}'], ids=["damaged", "of tomorrow"])
-async def test_a_login_that_cannot_be_read_is_forgotten(world: Any, tmp_path: Path, content: str):
+async def test_logout_deletes_a_login_that_cannot_be_read(world: Any, tmp_path: Path, content: str):
     world.store = UserTokenStore(tmp_path / "logins", keyring=False)
     await logged_in(world)
     (path,) = (tmp_path / "logins").glob("*.json")
@@ -178,7 +178,7 @@ async def test_a_login_that_cannot_be_read_is_forgotten(world: Any, tmp_path: Pa
     assert not path.exists()
 
 
-async def test_a_store_that_cannot_be_written_is_an_error(
+async def test_logout_raises_when_the_store_cannot_be_written(
     world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     world.store = UserTokenStore(tmp_path / "logins", keyring=False)
@@ -192,7 +192,7 @@ async def test_a_store_that_cannot_be_written_is_an_error(
         await logout(world.server.url, world.store)
 
 
-async def test_an_authorization_server_that_says_nothing_is_not_waited_for(
+async def test_logout_stops_waiting_for_an_issuer_that_does_not_answer(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(logout_module, "REVOCATION_TIMEOUT", 0.2)

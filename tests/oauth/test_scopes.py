@@ -1,4 +1,4 @@
-"""Which scopes are asked for."""
+"""Which scopes are requested."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ def found(*supported: str, by_server: tuple[str, ...] | None = None) -> Discover
     return Discovery("https://mcp.example/mcp", by_server, metadata)
 
 
-def test_what_the_challenge_names_is_asked_for():
+def test_scopes_of_the_challenge_are_requested():
     asked = scopes_to_request(Challenge(scopes=("a", "b")), found(by_server=("a", "b", "c")))
 
     assert asked == ("a", "b")
 
 
-def test_without_a_challenge_it_is_all_that_the_server_supports():
+def test_without_a_challenge_all_supported_scopes_are_requested():
     assert scopes_to_request(Challenge(), found("x", by_server=("a", "b"))) == ("a", "b")
 
 
-def test_without_either_nothing_is_asked_for():
+def test_without_challenge_and_supported_scopes_none_are_requested():
     assert scopes_to_request(Challenge(), found("x", "offline_access")) == ()
 
 
-def test_a_step_up_asks_for_what_was_asked_before_as_well():
+def test_a_step_up_also_requests_the_earlier_scopes():
     asked = scopes_to_request(
         Challenge(scopes=("c", "a")), found(by_server=("z",)), before=("a", "b")
     )
@@ -37,21 +37,23 @@ def test_a_step_up_asks_for_what_was_asked_before_as_well():
     assert asked == ("a", "b", "c")
 
 
-def test_what_the_operator_wants_counts_instead_of_all_that_there_is():
+def test_configured_scopes_replace_the_supported_ones():
     server = found(by_server=("a", "b", "c"))
 
     assert scopes_to_request(Challenge(), server, wanted=("b",)) == ("b",)
     assert scopes_to_request(Challenge(scopes=("a",)), server, wanted=("b",)) == ("b", "a")
 
 
-def test_offline_access_is_added_where_the_authorization_server_lists_it():
+def test_offline_access_is_requested_if_the_authorization_server_supports_it():
     asked = scopes_to_request(Challenge(scopes=("a",)), found("a", "offline_access"))
 
     assert asked == ("a", "offline_access")
 
 
 @pytest.mark.parametrize("supported", [(), ("a",)], ids=["no list", "another list"])
-def test_offline_access_is_never_asked_for_elsewhere(supported: tuple[str, ...]):
+def test_offline_access_is_not_requested_if_only_the_protected_server_names_it(
+    supported: tuple[str, ...],
+):
     server = found(*supported, by_server=("a", "offline_access"))
 
     assert scopes_to_request(Challenge(), server) == ("a",)
@@ -59,7 +61,7 @@ def test_offline_access_is_never_asked_for_elsewhere(supported: tuple[str, ...])
     assert scopes_to_request(Challenge(), server, wanted=("a", "offline_access")) == ("a",)
 
 
-def test_scopes_are_remembered_once_and_within_bounds():
+def test_add_missing_adds_each_scope_once_up_to_the_limit():
     assert add_missing("", ("a", "b", "a")) == "a b"
     assert add_missing("a b", ("b", "c")) == "a b c"
     assert add_missing("a", ("x" * 2_000, "b")) == "a b"
@@ -67,7 +69,7 @@ def test_scopes_are_remembered_once_and_within_bounds():
     assert len(add_missing("", tuple(map(str, range(5_000))))) <= MAX_MISSING
 
 
-def test_a_server_that_wants_another_scope_each_time_gets_no_end_of_them():
+def test_a_server_that_requires_another_scope_each_time_gets_a_limited_number():
     """R-118."""
     asked: tuple[str, ...] = ()
     for number in range(2 * MAX_REQUESTED):

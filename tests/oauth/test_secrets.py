@@ -46,7 +46,7 @@ SECRET = "s3cr3t of the operator"
 
 
 def secrets(world: World) -> Iterator[str]:
-    """Everything that must be in no text, also as it is written in forms and headers."""
+    """Return every secret of a world, also form-encoded and base64-encoded."""
     plain = {SECRET, *world.authorization.codes, *world.authorization.access_tokens}
     plain |= set(world.authorization.refresh_tokens) | set(world.authorization.clients.values())
     for seen in world.authorization.requests:
@@ -60,18 +60,18 @@ def secrets(world: World) -> Iterator[str]:
 
 
 def told(error: BaseException) -> str:
-    """Give all that a program would print of an error."""
+    """Return everything that a program would print of an error."""
     return "\n".join([str(error), repr(error), *traceback.format_exception(error)])
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> str:
-    """Give what we have logged; the servers of the test log on their own account."""
+    """Return what interlock has logged, without the logs of the test's servers."""
     ours = [record for record in caplog.records if record.name.startswith("interlock")]
     return "\n".join(f"{record.getMessage()} {record.exc_text}" for record in ours)
 
 
 def echo(status: int = 400, error: str = "invalid_grant") -> Handler:
-    """Repeat all that was sent, in all places that an answer has."""
+    """Return a reply that repeats everything it was sent."""
 
     async def reply(request: web.Request) -> web.StreamResponse:
         sent = dict(await request.post())
@@ -83,7 +83,7 @@ def echo(status: int = 400, error: str = "invalid_grant") -> Handler:
 
 
 def echo_in_types() -> Handler:
-    """Give tokens of wrong types, with what was sent in them."""
+    """Return a token answer of wrong types that repeats everything it was sent."""
 
     async def reply(request: web.Request) -> web.StreamResponse:
         sent = [str(value) for value in (await request.post()).values()]
@@ -122,7 +122,7 @@ REPLIES = {
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 @pytest.mark.parametrize("path", ["/token", "/register"])
 @pytest.mark.parametrize("kind", ["person", "renewal", "client"])
-async def test_an_authorization_server_that_repeats_everything_is_not_repeated(
+async def test_errors_do_not_repeat_secrets_that_an_issuer_sends_back(
     world: World, caplog: pytest.LogCaptureFixture, kind: str, path: str, reply: Handler
 ):
     caplog.set_level(logging.DEBUG)
@@ -164,7 +164,7 @@ async def test_an_authorization_server_that_repeats_everything_is_not_repeated(
     ],
     ids=str,
 )
-async def test_what_a_browser_brings_is_not_repeated(
+async def test_errors_do_not_repeat_the_query_of_the_redirect(
     world: World, caplog: pytest.LogCaptureFixture, callback: dict[str, str | None]
 ):
     caplog.set_level(logging.DEBUG)
@@ -187,7 +187,7 @@ async def test_what_a_browser_brings_is_not_repeated(
         assert secret not in said
 
 
-def test_an_identity_shows_its_name_only():
+def test_the_repr_of_an_identity_has_only_its_id():
     identity = ClientIdentity(id="me", secret=SECRET, issuer="https://as.example")
 
     assert repr(identity) == "ClientIdentity(id='me', issuer='https://as.example')"
@@ -219,13 +219,13 @@ REQUEST = AuthorizationRequest(
     ],
     ids=lambda struct: type(struct).__name__,
 )
-def test_nothing_shows_its_secrets(struct: object):
+def test_no_repr_has_a_secret(struct: object):
     for text in (repr(struct), str(struct), f"{[struct]}", rich.pretty.pretty_repr(struct)):
         assert text.startswith(("[", type(struct).__name__))
         assert SECRET not in text
 
 
-async def test_errors_of_renewals_in_the_background_are_logged_without_secrets(
+async def test_the_log_of_a_failed_refresh_has_no_secret(
     world: World, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.DEBUG)
@@ -253,7 +253,7 @@ PROOFS: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("member", ["assertion", "code", "code_verifier", "refresh_token", *PROOFS])
-async def test_words_that_repeat_one_secret_of_a_request_are_not_told(member: str):
+async def test_a_description_that_repeats_a_secret_of_the_request_is_dropped(member: str):
     class Repeating(Fetcher):
         async def post(self, url: str, **sent: Any) -> Reply:
             secret = {**sent["form"], **sent["headers"]}[member].removeprefix("Basic ")

@@ -1,4 +1,4 @@
-"""Logins on disk and in keyrings: who finds them, who can read them, and what can go wrong."""
+"""Logins on disk and in keyrings: access, permissions, locks and failures."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def any_store(request: pytest.FixtureRequest, folder: Path) -> TokenStore:
 
 
 class Safe(KeyringBackend):
-    """A keyring in memory, which can be made to fail."""
+    """A keyring in memory that can fail."""
 
     priority = 5
 
@@ -148,10 +148,10 @@ def fails(number: int) -> Callable[..., None]:
     return broken
 
 
-# What is kept, and for whom
+# Saving and loading
 
 
-async def test_what_is_saved_is_loaded(any_store: TokenStore):
+async def test_saved_tokens_and_registrations_are_loaded(any_store: TokenStore):
     assert await any_store.load_tokens(SERVER) is None
     assert await any_store.load_registration(SERVER, ISSUER) is None
 
@@ -165,7 +165,7 @@ async def test_what_is_saved_is_loaded(any_store: TokenStore):
     assert await any_store.load_registration(SERVER, ISSUER) == REGISTRATION
 
 
-async def test_another_program_finds_it(store: TokenStore, folder: Path):
+async def test_saved_tokens_are_loaded_by_another_program(store: TokenStore, folder: Path):
     await store.save_tokens(SERVER, TOKENS)
 
     assert await UserTokenStore(folder, keyring=False).load_tokens(SERVER) == TOKENS
@@ -185,7 +185,7 @@ async def test_another_program_finds_it(store: TokenStore, folder: Path):
         "https://[broken",
     ],
 )
-async def test_nothing_is_found_for_another_url(any_store: TokenStore, other: str):
+async def test_another_url_has_no_tokens(any_store: TokenStore, other: str):
     await any_store.save_tokens(SERVER, TOKENS)
     await any_store.save_registration(SERVER, REGISTRATION)
 
@@ -194,7 +194,7 @@ async def test_nothing_is_found_for_another_url(any_store: TokenStore, other: st
 
 
 @pytest.mark.parametrize("other", ["https://as.example/", "https://AS.example", "", "as.example"])
-async def test_nothing_is_found_for_another_issuer(any_store: TokenStore, other: str):
+async def test_another_issuer_has_no_tokens(any_store: TokenStore, other: str):
     await any_store.save_tokens(SERVER, TOKENS)
     await any_store.save_registration(SERVER, REGISTRATION)
 
@@ -202,7 +202,7 @@ async def test_nothing_is_found_for_another_issuer(any_store: TokenStore, other:
     assert await any_store.load_registration(SERVER, other) is None
 
 
-async def test_tokens_of_the_last_login_are_found_without_naming_the_issuer(
+async def test_tokens_of_the_last_login_are_loaded_without_an_issuer(
     any_store: TokenStore,
 ):
     first, second = TOKENS, msgspec.structs.replace(TOKENS, issuer="https://two.example")
@@ -216,7 +216,7 @@ async def test_tokens_of_the_last_login_are_found_without_naming_the_issuer(
     assert await any_store.load_tokens(SERVER, "https://two.example") == second
 
 
-async def test_what_is_deleted_is_gone(any_store: TokenStore):
+async def test_deleted_tokens_and_registrations_are_gone(any_store: TokenStore):
     await any_store.save_tokens(SERVER, TOKENS)
     await any_store.save_registration(SERVER, REGISTRATION)
 
@@ -227,7 +227,7 @@ async def test_what_is_deleted_is_gone(any_store: TokenStore):
     assert await any_store.load_registration(SERVER, ISSUER) is None
 
 
-async def test_where_a_client_belongs_outlives_the_login(any_store: TokenStore):
+async def test_the_issuer_of_a_client_outlives_the_login(any_store: TokenStore):
     await any_store.save_issuer(SERVER, "me", ISSUER)
     await any_store.save_tokens(SERVER, TOKENS)
     await any_store.save_registration(SERVER, REGISTRATION)
@@ -243,16 +243,14 @@ async def test_where_a_client_belongs_outlives_the_login(any_store: TokenStore):
     assert await any_store.load_issuer(SERVER, "me") == ""
 
 
-async def test_a_login_leaves_nothing_behind(store: TokenStore, folder: Path):
+async def test_a_deleted_login_leaves_no_file(store: TokenStore, folder: Path):
     await store.save_tokens(SERVER, TOKENS)
     await store.delete_login(SERVER)
 
     assert listed(folder, "*.json") == []
 
 
-async def test_an_issuer_that_changes_all_the_time_does_not_fill_the_disk(
-    store: TokenStore, folder: Path
-):
+async def test_the_number_of_issuers_of_a_server_is_limited(store: TokenStore, folder: Path):
     for number in range(storage.MAX_ISSUERS + 3):
         issuer = f"https://{number}.example"
         await store.save_tokens(SERVER, msgspec.structs.replace(TOKENS, issuer=issuer))
@@ -350,14 +348,14 @@ async def test_a_login_that_an_older_version_stored_is_read_without_unknown_memb
 
 
 @pytest.mark.parametrize("struct", [TOKENS, REGISTRATION], ids=["tokens", "registration"])
-def test_what_is_shown_of_a_login_has_no_secret(struct: Tokens | Registration):
+def test_the_repr_of_tokens_and_registrations_has_no_secret(struct: Tokens | Registration):
     shown = f"{struct!r} {struct} {[struct]} {rich.pretty.pretty_repr(struct)}"
 
     assert "SECRET" not in shown
     assert ISSUER in shown
 
 
-async def test_only_the_user_can_read_what_is_written(folder: Path, store: TokenStore):
+async def test_files_and_folders_are_private(folder: Path, store: TokenStore):
     before = os.umask(0)
     try:
         async with store.lock(SERVER):
@@ -370,7 +368,7 @@ async def test_only_the_user_can_read_what_is_written(folder: Path, store: Token
     assert mode_of(folder) == mode_of(folder.parent) == 0o700
 
 
-async def test_the_names_of_files_have_the_host_and_nothing_else_of_the_url(
+async def test_the_name_of_a_file_contains_only_the_host_of_the_url(
     folder: Path, store: TokenStore
 ):
     await store.save_tokens("https://user:SECRET@mcp.example/SECRET?key=SECRET", TOKENS)
@@ -395,15 +393,15 @@ async def test_the_names_of_files_have_the_host_and_nothing_else_of_the_url(
         (1000.0, 4600.0, 4539.0, False),
         (1000.0, 4600.0, 4540.0, True),
         (1000.0, 4600.0, 9999.0, True),
-        (1000.0, 1030.0, 1014.0, False),  # lives for half a minute, and is used for half of it
+        (1000.0, 1030.0, 1014.0, False),  # used for half of its 30 seconds
         (1000.0, 1030.0, 1015.0, True),
         (0.0, 4600.0, 4539.0, False),
         (0.0, 4600.0, 4540.0, True),
-        (1000.0, 500.0, 400.0, False),  # the clock was put back in between
+        (1000.0, 500.0, 400.0, False),  # the clock was set back meanwhile
         (1000.0, 500.0, 500.0, True),
     ],
 )
-def test_tokens_expire_a_little_early(
+def test_tokens_expire_by_a_leeway_early(
     received_at: float, expires_at: float | None, now: float, expired: bool
 ):
     tokens = Tokens(access_token="a", received_at=received_at, expires_at=expires_at)
@@ -411,7 +409,7 @@ def test_tokens_expire_a_little_early(
     assert tokens.expired(now) is expired
 
 
-def test_a_secret_expires_unless_it_never_does():
+def test_a_client_secret_expires_by_a_leeway_early_or_never():
     assert not Registration(issuer=ISSUER, client_id="c").expired()
     assert REGISTRATION.expired(REGISTRATION.client_secret_expires_at - storage.LEEWAY)
     assert not REGISTRATION.expired(REGISTRATION.client_secret_expires_at - storage.LEEWAY - 1)
@@ -421,7 +419,7 @@ def test_a_secret_expires_unless_it_never_does():
 
 
 async def replaced(store: TokenStore, folder: Path) -> bool:
-    """Say whether a new login replaces what is there, by a file for the user only."""
+    """Return whether a new login replaces the file by a private one."""
     await store.save_tokens(SERVER, TOKENS)
     path = only_file(folder)
     return (
@@ -466,7 +464,7 @@ async def test_a_damaged_file_is_an_error_and_a_new_login_replaces_it(
     assert await replaced(store, folder)
 
 
-async def test_a_file_of_a_mebibyte_is_read(store: TokenStore, folder: Path):
+async def test_a_file_of_one_mebibyte_is_read(store: TokenStore, folder: Path):
     await store.save_tokens(SERVER, TOKENS)
     path = only_file(folder)
     path.write_bytes(path.read_bytes().ljust(1_048_576))
@@ -541,7 +539,7 @@ async def test_a_file_that_others_can_read_or_write_is_refused(
     assert await replaced(store, folder)
 
 
-async def test_a_symbolic_link_is_refused_and_what_it_names_is_left_alone(
+async def test_a_symbolic_link_is_refused_and_its_target_unchanged(
     store: TokenStore, folder: Path, tmp_path: Path
 ):
     await store.save_tokens(SERVER, TOKENS)
@@ -622,7 +620,7 @@ async def test_a_folder_of_another_user_is_refused(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
 @pytest.mark.parametrize("call", ["mkstemp", "fsync"])
-async def test_a_login_that_cannot_be_written_lasts_until_the_program_ends(
+async def test_a_login_that_cannot_be_written_is_an_error_and_the_old_one_stays(
     store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: str
 ):
     old = msgspec.structs.replace(TOKENS, access_token="old")
@@ -645,7 +643,7 @@ async def test_a_login_that_cannot_be_written_lasts_until_the_program_ends(
     assert [path.suffix for path in listed(folder)] == [".json"]
 
 
-async def test_a_folder_that_cannot_be_synced_is_told_and_the_new_login_counts(
+async def test_a_folder_that_cannot_be_synced_is_an_error_and_the_new_login_is_read(
     store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def failing(descriptor: int) -> None:
@@ -666,7 +664,7 @@ async def test_a_folder_that_cannot_be_synced_is_told_and_the_new_login_counts(
         assert await each.load_tokens(SERVER) == TOKENS
 
 
-async def test_a_place_that_cannot_be_a_folder_is_an_error_and_the_login_lasts(tmp_path: Path):
+async def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"")
     store = UserTokenStore(tmp_path / "file" / "logins", keyring=False)
 
@@ -678,7 +676,7 @@ async def test_a_place_that_cannot_be_a_folder_is_an_error_and_the_login_lasts(t
 # Keyrings
 
 
-async def test_a_keyring_is_used_when_there_is_one(safe: Safe, folder: Path):
+async def test_a_keyring_is_used_instead_of_files(safe: Safe, folder: Path):
     store = UserTokenStore(folder)
 
     await store.save_tokens(SERVER, TOKENS)
@@ -692,7 +690,7 @@ async def test_a_keyring_is_used_when_there_is_one(safe: Safe, folder: Path):
     assert safe.kept == {}
 
 
-async def test_a_keyring_that_is_just_good_enough_is_used(
+async def test_a_keyring_of_priority_one_is_used(
     use: Callable[[KeyringBackend], None], folder: Path
 ):
     use(Good())
@@ -702,7 +700,7 @@ async def test_a_keyring_that_is_just_good_enough_is_used(
     assert listed(folder) == []
 
 
-async def test_the_keyring_that_was_found_first_is_used_to_the_end(
+async def test_the_keyring_found_first_stays_in_use(
     use: Callable[[KeyringBackend], None], safe: Safe, folder: Path
 ):
     store = UserTokenStore(folder)
@@ -712,7 +710,7 @@ async def test_the_keyring_that_was_found_first_is_used_to_the_end(
     assert await store.load_tokens(SERVER) == TOKENS
 
 
-async def test_a_keyring_can_be_left_alone(safe: Safe, folder: Path):
+async def test_without_the_keyring_option_files_are_used(safe: Safe, folder: Path):
     await UserTokenStore(folder, keyring=False).save_tokens(SERVER, TOKENS)
 
     assert safe.kept == {}
@@ -720,7 +718,7 @@ async def test_a_keyring_can_be_left_alone(safe: Safe, folder: Path):
 
 
 @pytest.mark.parametrize("kind", [fail.Keyring, null.Keyring, Plaintext], ids=str)
-async def test_a_keyring_that_keeps_nothing_or_no_secret_is_not_used(
+async def test_a_keyring_that_does_not_encrypt_is_not_used(
     use: Callable[[KeyringBackend], None], folder: Path, kind: type[KeyringBackend]
 ):
     found = kind()
@@ -758,7 +756,7 @@ async def test_files_are_used_without_the_package(folder: Path, monkeypatch: pyt
     assert only_file(folder)
 
 
-async def test_a_file_from_before_the_keyring_goes_with_the_next_login(
+async def test_the_next_login_deletes_the_file_from_before_the_keyring(
     use: Callable[[KeyringBackend], None], folder: Path
 ):
     await UserTokenStore(folder, keyring=False).save_tokens(SERVER, TOKENS)
@@ -769,7 +767,7 @@ async def test_a_file_from_before_the_keyring_goes_with_the_next_login(
     assert listed(folder) == []
 
 
-async def test_a_keyring_that_is_locked_is_an_error_and_the_login_lasts(safe: Safe, folder: Path):
+async def test_a_locked_keyring_is_an_error_until_it_is_unlocked(safe: Safe, folder: Path):
     store = UserTokenStore(folder)
 
     def locked() -> None:
@@ -792,9 +790,7 @@ async def test_a_keyring_that_is_locked_is_an_error_and_the_login_lasts(safe: Sa
     assert await store.load_tokens(SERVER) == TOKENS
 
 
-async def test_what_a_keyring_says_is_not_repeated_if_it_may_be_the_secret(
-    safe: Safe, folder: Path
-):
+async def test_the_text_of_an_unknown_keyring_error_is_not_shown(safe: Safe, folder: Path):
     def quoting() -> None:
         raise ValueError("cannot encode 'SECRET-access'")
 
@@ -822,7 +818,7 @@ async def test_a_damaged_entry_is_an_error_that_names_it(safe: Safe, folder: Pat
     )
 
 
-async def test_a_keyring_that_waits_for_a_person_does_not_stop_others_and_is_given_up(
+async def test_a_keyring_that_blocks_times_out_without_blocking_the_event_loop(
     safe: Safe, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(storage, "KEYRING_SECONDS", 0.05)
@@ -837,14 +833,16 @@ async def test_a_keyring_that_waits_for_a_person_does_not_stop_others_and_is_giv
     with pytest.raises(StoreLocked, match=r"has not answered in 0\.05 s: unlock it, or set "):
         await UserTokenStore(folder).load_tokens(SERVER)
 
-    assert asked.wait(10)  # it may begin after it was given up
+    assert asked.wait(10)  # it may start after the timeout
     left = [each for each in threading.enumerate() if each.name == "interlock-blocking"]
     unlocked.set()
     for each in left:
         each.join()
 
 
-async def test_the_folder_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_the_default_folder_is_in_the_users_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
     assert UserTokenStore().folder == tmp_path / "interlock" / "logins"
@@ -894,7 +892,7 @@ async def run(code: str, *arguments: object) -> asyncio.subprocess.Process:
 async def ended(process: asyncio.subprocess.Process) -> int:
     await process.communicate()
     for thread in threading.enumerate():
-        if thread.name.startswith("asyncio-waitpid-"):  # has said so, and is about to end
+        if thread.name.startswith("asyncio-waitpid-"):  # the thread is about to end
             thread.join()
     assert process.returncode is not None
     return process.returncode
@@ -902,7 +900,7 @@ async def ended(process: asyncio.subprocess.Process) -> int:
 
 @pytest.fixture
 async def holder(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Another process that has the lock."""
+    """Another process that holds the lock."""
     process = await run(HOLD, folder, SERVER)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"held\n"
@@ -912,7 +910,7 @@ async def holder(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     await ended(process)
 
 
-async def test_a_lock_of_another_process_is_waited_for_and_given_up(
+async def test_a_lock_of_another_process_times_out(
     holder: asyncio.subprocess.Process, store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(storage, "LOCK_SECONDS", 0.05)
@@ -928,7 +926,9 @@ async def test_a_lock_of_another_process_is_waited_for_and_given_up(
         pass
 
 
-async def test_a_lock_ends_with_its_process(holder: asyncio.subprocess.Process, store: TokenStore):
+async def test_a_lock_is_released_when_its_process_is_killed(
+    holder: asyncio.subprocess.Process, store: TokenStore
+):
     waiting = asyncio.create_task(store.lock(SERVER).__aenter__())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -940,7 +940,7 @@ async def test_a_lock_ends_with_its_process(holder: asyncio.subprocess.Process, 
 
 
 @pytest.mark.slow("starts processes that load much")
-async def test_processes_and_tasks_do_not_lose_what_others_save(folder: Path, store: TokenStore):
+async def test_locked_changes_of_processes_and_tasks_are_not_lost(folder: Path, store: TokenStore):
     async def count() -> None:
         own = UserTokenStore(folder, keyring=False)
         for _ in range(10):
@@ -958,7 +958,7 @@ async def test_processes_and_tasks_do_not_lose_what_others_save(folder: Path, st
     assert counted.access_token == "60"
 
 
-async def test_a_lock_lets_one_task_in_at_a_time(any_store: TokenStore):
+async def test_a_lock_is_held_by_one_task_at_a_time(any_store: TokenStore):
     inside = most = 0
 
     async def enter() -> None:
@@ -974,7 +974,7 @@ async def test_a_lock_lets_one_task_in_at_a_time(any_store: TokenStore):
     assert (inside, most) == (0, 1)
 
 
-async def test_a_lock_is_given_back_after_an_error_and_after_a_cancellation(
+async def test_a_lock_is_released_after_an_error_and_a_cancellation(
     any_store: TokenStore,
 ):
     with pytest.raises(RuntimeError):
@@ -992,7 +992,7 @@ async def test_a_lock_is_given_back_after_an_error_and_after_a_cancellation(
         pass
 
 
-async def test_a_lock_is_asked_for_soon_and_then_twenty_times_a_second(
+async def test_a_lock_is_polled_with_growing_pauses(
     store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ):
     pauses: list[float] = []
@@ -1011,7 +1011,7 @@ async def test_a_lock_is_asked_for_soon_and_then_twenty_times_a_second(
     assert (pauses[0], pauses[-1], max(pauses)) == (0.002, 0.05, 0.05)
 
 
-async def test_a_lock_that_cannot_be_had_is_not_kept(
+async def test_a_lock_that_failed_is_not_held(
     store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(storage, "LOCK_SECONDS", 0.0)
@@ -1026,7 +1026,7 @@ async def test_a_lock_that_cannot_be_had_is_not_kept(
         pass
 
 
-def test_a_lock_that_was_given_back_is_free_though_a_copy_is_open_elsewhere(folder: Path):
+def test_a_released_lock_is_free_though_a_copy_of_its_descriptor_is_open(folder: Path):
     held = private_files.lock(folder / "a.lock")
     copy = os.dup(held)  # as a forked process has it
     private_files.unlock(held)
@@ -1035,7 +1035,7 @@ def test_a_lock_that_was_given_back_is_free_though_a_copy_is_open_elsewhere(fold
     os.close(copy)
 
 
-async def test_a_lock_that_is_a_link_is_not_followed(
+async def test_a_lock_file_that_is_a_link_is_not_followed(
     store: TokenStore, folder: Path, tmp_path: Path
 ):
     async with store.lock(SERVER):

@@ -1,4 +1,4 @@
-"""Logins that are kept, in programs that cannot ask anybody."""
+"""Stored logins, in programs that cannot ask a user."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 
 from interlock.errors import LoginRequired
 from interlock.oauth import ClientIdentity, MemoryTokenStore
-from interlock.oauth import stored_login as kept_module
+from interlock.oauth import stored_login as stored_login_module
 from interlock.oauth.logout import logout
 from interlock.oauth.stored_login import StoredLogin
 from tests.oauth.conftest import World
 
 
 class Counting(MemoryTokenStore):
-    """Counts how often it is looked into."""
+    """Counts its reads."""
 
     reads = 0
 
@@ -29,24 +29,22 @@ async def token(world: World) -> str:
     return await world.call(world.oauth())
 
 
-def kept(
+def stored_login(
     world: World, *, is_expected: bool = True, client: ClientIdentity | None = None
 ) -> StoredLogin:
     return StoredLogin(world.server.url, is_expected=is_expected, client=client, store=world.store)
 
 
 async def test_the_token_of_an_earlier_login_is_sent(world: World, token: str):
-    login = kept(world)
+    login = stored_login(world)
 
     assert login.token == ""
     assert await login.valid_token() == token == login.token
 
 
-async def test_a_login_that_is_not_expected_is_looked_up_when_the_server_asks(
-    world: World, token: str
-):
+async def test_a_login_that_is_not_expected_is_loaded_after_a_refusal(world: World, token: str):
     assert isinstance(world.store, Counting)
-    login = kept(world, is_expected=False)
+    login = stored_login(world, is_expected=False)
     world.store.reads = 0
     assert await login.valid_token() == ""
     assert world.store.reads == 0
@@ -56,17 +54,17 @@ async def test_a_login_that_is_not_expected_is_looked_up_when_the_server_asks(
     assert await login.valid_token() == token == login.token
 
 
-async def test_a_token_that_is_refused_is_renewed_and_nobody_is_asked(world: World, token: str):
-    login = kept(world)
+async def test_a_refused_token_is_refreshed_without_a_user(world: World, token: str):
+    login = stored_login(world)
     world.authorization.access_tokens.clear()
 
     assert await world.call(login) != token
     assert len(world.browser.shown) == 1
 
 
-async def test_what_was_found_out_once_is_known(world: World, token: str):
+async def test_the_store_is_read_once(world: World, token: str):
     assert isinstance(world.store, Counting)
-    login = kept(world)
+    login = stored_login(world)
     await login.valid_token()
     world.store.reads = 0
 
@@ -74,21 +72,21 @@ async def test_what_was_found_out_once_is_known(world: World, token: str):
     assert world.store.reads == 0
 
 
-async def test_without_a_login_a_person_must_log_in(world: World):
+async def test_without_a_login_a_login_is_required(world: World):
     with pytest.raises(LoginRequired, match="needs a login: interlock servers login"):
-        await world.call(kept(world))
+        await world.call(stored_login(world))
 
 
 @pytest.mark.usefixtures("token")
-async def test_a_registered_client_takes_no_login_of_another_one(world: World):
+async def test_a_registered_client_does_not_use_the_login_of_another_one(world: World):
     with pytest.raises(LoginRequired):
-        await world.call(kept(world, client=ClientIdentity(id="me")))
+        await world.call(stored_login(world, client=ClientIdentity(id="me")))
 
 
-async def test_logins_are_those_of_the_user(
+async def test_the_users_store_is_the_default(
     world: World, token: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kept_module, "UserTokenStore", lambda: world.store)
+    monkeypatch.setattr(stored_login_module, "UserTokenStore", lambda: world.store)
 
     assert await StoredLogin(world.server.url, is_expected=True).valid_token() == token
 
@@ -103,7 +101,7 @@ async def test_two_owners_of_one_server_send_different_tokens(world: World):
         assert await login.valid_token() == token
 
     assert logins["ada"].token != logins["bob"].token
-    assert await kept(world).valid_token() == ""
+    assert await stored_login(world).valid_token() == ""
 
 
 async def test_a_logout_of_one_owner_leaves_the_login_of_another(world: World):

@@ -1,4 +1,4 @@
-"""Tokens that expire or are refused: renewed once, by whom it may concern, and kept."""
+"""Tokens that expire or are refused: refreshed once, and stored."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def grants(world: World) -> list[str]:
 
 
 class Counting(MemoryTokenStore):
-    """Counts how often it is looked into."""
+    """Counts its reads."""
 
     reads = 0
 
@@ -62,7 +62,7 @@ class Counting(MemoryTokenStore):
 
 
 class Watched(MemoryTokenStore):
-    """Notes of each write whether the lock was held."""
+    """Records for each write whether the lock was held."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Watched(MemoryTokenStore):
 
 
 async def expire(world: World, place: str = "") -> None:
-    """Let the stored access token be one that has ended."""
+    """Make the stored access token expired."""
     place = place or world.server.url
     tokens = await world.store.load_tokens(place)
     assert tokens is not None
@@ -86,7 +86,7 @@ async def expire(world: World, place: str = "") -> None:
 # One after another
 
 
-async def test_a_client_proves_itself_at_a_renewal_as_it_did_before(world: World):
+async def test_a_refresh_uses_the_authentication_method_of_the_login(world: World):
     world.authorization.clients["me"] = "s3cr3t"
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
     client = ClientIdentity(id="me", secret="s3cr3t")
@@ -101,7 +101,9 @@ async def test_a_client_proves_itself_at_a_renewal_as_it_did_before(world: World
 
 
 @pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
-async def test_a_machine_proves_itself_at_a_renewal_as_it_did_before(world: World, method: str):
+async def test_client_credentials_use_the_same_authentication_method_again(
+    world: World, method: str
+):
     world.authorization.clients["me"] = "s3cr3t"
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = [method]
     client = ClientIdentity(id="me", secret="s3cr3t")
@@ -114,7 +116,7 @@ async def test_a_machine_proves_itself_at_a_renewal_as_it_did_before(world: Worl
     assert ["client_secret" in each.sent for each in seen] == [method.endswith("post")] * 2
 
 
-async def test_the_login_of_a_registered_client_without_secret_is_renewed_by_its_id(world: World):
+async def test_a_login_of_a_registered_public_client_is_refreshed_by_its_id(world: World):
     world.authorization.clients["me"] = ""
     await world.call(world.oauth(client=ClientIdentity(id="me")))
     await expire(world)
@@ -123,7 +125,7 @@ async def test_the_login_of_a_registered_client_without_secret_is_renewed_by_its
     assert grants(world) == ["authorization_code", "refresh_token"]
 
 
-async def test_the_login_of_a_registered_client_with_secret_is_not_renewed_without_it(world: World):
+async def test_a_login_of_a_client_with_secret_is_not_refreshed_without_it(world: World):
     world.authorization.clients["me"] = "s3cr3t"
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = None
     await world.call(world.oauth(client=ClientIdentity(id="me", secret="s3cr3t")))
@@ -133,7 +135,7 @@ async def test_the_login_of_a_registered_client_with_secret_is_not_renewed_witho
     assert grants(world) == ["authorization_code"]
 
 
-async def test_a_token_that_has_expired_is_renewed_before_it_is_sent(world: World):
+async def test_an_expired_token_is_refreshed_before_it_is_sent(world: World):
     await world.call(world.oauth())
     await expire(world)
     world.server.requests.clear()
@@ -141,12 +143,12 @@ async def test_a_token_that_has_expired_is_renewed_before_it_is_sent(world: Worl
 
     token = await world.call(auth)
 
-    assert world.server.paths == ["/mcp"]  # with the new token, and nothing else
+    assert world.server.paths == ["/mcp"]  # once, with the new token
     assert token == auth.token
     assert grants(world) == ["authorization_code", "refresh_token"]
 
 
-async def test_a_token_that_is_refused_is_renewed(world: World):
+async def test_a_refused_token_is_refreshed(world: World):
     auth = world.oauth()
     before = await world.call(auth)
     world.authorization.access_tokens.clear()
@@ -156,7 +158,7 @@ async def test_a_token_that_is_refused_is_renewed(world: World):
     assert len(world.browser.shown) == 1
 
 
-async def test_a_renewal_names_the_same_resource_and_the_same_client(world: World):
+async def test_a_refresh_names_the_same_resource_and_client(world: World):
     auth = world.oauth()
     await world.call(auth)
     world.authorization.access_tokens.clear()
@@ -168,7 +170,7 @@ async def test_a_renewal_names_the_same_resource_and_the_same_client(world: Worl
     assert renewal["refresh_token"].startswith("refresh-1-")
 
 
-async def test_a_refresh_token_is_replaced_by_a_new_one(
+async def test_a_new_refresh_token_replaces_the_old_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(login_module, "USELESS_REFRESH", 0.0)
@@ -182,7 +184,7 @@ async def test_a_refresh_token_is_replaced_by_a_new_one(
     assert used == ["", "refresh-1", "refresh-2"]
 
 
-async def test_a_refresh_token_is_kept_when_there_is_no_new_one(
+async def test_a_refresh_token_stays_in_use_if_the_answer_has_none(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(login_module, "USELESS_REFRESH", 0.0)
@@ -198,7 +200,7 @@ async def test_a_refresh_token_is_kept_when_there_is_no_new_one(
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 403])
-async def test_a_refresh_token_that_is_refused_leads_to_a_new_login(world: World, status: int):
+async def test_a_refused_refresh_token_leads_to_a_new_login(world: World, status: int):
     class Refusing(Browser):
         async def __call__(self, request: AuthorizationRequest) -> dict[str, str]:
             del world.authorization.replies["/token"]
@@ -223,9 +225,7 @@ async def test_a_refresh_token_that_is_refused_leads_to_a_new_login(world: World
     ],
     ids=["400", "404", "redirect", "a page for people", "no token"],
 )
-async def test_a_refresh_that_gets_no_answer_of_use_leads_to_a_new_login(
-    world: World, reply: Handler
-):
+async def test_a_refresh_with_an_invalid_answer_leads_to_a_new_login(world: World, reply: Handler):
     class Mending(Browser):
         async def __call__(self, request: AuthorizationRequest) -> dict[str, str]:
             del world.authorization.replies["/token"]
@@ -240,7 +240,7 @@ async def test_a_refresh_that_gets_no_answer_of_use_leads_to_a_new_login(
     assert await world.call(world.oauth(ask=Mending()))
 
 
-async def test_a_refusal_that_may_pass_does_not_cost_the_refresh_token(world: World):
+async def test_a_temporary_failure_keeps_the_refresh_token(world: World):
     auth = world.oauth(ask=None)
     await world.call(world.oauth())
     world.authorization.access_tokens.clear()
@@ -252,14 +252,14 @@ async def test_a_refusal_that_may_pass_does_not_cost_the_refresh_token(world: Wo
     assert await world.call(auth)
 
 
-async def test_a_renewal_of_our_own_says_nothing_of_the_token_of_another_program(world: World):
+async def test_a_recent_refresh_does_not_stop_one_of_another_programs_token(world: World):
     one, other = world.oauth(), world.oauth(ask=None)
     for auth in (one, other):
         await world.call(auth)
     for auth in (one, other):
         world.authorization.access_tokens.clear()
         await world.call(auth)
-    await world.call(one)  # with the token of the other one
+    await world.call(one)  # uses the token of the other one
     world.authorization.access_tokens.clear()
 
     await world.call(one)
@@ -267,19 +267,19 @@ async def test_a_renewal_of_our_own_says_nothing_of_the_token_of_another_program
     assert grants(world) == ["authorization_code", *3 * ["refresh_token"]]
 
 
-async def test_without_a_person_the_login_has_expired_and_nobody_tries_again(world: World):
+async def test_without_a_user_a_refused_refresh_token_is_not_sent_again(world: World):
     await world.call(world.oauth())
     world.authorization.access_tokens.clear()
     world.authorization.refresh_tokens.clear()
 
-    for _ in range(2):  # the second one is as good as a new program
+    for _ in range(2):  # each acts like a new program
         with pytest.raises(LoginExpired, match=rf"the login at {world.server.origin} has expired"):
             await world.call(world.oauth(ask=None))
 
     assert grants(world) == ["authorization_code", "refresh_token"]
 
 
-async def test_a_renewal_that_does_not_help_leads_to_a_new_login(world: World):
+async def test_a_refresh_that_does_not_help_leads_to_a_new_login(world: World):
     auth = world.oauth()
     await world.call(auth)
 
@@ -294,7 +294,7 @@ async def test_a_renewal_that_does_not_help_leads_to_a_new_login(world: World):
     assert grants(world) == ["authorization_code", "refresh_token", "authorization_code"]
 
 
-async def test_after_a_minute_a_renewal_is_worth_another_try(
+async def test_a_refresh_that_did_not_help_is_repeated_after_a_minute(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(login_module, "USELESS_REFRESH", 0.0)
@@ -307,7 +307,7 @@ async def test_after_a_minute_a_renewal_is_worth_another_try(
 
 
 @pytest.mark.parametrize("reply", [always(status=500), always(status=429)], ids=["500", "429"])
-async def test_an_authorization_server_in_trouble_costs_no_login(world: World, reply: Any):
+async def test_a_failing_authorization_server_does_not_cause_a_login(world: World, reply: Any):
     auth = world.oauth()
     await world.call(auth)
     world.authorization.access_tokens.clear()
@@ -320,7 +320,7 @@ async def test_an_authorization_server_in_trouble_costs_no_login(world: World, r
     assert len(world.browser.shown) == 1
 
 
-async def test_an_authorization_server_that_is_gone_is_no_error_before_the_server_asks(
+async def test_an_unreachable_authorization_server_is_not_an_error_before_a_refusal(
     world: World,
 ):
     await world.call(world.oauth())
@@ -332,18 +332,18 @@ async def test_an_authorization_server_that_is_gone_is_no_error_before_the_serve
     assert await world.oauth().valid_token() == ""
 
 
-async def test_a_refresh_token_is_not_shown_to_another_issuer(world: World):
+async def test_a_refresh_token_is_not_sent_to_another_issuer(world: World):
     auth = world.oauth()
     await world.call(auth)
     world.authorization.access_tokens.clear()
-    world.authorization.metadata["issuer"] += "/"  # spelt in another way: another one
+    world.authorization.metadata["issuer"] += "/"  # another spelling is another issuer
 
     await world.call(auth)
 
     assert grants(world) == ["authorization_code", "authorization_code"]
 
 
-async def test_a_renewal_stays_with_its_issuer_when_the_server_names_another_one_first(
+async def test_a_refresh_stays_with_its_issuer_when_the_server_names_another_first(
     world: World,
 ):
     await world.call(world.oauth())
@@ -369,7 +369,7 @@ async def test_a_refresh_token_for_another_resource_is_not_used(world: World):
     assert grants(world) == ["authorization_code", "authorization_code"]
 
 
-async def test_a_refusal_of_an_older_token_is_answered_at_once(world: World):
+async def test_a_refusal_of_an_older_token_needs_no_refresh(world: World):
     world.store = store = Counting()
     auth = world.oauth()
     await world.call(auth)
@@ -384,7 +384,7 @@ async def test_a_refusal_of_an_older_token_is_answered_at_once(world: World):
     assert store.reads == 0
 
 
-async def test_a_refusal_of_a_token_that_is_gone_is_answered_with_another_one(world: World):
+async def test_a_refusal_without_stored_tokens_starts_a_login(world: World):
     auth = world.oauth()
 
     await auth.refresh_after(world.refusal(401, "Bearer", "gone"))
@@ -392,7 +392,7 @@ async def test_a_refusal_of_a_token_that_is_gone_is_answered_with_another_one(wo
     assert auth.token
 
 
-async def test_a_refusal_while_the_tokens_are_looked_up_is_answered_with_another_one(
+async def test_a_refusal_during_the_first_load_still_refreshes(
     world: World,
 ):
     before = await world.call(world.oauth())
@@ -406,7 +406,7 @@ async def test_a_refusal_while_the_tokens_are_looked_up_is_answered_with_another
     assert auth.token != before
 
 
-async def test_a_token_that_another_program_has_got_meanwhile_is_taken(world: World):
+async def test_a_token_that_another_program_stored_meanwhile_is_used(world: World):
     one, other = world.oauth(), world.oauth(ask=None)
     await world.call(one)
     await world.call(other)
@@ -422,7 +422,7 @@ async def test_a_token_that_another_program_has_got_meanwhile_is_taken(world: Wo
 
 
 @pytest.mark.parametrize("ask", [True, False])
-async def test_fifty_refusals_at_once_are_one_renewal(world: World, ask: bool):
+async def test_fifty_simultaneous_refusals_cause_one_refresh(world: World, ask: bool):
     auth = world.oauth()
     before = await world.call(auth)
     if not ask:
@@ -439,7 +439,7 @@ async def test_fifty_refusals_at_once_are_one_renewal(world: World, ask: bool):
     assert auth.token in world.authorization.access_tokens
 
 
-async def test_fifty_refusals_of_nobody_are_one_login(world: World):
+async def test_fifty_simultaneous_requests_without_token_cause_one_login(world: World):
     auth = world.oauth()
 
     tokens = await asyncio.gather(*(world.call(auth) for _ in range(50)))
@@ -449,7 +449,7 @@ async def test_fifty_refusals_of_nobody_are_one_login(world: World):
     assert len(world.authorization.sent("/register")) == 1
 
 
-async def test_who_waits_for_a_renewal_that_fails_fails_as_well_and_asks_nobody(world: World):
+async def test_a_failed_renewal_fails_every_task_that_waits_for_it(world: World):
     asked = asyncio.Event()
 
     async def ask(request: AuthorizationRequest) -> dict[str, str]:
@@ -465,8 +465,8 @@ async def test_who_waits_for_a_renewal_that_fails_fails_as_well_and_asks_nobody(
     assert len(world.authorization.sent("/register")) == 1
 
 
-async def test_other_requests_are_not_held_up_by_a_renewal(world: World):
-    """No lock is held while requests to the server are under way, or while tokens are good."""
+async def test_a_renewal_does_not_delay_other_requests(world: World):
+    """No lock is held during requests to the server, or while tokens are valid."""
     auth = world.oauth()
     before = await world.call(auth)
     world.authorization.holding.clear()
@@ -482,7 +482,7 @@ async def test_other_requests_are_not_held_up_by_a_renewal(world: World):
     assert auth.token != before
 
 
-async def test_who_gives_up_does_not_end_the_renewal_for_the_others(world: World):
+async def test_a_cancelled_task_does_not_end_the_renewal_of_the_others(world: World):
     auth = world.oauth()
     before = await world.call(auth)
     world.authorization.holding.clear()
@@ -501,8 +501,8 @@ async def test_who_gives_up_does_not_end_the_renewal_for_the_others(world: World
     assert grants(world) == ["authorization_code", "refresh_token"]
 
 
-async def test_what_was_given_is_kept_though_nobody_waits_any_more(world: World):
-    """The refresh token that was sent is good no more: the new one must not be lost."""
+async def test_refreshed_tokens_are_stored_though_every_task_was_cancelled(world: World):
+    """The old refresh token is invalid now: the new one must not be lost."""
     auth = world.oauth()
     before = await world.call(auth)
     world.authorization.access_tokens.clear()
@@ -521,8 +521,8 @@ async def test_what_was_given_is_kept_though_nobody_waits_any_more(world: World)
     assert tokens.refresh_token in world.authorization.refresh_tokens
 
 
-async def test_what_a_login_was_given_is_kept_though_nobody_waits_any_more(world: World):
-    """The code can be used once: what came for it must not be lost."""
+async def test_tokens_of_a_login_are_stored_though_every_task_was_cancelled(world: World):
+    """A code is valid once: the tokens for it must not be lost."""
     auth = world.oauth()
     world.authorization.holding.clear()
     login = asyncio.create_task(auth.refresh_after(world.refusal(401, "", "")))
@@ -537,7 +537,7 @@ async def test_what_a_login_was_given_is_kept_though_nobody_waits_any_more(world
     assert len(world.browser.shown) == 1
 
 
-async def test_a_person_is_let_alone_when_nobody_waits_any_more(
+async def test_asking_the_user_ends_when_every_task_was_cancelled(
     world: World, nothing_is_left: list[Any]
 ):
     asked, let_alone = asyncio.Event(), asyncio.Event()
@@ -561,12 +561,12 @@ async def test_a_person_is_let_alone_when_nobody_waits_any_more(
     assert await world.call(world.oauth())
 
 
-async def test_the_store_is_locked_whenever_it_is_written(world: World):
-    """Else two programs that log in at once would lose what the other one saves."""
+async def test_the_store_is_locked_during_every_write(world: World):
+    """Without it, two programs that log in at once lose each other's changes."""
     world.store = store = Watched()
     auth = world.oauth()
     await world.call(auth)
-    assert store.locked == [True, True]  # the registration, and the tokens
+    assert store.locked == [True, True]  # registration and tokens
 
     world.authorization.access_tokens.clear()
     await world.call(auth)
@@ -575,10 +575,10 @@ async def test_the_store_is_locked_whenever_it_is_written(world: World):
     world.authorization.callback["error"] = "access_denied"
     with pytest.raises(AuthError):
         await auth.login()
-    assert store.locked == [True] * 4  # the registration is used no more
+    assert store.locked == [True] * 4  # the registration is retired
 
 
-async def test_the_store_is_not_locked_while_a_person_is_asked(world: World):
+async def test_the_store_is_not_locked_while_the_user_is_asked(world: World):
     async def ask(request: AuthorizationRequest) -> dict[str, str]:
         async with asyncio.timeout(1.0), world.store.lock(world.server.url):
             return await world.browser(request)
@@ -586,7 +586,7 @@ async def test_the_store_is_not_locked_while_a_person_is_asked(world: World):
     assert await world.call(world.oauth(ask=ask))
 
 
-async def test_a_mute_authorization_server_is_given_up(
+async def test_an_authorization_server_that_does_not_answer_times_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("interlock.oauth.fetcher.TIMEOUT", 0.2)
@@ -596,7 +596,7 @@ async def test_a_mute_authorization_server_is_given_up(
         await world.call(world.oauth())
 
 
-async def test_requests_at_once_look_into_the_store_once(world: World):
+async def test_simultaneous_requests_load_the_store_once(world: World):
     world.store = store = Counting()
     await world.call(world.oauth())
     auth = world.oauth()
@@ -608,7 +608,7 @@ async def test_requests_at_once_look_into_the_store_once(world: World):
     assert store.reads == 1
 
 
-async def test_a_failure_that_nobody_waits_for_is_not_reported(
+async def test_a_renewal_that_fails_after_every_task_was_cancelled_logs_nothing(
     world: World, nothing_is_left: list[Any]
 ):
     auth = world.oauth()
@@ -625,7 +625,7 @@ async def test_a_failure_that_nobody_waits_for_is_not_reported(
         await auth.login()
 
 
-async def test_an_end_that_turns_into_a_failure_is_not_reported(
+async def test_a_renewal_that_fails_while_it_is_cancelled_logs_nothing(
     world: World, nothing_is_left: list[Any]
 ):
     begun = asyncio.Event()
@@ -640,13 +640,13 @@ async def test_an_end_that_turns_into_a_failure_is_not_reported(
     auth = world.oauth()
     asking = asyncio.create_task(auth._share(fail))
     await begun.wait()
-    flight = auth._renewal
-    assert flight is not None
+    renewal_task = auth._renewal
+    assert renewal_task is not None
     asking.cancel()
-    await asyncio.wait({asking, flight})
+    await asyncio.wait({asking, renewal_task})
 
-    del flight
-    gc.collect()  # what nobody has looked at is reported when it goes
+    del renewal_task
+    gc.collect()  # reports exceptions that were never retrieved
 
 
 # Stores
@@ -658,7 +658,7 @@ REGISTERED = pytest.mark.parametrize(
 
 
 class Full(MemoryTokenStore):
-    """Cannot be written once its disk is full."""
+    """A store whose disk is full."""
 
     is_full = True
 
@@ -670,7 +670,7 @@ class Full(MemoryTokenStore):
 
 @REGISTERED
 @pytest.mark.parametrize("content", [b"{", b'{"version":2}'], ids=["damaged", "of tomorrow"])
-async def test_a_store_that_cannot_be_read_is_an_empty_one(
+async def test_a_damaged_store_counts_as_empty(
     world: World, tmp_path: Path, client: ClientIdentity | None, content: bytes
 ):
     world.authorization.clients["me"] = ""
@@ -689,7 +689,7 @@ def _overwrite(folder: Path, content: bytes) -> None:
 
 
 @REGISTERED
-async def test_a_store_that_cannot_be_written_costs_only_the_next_program_a_login(
+async def test_tokens_are_refreshed_though_the_store_cannot_be_written(
     world: World, client: ClientIdentity | None
 ):
     world.authorization.clients["me"] = ""
@@ -784,7 +784,7 @@ async def test_a_client_without_issuer_stays_with_the_first_one_though_it_cannot
     assert "/authorize" not in other.paths
 
 
-async def test_a_registration_that_was_forgotten_is_made_anew_though_nothing_can_be_written(
+async def test_a_rejected_registration_is_replaced_though_the_store_cannot_be_written(
     world: World,
 ):
     world.store = store = Full()
@@ -799,7 +799,7 @@ async def test_a_registration_that_was_forgotten_is_made_anew_though_nothing_can
     assert len(world.authorization.sent("/register")) == 2
 
 
-async def test_a_logout_elsewhere_is_noticed_at_the_next_refusal(world: World):
+async def test_a_logout_of_another_program_is_noticed_at_the_next_refusal(world: World):
     auth = world.oauth(ask=None)
     await world.call(world.oauth())
     await world.call(auth)
@@ -837,7 +837,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.slow("starts processes that load much")
-async def test_two_programs_with_one_refused_token_make_one_renewal(world: World, tmp_path: Path):
+async def test_two_programs_with_the_same_refused_token_refresh_it_once(
+    world: World, tmp_path: Path
+):
     world.store = UserTokenStore(tmp_path, keyring=False)
     await world.call(world.oauth())
     world.authorization.access_tokens.clear()
@@ -858,7 +860,7 @@ async def test_two_programs_with_one_refused_token_make_one_renewal(world: World
             for program in programs:
                 assert program.stdin is not None
                 program.stdin.write(b"\n")
-            # Both have looked for the metadata: one is at the renewal, the other at its lock.
+            # Both have fetched the metadata: one refreshes, the other waits for the lock.
             await world.authorization.asked(SERVER_METADATA, 3)
             await world.authorization.held.wait()
             world.authorization.holding.set()
@@ -877,7 +879,7 @@ async def test_two_programs_with_one_refused_token_make_one_renewal(world: World
 # What is shown
 
 
-async def test_a_holder_of_tokens_shows_none(world: World):
+async def test_the_repr_of_a_token_source_has_no_token(world: World):
     auth = world.oauth()
     token = await world.call(auth)
 
@@ -885,7 +887,7 @@ async def test_a_holder_of_tokens_shows_none(world: World):
     assert token not in repr(auth)
 
 
-def test_the_address_of_the_server_loses_what_may_be_secret():
+def test_the_repr_of_a_token_source_has_no_query_and_user():
     auth = OAuth(
         "https://mcp.example/mcp?key=SECRET",
         redirect_uri=REDIRECT,
@@ -896,8 +898,8 @@ def test_the_address_of_the_server_loses_what_may_be_secret():
     assert repr(auth) == "OAuth('https://mcp.example/mcp')"
 
 
-async def test_work_that_must_not_be_broken_off_ends_before_whoever_asked_for_it():
-    """Else the store's lock would be given back while it goes on."""
+async def test_run_to_completion_ends_before_its_cancelled_caller():
+    """Otherwise the store's lock would be released too early."""
     ended: list[str] = []
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -923,7 +925,7 @@ async def test_work_that_must_not_be_broken_off_ends_before_whoever_asked_for_it
     assert ended == ["work", "whoever asked"]
 
 
-async def test_work_that_must_not_be_broken_off_may_fail_when_nobody_waits_any_more(
+async def test_run_to_completion_ignores_a_failure_after_its_caller_was_cancelled(
     nothing_is_left: list[Any],
 ):
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -941,10 +943,10 @@ async def test_work_that_must_not_be_broken_off_may_fail_when_nobody_waits_any_m
     await asyncio.wait({asking})
 
     assert asking.cancelled()
-    gc.collect()  # what nobody has looked at is reported when it goes
+    gc.collect()  # reports exceptions that were never retrieved
 
 
-async def test_a_token_is_not_renewed_by_another_client_than_it_was_given_to():
+async def test_identity_of_returns_only_the_client_that_the_tokens_were_given_to():
     store, server = MemoryTokenStore(), "https://mcp.example/mcp"
     found = Discovery("", None, ServerMetadata("https://as.example"))
     await store.save_registration(

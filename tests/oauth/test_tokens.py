@@ -1,4 +1,4 @@
-"""What a token endpoint gave out, and what is kept of it."""
+"""Token requests."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from interlock.oauth.tokens import request_tokens
 
 
 class Giving(Fetcher):
-    """A token endpoint that gives the same tokens to everybody."""
+    """A token endpoint that always returns the same tokens."""
 
     async def post(self, url: str, **_: Any) -> Reply:
         answer = {"access_token": "a", "token_type": "bearer", "expires_in": 60, "scope": "read"}
         return Reply(200, {}, json.dumps(answer).encode(), url)
 
 
-async def test_names_are_kept_as_they_are_written(monkeypatch: Any):
+async def test_request_tokens_keeps_issuer_resource_and_client_verbatim(monkeypatch: Any):
     monkeypatch.setattr(tokens_module, "time", lambda: 1000.0)
     server = ServerMetadata("https://AS.example/A%2Fb", token_endpoint="https://AS.example/T")
     found = Discovery("https://MCP.example/mcp/", None, server)

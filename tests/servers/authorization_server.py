@@ -1,8 +1,8 @@
-"""An authorization server and a server that it protects, on loopback, as bad as a test wants.
+"""An authorization server and the server it protects, on loopback, with configurable faults.
 
-A test changes one thing: a document (`as_.metadata["issuer"] = …`), what the browser is sent back
-with (`as_.callback["iss"] = …`, None leaves out), what an endpoint gives (`as_.answers["/token"] =
-…`), or a whole reply (`as_.replies["/token"] = html`). All requests are kept in `as_.requests`.
+A test changes one thing: a document (`as_.metadata["issuer"] = …`), the query of the redirect
+(`as_.callback["iss"] = …`, None removes), the answer of an endpoint (`as_.answers["/token"] = …`),
+or a whole reply (`as_.replies["/token"] = html`). All requests are recorded in `as_.requests`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 
 
 class Seen(NamedTuple):
-    """A request that came."""
+    """A request that was received."""
 
     method: str
     path: str
@@ -39,11 +39,11 @@ class Seen(NamedTuple):
 
 
 class Site:
-    """An HTTP server on loopback that keeps what it is asked, and can be told to misbehave."""
+    """An HTTP server on loopback that records requests and can be made to misbehave."""
 
     def __init__(self) -> None:
         self.requests: list[Seen] = []
-        self.replies: dict[str, Handler] = {}  # by path, instead of its own
+        self.replies: dict[str, Handler] = {}  # by path, instead of the default ones
         self.documents: dict[str, Json] = {}  # by path
         self.origin = ""
         self._news = asyncio.Event()
@@ -62,11 +62,11 @@ class Site:
         await self._runner.cleanup()
 
     def sent(self, path: str) -> list[Json]:
-        """What was sent to a path, request by request."""
+        """Return what was sent to a path, request by request."""
         return [seen.sent for seen in self.requests if seen.path == path]
 
     async def asked(self, path: str, times: int) -> None:
-        """Wait until a path has been asked so often."""
+        """Wait until a path was requested so many times."""
         while len(self.sent(path)) < times:
             await self._news.wait()
 
@@ -97,23 +97,23 @@ class Site:
 
 
 class AuthorizationServer(Site):
-    """Gives codes and tokens as it should, until it is told otherwise."""
+    """Issues codes and tokens correctly, unless a test changes something."""
 
     def __init__(self, path: str = "") -> None:
         super().__init__()
         self._path = path
         self.callback: dict[str, str | None] = {}
-        self.answers: dict[str, Json] = {}  # by path: members to add; None takes one away
+        self.answers: dict[str, Json] = {}  # by path: members to add; None removes one
         self.clients: dict[str, str] = {}  # id: secret, "" for public ones
         self.codes: dict[str, Json] = {}
-        self.refresh_tokens: dict[str, str] = {}  # still good: client
-        self.access_tokens: dict[str, str] = {}  # still good: scope
+        self.refresh_tokens: dict[str, str] = {}  # valid ones: client
+        self.access_tokens: dict[str, str] = {}  # valid ones: scope
         self.rotates = True
         self.dpop: ProofChecker | None = None  # binds tokens to keys
         self.thumbprints: dict[str, str] = {}  # of the keys, by access or refresh token
         self.holding = asyncio.Event()  # while cleared, the token endpoint waits
         self.holding.set()
-        self.held = asyncio.Event()  # somebody waits there
+        self.held = asyncio.Event()  # a request waits there
         self._count: Counter[str] = Counter()
 
     async def open(self) -> None:
@@ -131,7 +131,7 @@ class AuthorizationServer(Site):
         self.documents[SERVER_METADATA + self._path] = self.metadata
 
     def make(self, what: str) -> str:
-        """Make up an id or a secret that has not been there yet."""
+        """Return a new id or secret."""
         self._count[what] += 1
         return f"{what}-{self._count[what]}-of-{self.origin.rpartition(':')[2]}"
 
@@ -221,7 +221,7 @@ class AuthorizationServer(Site):
         return web.json_response(answer, headers={"Cache-Control": "no-store"})
 
     def _client(self, seen: Seen) -> str | None:
-        """Say who asks, if they have proved it in the one way that they can."""
+        """Return the client's id if it has authenticated."""
         scheme, _, pair = seen.headers.get("authorization", "").partition(" ")
         if scheme == "Basic":
             id, _, secret = base64.b64decode(pair).decode().partition(":")
@@ -234,14 +234,14 @@ class AuthorizationServer(Site):
 
 
 class ProtectedServer(Site):
-    """Lets in who has a token of its authorization server, and says where to get one."""
+    """Accepts tokens of its authorization server, and publishes where to get one."""
 
     def __init__(self, authorization: AuthorizationServer, path: str = "/mcp") -> None:
         super().__init__()
         self.authorization = authorization
         self.path = path
-        self.challenge: str | None = None  # instead of its own, on 401
-        self.scope = ""  # that it asks for on 401
+        self.challenge: str | None = None  # instead of the default one, on 401
+        self.scope = ""  # required on 401
         self.needs: tuple[str, ...] = ()  # scopes without which there is a 403
         self.dpop: ProofChecker | None = None  # accepts only tokens that are bound to keys
 
@@ -283,7 +283,7 @@ class ProtectedServer(Site):
 
 
 class Browser:
-    """A person who allows everything, at once."""
+    """A user who allows everything at once."""
 
     def __init__(self) -> None:
         self.shown: list[AuthorizationRequest] = []
@@ -311,7 +311,7 @@ def refused(
 def always(
     text: str = "", status: int = 200, content_type: str = "application/json", **headers: str
 ) -> Handler:
-    """The same reply to every request."""
+    """Return a handler that always sends the same reply."""
 
     async def reply(request: web.Request) -> web.StreamResponse:
         return web.Response(
@@ -325,7 +325,7 @@ html = always("<!doctype html><title>Log in</title>", content_type="text/html")
 
 
 async def endless(request: web.Request) -> web.StreamResponse:
-    """A document that never ends."""
+    """Send a document that never ends."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     while True:
@@ -333,6 +333,6 @@ async def endless(request: web.Request) -> web.StreamResponse:
 
 
 async def mute(request: web.Request) -> web.StreamResponse:
-    """Nothing at all."""
+    """Send nothing at all."""
     await asyncio.Event().wait()
     raise AssertionError("never")

@@ -1,4 +1,4 @@
-"""A browser with a person who agrees to everything: browser.py URL
+"""A browser whose user consents to everything: browser.py URL
 
 The page where it all ends is opened, too. With `BROWSER="python browser.py %s"` in its
 environment, a program that opens a browser opens this one.
@@ -19,7 +19,7 @@ from tests.support.authorization import Browser
 
 
 async def browse(url: str) -> None:
-    """Open a page, and do what it and the next ones ask for."""
+    """Open a page, and fill in its form and those that follow."""
     page = urlsplit(url)
     end = await Browser(f"{page.scheme}://{page.netloc}").callback(url)
     async with aiohttp.ClientSession() as http, http.get(end) as reply:

@@ -1,4 +1,4 @@
-"""A server of ours that lets in who has a token of an authorization server.
+"""A server that accepts the tokens of an authorization server.
 
 protected.py ISSUER [METHOD]: only METHOD needs a token, if one is named. The first line of stdout
 is its URL; it ends when its stdin does.
@@ -44,7 +44,7 @@ auth = BearerAuth(
 
 @server.tool
 async def who(context: Context) -> str:
-    """Tell who asks, and what they may do."""
+    """Return the principal and its scopes."""
     assert context.principal is not None
     subject = context.principal.id.removeprefix(f"{ISSUER}#")
     return f"{subject}: {' '.join(sorted(context.principal.scopes))}"
@@ -60,14 +60,14 @@ async def write(text: str, context: Context) -> str:
 
 @server.tool
 async def sign_out(context: Context) -> str:
-    """Let the token of this call be good no more."""
+    """Invalidate the token of this call."""
     assert context.principal is not None
     signed_out.add(context.principal.claims["jti"])
     return "good bye"
 
 
 def asking_for(method: str) -> Any:
-    """Let everybody in for all other methods."""
+    """Require no token for all other methods."""
     guarded, to_all = server.asgi(auth=auth), server.asgi()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -78,7 +78,7 @@ def asking_for(method: str) -> Any:
 
 
 def end_with_stdin(running: uvicorn.Server) -> None:
-    """Let the server end when there is nobody any more who wants it."""
+    """End the server when stdin is closed."""
     sys.stdin.read()
     running.should_exit = True
 

@@ -1,4 +1,4 @@
-"""A protected server of ours, a real authorization server, and a person with a browser."""
+"""Our protected server, a real authorization server, and a user with a browser."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NATIVE_CLIENT: dict[str, Any] = {
     "response_types": ["code"],
     "token_endpoint_auth_method": "none",
 }
-MACHINE: dict[str, Any] = {  # a client without a person
+MACHINE: dict[str, Any] = {  # a client without a user
     "grant_types": ["client_credentials"],
     "response_types": [],
     "redirect_uris": [],
@@ -36,13 +36,13 @@ MACHINE: dict[str, Any] = {  # a client without a person
 
 
 class Protected:
-    """A server that wants tokens, and the authorization server that has them.
+    """A server that requires tokens, and its authorization server.
 
     Attributes:
         url: The MCP server's. Every request needs the scope "notes:read", the tool `write` also
-            "notes:write"; `who` tells the principal, `sign_out` makes the token useless.
+            "notes:write"; `who` returns the principal, `sign_out` invalidates the token.
         issuer: The authorization server's.
-        browser: In front of a person who agrees to everything.
+        browser: Of a user who consents to everything.
     """
 
     def __init__(self, url: str, issuer: str) -> None:
@@ -56,7 +56,7 @@ class Protected:
             await http.post(f"{self.issuer}/test", json=wishes)
 
     async def register(self, **metadata: Any) -> dict[str, Any]:
-        """Make a client known to the authorization server, as an operator does.
+        """Register a client at the authorization server, as an operator does.
 
         Args:
             metadata: What differs from a native client without a secret.
@@ -72,21 +72,21 @@ class Protected:
             return registered
 
     async def done(self) -> dict[str, int]:
-        """Tell how often the authorization server did what, by grant type, error and so on."""
+        """Return how often the authorization server did what, by grant type, error and so on."""
         async with aiohttp.ClientSession() as http, http.get(f"{self.issuer}/test") as reply:
             done: dict[str, int] = await reply.json()
             return done
 
 
 class Browser:
-    """A browser with a person in front of it, who logs in and consents, or refuses.
+    """A browser whose user logs in and consents, or refuses.
 
     Args:
-        issuer: The authorization server: an address elsewhere is the client's callback.
+        issuer: The authorization server; a URL elsewhere is the client's callback.
 
     Attributes:
-        person: What the person writes into the login form.
-        refuses: Whether the person cancels instead.
+        person: What the user enters into the login form.
+        refuses: Whether the user cancels instead.
         visited: The pages.
     """
 
@@ -95,14 +95,14 @@ class Browser:
         self.refuses = False
         self.visited: list[str] = []
         self._issuer = issuer
-        self._cookies = aiohttp.CookieJar(unsafe=True)  # of an IP address
+        self._cookies = aiohttp.CookieJar(unsafe=True)  # it accepts cookies of an IP address
 
     async def __call__(self, url: str) -> dict[str, str]:
-        """Open a page; give the query of the callback where it all ends."""
+        """Open a page; return the query of the callback where the login ends."""
         return dict(parse_qsl(urlsplit(await self.callback(url)).query))
 
     async def callback(self, url: str) -> str:
-        """Open a page; give the address of the callback, which is not opened."""
+        """Open a page; return the URL of the callback, which is not opened."""
         form: dict[str, str] | None = None
         async with aiohttp.ClientSession(cookie_jar=self._cookies) as http:
             while url.startswith(f"{self._issuer}/"):
@@ -118,7 +118,7 @@ class Browser:
         return url
 
     def _fill(self, page: str) -> tuple[str, dict[str, str] | None]:
-        """Do what a page asks for; give where that leads, and the form if there is one."""
+        """Fill in a page; return the next URL, and the form if there is one."""
         read = _Page()
         read.feed(page)
         if self.refuses:
@@ -148,7 +148,7 @@ class _Page(HTMLParser):
 
 @contextmanager
 def protected(logs: Path) -> Iterator[tuple[str, str]]:
-    """Run both servers; give the URL of ours, and the issuer."""
+    """Run both servers; yield the URL of ours, and the issuer."""
     assert PACKAGES.exists(), f"{PACKAGES} is missing: `make test` installs it"
     authorization = [str(NODE), str(SERVERS / "authorization.cjs")]
     with serving(authorization, logs / "authorization", NODE_PATH=str(PACKAGES)) as issuer:

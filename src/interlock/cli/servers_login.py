@@ -197,7 +197,7 @@ async def delete_login(name: str, server: HttpServer) -> None:
 
     ended = await logout(server.url, UserTokenStore(), client=client_identity(server))
     if not ended.was_stored:
-        say(f"there is no login for {name!r}")
+        say(f"{name!r} has no stored login")
     elif ended.problem:
         say(f"logged out of {name!r}: its login is deleted")
         warn(f"its tokens are valid until they expire: {ended.problem}")

@@ -182,7 +182,7 @@ def begin(
 
 
 def _with_query(endpoint: str, query: Mapping[str, str]) -> str:
-    """Add a query to the endpoint's own, without the parameters that are ours to set."""
+    """Add a query to the endpoint's own, without its reserved parameters."""
     parts = urlsplit(endpoint)
     own = parse_qsl(parts.query)
     kept = [(name, value) for name, value in own if name not in _RESERVED | query.keys()]

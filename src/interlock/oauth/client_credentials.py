@@ -1,4 +1,4 @@
-"""Logging in without a person: a client with a secret or a private key of its own."""
+"""Logging in without a user: a client with a secret or a private key of its own."""
 
 from __future__ import annotations
 

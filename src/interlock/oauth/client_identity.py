@@ -23,7 +23,7 @@ class ClientIdentity(Redacted, frozen=True, kw_only=True):
             supports.
 
     Raises:
-        ConfigError: There is no id, both a secret and a key, or an unknown method.
+        ConfigError: The id is missing, there are both a secret and a key, or the method is unknown.
     """
 
     public = ("id", "issuer")

@@ -166,8 +166,8 @@ class Reason(Struct, frozen=True):
     def error(self, what: str, status: int) -> AuthError:
         """Return the error for an operation that failed.
 
-        A model may read the error's text, and must not be given text that anybody could have
-        written. The server's words are a note of the error, which only users see.
+        A model may read the error's text, which must not contain text of a server. The server's
+        words are a note of the error, which only users see.
         """
         error = AuthError(f"{what}: {self.text}", status)
         if self.words:

@@ -224,7 +224,7 @@ def authenticate_client(
 
     Raises:
         AuthError: The authorization server supports none of the client's methods.
-        MissingExtra: The client has a private key, and there is no library to sign with.
+        MissingExtra: The client has a private key, and the library to sign with is missing.
     """
     method = _method(client, found)
     match method:

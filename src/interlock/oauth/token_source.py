@@ -331,7 +331,7 @@ def new_key(found: Discovery) -> DpopKey | None:
     """Return a key to bind new tokens to; None unless both servers support that.
 
     Raises:
-        MissingExtra: The protected server requires it, and there is no library to sign with.
+        MissingExtra: The protected server requires it, and the library to sign with is missing.
     """
     algorithms = found.server.dpop_signing_alg_values_supported or ()
     if found.dpop is Dpop.UNKNOWN or "ES256" not in algorithms:

@@ -1,4 +1,4 @@
-"""OAuth: documents and addresses of strangers lead where they may, or to an error that says why."""
+"""OAuth: documents and URLs of unknown servers are accepted safely, or refused with an error."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def address(text: str) -> None:
         except InterlockError as error:
             check_text(error)
         else:
-            one, other = urlsplit(text), urlsplit(taken)  # who reads it must not matter
+            one, other = urlsplit(text), urlsplit(taken)  # all parsers must agree
             assert one.scheme.lower() == other.scheme
             assert other.scheme in ("https", "http")
             assert host_of(one) == host_of(other)
@@ -131,7 +131,7 @@ def document(kind: Any, body: bytes) -> None:
 
 
 class Web:
-    """Answers each address with what the input says."""
+    """Answers each URL with what the input contains."""
 
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
@@ -166,7 +166,7 @@ def discovery(choices: Choices) -> None:
 
 
 def answered(choices: Choices, pending: Pending) -> None:
-    """Come back from the browser with some of what is expected."""
+    """Answer the request with some of the expected parameters."""
     state = pending.request.state
     answer = {
         "state": choices.one_of([state, state, state, "x", ""]),
