@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 # Oldest first; this program uses the last one. Listed here so that Alembic need not be imported.
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -107,6 +107,35 @@ audit_heads = Table(
     Column("hash", LargeBinary, nullable=False),
     Column("signature", LargeBinary),
     Column("signed_at", BigInteger),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the whole key
+    Column("tenant", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("view", String, nullable=False),  # "" for all views
+    Column("limits", Text, nullable=False),  # JSON object
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("expires", BigInteger),  # NULL: never
+    Column("last_used", BigInteger),  # to the minute
+    Column("revoked", BigInteger),
+    Column("replaced_by", String),  # id of the key that it was rotated to
+    Column("created_by", String, nullable=False),
+)
+
+# One row for each write that running gateways must notice. They read on from the last id they saw.
+changes = Table(
+    "changes",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("kind", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("at", BigInteger, nullable=False),
 )
 
 versions = Table("alembic_version", MetaData(), Column("version_num", String, primary_key=True))

@@ -1,0 +1,298 @@
+"""API keys of users: created, rotated and revoked. The key itself is never stored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import Row, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from interlock.auth import key_format
+from interlock.errors import StoreError
+from interlock.store import tables
+from interlock.store.database import Database, open_database
+from interlock.store.rows import storable
+from interlock.types import JsonObject
+
+TENANT = "default"
+READ_ONLY = ("mcp:read",)
+YEAR = 365 * 24 * 3600.0  # seconds that a key is valid unless stated otherwise
+
+KeyState = Literal["active", "expired", "revoked", "rotated"]
+
+
+class StoredKey(Struct, frozen=True):
+    """An API key without its secret. Times are microseconds since 1970, UTC.
+
+    Attributes:
+        id: Named in lists and records.
+        hash: SHA-256 of the whole key.
+        user: The user that it belongs to, without "user:".
+        name: For display.
+        scopes: At most these rights.
+        view: The view that it is bound to; "" for all.
+        limits: Rates and quotas of its own, as in the configuration.
+        created: When it was created.
+        expires: When it expires; None for never.
+        last_used: When it was last used, to the minute; None if it never was.
+        revoked: When it was revoked.
+        replaced_by: Id of the key that it was rotated to.
+        created_by: Principal that created it.
+    """
+
+    id: str
+    hash: bytes
+    user: str
+    name: str = ""
+    scopes: tuple[str, ...] = READ_ONLY
+    view: str = ""
+    limits: JsonObject = {}
+    created: int = 0
+    expires: int | None = None
+    last_used: int | None = None
+    revoked: int | None = None
+    replaced_by: str | None = None
+    created_by: str = ""
+    tenant: str = TENANT
+
+    def state(self, now: int) -> KeyState:
+        """Return its state at a time."""
+        if self.revoked is not None and self.revoked <= now:
+            return "revoked"
+        if self.expires is not None and self.expires <= now:
+            return "rotated" if self.replaced_by else "expired"
+        return "active"
+
+    def as_json(self, now: int, key: str | None = None) -> JsonObject:
+        """Return the JSON object that commands and the admin API show."""
+        shown: JsonObject = {
+            "id": self.id,
+            "user": f"user:{self.user}",
+            "name": self.name,
+            "scopes": list(self.scopes),
+            "view": self.view or None,
+            "limits": self.limits,
+            "created": rfc3339(self.created),
+            "expires": rfc3339(self.expires),
+            "lastUsed": rfc3339(self.last_used),
+            "state": self.state(now),
+            "replacedBy": self.replaced_by,
+        }
+        shown = {name: value for name, value in shown.items() if value is not None}
+        return shown if key is None else shown | {"key": key}
+
+
+_Keys: TypeAlias = list[StoredKey]
+
+
+class KeyStore:
+    """The API keys in one database. Every method may raise a `StoreError`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, location: str | Path | None = None) -> AsyncIterator[KeyStore]:
+        """Open a database as `ConversationStore.open` does."""
+        database = await open_database(location)
+        try:
+            yield cls(database)
+        finally:
+            await database.close()
+
+    async def create(
+        self,
+        user: str,
+        *,
+        name: str = "",
+        scopes: Sequence[str] = READ_ONLY,
+        view: str = "",
+        limits: Mapping[str, Any] | None = None,
+        lifetime: float | None = YEAR,
+        created_by: str = "",
+    ) -> tuple[StoredKey, str]:
+        """Create a key.
+
+        Args:
+            user: The user that it belongs to, without "user:".
+            name: For display.
+            scopes: At most these rights.
+            view: The view that it is bound to; "" for all.
+            limits: Rates and quotas of its own.
+            lifetime: Seconds until it expires; None for never.
+            created_by: Principal that creates it.
+
+        Returns:
+            What is stored, and the key itself, which cannot be read again.
+        """
+        stored, key = _new(
+            user, name, tuple(scopes), view, dict(limits or {}), lifetime, created_by, now_micros()
+        )
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(insert(tables.keys).values(**_row(stored)))
+            await note_change(connection, "keys", stored.id)
+
+        await self._database.write(work)
+        return stored, key
+
+    async def list(self) -> _Keys:
+        """Return all keys, oldest first."""
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            query = select(tables.keys).order_by(tables.keys.c.created, tables.keys.c.id)
+            return (await connection.execute(query)).all()
+
+        return [_key(row) for row in await self._database.read(work)]
+
+    async def get(self, id: str) -> StoredKey:
+        """Return one key.
+
+        Raises:
+            StoreError: No key has this id.
+        """
+
+        async def work(connection: AsyncConnection) -> StoredKey:
+            return await _load(connection, id)
+
+        return await self._database.read(work)
+
+    async def rotate(
+        self, id: str, *, overlap: float = 24 * 3600.0, created_by: str = ""
+    ) -> tuple[StoredKey, str]:
+        """Replace an active key; the old one stays valid for `overlap` seconds.
+
+        Returns:
+            What is stored of the new key, and the key itself.
+
+        Raises:
+            StoreError: No active key has this id.
+        """
+        now = now_micros()
+
+        async def work(connection: AsyncConnection) -> tuple[StoredKey, str]:
+            old = await _load(connection, id)
+            if old.state(now) != "active" or old.replaced_by:
+                state = "rotated" if old.replaced_by else old.state(now)
+                raise StoreError(f"key {id} is {state}: create a new one")
+            lifetime = None if old.expires is None else (old.expires - old.created) / 1_000_000
+            stored, key = _new(
+                old.user, old.name, old.scopes, old.view, old.limits, lifetime, created_by, now
+            )
+            end = now + int(overlap * 1_000_000)
+            expires = end if old.expires is None else min(end, old.expires)
+            await connection.execute(insert(tables.keys).values(**_row(stored)))
+            await connection.execute(
+                update(tables.keys)
+                .where(tables.keys.c.id == id)
+                .values(replaced_by=stored.id, expires=expires)
+            )
+            await note_change(connection, "keys", id)
+            await note_change(connection, "keys", stored.id)
+            return stored, key
+
+        return await self._database.write(work)
+
+    async def revoke(self, id: str) -> StoredKey:
+        """Revoke a key at once; a second time does nothing.
+
+        Raises:
+            StoreError: No key has this id.
+        """
+        now = now_micros()
+
+        async def work(connection: AsyncConnection) -> StoredKey:
+            await _load(connection, id)
+            columns = tables.keys.c
+            await connection.execute(
+                update(tables.keys)
+                .where(columns.id == id, or_(columns.revoked.is_(None), columns.revoked > now))
+                .values(revoked=now)
+            )
+            await note_change(connection, "keys", id)
+            return await _load(connection, id)
+
+        return await self._database.write(work)
+
+    async def touch(self, used: Mapping[str, int]) -> None:
+        """Record when keys were last used: times by key id."""
+
+        async def work(connection: AsyncConnection) -> None:
+            for id, at in used.items():
+                await connection.execute(
+                    update(tables.keys).where(tables.keys.c.id == id).values(last_used=at)
+                )
+
+        await self._database.write(work)
+
+
+async def note_change(connection: AsyncConnection, kind: str, key: str) -> None:
+    """Add a row by which running gateways notice a write, in the write's own transaction."""
+    await connection.execute(insert(tables.changes).values(kind=kind, key=key, at=now_micros()))
+
+
+def now_micros() -> int:
+    """Return the time in microseconds since 1970, UTC."""
+    return time.time_ns() // 1000
+
+
+def rfc3339(micros: int | None) -> str | None:
+    """Return a time as "2026-11-22T10:00:00.000Z"."""
+    if micros is None:
+        return None
+    seconds, rest = divmod(micros, 1_000_000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:03d}Z"
+
+
+def _new(
+    user: str,
+    name: str,
+    scopes: tuple[str, ...],
+    view: str,
+    limits: JsonObject,
+    lifetime: float | None,
+    created_by: str,
+    now: int,
+) -> tuple[StoredKey, str]:
+    key, id = key_format.generate()
+    stored = StoredKey(
+        id=id,
+        hash=key_format.digest(key),
+        user=storable(user),
+        name=storable(name),
+        scopes=scopes,
+        view=storable(view),
+        limits=limits,
+        created=now,
+        expires=None if lifetime is None else now + int(lifetime * 1_000_000),
+        created_by=storable(created_by),
+    )
+    return stored, key
+
+
+async def _load(connection: AsyncConnection, id: str) -> StoredKey:
+    query = select(tables.keys).where(tables.keys.c.id == storable(id))
+    row = (await connection.execute(query)).one_or_none()
+    if row is None:
+        raise StoreError(f"no key {id!r}: see `interlock keys list`")
+    return _key(row)
+
+
+def _row(key: StoredKey) -> dict[str, Any]:
+    row = msgspec.structs.asdict(key)
+    encoded = {name: msgspec.json.encode(row[name]).decode() for name in ("scopes", "limits")}
+    return row | encoded
+
+
+def _key(row: Row[Any]) -> StoredKey:
+    fields = dict(row._mapping)
+    fields["scopes"] = msgspec.json.decode(fields["scopes"], type=tuple[str, ...])
+    fields["limits"] = msgspec.json.decode(fields["limits"], type=JsonObject)
+    return StoredKey(**fields)
