@@ -65,7 +65,7 @@ def of_database(name: str, location: str, effort: Effort) -> Iterator[Row]:
             each: partial(rate, location, callers, effort.seconds, single=each == SINGLE)
             for each in (US, SINGLE)
         }
-        yield Row(f"{name}, {callers} callers", "records/s", contest(samples, effort.rounds))
+        yield Row(f"{name}, callers: {callers}", "records/s", contest(samples, effort.rounds))
     seconds = [processor(location, effort.seconds) for _ in range(effort.rounds)]
     yield Row(f"{name}, processor time a record, 32 callers", "s", {US: seconds})
 
