@@ -263,31 +263,36 @@ class InputRequired(InterlockError):
 
 
 class AuthError(InterlockError):
-    """An HTTP request is not let in.
+    """An HTTP request is refused because of its credentials.
 
     Attributes:
         status: HTTP status of the answer.
         challenge: Value of its `WWW-Authenticate` header; "" for none.
+        reason: Why, in one word for programs, such as "no_credential"; "" if unknown.
         token_used: The access token that was refused, on the client's side. A secret: it is
             for comparing only.
     """
 
-    def __init__(self, message: str, status: int = 401, challenge: str = "") -> None:
+    def __init__(
+        self, message: str, status: int = 401, challenge: str = "", *, reason: str = ""
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.challenge = challenge
+        self.reason = reason
         self.token_used = ""
 
 
 class AuthRequired(AuthError):
-    """No bearer token, or not a good one (401), or a header that is malformed (400)."""
+    """A credential is missing or not valid (401), or its header is malformed (400)."""
 
 
 class InsufficientScope(AuthError):
-    """The token is good, but lacks scopes. `scopes` are all that are needed."""
+    """The token is valid, but lacks scopes. `scopes` are all that are needed."""
 
     def __init__(self, scopes: tuple[str, ...], challenge: str = "") -> None:
-        super().__init__(f"the token needs the scopes {_some(scopes)}", 403, challenge)
+        text = f"the token needs the scopes {_some(scopes)}"
+        super().__init__(text, 403, challenge, reason="insufficient_scope")
         self.scopes = scopes
 
 
@@ -309,10 +314,10 @@ class LoginExpired(LoginRequired):
 
 
 class AuthUnavailable(AuthError):
-    """Tokens cannot be verified now. Nobody is let in meanwhile."""
+    """Credentials cannot be verified now, so the request is refused."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, 503)
+        super().__init__(message, 503, reason="auth_unavailable")
 
 
 # Configuration and tools

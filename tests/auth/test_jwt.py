@@ -530,9 +530,12 @@ async def test_bearer_auth_takes_the_verifier_as_it_is(caplog):
     guard = BearerAuth(verify=verifier(), resource=AUDIENCE, required_scopes=["notes:read"])
     good, poor = token(scope="notes:read"), token(scope="notes:list")
 
-    assert (await guard.principal_of([f"Bearer {good}".encode()])).scopes == {"notes:read"}
+    async def identify(text: str) -> Principal:
+        return await guard.authenticate([(b"authorization", f"Bearer {text}".encode())], None)
+
+    assert (await identify(good)).scopes == {"notes:read"}
     for refused, status in ((poor, 403), (token(exp=1), 401), ("a.b.c", 401)):
         with pytest.raises(AuthError) as error:
-            await guard.principal_of([f"Bearer {refused}".encode()])
+            await identify(refused)
         assert error.value.status == status
     assert good not in f"{guard!r} {caplog.text}"

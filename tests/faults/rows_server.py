@@ -87,7 +87,7 @@ class Stage:
     @asynccontextmanager
     async def on_a_port(self, **options: Any) -> AsyncIterator[EvilClient]:
         """Serve over HTTP; gives a raw client of it."""
-        running = serve.HttpServer(self.server.asgi(**options), "127.0.0.1", 0)
+        running = serve.UvicornServer(self.server.asgi(**options), "127.0.0.1", 0)
         task = asyncio.create_task(running.serve())
         await until(lambda: running.started or task.done())
         client = EvilClient(running.url)

@@ -32,7 +32,7 @@ from interlock.errors import (
 )
 from interlock.oauth import MemoryTokenStore
 from interlock.oauth.storage import Tokens
-from interlock.server.http.app import Endpoint
+from interlock.server.http.app import HttpApp
 from interlock.toolbox import Toolbox, restarts
 from interlock.toolbox.hints import with_hint
 from tests.servers.authorization_server import AuthorizationServer, Handler, Site, always, html
@@ -112,7 +112,7 @@ class Served:
         self._wrap = wrap
         self._reserved = [reserved() for _ in range(ports)]
         self._ports = [each.getsockname()[1] for each in self._reserved]
-        self._endpoint: Endpoint
+        self._endpoint: HttpApp
         self._running: uvicorn.Server | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -714,7 +714,7 @@ def test_very_many_scopes_are_left_out_of_the_hint():
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"auth": "none"}, 'a bearer token is needed; its configuration says "auth": "none"'),
+        ({"auth": "none"}, 'a bearer token is required; its configuration says "auth": "none"'),
         (
             {"headers": {"Authorization": f"Bearer {CANARY}"}},
             "is not valid; it rejects the Authorization header of its configuration",

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from interlock.auth.bearer import BearerAuth, Verify, static_tokens
+from interlock.auth.api_key import ApiKeyAuth
+from interlock.auth.authenticator import Authenticator
+from interlock.auth.bearer import BearerAuth
+from interlock.auth.either import EitherAuth
 from interlock.auth.principal import Principal
+from interlock.auth.verifier import Verify, static_tokens
 
-__all__ = ["BearerAuth", "Principal", "Verify", "static_tokens"]
+__all__ = [
+    "ApiKeyAuth",
+    "Authenticator",
+    "BearerAuth",
+    "EitherAuth",
+    "Principal",
+    "Verify",
+    "static_tokens",
+]

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from interlock.auth.bearer import MAX_TOKEN_BYTES, check_url
+from interlock.auth.bearer import check_url
 from interlock.auth.principal import Principal
+from interlock.auth.verifier import MAX_TOKEN_BYTES
 from interlock.errors import AuthUnavailable, ConfigError, MissingExtra
 from interlock.types import JsonObject
 

@@ -45,7 +45,7 @@ class _Probe(Struct):
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
 
 
-_decode_call = msgspec.json.Decoder(CallParams).decode
+decode_call = msgspec.json.Decoder(CallParams).decode
 _probe = msgspec.json.Decoder(_Probe).decode
 _decode_object = msgspec.json.Decoder(JsonObject).decode
 
@@ -75,7 +75,7 @@ def context_of(
     params = None
     try:
         if request.method == "tools/call":
-            params = _decode_call(request.params)
+            params = decode_call(request.params)
             raw = params.meta
         else:
             raw = _probe(request.params).meta

@@ -39,7 +39,7 @@ from interlock.transports import Transport
 from interlock.types import Icon, Implementation
 
 if TYPE_CHECKING:
-    from interlock.server.http.app import Endpoint
+    from interlock.server.http.app import HttpApp
     from interlock.server.http.options import HttpKeywords
 
 Middleware = Callable[[Handler], Handler]
@@ -284,17 +284,17 @@ class Server:
         if error is not None:
             _log.error("server %s cannot serve", self.info.name, exc_info=error)
 
-    def asgi(self, **options: Unpack[HttpKeywords]) -> Endpoint:
+    def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
         """Make an ASGI application: both eras on one path, `/mcp` unless told otherwise.
 
         Any ASGI server runs it; FastAPI and Starlette mount it under any prefix. The lifespan
         is entered when the application starts, or else before the first request. See
         `HttpOptions` for what can be told.
         """
-        from interlock.server.http.app import Endpoint
+        from interlock.server.http.app import HttpApp
         from interlock.server.http.options import HttpOptions
 
-        return Endpoint(self, HttpOptions(**options))
+        return HttpApp(self, HttpOptions(**options))
 
     def run_http(
         self,
@@ -316,12 +316,12 @@ class Server:
             MissingExtra: uvicorn is not installed.
             ConfigError: An address that others can reach, and no token is asked for.
         """
-        from interlock.server.http.serve import HttpServer, check_exposure
+        from interlock.server.http.serve import UvicornServer, check_exposure
 
         endpoint = self.asgi(**options)
         check_exposure(host, protected=unprotected or endpoint.is_protected)
         with suppress(KeyboardInterrupt):
-            HttpServer(endpoint, host, port, tells=True).run()
+            UvicornServer(endpoint, host, port, tells=True).run()
         self.close()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:

@@ -98,16 +98,17 @@ class Workers:
                 future fails so when the call has waited too long.
         """
         principal = context.principal
-        caller = principal.id if principal is not None else context.link.caller
+        caller = principal.owner if principal is not None else context.link.caller
         loop = asyncio.get_running_loop()
         call = partial(contextvars.copy_context().run, function, **arguments)
         deadline = monotonic() + self._max_wait
-        job = _Job(call, caller, loop, loop.create_future(), deadline)
         with self._lock:
             running = self._running_each.get(caller, 0)
-            if self._running < self._max_threads and running < self._max_running_each:
-                if self._threads <= self._running:
-                    self._add_thread()
+            is_free = self._running < self._max_threads and running < self._max_running_each
+            if is_free and self._threads <= self._running:
+                self._add_thread()
+            job = _Job(call, caller, loop, loop.create_future(), deadline)
+            if is_free:
                 self._running += 1
                 self._running_each[caller] = running + 1
                 self._ready.put(job)

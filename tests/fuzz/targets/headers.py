@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from interlock.errors import SchemaError
 from interlock.protocol.headers import ToolHeaders, annotated, decode_value, encode_value
-from interlock.server.http.header_checks import ExpectedHeaders, check_params
+from interlock.server.http import header_checks
 from interlock.types import Tool
 from tests.fuzz.choices import Choices
 
@@ -59,10 +59,10 @@ def arguments_agree(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
     assert all(re.fullmatch(r"Mcp-Param-[\x21-\x7e]+", name) for name in headers)
     assert all(_SAFE.fullmatch(value) for value in headers.values())
     if len(headers) == len(annotated(schema)):  # each argument has a spelling
-        exchange: Any = mock.Mock()
+        request: Any = mock.Mock()
         given = {name.lower().encode(): value for name, value in headers.items()}
-        exchange.header = given.get
-        check_params(exchange, ExpectedHeaders().of("x", schema), Raw(encoded))
+        request.header = given.get
+        header_checks.ToolHeaders().check(request, "x", tool, Raw(encoded))
 
 
 def schema_of(choices: Choices, depth: int = 4) -> Any:

@@ -15,7 +15,7 @@ from msgspec import Meta
 from interlock import Context, Server
 from interlock.auth import static_tokens
 from interlock.auth.principal import Principal
-from interlock.server.http.app import Endpoint
+from interlock.server.http.app import HttpApp
 from tests.fuzz.choices import Choices
 from tests.support.wire import Clock
 
@@ -131,7 +131,7 @@ def target(data: bytes) -> None:
         loop.close()
 
 
-async def serve(app: Endpoint, choices: Choices) -> None:
+async def serve(app: HttpApp, choices: Choices) -> None:
     """Send some requests, one after another or while others are open, and go away."""
     sessions = [b""]
     exchanges: list[tuple[HttpRequest, asyncio.Task[None]]] = []

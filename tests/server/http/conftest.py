@@ -58,6 +58,12 @@ class Reply:
         self._incoming.put_nowait({"type": "http.disconnect"})
         self._room.set()
 
+    async def leave(self) -> None:
+        """Disconnect, and let the application notice."""
+        self.disconnect()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
     def send_more(self, chunk: bytes, *, more: bool = True) -> None:
         self._incoming.put_nowait({"type": "http.request", "body": chunk, "more_body": more})
 
@@ -86,6 +92,14 @@ class Reply:
     async def finished(self) -> Reply:
         async with asyncio.timeout(_WAIT):
             await self.task
+        return self
+
+    async def complete(self) -> Reply:
+        """Wait until the response is complete; the task of its request may go on."""
+        async with asyncio.timeout(_WAIT):
+            while not self.ended:
+                self._changed.clear()
+                await self._changed.wait()
         return self
 
     @property
@@ -205,7 +219,7 @@ class Http:
         if name is not None:
             given["mcp-name"] = name
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-        body = json.dumps(message).encode()
+        body = json.dumps(message, separators=(",", ":")).encode()
         headers = given | (headers or {})
         return self.start("POST", path, body=body, headers=headers, repeated=repeated)
 
@@ -279,7 +293,7 @@ def rpc(method: str, params: dict[str, Any] | None = None, **id: Any) -> bytes:
     message = {"jsonrpc": "2.0", **id, "method": method}
     if params is not None:
         message["params"] = params
-    return json.dumps(message).encode()
+    return json.dumps(message, separators=(",", ":")).encode()
 
 
 class Gate:

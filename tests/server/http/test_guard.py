@@ -333,12 +333,12 @@ async def test_no_deadline_is_left_of_a_body_that_came(monkeypatch, late):
 
     async def receive():
         if late == "while it comes":
-            asked.grow_late()
+            asked.mark_late()
         return {"type": "http.request", "body": b"{}"}
 
     asked = request.HttpRequest({"headers": []}, receive, receive)
     assert await asked.read_body(2) == b"{}"
-    asked.grow_late()
+    asked.mark_late()
     for _ in range(3):
         await asyncio.sleep(0)  # would be cancelled here
 
@@ -357,11 +357,11 @@ async def test_nothing_of_a_request_is_logged(http, caplog):
 async def test_what_is_remembered_of_headers_is_small(make):
     """R-118: of a host that anybody may write, and of what a client accepts."""
     http = make(hosts=["*"])
-    accepted = request._accepts.cache_info().currsize
+    accepted = request._accepted.cache_info().currsize
     for number in range(20):
         long = f"{number}." + "x" * 10_000
         headers = {"host": long, "accept": f"application/json, text/event-stream, {long}/a"}
         assert (await http.call("add", {"a": 1}, headers=headers)).code == 200
 
     assert http.app._guard._good == set()
-    assert request._accepts.cache_info().currsize == accepted
+    assert request._accepted.cache_info().currsize == accepted

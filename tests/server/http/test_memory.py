@@ -74,11 +74,12 @@ async def test_an_answer_that_a_session_cannot_keep_is_an_error(
     http, monkeypatch: pytest.MonkeyPatch
 ):
     client = await http.initialize()
-    monkeypatch.setattr(ReplayStream, "put", failing(ReplayStream.put, 1))
-    reply = await client.call("add", {"a": 1})
+    monkeypatch.setattr(ReplayStream, "put", failing(ReplayStream.put, 2))
+    reply = await client.call("count", {"to": 1}, **PROGRESS)
 
-    assert (reply.code, reply.error) == (200, -32603)
-    assert reply.json["error"]["message"] == "the answer does not fit into memory"
+    progress, answer = [await reply.message() for _ in range(2)]
+    assert progress["method"] == "notifications/progress"
+    assert answer["error"]["message"] == "the answer does not fit into memory"
 
 
 async def test_a_refused_request_is_not_kept_until_the_garbage_is_collected(http):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
+from msgspec import UNSET
 
 from interlock import Context
 from interlock.auth import Principal
@@ -158,7 +160,7 @@ async def test_a_cancelled_request_leaves_its_task_uncancelled(http, gate):
 
 async def test_a_hundred_requests_cancelled_at_any_point_answer_nothing(make, gate):
     http = make(json_silence=0.0, keep_alive=0.001)
-    http.app._patience._tick = 0.0
+    http.app._slow_requests._tick = 0.0
     for turns in range(100):
         reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
         for _ in range(turns % 25):
@@ -170,7 +172,7 @@ async def test_a_hundred_requests_cancelled_at_any_point_answer_nothing(make, ga
 
 async def test_nobody_watches_a_client_whose_answer_was_sent(make, gate, monkeypatch):
     http = make(json_silence=1234.0)
-    http.app._patience._tick = 0.0
+    http.app._slow_requests._tick = 0.0
     await http.call("add", {"a": 1})
     before = asyncio.all_tasks()
     loop, timers = asyncio.get_running_loop(), []
@@ -195,7 +197,7 @@ async def test_nobody_watches_a_client_whose_answer_was_sent(make, gate, monkeyp
 
 
 async def test_nobody_watches_a_client_that_only_has_to_read_its_answer(http):
-    http.app._patience._tick = 0.0
+    http.app._slow_requests._tick = 0.0
     await http.call("add", {"a": 1})
     before = asyncio.all_tasks()
     reply = http.begin("tools/call", {"name": "add", "arguments": {"a": 1}})
@@ -226,7 +228,7 @@ async def test_nothing_is_told_of_a_request_after_its_answer(server, http, caplo
 
 
 async def test_a_client_that_reads_nothing_and_goes_is_not_waited_for(http, gate):
-    http.app._patience._tick = 0.0
+    http.app._slow_requests._tick = 0.0
     reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
     await gate.entered.wait()
     reply.stop_reading()
@@ -239,7 +241,7 @@ async def test_a_client_that_reads_nothing_and_goes_is_not_waited_for(http, gate
 
 
 async def test_the_answer_of_a_stream_that_was_watched_is_sent(http, gate):
-    http.app._patience._tick = 0.0
+    http.app._slow_requests._tick = 0.0
     reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
     await gate.entered.wait()
     reply.stop_reading()
@@ -445,10 +447,14 @@ async def test_a_client_that_stops_reading_before_the_answer_harms_only_itself(h
 def test_the_headers_of_tools_that_are_gone_are_not_kept_for_ever(monkeypatch):
     """R-118."""
     monkeypatch.setattr(header_checks, "MAX_REMEMBERED", 3)
-    expected = header_checks.ExpectedHeaders()
-    schema = {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    asked = SimpleNamespace(header=lambda _name: None)
+    expected = header_checks.ToolHeaders()
+    region = {"type": "string", "x-mcp-header": "Region"}
+    plain, annotated = {}, {"region": region}
     for number in range(10):
-        found = expected.of(f"tool{number}", schema)
-        assert found == {b"mcp-param-region": ("region",)}
+        for kind, properties in (("plain", plain), ("annotated", annotated)):
+            definition = {"inputSchema": {"properties": properties}}
+            expected.check(asked, f"{kind}{number}", definition, UNSET)
 
     assert len(expected._known) <= 3
+    assert len(expected.unannotated) <= 3

@@ -32,7 +32,7 @@ INITIALIZE = {
 
 @asynccontextmanager
 async def served(server: Server, **options):
-    running = serve.HttpServer(server.asgi(**options), "127.0.0.1", 0)
+    running = serve.UvicornServer(server.asgi(**options), "127.0.0.1", 0)
     task = asyncio.create_task(running.serve())
     while not running.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.001)
@@ -349,7 +349,7 @@ async def test_an_ordinary_client_that_still_sends_reads_that_its_body_is_too_la
         port = running.servers[0].sockets[0].getsockname()[1]
         status, text = await asyncio.to_thread(post, port)
 
-    assert (status, text) == (413, "body of over 4194304 bytes")
+    assert (status, text) == (413, "body too large (limit 4194304 bytes)")
 
 
 @pytest.mark.parametrize("header", ["Transfer-Encoding: chunked", "Content-Length: 2000000"])

@@ -189,8 +189,7 @@ async def test_a_client_comes_back_for_the_rest_of_a_request(http, gate):
     client = await http.initialize()
     reply = client.begin_call("tell_and_hold", **TOKEN)
     last, _ = await reply.event()
-    reply.disconnect()
-    await reply.finished()
+    await reply.leave()
     gate.opened.set()
     again = client.listen(last)
 
@@ -298,7 +297,7 @@ async def test_a_tool_may_let_its_client_go_for_a_while(http, gate):
     reply = client.begin_call("release")
     assert await reply.part() == "id: 1-0\ndata: "
     assert await reply.part() == "retry: 500"
-    assert (await reply.finished()).ended
+    await reply.complete()
 
     again = client.listen("1-0")
     assert await again.status() == 200
@@ -324,7 +323,7 @@ async def test_a_client_that_is_let_go_in_the_middle_finds_back(server, http):
     id, _ = await reply.event()
     steps.put_nowait(1)
     assert await reply.part() == "retry: 100"
-    assert (await reply.finished()).ended
+    await reply.complete()
     again = client.listen(id)
     assert (await again.message())["params"]["progress"] == 2
     steps.put_nowait(2)
@@ -428,8 +427,7 @@ async def test_a_question_can_be_answered_after_coming_back(http):
     client = await http.initialize(capabilities={"sampling": {}})
     reply = client.begin_call("sample")
     reply_id, question = await reply.event()
-    reply.disconnect()
-    await reply.finished()
+    await reply.leave()
     await client.answer(question["id"], ANSWER)
 
     again = client.listen(reply_id)

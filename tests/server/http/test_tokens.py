@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from interlock import Context
-from interlock.auth import BearerAuth
-from interlock.auth.principal import Principal
-from interlock.errors import ConfigError
+from interlock.auth import ApiKeyAuth, BearerAuth, Principal
+from interlock.errors import AuthRequired, ConfigError
+from interlock.server.http import app
 
 METADATA = "/.well-known/oauth-protected-resource/mcp"
 
@@ -77,6 +78,74 @@ async def test_a_good_token_makes_the_principal_of_the_request(server, guarded):
     assert (await guarded.call("who", headers=bearer("user-a"))).text == "user-a"
     client = await guarded.initialize(headers=bearer("user-b"))
     assert (await client.call("who")).text == "user-b"
+
+
+async def test_an_authenticator_that_hangs_is_stopped(server, make, monkeypatch):
+    monkeypatch.setattr(app, "AUTH_DEADLINE", 0.0)
+
+    async def verify(token: str) -> Principal | None:
+        return await asyncio.get_running_loop().create_future()
+
+    http = make(verify_token=verify, resource="https://api.example.com/mcp")
+    reply = await http.call("add", {"a": 1}, headers=bearer("user-a"))
+
+    assert reply.code == 503
+    assert reply.json["error"]["data"] == {"reason": "auth_unavailable"}
+    assert reply.task.cancelling() == 0
+
+
+async def test_a_request_with_a_known_token_starts_no_timer(server, make, monkeypatch):
+    http = make(verify_token=verify, resource="https://api.example.com/mcp")
+    await http.call("add", {"a": 1}, headers=bearer("user-a"))
+    monkeypatch.setattr(http.app._slow_requests, "_is_ticking", True)
+    call = {"name": "add", "arguments": {"a": 1}}
+    reply = http.begin("tools/call", call, headers=bearer("user-a"))
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_at", None)
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+    assert reply.task.done()
+    assert reply.text == "2"
+
+
+async def test_an_api_key_identifies_the_caller(server, make):
+    @server.tool
+    async def who(context: Context) -> str:
+        return f"{context.principal.id} {context.principal.key_id}"
+
+    async def verify_key(key: str) -> Principal | None:
+        return Principal("anna", key_id="7fk2") if key == "secret" else None
+
+    http = make(auth=ApiKeyAuth(verify=verify_key))
+    assert (await http.call("who", headers={"x-api-key": "secret"})).text == "anna 7fk2"
+
+    refused = await http.call("who", headers={"x-api-key": "wrong"})
+    assert (refused.code, refused.json["error"]["data"]) == (401, {"reason": "bad_credential"})
+    assert refused.header("www-authenticate") == 'ApiKey header="X-API-Key"'
+    assert (await http.request("GET", METADATA)).code == 404
+
+
+async def test_any_object_with_the_methods_of_an_authenticator_will_do(server, make):
+    class ByAddress:
+        challenge = "Address"
+
+        def published(self, path):
+            return b"{}" if path == "/about" else None
+
+        async def authenticate(self, headers, peer):
+            if (b"x-known", b"yes") not in headers:
+                raise AuthRequired("unknown")
+            return Principal(peer)
+
+    @server.tool
+    async def who(context: Context) -> str:
+        return context.principal.id
+
+    http = make(auth=ByAddress())
+    assert (await http.call("who", headers={"x-known": "yes"})).text == "127.0.0.1"
+    assert (await http.request("GET", "/about")).json == {}
+    refused = await http.call("who")
+    assert (refused.code, refused.header("www-authenticate")) == (401, "Address")
 
 
 async def test_a_token_needs_the_scopes(make):

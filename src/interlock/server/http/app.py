@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from contextlib import AsyncExitStack
 from urllib.parse import quote
 
-from msgspec import UNSET
+from msgspec import UNSET, DecodeError
 
-from interlock.errors import AuthError, ParseError
+from interlock.errors import AuthError, AuthUnavailable, InterlockError, ParseError
 from interlock.protocol import envelope
-from interlock.revisions import ALL, LEGACY, MODERN
+from interlock.revisions import ALL, INVALID_PARAMS, LEGACY, MODERN
 from interlock.server.answering import Answering
-from interlock.server.http import header_checks, modern
 from interlock.server.http.guard import Guard
+from interlock.server.http.header_checks import params_of
 from interlock.server.http.legacy import Legacy
 from interlock.server.http.legacy_sse import MESSAGES_PATH, STREAM_PATH, EventSource
 from interlock.server.http.modern import Modern
@@ -34,12 +35,16 @@ from interlock.server.http.responses import (
 )
 from interlock.server.http.sessions import Sessions
 from interlock.server.http.streams import Budget
+from interlock.server.request_context import CallParams, Stated, stated_in
+
+AUTH_DEADLINE = 15.0  # seconds that an authenticator may take
 
 _SSE_PATHS = (STREAM_PATH.encode(), MESSAGES_PATH.encode())
+_NOTHING = Stated("", {})
 _log = logging.getLogger("interlock.server.http")
 
 
-class Endpoint:
+class HttpApp:
     """An ASGI application. Arguments: see `Server.asgi`."""
 
     def __init__(self, server: Answering, options: HttpOptions) -> None:
@@ -47,9 +52,9 @@ class Endpoint:
         self.path = "/" + options.path.strip("/")
         self._raw_path = quote(self.path).encode()
         self._guard = Guard(options.hosts, options.origins, options.cors)
-        self._auth = options.bearer
+        self._authenticator = options.authenticator
         self._max_body_bytes = options.max_body_bytes
-        self._patience = SlowRequests()
+        self._slow_requests = SlowRequests()
         self.sessions = Sessions(options)
         budget = Budget(
             options.max_streams, server.dropped, max_each=options.max_streams_per_principal
@@ -57,20 +62,19 @@ class Endpoint:
         self._modern = Modern(server, options, budget)
         self._legacy = Legacy(server, options, self.sessions, budget)
         self._sse = EventSource(server, options, self.sessions, budget) if options.sse else None
-        self._runner: asyncio.Task[None] | None = None
+        self._lifespan = AsyncExitStack()
+        self._opening: asyncio.Task[None] | None = None
         self._is_open = False
-        self._ready: asyncio.Future[None] | None = None
-        self._stop = asyncio.Event()
 
     @property
     def dropped(self) -> Counter[str]:
-        """How much was dropped, by reason: see `Server`."""
+        """Number of messages and requests that were dropped, by reason: see `Server`."""
         return self._server.dropped
 
     @property
     def is_protected(self) -> bool:
-        """Whether clients must show a token."""
-        return self._auth is not None
+        """Whether clients must authenticate."""
+        return self._authenticator is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -79,28 +83,28 @@ class Endpoint:
             return
         if not self._is_open:
             await self.open()
-        exchange = HttpRequest(scope, receive, send)
-        self._patience.add(exchange)
+        request = HttpRequest(scope, receive, send)
+        self._slow_requests.add(request)
         try:
-            await self._serve(exchange)
+            await self._serve(request)
         except ClientGone:
             pass
         except (HttpRefusal, AuthError, ParseError, MemoryError) as error:
-            await self._refuse(exchange, _refusal_of(error))
+            await self._refuse(request, self._refusal_of(error))
         finally:
-            self._patience.remove(exchange)
+            self._slow_requests.remove(request)
 
-    async def _refuse(self, exchange: HttpRequest, refusal: HttpRefusal) -> None:
-        # Not where it was caught: it knows that function, which would know it, and both would
-        # keep the request until somebody looks for such circles.
+    async def _refuse(self, request: HttpRequest, refusal: HttpRefusal) -> None:
+        # Not in the function that caught it: the refusal's traceback refers to that function,
+        # so both would keep the request until the garbage collector finds the cycle.
         self._server.dropped[f"HTTP {refusal.status}"] += 1
-        if not exchange.leaves_body(self._max_body_bytes):
-            await refuse(exchange.send, refusal, exchange.extra)
+        if not request.leaves_body(self._max_body_bytes):
+            await refuse(request.send, refusal, request.extra)
             return
-        # A client that still sends would not read a refusal on a connection that is closed now.
-        await refuse(exchange.send, refusal, [*exchange.extra, CLOSE], ends=False)
-        await exchange.discard_body()
-        await exchange.send({"type": "http.response.body", "body": b""})
+        # A client that is still sending does not read a refusal if the connection closes now.
+        await refuse(request.send, refusal, [*request.extra, CLOSE], ends=False)
+        await request.discard_body()
+        await request.send({"type": "http.response.body", "body": b""})
 
     async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -109,112 +113,138 @@ class Endpoint:
             await receive()
             await send({"type": "websocket.close", "code": 1000})
 
-    async def _serve(self, exchange: HttpRequest) -> None:
-        self._guard.check(exchange)
-        scope = exchange.scope
+    async def _serve(self, request: HttpRequest) -> None:
+        self._guard.check(request)
+        scope = request.scope
         path: bytes | None = scope.get("raw_path")
         if path != self._raw_path or scope.get("root_path"):
             path = _path_below_mount(scope)
+            if path != self._raw_path and (self._sse is None or path not in _SSE_PATHS):
+                await self._serve_published(request)
+                return
         method: str = scope["method"]
-        if path != self._raw_path and (self._sse is None or path not in _SSE_PATHS):
-            await self._serve_elsewhere(exchange)
+        if method == "OPTIONS" and (headers := self._guard.preflight(request)) is not None:
+            await reply_empty(request.send, 204, headers)
             return
-        if method == "OPTIONS" and (headers := self._guard.preflight(exchange)) is not None:
-            await reply_empty(exchange.send, 204, headers)
-            return
-        if self._auth is not None:
-            exchange.principal = await self._auth.principal_of(exchange.all(b"authorization"))
-        if path != self._raw_path:
-            await self._serve_oldest(exchange, path, method)
+        if self._authenticator is not None:
+            await self._authenticate(request)
+        if self._sse is not None and path != self._raw_path:
+            await self._serve_sse(request, self._sse, path, method)
         elif method == "POST":
-            await self._post(exchange)
-        elif method in ("GET", "DELETE") and self._is_legacy(exchange):
-            await (self._legacy.open if method == "GET" else self._legacy.end)(exchange)
+            await self._post(request)
+        elif method in ("GET", "DELETE") and self._is_legacy(request):
+            await (self._legacy.open if method == "GET" else self._legacy.end)(request)
         else:
             raise _not_allowed(b"POST")
 
-    async def _serve_oldest(self, exchange: HttpRequest, path: bytes, method: str) -> None:
-        assert self._sse is not None  # noqa: S101 - it was, when the path was looked at
+    async def _authenticate(self, request: HttpRequest) -> None:
+        if self._authenticator is None:
+            return
+        scope = request.scope
+        client = scope.get("client")
+        work = self._authenticator.authenticate(scope["headers"], client[0] if client else None)
+        try:
+            request.principal = await request.within(work, AUTH_DEADLINE)
+        except TimeoutError:
+            _log.error("authentication took over %g s", AUTH_DEADLINE)
+            raise AuthUnavailable("authentication took too long; try again later") from None
+
+    async def _serve_sse(
+        self, request: HttpRequest, source: EventSource, path: bytes | None, method: str
+    ) -> None:
         if path == _SSE_PATHS[0]:
             if method != "GET":
                 raise _not_allowed(b"GET")
-            await self._sse.open(exchange)
+            await source.open(request)
         else:
             if method != "POST":
                 raise _not_allowed(b"POST")
-            exchange.check_json()
-            body = await exchange.read_body(self._max_body_bytes)
-            await self._sse.post(exchange, body)
+            request.check_media()
+            body = await request.read_body(self._max_body_bytes)
+            await source.post(request, body)
 
-    async def _serve_elsewhere(self, exchange: HttpRequest) -> None:
-        """Serve what anybody may read: where tokens for this endpoint come from."""
-        if (
-            self._auth is None
-            or _raw_path(exchange.scope) != self._auth.metadata_path.encode()
-            or exchange.scope["method"] != "GET"
-        ):
+    async def _serve_published(self, request: HttpRequest) -> None:
+        """Serve what needs no authentication, such as where to get tokens."""
+        document = None
+        if self._authenticator is not None and request.scope["method"] == "GET":
+            document = self._authenticator.published(_raw_path(request.scope).decode("latin-1"))
+        if document is None:
             raise HttpRefusal(404, "nothing is served at this path")
-        await reply(exchange.send, 200, self._auth.metadata(), exchange.extra)
+        await reply(request.send, 200, document, request.extra)
 
     @staticmethod
-    def _is_legacy(exchange: HttpRequest) -> bool:
-        if b"mcp-session-id" not in exchange.headers:
+    def _is_legacy(request: HttpRequest) -> bool:
+        if b"mcp-session-id" not in request.headers:
             return False
-        version = exchange.header(b"mcp-protocol-version")
+        version = request.header(b"mcp-protocol-version")
         if version is not None and version not in ALL:
             raise HttpRefusal(400, "the protocol revision is not supported")
         return version not in MODERN
 
-    async def _post(self, exchange: HttpRequest) -> None:
-        exchange.check_json()
-        if not exchange.accepts("application/json") and not exchange.accepts("text/event-stream"):
+    async def _post(self, request: HttpRequest) -> None:
+        request.check_media()
+        if not request.takes_json and not request.takes_stream:
             raise HttpRefusal(406, "answers are application/json or text/event-stream")
-        body = await exchange.read_body(self._max_body_bytes)
-        if body[:1] != b"{" and self._is_batch(exchange, body):
-            await self._legacy.serve_batch(exchange, body)
+        body = await request.read_body(self._max_body_bytes)
+        if body[:1] != b"{" and self._is_batch(request, body):
+            await self._legacy.serve_batch(request, body)
             return
         message = envelope.decode(body)
         try:
-            params = header_checks.params_of(message)
-        except ParseError as error:
+            params = params_of(message)
+        except (DecodeError, RecursionError) as error:
             id = None if message.id is UNSET else message.id
-            raise HttpRefusal(400, str(error), error.code, id=id) from None
-        stated = modern.stated_by(params)
-        if modern.is_modern(stated, exchange):
-            await self._modern.serve(exchange, message, params, stated)
+            raise HttpRefusal(400, f"params: {error}", INVALID_PARAMS, id=id) from None
+        try:
+            stated = _NOTHING if params.meta is UNSET else stated_in(bytes(params.meta))
+        except InterlockError:
+            stated = None  # a modern request that does not state what it must
+        if stated is None or stated.revision or self._names_modern(request):
+            await self._modern.serve(request, message, params, stated)
         else:
-            await self._legacy.serve(exchange, message)
+            call_params = params if isinstance(params, CallParams) else None
+            await self._legacy.serve(request, message, stated.meta, call_params)
 
     @staticmethod
-    def _is_batch(exchange: HttpRequest, body: bytes) -> bool:
-        version = exchange.header(b"mcp-protocol-version")
+    def _names_modern(request: HttpRequest) -> bool:
+        """Whether the header names the modern era; the body comes first."""
+        version = request.header(b"mcp-protocol-version")
+        return version is not None and version not in LEGACY
+
+    @staticmethod
+    def _is_batch(request: HttpRequest, body: bytes) -> bool:
+        version = request.header(b"mcp-protocol-version")
         return body.lstrip()[:1] == b"[" and (version is None or version in LEGACY)
 
-    # Running
+    def _refusal_of(self, error: HttpRefusal | AuthError | ParseError | MemoryError) -> HttpRefusal:
+        if isinstance(error, HttpRefusal):
+            return error
+        if isinstance(error, MemoryError):  # if a reply has begun, the host ends the connection
+            return no_memory()
+        if isinstance(error, ParseError):
+            return HttpRefusal(400, str(error), error.code)
+        challenge = error.challenge
+        if not challenge and error.status == 401 and self._authenticator is not None:
+            challenge = self._authenticator.challenge
+        headers = [(b"www-authenticate", challenge.encode())] if challenge else []
+        data = {"reason": error.reason} if error.reason else None
+        return HttpRefusal(error.status, str(error), data=data, headers=headers)
+
+    # Lifespan
 
     async def open(self) -> None:
         """Enter the server's lifespan; without a lifespan of the host, on the first request."""
-        if self._runner is None:
-            self._ready = asyncio.get_running_loop().create_future()
-            self._runner = asyncio.create_task(self._run(self._ready))
-        assert self._ready is not None  # noqa: S101 - made with the runner
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._enter())
+        await asyncio.shield(self._opening)
+
+    async def _enter(self) -> None:
         try:
-            await asyncio.shield(self._ready)
+            await self._lifespan.enter_async_context(self._server.running())
         except BaseException:
-            self._runner = None
+            self._opening = None
             raise
         self._is_open = True
-
-    async def _run(self, ready: asyncio.Future[None]) -> None:
-        try:
-            async with self._server.running():
-                self._stop.clear()
-                ready.set_result(None)
-                await self._stop.wait()
-        except BaseException as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
 
     def end_streams(self) -> None:
         """End what never ends by itself: idle sessions, and streams of subscribers.
@@ -229,10 +259,11 @@ class Endpoint:
         self._modern.close()
         self.sessions.close()
         self._is_open = False
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            self._stop.set()
-            await runner
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            await opening
+            self._is_open = False
+            await self._lifespan.aclose()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -271,14 +302,3 @@ def _path_below_mount(scope: Scope) -> bytes:
 
 def _not_allowed(instead: bytes) -> HttpRefusal:
     return HttpRefusal(405, "this method is not allowed here", headers=[(b"allow", instead)])
-
-
-def _refusal_of(error: HttpRefusal | AuthError | ParseError | MemoryError) -> HttpRefusal:
-    if isinstance(error, HttpRefusal):
-        return error
-    if isinstance(error, MemoryError):  # where a reply has begun, the host ends the connection
-        return no_memory()
-    if isinstance(error, ParseError):
-        return HttpRefusal(400, str(error), error.code)
-    challenge = [(b"www-authenticate", error.challenge.encode())] if error.challenge else []
-    return HttpRefusal(error.status, str(error), headers=challenge)

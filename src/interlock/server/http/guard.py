@@ -43,17 +43,17 @@ class Guard:
         self._cors = frozenset(cors)
         self._good: set[tuple[bytes | None, bytes | None, object]] = set()
 
-    def check(self, exchange: HttpRequest) -> None:
+    def check(self, request: HttpRequest) -> None:
         """Check one request.
 
         Raises:
             HttpRefusal: 403.
         """
-        if exchange.repeated:
-            exchange.check_single()
-        server = exchange.scope.get("server")
+        if request.repeated:
+            request.check_single()
+        server = request.scope.get("server")
         address = server[0] if server else None
-        headers = exchange.headers
+        headers = request.headers
         host, origin = headers.get(b"host"), headers.get(b"origin")
         key = (host, origin, address)
         if key not in self._good:
@@ -65,7 +65,7 @@ class Guard:
             if len(host or b"") + len(origin or b"") <= _MAX_LENGTH:
                 self._good.add(key)
         if self._cors and origin is not None:
-            exchange.extra += self._cors_headers(origin)
+            request.extra += self._cors_headers(origin)
 
     def _check_host(self, host: bytes | None, local: bool) -> None:
         if self._hosts is None and not local:
@@ -88,18 +88,18 @@ class Guard:
 
     # CORS
 
-    def preflight(self, exchange: HttpRequest) -> list[Header] | None:
+    def preflight(self, request: HttpRequest) -> list[Header] | None:
         """Give the headers that a browser asks for; None when it has no business here."""
-        if not exchange.extra or b"access-control-request-method" not in exchange.headers:
+        if not request.extra or b"access-control-request-method" not in request.headers:
             return None
-        wanted = exchange.headers.get(b"access-control-request-headers", b"")
+        wanted = request.headers.get(b"access-control-request-headers", b"")
         custom = [
             name
             for each in wanted.split(b",")
             if (name := each.strip()).lower().startswith(b"mcp-param-") and name.isascii()
         ]
         return [
-            *exchange.extra,
+            *request.extra,
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
             (b"access-control-allow-headers", b", ".join([_ALLOWED_HEADERS, *custom])),
             (b"access-control-max-age", b"600"),

@@ -6,17 +6,19 @@ Spec 2026-07-28: basic/transports, "Request headers", and server/tools, "x-mcp-h
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from interlock.errors import ParseError, SchemaError
+from interlock.errors import SchemaError
 from interlock.protocol.envelope import Envelope
 from interlock.protocol.headers import NAMES, annotated, decode_value
-from interlock.revisions import HEADER_MISMATCH, INVALID_PARAMS
+from interlock.revisions import HEADER_MISMATCH
+from interlock.server.catalogue import input_schema
 from interlock.server.http.responses import HttpRefusal
-from interlock.types import JsonObject
+from interlock.server.request_context import CallParams, decode_call
+from interlock.types import JsonObject, Tool
 
 if TYPE_CHECKING:
     from interlock.server.http.request import HttpRequest
@@ -26,11 +28,13 @@ MAX_REMEMBERED = 10_000  # tools
 _INTEGER = re.compile(r"(-?[0-9]{1,16})(?:\.0+)?")
 _ROUTING = frozenset((b"mcp-protocol-version", b"mcp-method", b"mcp-name"))
 
+_Paths: TypeAlias = dict[bytes, tuple[str, ...]]  # of arguments, by header
+
 # Method and name
 
 
 class Params(Struct, gc=False):
-    """What the headers of a request repeat, and its metadata."""
+    """The parameters that headers repeat, and the metadata."""
 
     meta: Raw | UnsetType = field(name="_meta", default=UNSET)
     name: Any = UNSET
@@ -39,60 +43,57 @@ class Params(Struct, gc=False):
     arguments: Raw | UnsetType = UNSET
 
 
+AnyParams: TypeAlias = Params | CallParams
+
 _decode_params = msgspec.json.Decoder(Params).decode
+_NO_PARAMS = Params()
 
 
-def params_of(message: Envelope) -> Params:
-    """Decode what the checks need.
+def params_of(message: Envelope) -> AnyParams:
+    """Decode parameters as far as headers repeat them, and those of a valid call in full.
 
     Raises:
-        ParseError: `params` is not an object.
+        DecodeError, RecursionError: They are not a JSON object.
     """
     if message.params is UNSET:
-        return Params()
-    try:
-        return _decode_params(message.params)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ParseError(f"params: {error}", INVALID_PARAMS) from None
+        return _NO_PARAMS
+    if message.method == "tools/call":
+        try:
+            return decode_call(message.params)
+        except (msgspec.DecodeError, RecursionError):
+            pass  # the headers are checked before the types of the parameters
+    return _decode_params(message.params)
 
 
-def check(exchange: HttpRequest, method: str, params: Params, version: str) -> None:
+def check(http: HttpRequest, method: str, params: AnyParams, version: str) -> None:
     """Compare the headers of every modern request.
 
     Raises:
-        HttpRefusal: 400, -32020; one is missing, differs, or is there twice.
+        HttpRefusal: 400, -32020; a header is missing, differs or is repeated.
     """
-    get = exchange.headers.get  # most values are equal as they are, without blanks around them
+    get = http.headers.get  # most values are equal at once, without spaces around them
     if (
         get(b"mcp-protocol-version") != version.encode()
-        and exchange.header(b"mcp-protocol-version") != version
+        and http.header(b"mcp-protocol-version") != version
     ):
         raise _mismatch("MCP-Protocol-Version", "_meta")
-    if get(b"mcp-method") != method.encode() and exchange.header(b"mcp-method") != method:
+    if get(b"mcp-method") != method.encode() and http.header(b"mcp-method") != method:
         raise _mismatch("Mcp-Method", "method")
     member = NAMES.get(method)
     if member is not None:
         name = getattr(params, "task_id" if member == "taskId" else member)
-        if not _is_plainly(get(b"mcp-name"), name) and _value(exchange, b"mcp-name") != name:
+        is_plain = isinstance(name, str) and name.isascii() and not name.startswith("=?")
+        is_equal = is_plain and get(b"mcp-name") == name.encode()
+        if not is_equal and _value(http, b"mcp-name") != name:
             raise _mismatch("Mcp-Name", f"params.{member}")
-    if exchange.repeated:
-        for name in exchange.repeated:
-            if name in _ROUTING or name.startswith(b"mcp-param-"):
-                raise HttpRefusal(400, f"header given twice: {name.decode()}", HEADER_MISMATCH)
+    if http.repeated:
+        for repeated in http.repeated:
+            if repeated in _ROUTING or repeated.startswith(b"mcp-param-"):
+                raise HttpRefusal(400, f"header given twice: {repeated.decode()}", HEADER_MISMATCH)
 
 
-def _is_plainly(header: bytes | None, name: object) -> bool:
-    """Whether a header is a name as it is, as most are."""
-    return (
-        isinstance(name, str)
-        and name.isascii()
-        and header == name.encode()
-        and not name.startswith("=?")
-    )
-
-
-def _value(exchange: HttpRequest, name: bytes) -> str | None:
-    text = exchange.header(name)
+def _value(http: HttpRequest, name: bytes) -> str | None:
+    text = http.header(name)
     if text is None:
         return None
     try:
@@ -108,44 +109,62 @@ def _mismatch(header: str, member: str) -> HttpRefusal:
 # Arguments
 
 
-class ExpectedHeaders:
-    """The annotations of our own tools, found once for each definition."""
+class ToolHeaders:
+    """The headers that repeat arguments of tools, found once for each definition.
+
+    Attributes:
+        unannotated: Definitions by name, of tools without such headers.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[JsonObject, dict[bytes, tuple[str, ...]]]] = {}
+        self.unannotated: dict[str, Tool | JsonObject] = {}
+        self._known: dict[str, tuple[Tool | JsonObject, _Paths]] = {}
 
-    def of(self, tool: str, schema: JsonObject) -> dict[bytes, tuple[str, ...]]:
-        """Give paths of arguments by header."""
-        known = self._known.get(tool)
-        if known is None or known[0] is not schema:
-            if len(self._known) >= MAX_REMEMBERED:  # there were tools that are gone
-                self._known.clear()
-            self._known[tool] = known = (schema, _by_header(schema))
-        return known[1]
+    def check(
+        self,
+        http: HttpRequest,
+        name: str,
+        definition: Tool | JsonObject,
+        arguments: Raw | UnsetType,
+    ) -> None:
+        """Compare the headers of a tool's annotated arguments.
+
+        Raises:
+            HttpRefusal: 400, -32020.
+        """
+        known = self._known.get(name)
+        if known is None or known[0] is not definition:
+            known = definition, _by_header(input_schema(definition))
+            self._remember(name, *known)
+        if known[1]:
+            _check_arguments(http, known[1], arguments)
+
+    def _remember(self, name: str, definition: Tool | JsonObject, paths: _Paths) -> None:
+        for table in (self.unannotated, self._known):
+            table.pop(name, None)
+            if len(table) >= MAX_REMEMBERED:  # some of these tools no longer exist
+                table.clear()
+        if paths:
+            self._known[name] = definition, paths
+        else:
+            self.unannotated[name] = definition
 
 
-def _by_header(schema: JsonObject) -> dict[bytes, tuple[str, ...]]:
+def _by_header(schema: JsonObject) -> _Paths:
     try:
         found = annotated(schema)
     except SchemaError:
-        return {}  # clients leave out such a tool, or its headers
+        return {}  # clients do not use such a tool, or send no headers for it
     return {b"mcp-param-" + name.lower().encode(): path for name, path in found.items()}
 
 
-def check_params(
-    exchange: HttpRequest, expected: dict[bytes, tuple[str, ...]], arguments: Raw | UnsetType
-) -> None:
-    """Compare the headers of a tool's annotated arguments.
-
-    Raises:
-        HttpRefusal: 400, -32020.
-    """
+def _check_arguments(http: HttpRequest, expected: _Paths, arguments: Raw | UnsetType) -> None:
     given: Any = msgspec.json.decode(arguments) if isinstance(arguments, Raw) else {}
     for header, path in expected.items():
         value = given
         for member in path:
             value = value.get(member) if isinstance(value, dict) else None
-        if not _agrees(_value(exchange, header), value):
+        if not _agrees(_value(http, header), value):
             raise _mismatch(header.decode(), f"arguments.{'.'.join(path)}")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec import UNSET, Raw
 
 from interlock import revisions
-from interlock.protocol import Request, envelope
+from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope
 from interlock.server.answering import Answering
 from interlock.server.http.options import HttpOptions
@@ -13,6 +15,8 @@ from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import Header, HttpRefusal, reply, reply_empty
 from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
 from interlock.server.http.streams import Budget, EventWriter, ReplayStream, run_until_gone
+from interlock.server.request_context import CallParams
+from interlock.types import JsonObject, RequestId
 
 _SESSION = b"mcp-session-id"
 _EMPTY = Raw(b"{}")
@@ -22,10 +26,10 @@ class Legacy:
     """Answers legacy clients.
 
     Args:
-        server: Whose answers.
-        options: How.
-        sessions: All of the endpoint.
-        budget: What all streams may take.
+        server: Answers them.
+        options: Limits of streams.
+        sessions: All sessions of the endpoint.
+        budget: Shared by all streams of the endpoint.
     """
 
     def __init__(
@@ -34,143 +38,222 @@ class Legacy:
         self._server = server
         self._sessions = sessions
         self._budget = budget
-        self._json_silence = options.json_silence
+        self.json_silence = options.json_silence
         self._keep_alive = options.keep_alive
 
-    def session_of(self, exchange: HttpRequest) -> LegacySession:
-        """Find the session that a request names.
-
-        Raises:
-            HttpRefusal: 400 or 404.
-        """
-        id = exchange.header(_SESSION)
+    def _session_of(self, http: HttpRequest) -> LegacySession:
+        id = http.headers.get(_SESSION)
         if id is None:
             raise HttpRefusal(400, "Mcp-Session-Id is missing; begin with initialize")
-        return self._sessions.find(id, exchange.principal)
+        return self._sessions.find(id.decode("latin-1").strip(" \t"), http.principal)
 
     # POST
 
-    async def serve(self, exchange: HttpRequest, message: Envelope) -> None:
-        """Take one message."""
-        if message.method == "initialize":
-            await self._initialize(exchange, message)
-            return
-        session = self.session_of(exchange)
-        if message.method is UNSET:
-            session.take(message)
-            await reply_empty(exchange.send, 202, exchange.extra)
-        elif message.id is UNSET:
-            session.notice(message)
-            await reply_empty(exchange.send, 202, exchange.extra)
-        else:
-            streams = exchange.accepts("text/event-stream")
-            stream = session.start([request_of(message)], can_stream=streams)
-            await self._respond(exchange, session, stream)
-
-    async def serve_batch(self, exchange: HttpRequest, body: bytes) -> None:
-        """Take several messages at once, which one revision allows.
+    async def serve(
+        self,
+        http: HttpRequest,
+        message: Envelope,
+        meta: JsonObject,
+        call_params: CallParams | None,
+    ) -> None:
+        """Handle one message.
 
         Raises:
-            HttpRefusal, ParseError: Nothing of it was done.
+            HttpRefusal: 400, 404 or 503; nothing was done.
         """
-        session = self.session_of(exchange)
+        if message.method == "initialize":
+            await self._initialize(http, message)
+            return
+        session = self._session_of(http)
+        if message.method is UNSET:
+            session.receive_response(message)
+            await reply_empty(http.send, 202, http.extra)
+        elif message.id is UNSET:
+            session.receive_notification(message)
+            await reply_empty(http.send, 202, http.extra)
+        else:
+            call = RepliedCall(self, session, http)
+            call.meta, call.params = meta, call_params
+            await self._answer(http, session, request_of(message), call)
+
+    async def _answer(
+        self, http: HttpRequest, session: LegacySession, request: Request, call: RepliedCall
+    ) -> None:
+        """Answer in the task of the request: with JSON if there is nothing but the answer."""
+        session.begin(request.id, call)
+        try:
+            answer = await self._run(http, session, request, call)
+            if answer is not None and call.stream is None:
+                await reply(http.send, 200, answer, http.extra)
+            else:
+                await call.end_stream(request.id, answer)
+        finally:
+            if call.stream is not None:  # after an error the client would wait for the rest
+                call.stream.end()
+
+    async def _run(
+        self, http: HttpRequest, session: LegacySession, request: Request, call: RepliedCall
+    ) -> bytes | None:
+        """Return the answer, or None if the call was cancelled."""
+        http.on_late = call.linger
+        if http.is_late:
+            call.linger()
+        try:
+            return await session.answer(request, call)
+        except asyncio.CancelledError:
+            if not call.is_cancelled:
+                raise
+            http.task.uncancel()
+            return None
+        finally:
+            http.on_late = None
+            session.finish(request.id, call)
+
+    async def serve_batch(self, http: HttpRequest, body: bytes) -> None:
+        """Handle several messages at once, which one revision allows.
+
+        Raises:
+            HttpRefusal, ParseError: Nothing was done.
+        """
+        session = self._session_of(http)
         if session.session.revision not in revisions.BATCHES:
-            raise HttpRefusal(400, "a batch; this revision has none")
+            raise HttpRefusal(400, "this revision has no batches; send one message")
         requests: list[Envelope] = []
         others: list[Envelope] = []
         for each in map(envelope.decode, envelope.split_batch(body)):
             if each.method == "initialize":
-                raise HttpRefusal(400, "initialize in a batch")
+                raise HttpRefusal(400, "initialize in a batch; send it alone")
             is_request = each.method is not UNSET and each.id is not UNSET
             (requests if is_request else others).append(each)
         stream = None
         if requests:
-            streams = exchange.accepts("text/event-stream")
-            stream = session.start(list(map(request_of, requests)), can_stream=streams)
+            stream = session.start(list(map(request_of, requests)), can_stream=http.takes_stream)
         for each in others:
             if each.method is UNSET:
-                session.take(each)
+                session.receive_response(each)
             else:
-                session.notice(each)
+                session.receive_notification(each)
         if stream is None:
-            await reply_empty(exchange.send, 202, exchange.extra)
+            await reply_empty(http.send, 202, http.extra)
         else:
-            await self._respond(exchange, session, stream, is_batch=True)
+            await self._reply_to_batch(http, session, stream)
 
-    async def _initialize(self, exchange: HttpRequest, message: Envelope) -> None:
-        request = request_of(message)
-        self._sessions.check_room(exchange.principal)
-        session = LegacySession(self._server, exchange.principal, self._budget)
-        body = await session.answer(
-            request, LegacyCall(session, session.standalone, can_stream=False)
-        )
-        extra: list[Header] = list(exchange.extra)
-        if session.session.revision:
-            self._sessions.check_room(exchange.principal)
-            self._sessions.add(session)
-            extra.append((_SESSION, session.id.encode()))
-        await reply(exchange.send, 200, body, extra)
-
-    async def _respond(
-        self,
-        exchange: HttpRequest,
-        session: LegacySession,
-        stream: ReplayStream,
-        *,
-        is_batch: bool = False,
+    async def _reply_to_batch(
+        self, http: HttpRequest, session: LegacySession, stream: ReplayStream
     ) -> None:
-        """Reply with JSON if the answer is all there is, otherwise with a stream."""
-        streams = exchange.accepts("text/event-stream")
+        """Reply with JSON if there is nothing but answers, otherwise with a stream."""
+        streams = http.takes_stream
         while not stream.ended and not (streams and stream.needs_reader):
-            if not await stream.changed(self._json_silence if streams else None):
+            if not await stream.changed(self.json_silence if streams else None):
                 break
         answers = stream.answer_frames()
         if stream.ended and answers and not (streams and stream.needs_reader):
             session.forget(stream)
-            body = b"[%b]" % b",".join(answers) if is_batch else answers[0]
-            await reply(exchange.send, 200, body, exchange.extra)
-            return
-        await self._send(exchange, stream, 0)
+            await reply(http.send, 200, b"[%b]" % b",".join(answers), http.extra)
+        else:
+            await self.send(http, stream, 0)
+
+    async def _initialize(self, http: HttpRequest, message: Envelope) -> None:
+        request = request_of(message)
+        self._sessions.check_room(http.principal)
+        session = LegacySession(self._server, http.principal, self._budget)
+        body = await session.answer(
+            request, LegacyCall(session, session.standalone, can_stream=False)
+        )
+        extra: list[Header] = list(http.extra)
+        if session.session.revision:
+            self._sessions.check_room(http.principal)
+            self._sessions.add(session)
+            extra.append((_SESSION, session.id.encode()))
+        await reply(http.send, 200, body, extra)
 
     # GET and DELETE
 
-    async def open(self, exchange: HttpRequest) -> None:
-        """Send what belongs to no request, or what is left of a stream that was cut.
+    async def open(self, http: HttpRequest) -> None:
+        """Send messages that belong to no request, or the rest of a stream that was cut.
 
         Raises:
-            HttpRefusal: 400, 404, 406 or 409.
+            HttpRefusal: 400, 404, 406, 409 or 503.
         """
-        session = self.session_of(exchange)
-        if not exchange.accepts("text/event-stream"):
+        session = self._session_of(http)
+        if not http.takes_stream:
             raise HttpRefusal(406, "a stream needs Accept: text/event-stream")
-        last = exchange.header(b"last-event-id")
+        last = http.header(b"last-event-id")
         if last is not None:
             stream, after = session.find(last)
         elif session.standalone.has_reader:
             raise HttpRefusal(409, "the session has a stream already")
         else:
             stream, after = session.standalone, session.standalone.seen
-        with self._budget.stream(exchange.principal):
-            await self._send(exchange, stream, after)
+        with self._budget.stream(http.principal):
+            await self.send(http, stream, after)
 
-    async def end(self, exchange: HttpRequest) -> None:
+    async def end(self, http: HttpRequest) -> None:
         """End a session."""
-        self._sessions.remove(self.session_of(exchange))
-        await reply_empty(exchange.send, 204, exchange.extra)
+        self._sessions.remove(self._session_of(http))
+        await reply_empty(http.send, 204, http.extra)
 
-    async def _send(self, exchange: HttpRequest, stream: ReplayStream, after: int) -> None:
-        outlet = EventWriter(
-            exchange.send, exchange.extra, keep_alive=self._keep_alive, dropped=self._budget.dropped
+    async def send(self, http: HttpRequest, stream: ReplayStream, after: int) -> None:
+        """Send a stream from event number `after` on, until it ends or its client has gone."""
+        writer = EventWriter(
+            http.send, http.extra, keep_alive=self._keep_alive, dropped=self._budget.dropped
         )
-        stream.attach(outlet, after)
+        stream.attach(writer, after)
         try:
-            await run_until_gone(outlet, exchange.receive)
+            await run_until_gone(writer, http.receive)
         finally:
-            stream.detach(outlet)
+            stream.detach(writer)
+
+
+class RepliedCall(LegacyCall):
+    """A call whose own response is its stream, opened once there is more than the answer."""
+
+    __slots__ = ("_http", "_legacy", "_sending", "_silence", "is_cancelled")
+
+    def __init__(self, legacy: Legacy, session: LegacySession, http: HttpRequest) -> None:
+        super().__init__(session, None, can_stream=http.takes_stream)
+        self.is_cancelled = False
+        self._legacy = legacy
+        self._http = http
+        self._sending: asyncio.Task[None] | None = None
+        self._silence: asyncio.TimerHandle | None = None
+
+    def open_stream(self) -> ReplayStream:
+        """Return the stream of the call; the reply is a stream from now on."""
+        if self.stream is None:
+            self.stream = self._session.new_stream()
+            sending = self._legacy.send(self._http, self.stream, 0)
+            self._sending = self._http.task.get_loop().create_task(sending)
+        return self.stream
+
+    def linger(self) -> None:
+        """Open the stream after a silence, now that the handler is slow."""
+        if self._can_stream:
+            loop = self._http.task.get_loop()
+            self._silence = loop.call_later(self._legacy.json_silence, self.open_stream)
+
+    def cancel(self, event: Cancellation | None = None) -> None:
+        """Cancel the handler; called only while it runs."""
+        self.is_cancelled = True
+        self._http.task.cancel(event)
+
+    def finish(self) -> None:
+        """Note that the handler has ended."""
+        if self._silence is not None:
+            self._silence.cancel()
+
+    async def end_stream(self, id: RequestId, answer: bytes | None) -> None:
+        """Send the answer, if there is one, as the last event of the stream."""
+        stream = self.open_stream()
+        if answer is not None:
+            self._session.put_answer(stream, id, answer)
+        stream.end()
+        if self._sending is not None:
+            await self._sending
 
 
 def request_of(message: Envelope) -> Request:
-    """Give the request that a message is.
+    """Return a message as a request.
 
     Raises:
         HttpRefusal: 400; it has no id.

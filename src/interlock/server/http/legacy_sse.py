@@ -1,4 +1,4 @@
-"""HTTP+SSE of 2024-11-05: all that the server says comes on one stream, which is the session."""
+"""HTTP+SSE of 2024-11-05: one stream carries all server messages and is the session."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MESSAGES_PATH = "/messages"
 
 
 class EventSource:
-    """Answers clients of the oldest revision.
+    """Answers clients of 2024-11-05.
 
     Args:
-        server: Whose answers.
-        options: How.
-        sessions: All of the endpoint.
-        budget: What all streams may take.
+        server: Answers them.
+        options: Limits of streams.
+        sessions: All sessions of the endpoint.
+        budget: Shared by all streams of the endpoint.
     """
 
     def __init__(
@@ -37,50 +37,47 @@ class EventSource:
         self._budget = budget
         self._keep_alive = options.keep_alive
 
-    async def open(self, exchange: HttpRequest) -> None:
-        """Send everything, first of all where to post; the session lasts as long as this.
+    async def open(self, http: HttpRequest) -> None:
+        """Begin a session: send where to post, then every message until the stream ends.
 
         Raises:
             HttpRefusal: 406 or 503.
         """
-        if not exchange.accepts("text/event-stream"):
+        if not http.takes_stream:
             raise HttpRefusal(406, "a stream needs Accept: text/event-stream")
-        self._sessions.check_room(exchange.principal)
-        root: str = exchange.scope.get("root_path", "")
-        with self._budget.stream(exchange.principal):
-            session = LegacySession(self._server, exchange.principal, self._budget, single=True)
+        self._sessions.check_room(http.principal)
+        root: str = http.scope.get("root_path", "")
+        with self._budget.stream(http.principal):
+            session = LegacySession(self._server, http.principal, self._budget, single=True)
             self._sessions.add(session)
-            outlet = EventWriter(
-                exchange.send,
-                exchange.extra,
-                keep_alive=self._keep_alive,
-                dropped=self._budget.dropped,
+            writer = EventWriter(
+                http.send, http.extra, keep_alive=self._keep_alive, dropped=self._budget.dropped
             )
             url = f"{root}{MESSAGES_PATH}?session_id={session.id}"
-            outlet.put(f"event: endpoint\ndata: {url}\n\n".encode())
-            session.standalone.attach(outlet, 0)
+            writer.put(f"event: endpoint\ndata: {url}\n\n".encode())
+            session.standalone.attach(writer, 0)
             try:
-                await run_until_gone(outlet, exchange.receive)
+                await run_until_gone(writer, http.receive)
             finally:
-                session.standalone.detach(outlet)
+                session.standalone.detach(writer)
                 self._sessions.remove(session)
 
-    async def post(self, exchange: HttpRequest, body: bytes) -> None:
-        """Take a message; what it leads to comes on the stream.
+    async def post(self, http: HttpRequest, body: bytes) -> None:
+        """Handle a message; its answer is sent on the stream.
 
         Raises:
             HttpRefusal: 400 or 404.
         """
-        query = parse_qs(exchange.scope.get("query_string", b"").decode("latin-1"))
+        query = parse_qs(http.scope.get("query_string", b"").decode("latin-1"))
         ids = query.get("session_id", [])
         if len(ids) != 1:
             raise HttpRefusal(400, "session_id is missing")
-        session = self._sessions.find(ids[0], exchange.principal, single=True)
+        session = self._sessions.find(ids[0], http.principal, single=True)
         message = envelope.decode(body)
         if message.method is UNSET:
-            session.take(message)
+            session.receive_response(message)
         elif message.id is UNSET:
-            session.notice(message)
+            session.receive_notification(message)
         else:
             session.start([request_of(message)], can_stream=True)
-        await reply_empty(exchange.send, 202, exchange.extra)
+        await reply_empty(http.send, 202, http.extra)

@@ -1,7 +1,7 @@
-"""Requests of the modern era: each one for itself, checked in a fixed order, then answered.
+"""Modern requests: each is independent, checked in a fixed order, then answered.
 
-A request is answered in the task that brought it, as JSON. What it tells on its way turns the
-reply into a stream; so does a long silence, as connections are kept alive by what is sent.
+A request is answered in the task that brought it, as JSON. A notification turns the reply into
+a stream; so does a long silence, because proxies close silent connections.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from interlock.protocol import Request, envelope
 from interlock.protocol.envelope import Envelope, encode
 from interlock.server import request_context
 from interlock.server.answering import Answering
-from interlock.server.catalogue import input_schema
 from interlock.server.http import header_checks
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import ClientGone, Header, HttpRefusal, reply, reply_empty
 from interlock.server.http.streams import Budget, EventWriter, event, gone
+from interlock.server.request_context import CallParams
 from interlock.server.subscribers import end_of_stream
 from interlock.server.wire_errors import wire_error
 from interlock.types import JsonObject, RequestId
@@ -48,47 +48,17 @@ _STATUS = {
     revisions.UNSUPPORTED_VERSION: 400,
 }
 _EMPTY = Raw(b"{}")
-_NOTHING = request_context.Stated("", {})
 _log = logging.getLogger("interlock.server.http")
-
-
 _decode_object = msgspec.json.Decoder(JsonObject).decode
-
-
-def stated_by(params: header_checks.Params) -> request_context.Stated | None:
-    """Read what a message states about itself; None when a modern one lacks something."""
-    if params.meta is UNSET:
-        return _NOTHING
-    try:
-        return request_context.stated_in(bytes(params.meta))
-    except InterlockError:
-        return None
-
-
-def is_modern(stated: request_context.Stated | None, exchange: HttpRequest) -> bool:
-    """Tell the era of a message: by its body, and only then by its header."""
-    if stated is None or stated.revision:
-        return True
-    version = exchange.header(b"mcp-protocol-version")
-    return version is not None and version not in revisions.LEGACY
-
-
-def _meta_of(params: header_checks.Params) -> JsonObject:
-    if params.meta is UNSET:
-        return {}
-    try:
-        return _decode_object(params.meta)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ParseError(f"_meta: {error}", revisions.INVALID_PARAMS) from None
 
 
 class Modern:
     """Answers modern requests.
 
     Args:
-        server: Whose answers.
-        options: How.
-        budget: What all streams may take.
+        server: Answers them.
+        options: Limits of streams.
+        budget: Shared by all streams of the endpoint.
     """
 
     def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:
@@ -99,32 +69,36 @@ class Modern:
         self.keep_alive = options.keep_alive
         self._offers_listen = options.listen
         self._listening: set[ModernCall] = set()
-        self._tool_headers = header_checks.ExpectedHeaders()
+        self._tool_headers = header_checks.ToolHeaders()
 
     async def serve(
         self,
-        exchange: HttpRequest,
+        http: HttpRequest,
         message: Envelope,
-        params: header_checks.Params,
+        params: header_checks.AnyParams,
         stated: request_context.Stated | None,
     ) -> None:
         """Answer one message.
 
         Raises:
-            HttpRefusal: It gets no answer.
+            HttpRefusal: The message is not a valid modern request.
         """
         if message.method is UNSET or message.id is None:
             raise HttpRefusal(400, "a request is needed: a method, and an id that is not null")
         if message.id is UNSET:
-            _check_notification(exchange, params)
-            await reply_empty(exchange.send, 202, exchange.extra)
+            _check_notification(http, params)
+            await reply_empty(http.send, 202, http.extra)
             return
         raw = _EMPTY if message.params is UNSET else message.params
         request = Request(message.id, message.method, raw)
-        call = ModernCall(self, exchange, request.id)
+        call = ModernCall(self, http, request.id)
         try:
             context = self._context(request, params, stated, call)
-            answer = envelope.result(request.id, await self._answer(request, context, call))
+            if request.method == "subscriptions/listen":
+                result = await self._listen(request, context, call)
+            else:
+                result = await self._answer(request, context, call)
+            answer = envelope.result(request.id, result)
         except ClientGone:
             return
         except asyncio.CancelledError:
@@ -141,7 +115,7 @@ class Modern:
         code, text, data = wire_error(request.method, error)
         status = 400 if isinstance(error, ParseError) else _STATUS.get(code, 200)
         headers: list[Header] = []
-        if isinstance(error, AuthError):  # a tool needs more than the token grants
+        if isinstance(error, AuthError):  # a tool needs more scopes than the token has
             status = error.status
             headers = [(b"www-authenticate", error.challenge.encode())] if error.challenge else []
         await call.finish(status, envelope.error(request.id, code, text, data), headers)
@@ -149,62 +123,58 @@ class Modern:
     def _context(
         self,
         request: Request,
-        params: header_checks.Params,
+        params: header_checks.AnyParams,
         stated: request_context.Stated | None,
         call: ModernCall,
     ) -> Context:
-        """Check in the order that the specification's tests fix, and make the context."""
-        exchange = call.exchange
+        """Check in the order that the specification's tests fix, and return the context."""
+        http = call.http
         if stated is None or not stated.revision:
-            raise _fault(exchange, request, params)
-        header_checks.check(exchange, request.method, params, stated.revision)
-        request_context.check_method(request.method, stated.revision)
+            raise _fault(http, request, params)
+        header_checks.check(http, request.method, params, stated.revision)
+        if request.method not in revisions.FEATURES[stated.revision].methods:
+            request_context.check_method(request.method, stated.revision)
         context = Context(
             revision=stated.revision,
             request_id=request.id,
             link=call,
-            loop=asyncio.get_running_loop(),
+            loop=http.task.get_loop(),
             client_capabilities=stated.client_capabilities,
             client_info=stated.client_info,
-            principal=exchange.principal,
+            principal=http.principal,
             meta=stated.meta,
             progress_token=stated.progress_token,
             log_level=stated.log_level,
+            call_params=params if isinstance(params, CallParams) else None,
         )
         if request.method == "tools/call" and isinstance(params.name, str):
-            self._check_tool_headers(params.name, params, exchange, context)
+            tool = self._server.find("tools", params.name, context)
+            known = self._tool_headers.unannotated.get(params.name)
+            if tool is not None and tool.definition is not known:
+                self._tool_headers.check(http, params.name, tool.definition, params.arguments)
         return context
 
-    def _check_tool_headers(
-        self, name: str, params: header_checks.Params, exchange: HttpRequest, context: Context
-    ) -> None:
-        tool = self._server.find("tools", name, context)
-        if tool is None:
-            return
-        expected = self._tool_headers.of(name, input_schema(tool.definition))
-        if expected:
-            header_checks.check_params(exchange, expected, params.arguments)
-
     async def _answer(self, request: Request, context: Context, call: ModernCall) -> bytes:
-        if request.method == "subscriptions/listen" and not call.is_listening:
-            return await self._listen(request, context, call)
-        task = call.exchange.task
-        call.exchange.when_late(call.linger)
+        http = call.http
+        http.on_late = call.linger
+        if http.is_late:
+            call.linger()
         call.is_running = True
         try:
             result = await self._server.answer(request, context)
         except asyncio.CancelledError:
             if not call.is_over:
-                call.cut()  # by the host, and nobody else would end the stream
+                call.cut()  # the host cancelled the task, and nothing else would end the stream
                 raise
-            task.uncancel()
-            await call.leave()
+            http.task.uncancel()
+            await call.end_stream()
             raise ClientGone from None
         finally:
             context.finished = True
             call.is_running = False
-            call.exchange.when_late(None)
-            call.stop_watching()
+            http.on_late = None
+            if http.is_late:
+                call.stop_watching()
         if not self._offers_listen and request.method == "server/discover":
             return _without_changes(result)
         return result
@@ -212,63 +182,58 @@ class Modern:
     async def _listen(self, request: Request, context: Context, call: ModernCall) -> bytes:
         if not self._offers_listen:
             raise RemoteError(revisions.METHOD_NOT_FOUND, "subscriptions are switched off")
-        if not call.accepts_stream:
+        if not call.http.takes_stream:
             raise HttpRefusal(406, "subscriptions/listen needs Accept: text/event-stream")
         size = memoryview(request.params).nbytes
         if size > MAX_LISTEN_BYTES:  # kept as long as the stream
             raise HttpRefusal(413, f"params too large ({size} bytes, limit {MAX_LISTEN_BYTES})")
-        with self._budget.stream(call.exchange.principal):
+        with self._budget.stream(call.http.principal):
             self._listening.add(call)
-            call.is_listening = True
             try:
                 return await self._answer(request, context, call)
             finally:
                 self._listening.discard(call)
 
     def close(self) -> None:
-        """End the streams of those who listen, in the words that they expect."""
+        """End the streams of subscribers, with the messages that they expect."""
         for call in list(self._listening):
             call.end_subscription()
 
 
 class ModernCall:
-    """One request and its way back. Also the `BackChannel` of its handler."""
+    """One request and the way back to its client. Also the `BackChannel` of its handler."""
 
     __slots__ = (
-        "_modern", "_outlet", "_silence", "_watch", "_writer", "exchange", "id",
-        "is_listening", "is_over", "is_running",
+        "_modern", "_sending", "_silence", "_watch", "_writer", "http", "id", "is_over",
+        "is_running",
     )  # fmt: skip
 
-    def __init__(self, modern: Modern, exchange: HttpRequest, id: RequestId) -> None:
+    def __init__(self, modern: Modern, http: HttpRequest, id: RequestId) -> None:
         self._modern = modern
-        self.exchange = exchange
+        self.http = http
         self.id = id
-        self.is_over = False  # the client has gone, or is told to go
-        self.is_listening = False
+        self.is_over = False  # the client has disconnected, or its subscription has ended
         self.is_running = False
-        self._outlet: EventWriter | None = None
-        self._writer: asyncio.Task[None] | None = None
+        self._writer: EventWriter | None = None
+        self._sending: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._silence: asyncio.TimerHandle | None = None
-
-    @property
-    def accepts_stream(self) -> bool:
-        """Whether the client takes more than the answer."""
-        return self.exchange.accepts("text/event-stream")
 
     # BackChannel
 
     @property
     def caller(self) -> Hashable:
-        """The client's address; a request without one stands for itself."""
-        client = self.exchange.scope.get("client")
+        """The principal or the client's address; a request without either stands for itself."""
+        if self.http.principal is not None:
+            return self.http.principal.owner
+        client = self.http.scope.get("client")
         return client[0] if client else self
 
     def notify(self, method: str, params: bytes) -> None:
-        """Tell the client; the reply is a stream from now on."""
-        outlet = self._stream()
-        if outlet is not None:
-            outlet.put(event(envelope.notification(method, params)))
+        """Send a notification; the reply is a stream from now on."""
+        writer = self._stream()
+        if writer is not None:
+            writer.put(event(envelope.notification(method, params)))
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:  # noqa: ARG002
         """Refuse: a modern client is asked by the answer to its request."""
@@ -277,17 +242,17 @@ class ModernCall:
     def close_stream(self, retry_ms: int) -> None:
         """Do nothing: a modern client does not come back for the rest."""
 
-    # Taking long
+    # Slow handlers
 
     def linger(self) -> None:
-        """Watch the client, now that the handler is not a quick one."""
-        loop = asyncio.get_running_loop()
-        self._watch = loop.create_task(gone(self.exchange.receive))
+        """Watch for a disconnect, now that the handler is slow."""
+        loop = self.http.task.get_loop()
+        self._watch = loop.create_task(gone(self.http.receive))
         self._watch.add_done_callback(self._gone)
         self._silence = loop.call_later(self._modern.json_silence, self._stream)
 
     def stop_watching(self) -> None:
-        """Let it be; the handler has ended."""
+        """Stop watching for a disconnect; the handler has ended."""
         if self._watch is not None:
             self._watch.remove_done_callback(self._gone)
             self._watch.cancel()
@@ -301,85 +266,94 @@ class ModernCall:
         self._end()
 
     def _end(self) -> None:
-        # What comes after the handler is not cancelled: the task belongs to the host then.
+        # After the handler has ended the task is not cancelled: then it belongs to the host.
         if self.is_running and not self.is_over:
             self.is_over = True
-            self.exchange.task.cancel()
+            self.http.task.cancel()
 
     # Replying
 
     def _stream(self) -> EventWriter | None:
-        if self._outlet is None and self.accepts_stream and not self.is_over:
-            self._outlet = EventWriter(
-                self.exchange.send,
-                self.exchange.extra,
+        if self._writer is None and self.http.takes_stream and not self.is_over:
+            self._writer = EventWriter(
+                self.http.send,
+                self.http.extra,
                 keep_alive=self._modern.keep_alive,
                 dropped=self._modern.dropped,
             )
-            self._writer = asyncio.get_running_loop().create_task(self._outlet.run())
-            self._writer.add_done_callback(self._written)
-        return self._outlet
+            self._sending = self.http.task.get_loop().create_task(self._writer.run())
+            self._sending.add_done_callback(self._sent)
+        return self._writer
 
-    def _written(self, writer: asyncio.Task[None]) -> None:
-        if not writer.cancelled() and writer.exception() is not None:
-            _log.error("writing a stream failed", exc_info=writer.exception())
-        if self._outlet is not None and self._outlet.was_cut:
-            self._end()  # nobody reads, so nobody waits
+    def _sent(self, sending: asyncio.Task[None]) -> None:
+        if not sending.cancelled() and sending.exception() is not None:
+            _log.error("writing a stream failed", exc_info=sending.exception())
+        if self._writer is not None and self._writer.was_cut:
+            self._end()  # the client does not read the answer
 
     async def finish(self, status: int, body: bytes, headers: Sequence[Header] = ()) -> None:
-        """Send the answer, in whichever form the reply has begun."""
-        if self._outlet is not None:
+        """Send the answer as JSON, or as an event if the reply is a stream already."""
+        http = self.http
+        if self._writer is None and http.takes_json:
+            await reply(http.send, status, body, [*headers, *http.extra])
+            return
+        writer = self._stream()
+        if writer is not None:
             try:
-                self._outlet.put(event(body))
-                await self.leave()
+                writer.put(event(body))
+                await self.end_stream()
             except MemoryError:
-                self.cut()  # by which the client learns that there is no answer
-        elif not self.exchange.accepts("application/json") and self.accepts_stream:
-            self._stream()
-            await self.finish(status, body)
-        else:
-            await reply(self.exchange.send, status, body, [*headers, *self.exchange.extra])
+                self.cut()  # the client sees a stream without an answer
 
-    async def leave(self) -> None:
+    async def end_stream(self) -> None:
         """End the stream, if there is one, and wait until it has been sent."""
-        if self._outlet is not None and self._writer is not None:
-            self._outlet.end()
-            await self._writer
+        if self._writer is not None and self._sending is not None:
+            self._writer.end()
+            await self._sending
 
     def cut(self) -> None:
         """End the stream, if there is one, without an answer."""
-        if self._outlet is not None:
-            self._outlet.cut()
+        if self._writer is not None:
+            self._writer.cut()
 
     def end_subscription(self) -> None:
-        """Tell a client that listens that nothing more comes."""
-        outlet = self._stream()
-        if outlet is not None:
+        """End a subscription with the messages that its client expects."""
+        writer = self._stream()
+        if writer is not None:
             cancelled, result = end_of_stream(self.id)
-            outlet.put(event(envelope.notification("notifications/cancelled", cancelled)))
-            outlet.put(event(envelope.result(self.id, result)))
-            outlet.end()
+            writer.put(event(envelope.notification("notifications/cancelled", cancelled)))
+            writer.put(event(envelope.result(self.id, result)))
+            writer.end()
         self._end()
 
 
-def _fault(exchange: HttpRequest, request: Request, params: header_checks.Params) -> InterlockError:
-    """Find which of several faults the client is told."""
+def _meta_of(params: header_checks.AnyParams) -> JsonObject:
+    if params.meta is UNSET:
+        return {}
+    try:
+        return _decode_object(params.meta)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ParseError(f"_meta: {error}", revisions.INVALID_PARAMS) from None
+
+
+def _fault(http: HttpRequest, request: Request, params: header_checks.AnyParams) -> InterlockError:
+    """Return the first fault of a request, in the order that the specification's tests fix."""
     meta = _meta_of(params)
     try:
         request_context.check_modern(meta)
-        header_checks.check(exchange, request.method, params, meta[revisions.VERSION_KEY])
+        header_checks.check(http, request.method, params, meta[revisions.VERSION_KEY])
         request_context.read_modern(meta)
     except HttpRefusal as refusal:
         return refusal
     except InterlockError as error:
         code, text, data = to_wire(error)
         return HttpRefusal(_STATUS.get(code, 400), text, code, data=data)
-    raise AssertionError("there is a fault, or we would not look for one")
+    raise AssertionError("a request with valid metadata has no fault")
 
 
-def _check_notification(exchange: HttpRequest, params: header_checks.Params) -> None:
+def _check_notification(http: HttpRequest, params: header_checks.AnyParams) -> None:
     meta = _meta_of(params)
-    version = meta.get(revisions.VERSION_KEY, exchange.header(b"mcp-protocol-version"))
+    version = meta.get(revisions.VERSION_KEY, http.header(b"mcp-protocol-version"))
     if version not in revisions.MODERN:
         raise HttpRefusal(
             400,
@@ -390,7 +364,7 @@ def _check_notification(exchange: HttpRequest, params: header_checks.Params) -> 
 
 
 def _without_changes(discovered: bytes) -> bytes:
-    """Take back the promise to tell of changes."""
+    """Remove the capabilities that `subscriptions/listen` would need."""
     result: JsonObject = msgspec.json.decode(discovered)
     for each in result["capabilities"].values():
         for promise in ("listChanged", "subscribe"):

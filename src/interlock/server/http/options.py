@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from msgspec import Struct
 
-from interlock.auth import BearerAuth, Verify
+from interlock.auth import Authenticator, BearerAuth, Verify
 from interlock.errors import ConfigError
 
 
@@ -17,7 +17,7 @@ class HttpKeywords(TypedDict, total=False):
     path: str
     verify_token: Verify
     resource: str
-    auth: BearerAuth
+    auth: Authenticator
     hosts: Sequence[str]
     origins: Sequence[str]
     cors: Sequence[str]
@@ -61,7 +61,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     path: str = "/mcp"
     verify_token: Verify | None = None
     resource: str = ""
-    auth: BearerAuth | None = None
+    auth: Authenticator | None = None
     hosts: Sequence[str] | None = None
     origins: Sequence[str] = ()
     cors: Sequence[str] = ()
@@ -77,8 +77,8 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     keep_alive: float = 15.0
 
     @property
-    def bearer(self) -> BearerAuth | None:
-        """How to tell who asks, if at all.
+    def authenticator(self) -> Authenticator | None:
+        """What identifies callers; None if everybody may call.
 
         Raises:
             ConfigError: `verify_token` without `resource`.

@@ -1,12 +1,12 @@
-"""One HTTP request on its way in: its headers, its body within bounds, and who asks."""
+"""An incoming HTTP request: its headers, its sender, and its body within limits."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 from interlock.auth.principal import Principal
 from interlock.server.http.responses import (
@@ -22,28 +22,30 @@ from interlock.server.http.responses import (
 BODY_DEADLINE = 30.0  # seconds for the whole body
 MAX_DISCARDED = 64 * 1024 * 1024  # bytes of a refused body that are read, so that the client ...
 DISCARD_DEADLINE = 10.0  # ... reads the refusal; seconds
-MAX_REMEMBERED = 1_000  # bytes of a header whose meaning is remembered
+MAX_CACHED = 1_000  # bytes of an Accept header whose meaning is cached
 
-# Given twice, the first and the last one could be seen by different programs.
+# Two programs may each use another one of two such headers.
 _SINGLE = frozenset((b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id"))
+
+T = TypeVar("T")
 
 
 class HttpRequest:
-    """A request and its way back.
+    """A request, and the way back to its client.
 
     Attributes:
-        headers: By lower-case name; of a name given twice, the last one.
-        repeated: Names given twice.
-        principal: Who asks, once that was proven.
-        extra: Headers for every reply.
-
-    Raises:
-        HttpRefusal: 400; a header that must be single is there twice.
+        headers: By lower-case name; the last one of a repeated name.
+        repeated: Names of headers that were sent more than once.
+        principal: The sender, once authenticated.
+        extra: Headers for every response.
+        takes_json, takes_stream: The media types that the client accepts.
+        is_late: Whether the request takes longer than most.
+        on_late: Called when it becomes late. Look at `is_late` when setting it.
     """
 
     __slots__ = (
-        "_alarm", "_is_late", "_is_read", "_when_late", "extra", "headers", "principal",
-        "receive", "repeated", "scope", "send", "task",
+        "_is_read", "_timer", "extra", "headers", "is_late", "on_late", "principal", "receive",
+        "repeated", "scope", "send", "takes_json", "takes_stream", "task",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,72 +57,32 @@ class HttpRequest:
         self.repeated: frozenset[bytes] = frozenset()
         self.principal: Principal | None = None
         self.extra: list[Header] = []
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - an ASGI application runs in a task
-        self.task = task
-        self._alarm: CancelTimer | None = None
-        self._is_late = False
+        self.is_late = False
+        self.on_late: Callable[[], None] | None = None
+        # An ASGI application runs in a task.
+        self.task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
+        self._timer: CancelTimer | None = None
         self._is_read = False
-        self._when_late: Callable[[], None] | None = None
+        accept = self.headers.get(b"accept", b"*/*")
+        read = _accepted if len(accept) <= MAX_CACHED else _read_accept
+        self.takes_json, self.takes_stream = read(accept)
         if len(self.headers) != len(raw):
             names = [name for name, _ in raw]
             self.repeated = frozenset(name for name in names if names.count(name) > 1)
 
     def check_single(self) -> None:
-        """Refuse what has a header twice that must be single."""
+        """Refuse a request that repeats a header which must be single."""
         twice = self.repeated & _SINGLE
         if twice:
             raise HttpRefusal(400, f"header given twice: {b', '.join(sorted(twice)).decode()}")
 
     def header(self, name: bytes) -> str | None:
-        """Give a header's value without blanks around it."""
+        """Return a header's value without spaces around it."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip(" \t")
 
-    def all(self, name: bytes) -> list[bytes]:
-        """Give every value of a header."""
-        if name not in self.repeated:
-            value = self.headers.get(name)
-            return [] if value is None else [value]
-        return [value for each, value in self.scope["headers"] if each == name]
-
-    def accepts(self, type: str) -> bool:
-        """Whether the client takes a media type; one that says nothing takes all."""
-        accept = self.headers.get(b"accept", b"*/*")
-        return (_accepts if len(accept) <= MAX_REMEMBERED else _read_accept)(accept, type)
-
-    def leaves_body(self, max_bytes: int) -> bool:
-        """Whether more of the body may follow than a server reads to keep the connection."""
-        length = self.headers.get(b"content-length", b"0")
-        is_bounded = length.isdigit() and len(length) < 19 and int(length) <= max_bytes
-        is_bounded = is_bounded and (self._alarm is None or not self._alarm.rang)
-        return not self._is_read and (not is_bounded or b"transfer-encoding" in self.headers)
-
-    async def discard_body(self) -> None:
-        """Read the rest of the body, up to a limit, and keep nothing of it."""
-        left = 0 if self._alarm is not None and self._alarm.rang else MAX_DISCARDED
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DISCARD_DEADLINE):
-                while left > 0:
-                    message = await self.receive()
-                    left -= len(message.get("body", b""))
-                    if not message.get("more_body"):
-                        break
-
-    def when_late(self, act: Callable[[], None] | None) -> None:
-        """Call a function if what is done now takes longer than most; None: do not."""
-        self._when_late = act
-        if self._is_late and act is not None:
-            act()
-
-    def grow_late(self) -> None:
-        """Learn that the exchange takes longer than most."""
-        self._is_late = True
-        if self._when_late is not None:
-            self._when_late()
-
-    def check_json(self) -> None:
-        """Refuse a body that is not plain JSON; this also stops what any web page may send.
+    def check_media(self) -> None:
+        """Refuse a body that is not plain JSON. Web pages can send other types to any server.
 
         Raises:
             HttpRefusal: 415.
@@ -133,41 +95,70 @@ class HttpRequest:
         if self.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             raise HttpRefusal(415, "compressed bodies are not accepted")
 
+    # Deadlines
+
+    def mark_late(self) -> None:
+        """Note that the request takes longer than most."""
+        self.is_late = True
+        if self.on_late is not None:
+            self.on_late()
+
+    async def within(self, work: Awaitable[T], seconds: float) -> T:
+        """Await work with a deadline; only a late request gets a timer for it.
+
+        Raises:
+            TimeoutError: The deadline has passed.
+        """
+        self.on_late = partial(self._start_timer, seconds)
+        if self.is_late:
+            self.on_late()
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self._timer is None or not self._timer.has_fired:
+                raise
+            self.task.uncancel()
+            raise TimeoutError from None
+        finally:
+            self.on_late = None
+            if self._timer is not None:
+                self._timer.stop()
+
+    def _start_timer(self, seconds: float) -> None:
+        self._timer = CancelTimer(self.task, seconds)
+
+    # Body
+
     async def read_body(self, max_bytes: int) -> bytes:
-        """Read the body, and stop as soon as it is over a bound.
+        """Read the body, and stop as soon as it exceeds a limit.
 
         Raises:
             HttpRefusal: 413, 408, or 503 if there is no memory for it.
-            ClientGone: It never came.
+            ClientGone: The client closed the connection.
         """
         length = self.headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 18:
             raise HttpRefusal(400, "malformed Content-Length")
         if int(length) > max_bytes:
             raise _too_large(max_bytes)
-        self.when_late(self._set_alarm)
         try:
-            message = await self.receive()
-            body: bytes = message.get("body", b"")
-            if message.get("more_body"):
-                parts = [body]
-                size = len(body)
-                while message.get("more_body") and size <= max_bytes:
-                    message = await self.receive()
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                body = b"".join(parts)
-        except asyncio.CancelledError:
-            if self._alarm is None or not self._alarm.rang:
-                raise
-            self.task.uncancel()
+            return await self.within(self._read(max_bytes), BODY_DEADLINE)
+        except TimeoutError:
             raise HttpRefusal(408, f"no whole body within {BODY_DEADLINE:g} s") from None
         except MemoryError:
             raise no_memory() from None
-        finally:
-            self.when_late(None)
-            if self._alarm is not None:
-                self._alarm.stop()
+
+    async def _read(self, max_bytes: int) -> bytes:
+        message = await self.receive()
+        body: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            parts = [body]
+            size = len(body)
+            while message.get("more_body") and size <= max_bytes:
+                message = await self.receive()
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+            body = b"".join(parts)
         if message["type"] == "http.disconnect":
             raise ClientGone
         self._is_read = not message.get("more_body")
@@ -175,78 +166,98 @@ class HttpRequest:
             raise _too_large(max_bytes)
         return body
 
-    def _set_alarm(self) -> None:
-        self._alarm = CancelTimer(self.task, BODY_DEADLINE)
+    def leaves_body(self, max_bytes: int) -> bool:
+        """Whether more of the body may follow than a server reads to keep the connection."""
+        length = self.headers.get(b"content-length", b"0")
+        is_bounded = length.isdigit() and len(length) < 19 and int(length) <= max_bytes
+        is_bounded = is_bounded and (self._timer is None or not self._timer.has_fired)
+        return not self._is_read and (not is_bounded or b"transfer-encoding" in self.headers)
+
+    async def discard_body(self) -> None:
+        """Read the rest of the body, up to a limit, and keep nothing of it."""
+        left = 0 if self._timer is not None and self._timer.has_fired else MAX_DISCARDED
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_DEADLINE):
+                while left > 0:
+                    message = await self.receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body"):
+                        break
 
 
 def _too_large(max_bytes: int) -> HttpRefusal:
-    return HttpRefusal(413, f"body of over {max_bytes} bytes")
+    return HttpRefusal(413, f"body too large (limit {max_bytes} bytes)")
 
 
-def _read_accept(accept: bytes, type: str) -> bool:
-    main = type.partition("/")[0]
+def _read_accept(accept: bytes) -> tuple[bool, bool]:
+    """Return whether an Accept header allows JSON, and whether it allows event streams."""
+    accepted: dict[str, bool] = {}
     for part in accept.decode("latin-1").lower().split(","):
         name, *parameters = (piece.strip() for piece in part.split(";"))
-        if name in ("*/*", type, f"{main}/*"):
-            quality = next((each[2:] for each in parameters if each.startswith("q=")), "1")
-            return quality.strip("0.") != ""
-    return False
+        quality = next((each[2:] for each in parameters if each.startswith("q=")), "1")
+        accepted.setdefault(name, quality.strip("0.") != "")
+    return _allows(accepted, "application/json"), _allows(accepted, "text/event-stream")
 
 
-_accepts = lru_cache(256)(_read_accept)
+def _allows(accepted: dict[str, bool], type: str) -> bool:
+    names = ("*/*", type, f"{type.partition('/')[0]}/*")
+    return next((allowed for name, allowed in accepted.items() if name in names), False)
+
+
+_accepted = lru_cache(256)(_read_accept)
 
 
 class CancelTimer:
     """Cancels a task after a number of seconds."""
 
-    __slots__ = ("_task", "_timer", "rang")
+    __slots__ = ("_task", "_timer", "has_fired")
 
     def __init__(self, task: asyncio.Task[Any], seconds: float) -> None:
         self._task = task
-        self.rang = False
-        self._timer = task.get_loop().call_later(seconds, self._ring)
+        self.has_fired = False
+        self._timer = task.get_loop().call_later(seconds, self._fire)
 
     def stop(self) -> None:
-        """Count no more."""
+        """Do not cancel the task any more."""
         self._timer.cancel()
 
-    def _ring(self) -> None:
-        self.rang = True
+    def _fire(self) -> None:
+        self.has_fired = True
         self._task.cancel()
 
 
 class SlowRequests:
-    """Finds out which exchanges take long. One timer serves all, so quick ones cost little.
+    """Marks requests that take long. One timer serves all, so quick requests cost little.
 
     Args:
-        tick: Seconds; an exchange is late after one to two of them.
+        tick: Seconds; a request is late after one to two ticks.
     """
 
     def __init__(self, tick: float = 0.02) -> None:
         self._tick = tick
-        self._young: set[HttpRequest] = set()
+        self._new: set[HttpRequest] = set()
         self._old: set[HttpRequest] = set()
-        self._armed = False
+        self._is_ticking = False
 
-    def add(self, exchange: HttpRequest) -> None:
-        """Begin to wait."""
-        self._young.add(exchange)
-        if not self._armed:
-            self._arm()
+    def add(self, request: HttpRequest) -> None:
+        """Watch a request."""
+        self._new.add(request)
+        if not self._is_ticking:
+            self._start()
 
-    def remove(self, exchange: HttpRequest) -> None:
-        """Wait no more."""
-        self._young.discard(exchange)
-        self._old.discard(exchange)
+    def remove(self, request: HttpRequest) -> None:
+        """Stop watching a request."""
+        self._new.discard(request)
+        self._old.discard(request)
 
-    def _arm(self) -> None:
-        self._armed = True
-        asyncio.get_running_loop().call_later(self._tick, self._ticked)
+    def _start(self) -> None:
+        self._is_ticking = True
+        asyncio.get_running_loop().call_later(self._tick, self._on_tick)
 
-    def _ticked(self) -> None:
-        self._armed = False
-        late, self._old, self._young = self._old, self._young, set()
+    def _on_tick(self) -> None:
+        self._is_ticking = False
+        late, self._old, self._new = self._old, self._new, set()
         if self._old:
-            self._arm()
-        for exchange in late:
-            exchange.grow_late()
+            self._start()
+        for request in late:
+            request.mark_late()

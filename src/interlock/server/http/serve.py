@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from interlock.errors import ConfigError, MissingExtra
-from interlock.server.http.app import Endpoint
+from interlock.server.http.app import HttpApp
 from interlock.urls import is_loopback
 
 try:
@@ -42,7 +42,7 @@ def check_exposure(host: str, *, protected: bool) -> None:
     )
 
 
-class HttpServer(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """Serves an endpoint until it is told to end.
 
     Args:
@@ -52,7 +52,7 @@ class HttpServer(uvicorn.Server):
         tells: Say on stderr where it is served.
     """
 
-    def __init__(self, endpoint: Endpoint, host: str, port: int, *, tells: bool = False) -> None:
+    def __init__(self, endpoint: HttpApp, host: str, port: int, *, tells: bool = False) -> None:
         self._endpoint = endpoint
         self._tells = tells
         self._in_headers: dict[Any, float] = {}  # since when

@@ -1,10 +1,10 @@
-"""Sessions of legacy clients over HTTP: what one has said, what runs for it, and its streams.
+"""Sessions of legacy clients over HTTP: negotiated state, running requests and streams.
 
 Rules:
 
 1. A session exists only after its `initialize` was answered with a result.
-2. It belongs to the principal that began it; to others it does not exist.
-3. What a client has left alone for the idle time is ended, with all that it holds.
+2. It belongs to the credential that began it; for all others it does not exist.
+3. A session that is idle for too long is ended, with everything that belongs to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from interlock import revisions
-from interlock.auth.principal import Identity, Principal
+from interlock.auth.principal import Principal
 from interlock.context import Context, Session
 from interlock.errors import (
     CapabilityError,
@@ -39,16 +39,16 @@ from interlock.server.answering import Answering
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.responses import LATER, HttpRefusal
 from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
+from interlock.server.request_context import CallParams
 from interlock.server.subscribers import for_session
 from interlock.server.wire_errors import wire_error
-from interlock.types import CancelledParams, ErrorObject, RequestId
+from interlock.types import CancelledParams, ErrorObject, JsonObject, RequestId
 
 MAX_RUNNING = 200  # requests of one session at once
-MAX_ASKED = 200  # questions to one client at once
+MAX_ASKED = 200  # requests to one client at once
 MAX_STREAMS = 64  # of one session, kept for a client that may come back
 
-_PRIMING = "2025-11-25"  # first revision whose clients take an event without data
-_EMPTY = Raw(b"{}")
+_PRIMING = "2025-11-25"  # first revision whose clients understand an event without data
 _log = logging.getLogger("interlock.server.http")
 
 
@@ -56,9 +56,9 @@ class LegacySession:
     """One client that has begun with `initialize`.
 
     Args:
-        server: Whose answers.
-        principal: To whom the session belongs.
-        budget: Shared by all sessions.
+        server: Answers its requests.
+        principal: The owner of the session.
+        budget: Shared by all streams of the endpoint.
         single: All messages go to one stream that ends with the session: HTTP+SSE of 2024.
     """
 
@@ -81,20 +81,30 @@ class LegacySession:
         self._streams: OrderedDict[int, ReplayStream] = OrderedDict()
         self._last_stream = 0
         self._last_asked = 0
-        self._running: dict[RequestId, asyncio.Task[None]] = {}
+        self._running: dict[RequestId, LegacyCall] = {}
         self._asked: dict[int, asyncio.Future[Raw]] = {}
-        self._listener = for_session(self.session.subscriptions, self._tell, principal)
+        self._subscriber = for_session(self.session.subscriptions, self._notify, principal)
         self.is_closed = False
         self._is_draining = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether something runs for the client, or it reads a stream."""
+        """Whether a request runs, or the client reads a stream."""
         return (
             bool(self._running)
             or self.standalone.has_reader
             or any(each.has_reader for each in self._streams.values())
         )
+
+    @property
+    def primes(self) -> bool:
+        """Whether the client understands an event without data, by which it can come back."""
+        return revisions.at_least(self.session.revision, _PRIMING)
+
+    def use(self, principal: Principal | None) -> None:
+        """Note that the owner uses the session; its scopes and claims may have changed."""
+        self.used = monotonic()
+        self.principal = self._subscriber.principal = principal
 
     def drain(self) -> bool:
         """End the standalone stream once no call needs it. Returns whether a call runs."""
@@ -105,61 +115,34 @@ class LegacySession:
 
     # Requests
 
-    def start(self, requests: list[Request], *, can_stream: bool) -> ReplayStream:
-        """Begin to answer requests; their stream ends with the last answer.
-
-        Args:
-            requests: At least one.
-            can_stream: Whether the client reads more than the answers.
+    def begin(self, id: RequestId, call: LegacyCall) -> None:
+        """Note that a request runs.
 
         Raises:
-            HttpRefusal: One of them cannot run now.
+            HttpRefusal: 400 or 503; it cannot run now.
         """
-        ids = [each.id for each in requests]
-        for id in ids:
-            if id in self._running or ids.count(id) > 1:
-                raise HttpRefusal(400, "the id belongs to a request that still runs")
-        if len(self._running) + len(requests) > MAX_RUNNING:
-            raise HttpRefusal(
-                503, f"over {MAX_RUNNING} requests of one session at once", INTERNAL_ERROR
-            )
-        stream = self.standalone if self.is_single else self._new_stream()
-        link = LegacyCall(self, stream, can_stream=can_stream)
-        open = len(requests)
+        if id in self._running:
+            raise HttpRefusal(400, "the id belongs to a request that still runs")
+        if len(self._running) >= MAX_RUNNING:
+            text = f"too many requests of one session at once (limit {MAX_RUNNING})"
+            raise HttpRefusal(503, text, INTERNAL_ERROR)
+        self._running[id] = call
 
-        def ended(_task: asyncio.Task[None]) -> None:
-            nonlocal open
-            open -= 1
-            if not open and not self.is_single:
-                stream.end()
+    def finish(self, id: RequestId, call: LegacyCall) -> None:
+        """Note that a request has ended."""
+        call.finish()
+        if self._running.get(id) is call:
+            del self._running[id]
+        if self._is_draining and not self._running:
+            self.standalone.end()
 
-        for request in requests:
-            task = asyncio.create_task(self._answer(request, link))
-            self._running[request.id] = task
-            task.add_done_callback(ended)
-        return stream
-
-    async def _answer(self, request: Request, link: LegacyCall) -> None:
-        try:
-            answer = await self.answer(request, link)
-            try:
-                link.stream.put(answer, is_answer=True)
-            except MemoryError:
-                answer = envelope.error(request.id, *to_wire(too_large_to_send()))
-                link.stream.put(answer, is_answer=True)
-        finally:
-            if self._running.get(request.id) is asyncio.current_task():
-                del self._running[request.id]
-            if self._is_draining and not self._running:
-                self.standalone.end()
-
-    async def answer(self, request: Request, link: LegacyCall) -> bytes:
-        """Answer a request; an error is an answer as well."""
+    async def answer(self, request: Request, call: LegacyCall) -> bytes:
+        """Answer a request; an error is an answer, too."""
         context: Context | None = None
         try:
-            meta = request_context.meta_of(request)
+            meta = request_context.meta_of(request) if call.meta is None else call.meta
             context = request_context.legacy_context(
-                request, meta, link, self.session, self.principal
+                request, meta, call, self.session, self.principal, call.params
             )
             return envelope.result(request.id, await self._server.answer(request, context))
         except asyncio.CancelledError:
@@ -170,16 +153,67 @@ class LegacySession:
             if context is not None:
                 context.finished = True
 
+    def start(self, requests: list[Request], *, can_stream: bool) -> ReplayStream:
+        """Answer requests in tasks of their own; their stream ends with the last answer.
+
+        Args:
+            requests: At least one.
+            can_stream: Whether the client reads more than the answers.
+
+        Raises:
+            HttpRefusal: 400 or 503; one of them cannot run now, so none does.
+        """
+        stream = self.standalone if self.is_single else self.new_stream()
+        calls = {each.id: LegacyCall(self, stream, can_stream=can_stream) for each in requests}
+        if len(calls) < len(requests):
+            raise HttpRefusal(400, "two requests have the same id")
+        begun: list[RequestId] = []
+        try:
+            for id, call in calls.items():
+                self.begin(id, call)
+                begun.append(id)
+        except HttpRefusal:
+            for id in begun:
+                del self._running[id]
+            raise
+        left = len(requests)
+
+        def ended(_task: asyncio.Task[None]) -> None:
+            nonlocal left
+            left -= 1
+            if not left and not self.is_single:
+                stream.end()
+
+        for request in requests:
+            call = calls[request.id]
+            call.task = asyncio.create_task(self._answer(request, call, stream))
+            call.task.add_done_callback(ended)
+        return stream
+
+    async def _answer(self, request: Request, call: LegacyCall, stream: ReplayStream) -> None:
+        try:
+            self.put_answer(stream, request.id, await self.answer(request, call))
+        finally:
+            self.finish(request.id, call)
+
+    def put_answer(self, stream: ReplayStream, id: RequestId, answer: bytes) -> None:
+        """Add an answer to a stream, or an error if there is no memory for it."""
+        try:
+            stream.put(answer, is_answer=True)
+        except MemoryError:
+            answer = envelope.error(id, *to_wire(too_large_to_send()))
+            stream.put(answer, is_answer=True)
+
     def forget(self, stream: ReplayStream) -> None:
-        """Keep a stream no longer: its only message has been sent."""
+        """Drop a stream; its only message has been sent."""
         stream.clear()
         self._streams.pop(stream.number, None)
 
-    def _new_stream(self) -> ReplayStream:
+    def new_stream(self) -> ReplayStream:
+        """Return a new stream of the session, for the reply to a request."""
         self._last_stream += 1
-        primed = revisions.at_least(self.session.revision, _PRIMING)
-        stream = ReplayStream(self._last_stream, self._budget, primed=primed)
-        self.standalone.primed = primed
+        stream = ReplayStream(self._last_stream, self._budget, primed=self.primes)
+        self.standalone.primed = self.primes
         self._streams[stream.number] = stream
         if len(self._streams) > MAX_STREAMS:
             for each in list(self._streams.values()):
@@ -188,27 +222,27 @@ class LegacySession:
                     break
         return stream
 
-    # What else a client sends
+    # Other messages of the client
 
-    def notice(self, message: Envelope) -> None:
-        """Take a notification."""
+    def receive_notification(self, message: Envelope) -> None:
+        """Handle a notification."""
         if message.method == "notifications/initialized":
             try:
-                self._server.subscribers.add(self._listener)
-            except InterlockError as error:  # the client asked for no subscription
-                _log.warning("a session is told of no changes: %s", error)
+                self._server.subscribers.add(self._subscriber)
+            except InterlockError as error:  # the client did not ask for a subscription
+                _log.warning("a session gets no notifications of changes: %s", error)
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             try:
-                told = msgspec.json.decode(message.params, type=CancelledParams)
+                cancelled = msgspec.json.decode(message.params, type=CancelledParams)
             except (msgspec.DecodeError, RecursionError):
                 return
-            if told.request_id is not None and told.request_id in self._running:
+            if cancelled.request_id is not None and cancelled.request_id in self._running:
                 # The handler finds the reason by `Context.cancel_reason`.
-                event = Cancellation(told.request_id, told.reason or "")
-                self._running.pop(told.request_id).cancel(event)
+                event = Cancellation(cancelled.request_id, cancelled.reason or "")
+                self._running.pop(cancelled.request_id).cancel(event)
 
-    def take(self, message: Envelope) -> None:
-        """Take the answer to a question of ours; an answer to nothing is dropped."""
+    def receive_response(self, message: Envelope) -> None:
+        """Handle the response to a request to the client; drop one to an unknown request."""
         future = self._asked.pop(message.id, None) if type(message.id) is int else None
         if future is None or future.done():
             self._server.dropped["unexpected response"] += 1
@@ -223,21 +257,22 @@ class LegacySession:
         else:
             future.set_exception(RemoteError(error.code, error.message, error.data))
 
-    # What we send
+    # Messages to the client
 
-    def _tell(self, method: str, params: bytes) -> None:
+    def _notify(self, method: str, params: bytes) -> None:
         self.standalone.put(envelope.notification(method, params))
 
-    async def ask(self, stream: ReplayStream, method: str, params: bytes, timeout: float) -> Raw:
-        """Ask the client, on the stream of the request that makes us ask.
+    async def ask(self, call: LegacyCall, method: str, params: bytes, timeout: float) -> Raw:
+        """Send a request to the client, on the stream of the request that it belongs to.
 
         Raises:
-            RemoteError: It refused.
+            RemoteError: The client refused.
             RequestTimeout: No answer within `timeout` seconds.
             ConnectionClosed: The session ended.
         """
         if len(self._asked) >= MAX_ASKED:
-            raise CapabilityError(f"over {MAX_ASKED} questions to one client at once")
+            raise CapabilityError(f"too many requests to one client at once (limit {MAX_ASKED})")
+        stream = call.open_stream()
         self._last_asked += 1
         id = self._last_asked
         self._asked[id] = future = asyncio.get_running_loop().create_future()
@@ -256,26 +291,26 @@ class LegacySession:
     # Streams
 
     def find(self, event_id: str) -> tuple[ReplayStream, int]:
-        """Find the stream and number of an event that the client has seen.
+        """Return the stream and the number of an event that the client has received.
 
         Raises:
-            HttpRefusal: 400; it is not kept any more.
+            HttpRefusal: 400; the stream is no longer kept.
         """
         number, _, seen = event_id.partition("-")
         if number.isdecimal() and seen.isdecimal() and len(event_id) < 40:
             stream = self._streams.get(int(number)) if int(number) else self.standalone
             if stream is not None:
                 return stream, int(seen)
-        raise HttpRefusal(400, "Last-Event-ID is of no stream that is kept")
+        raise HttpRefusal(400, "the stream of Last-Event-ID is no longer kept")
 
     def close(self) -> None:
         """End everything that belongs to the session."""
         if self.is_closed:
             return
         self.is_closed = True
-        self._server.subscribers.remove(self._listener)
-        for task in list(self._running.values()):
-            task.cancel()
+        self._server.subscribers.remove(self._subscriber)
+        for call in list(self._running.values()):
+            call.cancel()
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(ConnectionClosed("the session ended"))
@@ -287,13 +322,24 @@ class LegacySession:
 
 
 class LegacyCall:
-    """The way from one legacy request back to its client: the `BackChannel` of its handler."""
+    """One legacy request and the way back to its client: the `BackChannel` of its handler.
 
-    __slots__ = ("_can_stream", "_session", "stream")
+    Attributes:
+        stream: Where messages for the client go; None until it is needed.
+        task: The task that answers the request, if it has its own.
+        meta, params: What is decoded already.
+    """
 
-    def __init__(self, session: LegacySession, stream: ReplayStream, *, can_stream: bool) -> None:
+    __slots__ = ("_can_stream", "_session", "meta", "params", "stream", "task")
+
+    def __init__(
+        self, session: LegacySession, stream: ReplayStream | None, *, can_stream: bool
+    ) -> None:
         self._session = session
         self.stream = stream
+        self.task: asyncio.Task[None] | None = None
+        self.meta: JsonObject | None = None
+        self.params: CallParams | None = None
         self._can_stream = can_stream
 
     @property
@@ -301,21 +347,35 @@ class LegacyCall:
         """The session."""
         return self._session
 
+    def open_stream(self) -> ReplayStream:
+        """Return the stream of the call."""
+        if self.stream is None:
+            raise CapabilityError("the call has no stream")
+        return self.stream
+
+    def cancel(self, event: Cancellation | None = None) -> None:
+        """Cancel the handler; `event` has the client's reason."""
+        if self.task is not None:
+            self.task.cancel(event)
+
+    def finish(self) -> None:
+        """Note that the handler has ended."""
+
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification on the stream of the request."""
         if self._can_stream:
-            self.stream.put(envelope.notification(method, params))
+            self.open_stream().put(envelope.notification(method, params))
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
         """Ask the client on the stream of the request."""
         if not self._can_stream:
-            raise CapabilityError(f"{method}: the client takes no stream, so it cannot be asked")
-        return await self._session.ask(self.stream, method, params, timeout)
+            raise CapabilityError(f"{method}: the client accepts no stream, so it cannot be asked")
+        return await self._session.ask(self, method, params, timeout)
 
     def close_stream(self, retry_ms: int) -> None:
-        """Let the client go until it asks for the rest; one that cannot come back stays."""
-        if self.stream.primed:
-            self.stream.dismiss_reader(retry_ms)
+        """End the response; the client gets the rest when it comes back, if it can."""
+        if self._session.primes:
+            self.open_stream().dismiss_reader(retry_ms)
 
 
 class Sessions:
@@ -329,7 +389,7 @@ class Sessions:
         self._max = options.max_sessions
         self._max_per_principal = options.max_sessions_per_principal
         self._idle = options.session_idle
-        self._open: OrderedDict[str, LegacySession] = OrderedDict()  # the least used one first
+        self._open: OrderedDict[str, LegacySession] = OrderedDict()  # least recently used first
         self._owners: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -344,39 +404,34 @@ class Sessions:
         """
         self.expire()
         if len(self._open) >= self._max:
-            raise HttpRefusal(
-                503,
-                f"over {self._max} sessions; try later",
-                INTERNAL_ERROR,
-                headers=LATER,
-            )
+            text = f"too many sessions (limit {self._max}); try again later"
+            raise HttpRefusal(503, text, INTERNAL_ERROR, headers=LATER)
         if principal is not None and self._owners[principal.owner] >= self._max_per_principal:
-            limit = f"over {self._max_per_principal} sessions of one principal"
-            raise HttpRefusal(503, f"{limit}; end some first", INTERNAL_ERROR, headers=LATER)
+            text = f"too many sessions of one principal (limit {self._max_per_principal})"
+            raise HttpRefusal(503, f"{text}; end some first", INTERNAL_ERROR, headers=LATER)
 
     def add(self, session: LegacySession) -> None:
-        """Let a session be found."""
+        """Add a session."""
         self._open[session.id] = session
         if session.principal is not None:
             self._owners[session.principal.owner] += 1
         self._arm()
 
     def find(self, id: str, principal: Principal | None, *, single: bool = False) -> LegacySession:
-        """Find a session, and note that it is used.
+        """Return a session, and note that it is used.
 
         Raises:
-            HttpRefusal: 404; there is none of this id for this principal.
+            HttpRefusal: 404; this principal has no session of this id.
         """
         self.expire()
         session = self._open.get(id)
         if (
             session is None
             or session.is_single != single
-            or _identity(session.principal) != _identity(principal)
+            or (principal is not session.principal and not _are_same(principal, session.principal))
         ):
             raise HttpRefusal(404, "no such session; begin with initialize")
-        session.principal = principal  # its scopes and claims may have changed
-        session.used = monotonic()
+        session.use(principal)
         self._open.move_to_end(id)
         return session
 
@@ -384,11 +439,11 @@ class Sessions:
         """End a session."""
         if self._open.pop(session.id, None) is not None and session.principal is not None:
             self._owners[session.principal.owner] -= 1
-            self._owners += Counter()  # forgets who has none
+            self._owners += Counter()  # removes owners without a session
         session.close()
 
     def expire(self) -> None:
-        """End what was left alone for too long."""
+        """End sessions that were idle for too long."""
         now = monotonic()
         while self._open:
             session = next(iter(self._open.values()))
@@ -418,13 +473,13 @@ class Sessions:
         if self._timer is None and self._open:
             first = next(iter(self._open.values()))
             delay = max(first.used + self._idle - monotonic(), 1.0)
-            self._timer = asyncio.get_running_loop().call_later(delay, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self.expire()
         self._arm()
 
 
-def _identity(principal: Principal | None) -> Identity | None:
-    return None if principal is None else principal.identity
+def _are_same(one: Principal | None, other: Principal | None) -> bool:
+    return one is not None and other is not None and one.identity == other.identity

@@ -1,0 +1,54 @@
+"""Keys in the header `X-API-Key`."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from interlock.auth.authenticator import Headers, values_of
+from interlock.auth.principal import Principal
+from interlock.auth.verifier import MAX_TOKEN_BYTES, TOKEN, Verify, verified
+from interlock.errors import AuthRequired
+
+API_KEY = b"x-api-key"
+
+
+class ApiKeyAuth(Struct, frozen=True, kw_only=True):
+    """Identifies callers by a key in the header `X-API-Key`.
+
+    Attributes:
+        verify: Returns the owner of a key, or None if it is not valid. An exception is answered
+            with 503. `static_tokens` makes such a function.
+    """
+
+    verify: Verify
+
+    @property
+    def challenge(self) -> str:
+        """The `WWW-Authenticate` header of a 401."""
+        return 'ApiKey header="X-API-Key"'
+
+    def published(self, path: str) -> bytes | None:  # noqa: ARG002
+        """Return None: there is nothing to publish about keys."""
+        return None
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:  # noqa: ARG002
+        """Return the owner of the request's key.
+
+        Raises:
+            AuthRequired: 401; the key is missing or not valid. 400; there are two.
+            AuthUnavailable: 503; the verifier failed.
+        """
+        keys = values_of(headers, API_KEY)
+        if not keys:
+            raise AuthRequired("an API key is required", 401, reason="no_credential")
+        if len(keys) > 1:
+            raise AuthRequired("more than one X-API-Key header", 400, reason="two_credentials")
+        principal = None
+        if len(keys[0]) <= MAX_TOKEN_BYTES and TOKEN.fullmatch(keys[0]):
+            principal = await verified(self.verify, keys[0].decode())
+        if principal is None:
+            raise AuthRequired("the API key is not valid", 401, reason="bad_credential")
+        return principal
+
+
+__all__ = ["ApiKeyAuth"]

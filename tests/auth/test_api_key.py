@@ -1,0 +1,57 @@
+"""API keys in the header X-API-Key."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.auth import ApiKeyAuth, Principal, static_tokens
+from interlock.errors import AuthRequired, AuthUnavailable
+
+KEY = "canary-4f1c9a7e2b8d6053"
+ADA = Principal("ada", key_id="7fk2")
+auth = ApiKeyAuth(verify=static_tokens({KEY: ADA}))
+
+
+def sent(*keys: bytes) -> list[tuple[bytes, bytes]]:
+    return [(b"host", b"x"), *((b"x-api-key", key) for key in keys)]
+
+
+@pytest.mark.parametrize("key", [KEY, f" {KEY} "])
+async def test_a_valid_key_identifies_its_owner(key):
+    assert await auth.authenticate(sent(key.encode()), None) is ADA
+
+
+@pytest.mark.parametrize(
+    ("keys", "status", "reason"),
+    [
+        ([], 401, "no_credential"),
+        ([b""], 401, "bad_credential"),
+        ([KEY[:-1].encode()], 401, "bad_credential"),
+        ([b"\xff" * 20], 401, "bad_credential"),
+        ([b"a" * 16_385], 401, "bad_credential"),
+        ([KEY.encode()] * 2, 400, "two_credentials"),
+    ],
+    ids=["no key", "empty", "unknown", "not ASCII", "too long", "two keys"],
+)
+async def test_other_requests_are_refused_with_a_reason(keys, status, reason):
+    with pytest.raises(AuthRequired) as refused:
+        await auth.authenticate(sent(*keys), None)
+
+    assert (refused.value.status, refused.value.reason) == (status, reason)
+    assert KEY not in f"{refused.value!s} {refused.value!r} {vars(refused.value)}"
+
+
+async def test_a_failing_verifier_refuses_the_request_and_its_text_is_not_passed_on(caplog):
+    async def verify(key):
+        raise ValueError(f"cannot look up {key}")
+
+    with pytest.raises(AuthUnavailable) as refused:
+        await ApiKeyAuth(verify=verify).authenticate(sent(KEY.encode()), None)
+
+    assert refused.value.status == 503
+    assert KEY not in f"{refused.value} {refused.value.__context__} {caplog.text}"
+
+
+def test_keys_have_a_challenge_and_publish_nothing():
+    assert auth.challenge == 'ApiKey header="X-API-Key"'
+    assert auth.published("/.well-known/oauth-protected-resource") is None

@@ -1,0 +1,33 @@
+"""What is kept apart between callers."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.auth import Principal
+
+ADA = Principal("ada")
+
+
+@pytest.mark.parametrize("member", ["id", "tenant", "key_id", "view"])
+def test_the_identity_depends_on_the_credential_and_what_it_sees(member):
+    assert Principal(**{"id": "ada", member: "other"}).identity != ADA.identity
+
+
+@pytest.mark.parametrize("member", ["scopes", "groups"])
+def test_the_identity_does_not_depend_on_rights(member):
+    assert Principal(**{"id": "ada", member: frozenset({"x"})}).identity == ADA.identity
+
+
+def test_all_keys_of_a_caller_have_one_owner():
+    assert Principal("ada", key_id="1").owner == Principal("ada", key_id="2").owner
+
+
+def test_no_two_tenants_share_an_owner():
+    owners = [
+        Principal(id, tenant=tenant).owner
+        for id in ("a", "/a", "a/b", "%2F")
+        for tenant in ("", "a", "a/", "/", "%2F")
+    ]
+
+    assert len(set(owners)) == len(owners)
