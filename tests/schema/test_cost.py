@@ -9,7 +9,7 @@ from interlock.schema.inspection import Survey
 
 
 def doubling(keyword: str, steps: int) -> dict[str, Any]:
-    """A small schema that asks for 2**steps looks at one value."""
+    """Return a small schema that applies 2**steps rules to one value."""
     places = {
         f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
         for i in range(steps)
@@ -45,16 +45,16 @@ def test_rules_are_counted_by_depth(document: Any, expected: list[int]) -> None:
         ({"prefixItems": [{"$ref": "#"}]}, {"contains": {"$ref": "#"}}),
     ],
 )
-def test_a_value_looked_at_for_its_place_and_with_all_others_counts_twice(
+def test_a_member_with_a_rule_of_its_own_and_one_for_all_counts_twice(
     one: dict[str, Any], every: dict[str, Any]
 ) -> None:
-    """With each level, such rules double; either of them alone would only add up."""
+    """Both rules apply to the same member, so the count doubles with each level."""
     growth = [later - earlier for earlier, later in pairwise(cost_by_depth(one | every)[:6])]
 
     assert all(later == 2 * earlier for earlier, later in pairwise(growth))
 
 
-def test_a_count_that_explodes_ends_over_the_limit() -> None:
+def test_counting_stops_when_the_count_exceeds_the_limit() -> None:
     each = {"properties": {"a": {"$ref": "#"}}}
     *within, last = cost_by_depth({"anyOf": [each, each]})
 
@@ -62,7 +62,7 @@ def test_a_count_that_explodes_ends_over_the_limit() -> None:
 
 
 def web(size: int, ways: int) -> dict[str, Any]:
-    """Objects of `size` kinds, each with `ways` members of other kinds."""
+    """Return a schema of `size` kinds of objects, each with `ways` members of other kinds."""
     kinds = {
         f"k{i}": {
             "properties": {f"p{j}": {"$ref": f"#/$defs/k{i * j % size}"} for j in range(ways)}
@@ -84,7 +84,7 @@ def web(size: int, ways: int) -> dict[str, Any]:
     ],
     ids=range(6),
 )
-def test_what_is_not_counted_is_never_less_than_bounded(
+def test_bounds_beyond_the_counted_depths_are_never_too_small(
     document: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost, "MAX_STEPS", 10**9)
@@ -97,7 +97,7 @@ def test_what_is_not_counted_is_never_less_than_bounded(
         assert bounded[min(depth, len(bounded) - 1)] >= min(each, cost.MAX_WORK)
 
 
-def test_the_counting_itself_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_counting_steps_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     count = cost._cost
 
@@ -119,12 +119,12 @@ def test_a_rule_that_leads_back_to_itself_is_refused() -> None:
 
 @pytest.mark.parametrize("keyword", ["anyOf", "allOf", "oneOf"])
 @pytest.mark.parametrize("steps", [17, 25, 45])
-def test_a_bomb_of_references_is_refused(keyword: str, steps: int) -> None:
+def test_references_that_double_with_each_step_are_refused(keyword: str, steps: int) -> None:
     with pytest.raises(SchemaError, match="more than 100,000 rules for one value"):
         cost_by_depth(doubling(keyword, steps))
 
 
-def test_unevaluated_keywords_inside_each_other_are_refused() -> None:
+def test_nested_unevaluated_keywords_are_refused() -> None:
     document: dict[str, Any] = {"properties": {"a": {}}}
     for _ in range(15):
         document = {"allOf": [document], "unevaluatedProperties": False}
@@ -133,14 +133,14 @@ def test_unevaluated_keywords_inside_each_other_are_refused() -> None:
         cost_by_depth(document)
 
 
-def test_a_chain_of_references_is_limited() -> None:
+def test_a_long_chain_of_references_is_refused() -> None:
     places = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(200)}
 
     with pytest.raises(SchemaError, match="more than 100 rules lead from one to the next"):
         cost_by_depth({"$ref": "#/$defs/d0", "$defs": {**places, "d200": {}}})
 
 
-def test_references_that_cross_too_often_are_refused() -> None:
+def test_references_along_too_many_paths_are_refused() -> None:
     places = {
         f"a{i}": {"properties": {f"x{k}": {"$ref": f"#/$defs/a{(i * 7 + k) % 40}"}}}
         | {"allOf": [{"$ref": "#/$defs/all"}]}

@@ -1,4 +1,4 @@
-"""Questions to a person: what each revision can express."""
+"""Elicitation forms in each revision."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def form(**fields: dict[str, Any]) -> ElicitParams:
         ),
     ],
 )
-def test_an_older_client_is_shown_a_field_as_it_knows_it(
+def test_a_field_is_rewritten_for_older_revisions(
     field: dict[str, Any], older: dict[str, Any]
 ) -> None:
     question = form(x=field)
@@ -40,18 +40,18 @@ def test_an_older_client_is_shown_a_field_as_it_knows_it(
     told = elicitation.for_legacy(question, "2025-06-18")
 
     assert told == form(x=older)
-    assert question == form(x=field)  # it may be asked of others, too
+    assert question == form(x=field)  # the original is unchanged, as other clients may get it
     assert elicitation.for_legacy(question, "2025-11-25") is question
 
 
-def test_a_choice_of_several_cannot_be_put_to_an_older_client() -> None:
+def test_a_multiple_choice_is_refused_for_older_revisions() -> None:
     question = form(x={"type": "array", "items": {"type": "string", "enum": ["a"]}})
 
     with pytest.raises(CapabilityError, match="field 'x'"):
         elicitation.for_legacy(question, "2025-06-18")
 
 
-def test_a_visit_to_a_page_has_a_name_that_is_never_the_same() -> None:
+def test_each_url_elicitation_has_its_own_id() -> None:
     page = ElicitParams(message="m", mode="url", url="https://example.com/")
 
     one, other = (elicitation.for_legacy(page, "2025-11-25").elicitation_id for _ in range(2))

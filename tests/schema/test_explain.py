@@ -74,24 +74,24 @@ def test_an_error_names_place_value_and_limit(value: Any, expected: list[str]) -
         ({"maxItems": 1}, [1, 2], "has 2 items, the maximum is 1"),
         ({"minProperties": 2}, {"a": 1}, "has 1 member, the minimum is 2"),
         ({"maxProperties": 0}, {"a": 1}, "has 1 member, the maximum is 0"),
-        ({"uniqueItems": True}, [1, 1], "has the same item twice"),
+        ({"uniqueItems": True}, [1, 1], "has duplicate items"),
         ({"pattern": "^a"}, "b", "'b' does not match the pattern ^a"),
         ({"properties": {"a": False}}, {"a": 1}, "a: 1 is not allowed here"),
         (
             {"contains": {"type": "null"}},
             [1],
-            "does not hold as many items of the wanted kind as it must",
+            "has too few or too many items of the required kind",
         ),
         (
             {"propertyNames": {"maxLength": 1}},
             {"ab": 1},
-            "a name in it is not allowed: 'ab' has 2 characters, the maximum is 1",
+            "a member name is not allowed: 'ab' has 2 characters, the maximum is 1",
         ),
-        ({"not": {"type": "null"}}, None, "null is what the schema excludes"),
+        ({"not": {"type": "null"}}, None, "null is excluded by the schema"),
         (
             {"oneOf": [{"type": "integer"}, {"minimum": 1}]},
             3,
-            "3 fits more than one of the alternatives, and may fit only one",
+            "3 fits several of the alternatives, but must fit exactly one",
         ),
         (
             {"anyOf": [{"type": "null"}, {"minimum": 5, "type": "integer"}]},
@@ -111,7 +111,7 @@ def test_an_error_names_place_value_and_limit(value: Any, expected: list[str]) -
         ({"properties": {"a b": {"type": "null"}}}, {"a b": 1}, "['a b']: 1 is not null"),
     ],
 )
-def test_each_rule_has_its_own_words(document: Any, value: Any, expected: str) -> None:
+def test_each_keyword_has_its_own_message(document: Any, value: Any, expected: str) -> None:
     assert errors(document, value) == [expected]
 
 
@@ -126,7 +126,7 @@ def test_a_long_number_is_not_echoed() -> None:
     assert errors({"type": "string"}, 10**300) == ["the number is not a string"]
 
 
-def test_the_outermost_member_is_called_what_the_caller_calls_it() -> None:
+def test_an_outermost_member_is_called_by_the_given_noun() -> None:
     validator = schema.compile(encode(TIME), member="field")
 
     assert validator.errors({}) == ["missing required field 'timezone'"]

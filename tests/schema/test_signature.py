@@ -75,7 +75,7 @@ class Tree(pydantic.BaseModel):
 
 
 class Arguments(Struct):
-    """Has the name that the struct of all arguments has."""
+    """A type with the name of the struct that holds all arguments."""
 
     a: int
 
@@ -84,7 +84,7 @@ UserId = NewType("UserId", int)
 
 
 def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The input schema, once the draft's own rules have been checked."""
+    """Return the input schema of a function, which must be valid in its draft."""
     schema = describe(function, Context).input_schema
     jsonschema_rs.meta.validate(schema)
     return schema
@@ -101,7 +101,7 @@ def refusal(function: Callable[..., Any], arguments: Any) -> str:
 
 
 def taking(hint: Any, default: Any = ...) -> Callable[..., Any]:
-    """A function of one argument `x`."""
+    """Return a function of one argument `x`."""
 
     def function(x):
         """Do something."""
@@ -164,7 +164,7 @@ def test_a_hint_becomes_a_schema_and_a_decoder(hint, schema, value):
     ],
     ids=lambda each: str(each)[:40],
 )
-def test_types_with_members_are_described_where_references_find_them(hint, value, decoded):
+def test_definitions_of_types_are_at_the_root_of_the_schema(hint, value, decoded):
     function = taking(hint)
     validator = jsonschema_rs.validator_for(schema_of(function))
 
@@ -173,7 +173,7 @@ def test_types_with_members_are_described_where_references_find_them(hint, value
     assert decode(function, {"x": value}).x == decoded
 
 
-def test_models_and_structs_stand_side_by_side():
+def test_models_and_structs_are_described_in_one_schema():
     def function(one: Outer, more: dict[str, list[Outer]], hit: Hit) -> None: ...
 
     schema = schema_of(function)
@@ -286,7 +286,7 @@ NUMPY = """Search the notes.
 
 
 @pytest.mark.parametrize("doc", [GOOGLE, REST, NUMPY], ids=["google", "rest", "numpy"])
-def test_a_docstring_describes_the_function_and_its_parameters(doc):
+def test_docstrings_of_all_styles_describe_function_and_parameters(doc):
     def function(x: str, y: int = 1): ...
 
     function.__doc__ = doc
@@ -306,7 +306,7 @@ def test_numpy_parameters_may_share_a_description():
     assert properties["a"]["description"] == properties["b"]["description"] == "A summand."
 
 
-def test_meta_beats_the_docstring():
+def test_a_description_in_meta_overrides_the_docstring():
     def function(x: Annotated[int, Meta(description="The true one")]):
         """Do it.
 
@@ -346,7 +346,7 @@ def test_a_bound_method_has_no_self():
     assert not signature.is_async
 
 
-def test_an_object_that_can_be_called_is_described_by_its_class():
+def test_a_callable_object_is_described_by_its_class():
     signature = describe(Desk(), Context)
 
     assert signature.parameters == ("y",)
@@ -379,7 +379,7 @@ def test_a_partial_is_described_by_its_function():
     ],
     ids=str,
 )
-def test_the_context_is_found_by_its_hint_and_is_no_argument(hint):
+def test_the_context_is_found_by_its_hint_and_is_not_an_argument(hint):
     async def function(x: int, ctx): ...
 
     function.__annotations__["ctx"] = hint
@@ -392,7 +392,7 @@ def test_the_context_is_found_by_its_hint_and_is_no_argument(hint):
     assert is_async(function)
 
 
-def test_the_context_is_found_beside_hints_that_mean_nothing():
+def test_the_context_is_found_beside_hints_that_cannot_be_resolved():
     def function(x: Nowhere, ctx: Context): ...  # noqa: F821
 
     assert find_context(function, Context) == "ctx"
@@ -403,7 +403,7 @@ def test_the_context_is_found_beside_hints_that_mean_nothing():
 
 
 class Plain:
-    """Nothing that JSON knows."""
+    """A class that has no JSON Schema."""
 
 
 def variadic(*x: int): ...
@@ -460,8 +460,8 @@ class Lost(Struct):
     ],
     ids=range(7),
 )
-def test_a_type_over_which_the_decoder_would_fall_is_refused(hint, says):
-    """The first ones ended the interpreter."""
+def test_a_type_that_would_crash_the_decoder_is_refused(hint, says):
+    """The first ones crashed the interpreter."""
     with pytest.raises(SignatureError, match=f"^parameter 'x' of function.* {says}"):
         describe(taking(hint), Context)
 
@@ -477,7 +477,7 @@ def test_a_type_over_which_the_decoder_would_fall_is_refused(hint, says):
     ],
     ids=range(5),
 )
-def test_types_that_only_look_like_those_are_described(hint):
+def test_types_similar_to_the_crashing_ones_are_described(hint):
     assert describe(taking(hint), Context).parameters == ("x",)
 
 
@@ -492,7 +492,7 @@ def test_two_types_of_one_name_are_refused():
         describe(function, Context)
 
 
-def test_a_local_type_in_a_postponed_hint_is_told_with_the_way_out():
+def test_a_local_type_in_a_string_hint_is_refused_with_advice():
     class Local(Struct):
         a: int
 
@@ -557,7 +557,7 @@ def test_structured_results_have_a_schema_that_they_fit(hint, value):
     assert not validator.is_valid("wrong")
 
 
-def test_a_result_that_refers_to_itself_says_that_it_is_an_object():
+def test_the_schema_of_a_recursive_result_has_type_object():
     def function() -> Leaf: ...
 
     assert (describe(function, Context).output_schema or {})["type"] == "object"
@@ -612,7 +612,7 @@ def test_the_tag_of_a_model_is_not_shown():
     assert told == "x: part: not one of the values allowed"
 
 
-def test_what_a_model_says_itself_is_told():
+def test_the_message_of_a_models_own_validator_is_shown():
     class Even(pydantic.BaseModel):
         number: int
 
@@ -626,11 +626,11 @@ def test_what_a_model_says_itself_is_told():
     assert refusal(taking(Even), {"x": {"number": 1}}) == "x: number: Value error, must be even"
 
 
-def test_a_name_of_any_length_gives_a_short_problem():
+def test_a_problem_with_a_long_name_is_short():
     assert len(refusal(taking(int), {"y" * 100_000: 1})) <= 300
 
 
-def test_arguments_that_are_no_object_are_refused():
+def test_arguments_must_be_an_object():
     assert refusal(taking(int), [1]) == "expected `object`, got `array`"
 
 

@@ -47,7 +47,7 @@ def nested(depth: int, leaf: Any = 1) -> Any:
 
 
 def doubling(keyword: str, steps: int) -> dict[str, Any]:
-    """A small schema that asks for 2**steps looks at one value."""
+    """Return a small schema that applies 2**steps rules to one value."""
     places = {
         f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
         for i in range(steps)
@@ -65,7 +65,7 @@ def test_errors_are_limited_in_number() -> None:
     assert len(validator.errors(["x"] * 100, limit=2)) == 2
 
 
-def test_is_valid_agrees_with_errors_and_refuses_what_is_no_json() -> None:
+def test_is_valid_agrees_with_errors_also_for_values_outside_json() -> None:
     validator = schema.compile(encode(TIME))
 
     assert validator.is_valid({"timezone": "UTC"})
@@ -82,7 +82,7 @@ def test_is_valid_agrees_with_errors_and_refuses_what_is_no_json() -> None:
     [
         (5, "a schema must be an object or a boolean, not a number"),
         ({"type": "strnig"}, "'strnig' is not a type of JSON Schema"),
-        ({"$ref": "#/$defs/none"}, "the reference '#/$defs/none' leads nowhere in the schema"),
+        ({"$ref": "#/$defs/none"}, "the reference '#/$defs/none' does not lead to a schema"),
         (
             {"$ref": "#"},
             "a reference leads back to its own place without going deeper into the value, "
@@ -90,7 +90,7 @@ def test_is_valid_agrees_with_errors_and_refuses_what_is_no_json() -> None:
         ),
     ],
 )
-def test_a_wrong_schema_is_refused_with_its_reason(document: Any, reason: str) -> None:
+def test_an_invalid_schema_is_refused_with_its_reason(document: Any, reason: str) -> None:
     with pytest.raises(SchemaError) as caught:
         schema.check(encode(document))
 
@@ -101,7 +101,7 @@ def test_a_wrong_schema_is_refused_with_its_reason(document: Any, reason: str) -
     "reference",
     ["http://127.0.0.1:{port}/s.json", "//127.0.0.1:{port}/s", "file:///etc/passwd", "other.json"],
 )
-def test_nothing_outside_of_the_schema_is_ever_fetched(reference: str) -> None:
+def test_external_references_are_refused_and_never_fetched(reference: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connected = threading.Event()
 
@@ -119,7 +119,7 @@ def test_nothing_outside_of_the_schema_is_ever_fetched(reference: str) -> None:
             document = {"properties": {"a": {keyword: target}}}
             with pytest.raises(SchemaError, match="leads outside of the schema"):
                 schema.compile(encode(document))
-        # Where no reference is expected, none is followed either.
+        # The value of `default` or an unknown keyword is not a schema, so its `$ref` is ignored.
         schema.compile(encode({"default": {"$ref": target}, "x-more": {"$ref": target}}))
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
@@ -142,12 +142,12 @@ def test_a_schema_over_256_kib_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"a":NaN}', b'{"a":1e999}'])
-def test_a_schema_that_is_no_json_is_refused(text: bytes) -> None:
+def test_a_schema_must_be_json(text: bytes) -> None:
     with pytest.raises(SchemaError, match="the schema is not JSON"):
         schema.check(text)
 
 
-def test_what_only_the_engine_sees_is_refused_by_compile() -> None:
+def test_an_invalid_bound_is_refused_by_compile() -> None:
     document = encode({"type": "object", "properties": {"a": {"required": True}}})
     schema.check(document)
 
@@ -164,14 +164,14 @@ def test_what_only_the_engine_sees_is_refused_by_compile() -> None:
         ({"type": "object", "properties": {"a": {"type": 5}}}, "5 is not a type of JSON Schema"),
     ],
 )
-def test_a_tool_needs_a_schema_of_an_object(document: Any, reason: str) -> None:
+def test_the_input_schema_of_a_tool_must_describe_an_object(document: Any, reason: str) -> None:
     with pytest.raises(SchemaError) as caught:
         schema.check_tool_input(encode(document))
 
     assert str(caught.value) == reason
 
 
-def test_checking_does_not_load_the_engine() -> None:
+def test_check_does_not_load_the_engine() -> None:
     code = (
         "import sys; from interlock import schema\n"
         'schema.check_tool_input(b\'{"type":"object"}\')\n'
@@ -222,7 +222,7 @@ def test_each_supported_dialect_works(dialect: str) -> None:
         {"dependencies": {"b": ["c"]}, "properties": {"a": {"type": "null"}}},
     ],
 )
-def test_references_inside_the_document_and_unknown_keywords_work(document: Any) -> None:
+def test_internal_references_and_unknown_keywords_are_accepted(document: Any) -> None:
     validator = schema.compile(encode(document))
 
     assert validator.is_valid({"a": None})
@@ -243,7 +243,7 @@ def test_a_format_is_not_checked() -> None:
 # Hostile patterns
 
 
-def test_a_pattern_that_doubles_with_each_character_is_harmless() -> None:
+def test_a_pattern_with_exponential_backtracking_runs_in_linear_time() -> None:
     (line,) = errors({"pattern": "^(a+)+$"}, "a" * 1_000_000 + "!")
 
     assert line.endswith("does not match the pattern ^(a+)+$")
@@ -256,7 +256,7 @@ def test_a_pattern_that_doubles_with_each_character_is_harmless() -> None:
         *(r"^(\d{1,100}){1,100}$", r"^(\d{1,1000}){1,1000}$"),  # would be large when compiled
     ],
 )
-def test_a_pattern_the_engine_cannot_do_in_linear_time_is_not_checked(pattern: str) -> None:
+def test_a_pattern_that_needs_backtracking_is_not_checked(pattern: str) -> None:
     validator = schema.compile(encode({"items": {"pattern": pattern, "minLength": 2}}))
 
     assert validator.unchecked_patterns == (pattern,)
@@ -288,13 +288,13 @@ def test_an_unchecked_pattern_never_makes_the_schema_stricter(document: Any, val
 # Hostile sizes
 
 
-def test_a_smaller_bomb_is_told_in_bounded_time() -> None:
+def test_errors_of_an_expensive_schema_come_in_bounded_time() -> None:
     assert errors(doubling("anyOf", 13), "x") == [
-        "does not fit the schema, which is too complex to say where"
+        "does not fit the schema, which is too complex to find out where"
     ]
 
 
-def test_a_bomb_multiplied_by_a_long_list_is_refused() -> None:
+def test_a_long_list_with_an_expensive_schema_is_refused() -> None:
     bomb = doubling("anyOf", 12)
     validator = schema.compile(encode({"items": {"$ref": bomb["$ref"]}, "$defs": bomb["$defs"]}))
 
@@ -305,7 +305,7 @@ def test_a_bomb_multiplied_by_a_long_list_is_refused() -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 30, 63])
-def test_a_schema_may_refer_to_itself_for_what_is_inside_the_value(depth: int) -> None:
+def test_a_recursive_schema_validates_nested_values(depth: int) -> None:
     document = {
         "anyOf": [
             {"type": "integer"},
@@ -317,7 +317,7 @@ def test_a_schema_may_refer_to_itself_for_what_is_inside_the_value(depth: int) -
     assert errors(document, nested(depth, "x")) != []
 
 
-def test_a_schema_that_doubles_with_each_level_of_the_value_has_a_limit() -> None:
+def test_a_schema_whose_cost_doubles_with_each_level_is_bounded() -> None:
     each = {"properties": {"a": {"$ref": "#"}}, "required": ["b"]}
     validator = schema.compile(encode({"type": "object", "anyOf": [each, each]}))
 
@@ -334,7 +334,7 @@ def test_a_value_nested_too_deeply_is_refused(depth: int) -> None:
     assert not validator.is_valid(nested(depth))
 
 
-def test_a_long_list_of_wrong_items_is_told_by_its_first() -> None:
+def test_a_long_list_of_invalid_items_reports_only_the_first() -> None:
     assert errors({"items": {"type": "integer"}}, ["x"] * 100_000) == ["[0]: 'x' is not an integer"]
 
 
@@ -367,7 +367,7 @@ SCHEMAS = st.recursive(
 @pytest.mark.slow("made-up input, and much of it")
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(SCHEMAS, JSON)
-def test_any_schema_is_refused_in_one_line_or_works(document: Any, value: Any) -> None:
+def test_any_schema_either_compiles_or_fails_with_one_line(document: Any, value: Any) -> None:
     try:
         validator = schema.compile(encode(document))
     except SchemaError as error:
@@ -381,6 +381,6 @@ def test_any_schema_is_refused_in_one_line_or_works(document: Any, value: Any) -
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.binary())
-def test_any_bytes_are_refused_or_work(text: bytes) -> None:
+def test_any_bytes_either_compile_or_fail_with_a_schema_error(text: bytes) -> None:
     with contextlib.suppress(SchemaError):
         schema.check(text)

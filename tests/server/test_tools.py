@@ -69,7 +69,7 @@ async def test_what_no_set_can_hold_is_a_bad_argument(server):
     refused = await call(server, "count", tags=[[1]])
 
     assert refused.is_error
-    assert refused.text == "a set has a list or an object in it, which no set can hold"
+    assert refused.text == "a set has a list or an object in it, but must have plain values only"
 
 
 # Definition

@@ -1,4 +1,4 @@
-"""JSON Schema both ways: schemas of strangers are checked, Python functions get theirs."""
+"""JSON Schema: validation against untrusted schemas, and schemas of Python functions."""
 
 from __future__ import annotations
 

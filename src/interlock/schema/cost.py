@@ -1,4 +1,4 @@
-"""How many rules of a schema may look at one value: the work, bounded before it starts."""
+"""The number of rules that the engine may apply to a value: its work, bounded before it starts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MAX_STEPS = 20_000  # of counting, for all depths together; about 1 µs each
 
 
 def by_depth(survey: Survey) -> list[int]:
-    """Count the rules that may look at one value, by how deep values are nested below it.
+    """Count the rules that may apply to one value, by how deep the value is nested.
 
-    Entry d is for a value with d levels below it and the last one also for all deeper; it
-    is over `MAX_WORK` where the count of a recursive schema explodes.
+    Entry d is for a value with d levels below it. The last entry is also for deeper values; it
+    is over `MAX_WORK` if the count of a recursive schema explodes.
 
     Raises:
-        SchemaError: Too many, or a rule leads back to itself for the same value.
+        SchemaError: There are too many, or a rule leads back to itself for the same value.
     """
     if survey.is_tree():
         return [sum(rule.weight for rule in survey.rules.values()) or 1]
@@ -30,7 +30,7 @@ def by_depth(survey: Survey) -> list[int]:
         return [1]
     flats = _flatten_all(survey.root, survey.repeats)
     level = dict.fromkeys(flats, 0)
-    belows = {id(flat.below): flat.below for flat in flats.values()}  # many have the same
+    belows = {id(flat.below): flat.below for flat in flats.values()}  # many rules share one
     steps = len(flats) + sum(len(each) for below in belows.values() for each in below.values())
     counted = max(3, MAX_STEPS // steps)
     costs: list[int] = []
@@ -50,10 +50,10 @@ def by_depth(survey: Survey) -> list[int]:
 
 
 def _at_most(cost: int, growth: float) -> Iterator[int]:
-    """Bound the counts for greater depths, where counting them would take too long.
+    """Return upper bounds for greater depths, where counting would take too long.
 
-    A count is a sum and a maximum of those below, times constants, so from one depth to the
-    next none grows by a greater factor than the one that grew most did before.
+    A count is a sum and a maximum of the counts below, times constants. So no count grows by a
+    greater factor per level than the largest factor so far.
     """
     for _ in range(MAX_JSON_DEPTH):
         cost = math.ceil(cost * growth)
@@ -63,7 +63,7 @@ def _at_most(cost: int, growth: float) -> Iterator[int]:
 
 
 class _Flat:
-    """What a rule asks for, once all rules for the same value are counted in."""
+    """A rule together with all rules that apply to the same value."""
 
     __slots__ = ("below", "weight")
 
@@ -73,12 +73,12 @@ class _Flat:
 
 
 def _flatten_all(root: Rule, repeats: int) -> dict[Rule, _Flat]:
-    """Flatten every rule that can be reached."""
+    """Flatten all rules that the root leads to."""
     flats: dict[Rule, _Flat | None] = {}
     reached = {root: None}
     queue = [root]
     entries = 0
-    for rule in queue:  # grows
+    for rule in queue:  # which grows in the loop
         flat = _flatten(rule, flats, repeats, 0)
         for members in flat.below.values():
             entries += len(members)
@@ -90,7 +90,7 @@ def _flatten_all(root: Rule, repeats: int) -> dict[Rule, _Flat]:
 
 
 def _flatten(rule: Rule, flats: dict[Rule, _Flat | None], repeats: int, depth: int) -> _Flat:
-    """Count in the rules for the same value, however many references away."""
+    """Add up the rules for the same value, also those behind references."""
     if rule in flats:
         flat = flats[rule]
         if flat is None:
@@ -126,7 +126,7 @@ def _flatten(rule: Rule, flats: dict[Rule, _Flat | None], repeats: int, depth: i
 
 
 def _cost(below: dict[str | int, dict[Rule, int]], level: dict[Rule, int]) -> int:
-    """Count the rules, along the dearest path, for what is in a value."""
+    """Count the rules for the members of a value, along the most expensive path."""
     named = indexed = every_property = every_item = 0
     for label, members in below.items():
         cost = sum([times * level[member] for member, times in members.items()])

@@ -1,4 +1,4 @@
-"""Questions to a person, as the client's revision can put them."""
+"""Elicitation forms for legacy clients."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from interlock.errors import CapabilityError
 from interlock.revisions import at_least
 from interlock.types import ElicitParams, JsonObject
 
-_CHOICES = "2025-11-25"  # titled ones, several at once, and defaults of all types
+_CHOICES = "2025-11-25"  # titled choices, multiple choices, and defaults of all types
 
 
 def for_legacy(question: ElicitParams, revision: str) -> ElicitParams:
-    """Put a question to a legacy client.
+    """Rewrite a question for a legacy client.
 
     Raises:
-        CapabilityError: The form has a field that the revision cannot express; names it.
+        CapabilityError: The form has a field that the revision cannot express; the text names it.
     """
     if question.mode == "url":
-        # The one revision that has handshakes and pages wants each visit to have a name.
+        # 2025-11-25, the only legacy revision with this mode, requires an id.
         return replace(question, elicitation_id=secrets.token_urlsafe(16))
     form = question.requested_schema or {}
     if at_least(revision, _CHOICES) or not isinstance(form.get("properties"), dict):
@@ -31,7 +31,9 @@ def for_legacy(question: ElicitParams, revision: str) -> ElicitParams:
 
 def _field(name: str, field: JsonObject) -> JsonObject:
     if field.get("type") == "array":
-        raise CapabilityError(f"field {name!r}: the client's revision has no choice of several")
+        raise CapabilityError(
+            f"field {name!r}: the client's revision lacks multiple choices; ask for one at a time"
+        )
     if field.get("type") != "boolean":
         field = {key: value for key, value in field.items() if key != "default"}
     if "oneOf" in field:

@@ -1,4 +1,4 @@
-"""Why a value does not fit its schema, in words that a model or a person can act on."""
+"""Validation errors as sentences that a model or a person can act on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def lines(
     error: jsonschema_rs.ValidationError, document: Any, *, member: str, echo: bool
 ) -> Iterator[str]:
-    """Say in words what the engine found: a line, or several for one problem of several names.
+    """Return the sentences for one error of the engine: one for each member it concerns.
 
     Args:
-        error: What the engine found.
+        error: From the engine.
         document: The schema.
-        member: What to call a property of the outermost object.
+        member: What to call a member of the outermost object, such as "argument".
         echo: Whether to show the value.
     """
     branch = _meant_branch(error)
@@ -27,8 +27,8 @@ def lines(
         for inner in branch:
             yield from lines(inner, document, member=member, echo=echo)
         return
-    if told_apart := _told_apart(error, echo):
-        yield told_apart
+    if wrong_tag := _wrong_tag(error, echo):
+        yield wrong_tag
         return
     place = quoting.place(error.instance_path)
     prefix = f"{place}: " if place else ""
@@ -44,20 +44,20 @@ def lines(
 
 
 def _hint(error: jsonschema_rs.ValidationError, document: Any, unknown: str) -> str:
-    """Find the property that was probably meant, among those that are not given."""
+    """Return the most similar property that the value lacks."""
     import difflib
 
     rule = _follow(document, error.schema_path[:-1])
     known = rule.get("properties", {}) if isinstance(rule, dict) else {}
     given: Any = error.instance
     free = [name for name in known if name not in given]
-    # Lenient, because few are left: "tz" has to find "timezone".
+    # A low cutoff is fine for so few candidates, and "tz" has to find "timezone".
     close = difflib.get_close_matches(unknown[: quoting.MAX_ECHO], free, n=1, cutoff=0.4)
     return f" (did you mean {quoting.echo(close[0])}?)" if close else ""
 
 
 def _problem(error: jsonschema_rs.ValidationError, echo: bool) -> str:
-    """Say in a few words what is wrong with the value at the error's place."""
+    """Return what is wrong with the value, without its place."""
     limit: Any = error.kind.value
     given: Any = error.instance
     shown = quoting.echo(given) if echo else "the value"
@@ -91,7 +91,7 @@ def _problem(error: jsonschema_rs.ValidationError, echo: bool) -> str:
         case "maxProperties":
             return f"has {_count(given, 'member')}, the maximum is {limit}"
         case "uniqueItems":
-            return "has the same item twice"
+            return "has duplicate items"
         case "pattern":
             return f"{shown} does not match the pattern {quoting.clip(limit)}"
         case "anyOf" | "oneOf":
@@ -99,19 +99,19 @@ def _problem(error: jsonschema_rs.ValidationError, echo: bool) -> str:
         case "falseSchema" | "unevaluatedItems" | "additionalItems":
             return f"{shown} is not allowed here"
         case "contains":
-            return "does not hold as many items of the wanted kind as it must"
+            return "has too few or too many items of the required kind"
         case "propertyNames":
-            return f"a name in it is not allowed: {_problem(limit, echo)}"
+            return f"a member name is not allowed: {_problem(limit, echo)}"
         case "not":
-            return f"{shown} is what the schema excludes"
+            return f"{shown} is excluded by the schema"
         case keyword:
-            return f"{shown} breaks the rule {quoting.echo(keyword)}"
+            return f"{shown} violates {quoting.echo(keyword)}"
 
 
 def _meant_branch(
     error: jsonschema_rs.ValidationError,
 ) -> list[jsonschema_rs.ValidationError] | None:
-    """Find the alternative the value was meant for: the only one of its type and constants."""
+    """Return the errors of the only alternative whose type and constants fit the value."""
     if error.kind.name not in {"anyOf", "oneOf"}:
         return None
     here = len(error.instance_path)
@@ -127,8 +127,8 @@ def _meant_branch(
     return meant[0] if len(meant) == 1 else None
 
 
-def _told_apart(error: jsonschema_rs.ValidationError, echo: bool) -> str | None:
-    """Say which constants a member may have, when the alternatives differ by these alone."""
+def _wrong_tag(error: jsonschema_rs.ValidationError, echo: bool) -> str | None:
+    """Return the constants that a member may have, if the alternatives differ in these alone."""
     if error.kind.name not in {"anyOf", "oneOf"}:
         return None
     here = len(error.instance_path)
@@ -153,14 +153,14 @@ def _told_apart(error: jsonschema_rs.ValidationError, echo: bool) -> str | None:
 def _no_alternative(error: jsonschema_rs.ValidationError) -> str:
     branches: list[list[jsonschema_rs.ValidationError]] = error.kind.value
     if [] in branches:
-        return "fits more than one of the alternatives, and may fit only one"
+        return "fits several of the alternatives, but must fit exactly one"
     if all(len(branch) == 1 and branch[0].kind.name == "type" for branch in branches):
         return f"is not {_types(t for branch in branches for t in branch[0].kind.value)}"
     return f"fits none of the {len(branches)} alternatives"
 
 
 def _types(names: Iterable[str]) -> str:
-    """Join type names for a sentence, null last: "an integer or null"."""
+    """Join type names for a sentence: "an integer or null"."""
     ordered = sorted(dict.fromkeys(names), key=lambda name: name == "null")
     words = [
         name if name == "null" else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
@@ -180,7 +180,7 @@ def _count(value: str | list[Any] | dict[str, Any], noun: str) -> str:
 
 
 def _follow(document: Any, path: Sequence[str | int]) -> Any:
-    """Walk down a document; None when the path ends early."""
+    """Return what is at a path in a document, or None."""
     for step in path:
         try:
             document = document[step]

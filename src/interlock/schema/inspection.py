@@ -1,7 +1,7 @@
-"""What is in a schema, found by a walk that stops at the limits.
+"""An index of the rules in an untrusted schema, built within limits.
 
-Nothing that a stranger wrote is looked at in more detail before it has been surveyed. A
-reference leads to a place inside the document or is refused.
+Every schema is indexed before anything else reads it. A reference must lead to a place in the
+document.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from interlock import quoting
 from interlock.errors import SchemaError
 
-MAX_SCHEMA_DEPTH = 32  # subschemas inside each other
+MAX_SCHEMA_DEPTH = 32  # levels of subschemas
 MAX_SUBSCHEMAS = 2_000
 MAX_JSON_DEPTH = 64  # of the schema's own JSON, and of a value to be checked
 MAX_PATTERNS = 100
@@ -39,7 +39,7 @@ class _Resource:
 
 
 class Rule:
-    """One subschema that is an object, and where it sends the engine next."""
+    """One subschema that is an object, and the rules that the engine applies next."""
 
     __slots__ = ("below", "here", "resource", "schema", "weight")
 
@@ -48,8 +48,8 @@ class Rule:
         self.resource = resource
         self.weight = 1 + len(schema)
         self.here: list[Rule] = []  # rules for the same value
-        # Rules for its members: ".name" or an index for one, "{}" for every property, "[]" for
-        # every item.
+        # Rules for the members of the value, by label: ".name" or an index for one member, "{}"
+        # for every property, "[]" for every item.
         self.below: list[tuple[str | int, Rule]] = []
 
 
@@ -58,12 +58,12 @@ class Survey:
 
     Attributes:
         root: The outermost one; None for `true` and `false`.
-        rules: All that are objects, by `id` of the object, which the document keeps.
+        rules: All objects, by `id` of the object, which the document keeps alive.
         patterns: All regular expressions.
-        repeats: Times a rule is looked at for each time its parent is.
+        repeats: How often the engine applies a rule for each time that it applies its parent.
 
     Raises:
-        SchemaError: The document is over a limit, refers to the outside, or is plainly wrong.
+        SchemaError: The document is over a limit, has an external reference, or is not valid.
     """
 
     def __init__(self, document: Any) -> None:
@@ -79,22 +79,22 @@ class Survey:
         if isinstance(document, dict) and _dialect(document) == "draft-04":
             self._id_keyword = "id"
         self.root = self._visit(document, None, 0)
-        # Grows while it is walked: a reference may lead to a place that is no subschema yet.
+        # The list grows in the loop: a reference may lead to a place that was not indexed yet.
         for rule, reference, dynamic in self._references:
             rule.here += self._targets(rule, reference, dynamic)
 
     def is_tree(self) -> bool:
-        """Whether each rule looks once: nothing is referred to or looked at again."""
+        """Whether the engine applies each rule to a value at most once."""
         return not self._references and self.repeats == 1
 
     def nests_alternatives(self) -> bool:
-        """Whether an alternative looks further, so that telling why none fits may be long."""
+        """Whether an alternative has rules of its own, so that its errors may take long to list."""
         return any(rule.here or rule.below for rule in self._alternatives)
 
     def relax(self, unchecked: set[str]) -> None:
         """Make patterns match everything, so that the schema accepts more and never less.
 
-        What refuses a value because something else fits has to go as well.
+        This also removes the keywords that refuse a value because a pattern matches it.
         """
         for rule in self.rules.values():
             schema = rule.schema
@@ -110,7 +110,7 @@ class Survey:
     # Walking
 
     def _visit(self, schema: Any, resource: _Resource | None, depth: int) -> Rule | None:
-        """Note a subschema and all below it; None for `true` and `false`."""
+        """Index a subschema and all below it; None for `true` and `false`."""
         if id(schema) in self.rules:
             return self.rules[id(schema)]
         self._subschemas += 1
@@ -153,8 +153,8 @@ class Survey:
                 rule.here.append(inner)
 
     def _read_unevaluated(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
-        # To learn what is evaluated, the engine looks at each rule below again, and again for
-        # each such keyword on the way: 2.6 times a level.
+        # To find out what is evaluated, the engine applies each rule below once more for each
+        # such keyword above it: 2.6 times a level, as measured.
         self.repeats = 3
         self._read_one(rule, keyword, value, depth)
 
@@ -211,7 +211,7 @@ class Survey:
         if keyword in {"$id", "id"}:
             if not name.startswith("#"):
                 return
-            name = name[1:]  # how drafts 4 to 7 name an anchor
+            name = name[1:]  # drafts 4 to 7 define anchors so
         rule.resource.anchors[name] = rule
         if keyword == "$dynamicAnchor":
             self._dynamic_anchors.setdefault(name, []).append(rule)
@@ -228,7 +228,7 @@ class Survey:
             raise SchemaError(f"the schema has more than {MAX_PATTERNS} patterns")
 
     def _read_multiple(self, rule: Rule, _keyword: str, value: Any, _depth: int) -> None:
-        if isinstance(value, float):  # computed in fractions, which takes up to 25 µs
+        if isinstance(value, float):  # the engine computes with fractions, up to 25 µs
             rule.weight += 300
 
     def _read_enum(self, rule: Rule, keyword: str, value: Any, _depth: int) -> None:
@@ -236,7 +236,7 @@ class Survey:
             raise SchemaError(f"{keyword!r} must be a list, not {quoting.kind(value)}")
         if measure(value)[1] > MAX_JSON_DEPTH:
             raise SchemaError(f"{keyword!r} is nested deeper than {MAX_JSON_DEPTH} levels")
-        # The engine looks values up in a table, but an error lists them all.
+        # The engine finds values in a table, but an error lists them all.
         rule.weight += len(value) // 16
 
     # References
@@ -251,9 +251,7 @@ class Survey:
                 return []
             found = self._visit(found, resource, 0) if isinstance(found, dict) else None
         if found is None:
-            raise SchemaError(
-                f"the reference {quoting.echo(reference)} leads nowhere in the schema"
-            )
+            raise SchemaError(f"the reference {quoting.echo(reference)} does not lead to a schema")
         targets = [found]
         if dynamic:
             targets += [r for r in self._dynamic_anchors.get(fragment, ()) if r is not found]
@@ -266,13 +264,13 @@ class Survey:
         resource = self._resources.get(uri)
         if resource is None:
             raise SchemaError(
-                f"the reference {quoting.echo(reference)} leads outside of the schema, "
-                "and nothing is ever fetched: put its target into $defs"
+                f"the reference {quoting.echo(reference)} leads outside of the schema, and "
+                "schemas are never fetched; put its target into $defs"
             )
         return resource, fragment
 
 
-_INDEX = re.compile(r"[0-9]{1,6}")  # int() refuses what has thousands of digits
+_INDEX = re.compile(r"[0-9]{1,6}")  # int() refuses thousands of digits
 _CONTAINERS = frozenset({dict, list})
 _EVERY_MEMBER = {
     "additionalItems": "[]",
@@ -331,10 +329,10 @@ _KEYWORDS: dict[str, Callable[[Survey, Rule, str, Any, int], None]] = {
 
 
 def _dialect(document: dict[str, Any]) -> str:
-    """Name the draft a schema is written in.
+    """Return the draft of JSON Schema that a document names.
 
     Raises:
-        SchemaError: We do not know it.
+        SchemaError: It is not supported.
     """
     uri = document.get("$schema", "https://json-schema.org/draft/2020-12/schema")
     if isinstance(uri, str):
@@ -352,7 +350,7 @@ def _string(keyword: str, value: Any) -> str:
 
 
 def _join(base: str, reference: str) -> tuple[str, str]:
-    """Resolve a reference: the URI of a resource, and the fragment."""
+    """Resolve a reference to the URI of a resource and a fragment."""
     from urllib.parse import urldefrag, urljoin
 
     try:
@@ -373,7 +371,7 @@ def _unquoted(fragment: str) -> str:
 
 
 def _point(document: Any, pointer: str) -> Any:
-    """Resolve a JSON pointer; None when it leads nowhere."""
+    """Return what a JSON pointer leads to, or None."""
     for step in pointer.split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list):
@@ -387,9 +385,9 @@ def _point(document: Any, pointer: str) -> Any:
 
 
 def measure(value: Any) -> tuple[int, int]:
-    """Count the values in a value, and the levels below it, up to one over the limit.
+    """Count the values in a value, and the levels below it; stop one level over the limit.
 
-    Long text counts as several values, as patterns have to read it.
+    Long text counts as several values, because patterns read all of it.
     """
     size, depth = 0, 0
     level = [value]

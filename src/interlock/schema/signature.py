@@ -1,8 +1,8 @@
-"""A Python function -> JSON Schema for its arguments, a decoder for them, and its output's schema.
+"""A Python function -> schemas of its arguments and result, and a decoder of its arguments.
 
-What msgspec understands may stand in a signature: the builtin types, dataclasses, structs,
-TypedDict, enums, Literal, unions, `Annotated[..., Meta(...)]`; models of pydantic too, when
-they are used. Descriptions come from `Meta` or from the docstring's list of arguments.
+Hints may be of all types that msgspec supports: builtin types, dataclasses, structs, TypedDict,
+enums, Literal, unions, `Annotated[..., Meta(...)]`; and pydantic models. Descriptions come from
+`Meta` or from the docstring's list of arguments.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _SCALARS = (bool, int, float, type(None))
 
 
 class Signature(Struct, frozen=True):
-    """What a server needs to know of a function.
+    """How to describe and call a function.
 
     Attributes:
         parameters: Names of the arguments, in order, without the context.
         context: Name of the parameter that takes the `Context`, or None.
         input_schema: JSON Schema of an object with the arguments.
-        output_schema: JSON Schema of what it returns, or None when that is not structured.
-        decode: Encoded arguments -> a struct with a field for each parameter. It raises as
-            msgspec does; `problem` puts that into words.
+        output_schema: JSON Schema of the result; None for text, content and unknown types.
+        decode: Encoded arguments -> a struct with a field for each parameter. It raises what
+            msgspec raises; see `problem`.
         is_async: Whether it is `async def`.
     """
 
@@ -49,12 +49,12 @@ class Signature(Struct, frozen=True):
 
 
 def describe(function: Callable[..., Any], context_type: type, *, strict: bool = True) -> Signature:
-    """Look at a function.
+    """Return the signature of a function.
 
     Args:
         function: Plain or async, also a bound method or a `functools.partial`.
-        context_type: A parameter annotated with this is given the context.
-        strict: Take values of the very type only; False reads numbers from strings, too.
+        context_type: The hint of the parameter that takes the context.
+        strict: Whether values must have the exact type; False also reads numbers from strings.
 
     Raises:
         SignatureError: A parameter cannot be described; the text names it.
@@ -94,22 +94,22 @@ def describe(function: Callable[..., Any], context_type: type, *, strict: bool =
 
 
 def summary(function: Callable[..., Any]) -> str:
-    """Give the docstring up to its list of arguments: what a model should know."""
+    """Return the docstring up to its list of arguments, as a description for models."""
     return _SECTION.split(_doc(function), maxsplit=1)[0].strip()
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether it is `async def`, be it a partial or an object that can be called."""
+    """Return whether a function, partial or callable object is `async def`."""
     return inspect.iscoroutinefunction(_routine(function))
 
 
 def find_context(function: Callable[..., Any], context_type: type) -> str | None:
-    """Find the parameter that takes the context; other hints need not mean anything."""
+    """Return the name of the parameter that takes the context; other hints may be anything."""
     routine = _routine(function)
     for name in inspect.signature(function).parameters:
         try:
             hint = _resolve(routine, name)
-        except Exception:  # noqa: S112 - a hint can be any code; one that fails is not ours
+        except Exception:  # noqa: S112 - a hint may be any code; one that fails is not the context
             continue
         if _is_context(hint, context_type):
             return name
@@ -125,7 +125,7 @@ def _routine(function: Callable[..., Any]) -> Callable[..., Any]:
 def _doc(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
-    if not inspect.isroutine(function):  # an object, whose class may tell what it is for
+    if not inspect.isroutine(function):  # a callable object, whose class may be documented
         own = _routine(function).__doc__
         return inspect.cleandoc(own) if own else inspect.getdoc(type(function)) or ""
     return inspect.getdoc(function) or ""
@@ -150,7 +150,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _resolve(routine: Callable[..., Any], name: str) -> Any:
-    """Resolve one hint, which may be text."""
+    """Evaluate one hint, which may be a string."""
     alone = types.SimpleNamespace(
         __annotations__={name: routine.__annotations__.get(name, _EMPTY)},
         __globals__=getattr(inspect.unwrap(routine), "__globals__", {}),
@@ -171,7 +171,7 @@ def _field(default: Any) -> Any:
         return msgspec.field(default=default)
     try:
         hash(default)
-    except TypeError:  # it can be changed, so each call gets its own
+    except TypeError:  # it is mutable, so each call gets a copy
         return msgspec.field(default_factory=lambda: copy.deepcopy(default))
     return msgspec.field(default_factory=lambda: default)
 
@@ -200,28 +200,28 @@ def _type_name(hint: Any) -> str:
 
 
 def _no_schema(error: Exception) -> str:
-    # The first lines are advice on hooks that only we could follow.
+    # The lines before the last are advice on hooks of msgspec, which users cannot set.
     reason = str(error).splitlines()[-1]
     return f"which has no JSON Schema: {reason}"
 
 
 def _schema_of(hint: Any, hook: Callable[[Any], JsonObject]) -> JsonObject:
-    """Describe a type, with the outermost part in place unless it refers to itself."""
+    """Return the schema of a type, without an outermost `$ref` unless the type is recursive."""
     _refuse_deadly_unions(hint, [])
     try:
         (schema,), components = msgspec.json.schema_components(
             [hint], schema_hook=hook, ref_template="#/$defs/{name}"
         )
-    except KeyError as error:  # of msgspec, which takes two types of one name for the same
+    except KeyError as error:  # msgspec confuses two types of one name
         raise TypeError(f"two types of one name: {error}") from error
-    except (NameError, AttributeError, SyntaxError) as error:  # in a hint that is text
+    except (NameError, AttributeError, SyntaxError) as error:  # in a hint that is a string
         raise TypeError(f"the type of a member cannot be resolved: {error}") from error
     if set(schema) == {"$ref"}:
         target = schema["$ref"].removeprefix("#/$defs/")
         if f'"#/$defs/{target}"' not in msgspec.json.encode(components).decode():
             schema = components.pop(target)
         elif components[target].get("type") == "object":
-            schema = {"type": "object", **schema}  # older clients look for it
+            schema = {"type": "object", **schema}  # legacy clients demand it
     _hoist([schema, *components.values()], components)
     if components:
         schema = {**schema, "$defs": components}
@@ -229,7 +229,7 @@ def _schema_of(hint: Any, hook: Callable[[Any], JsonObject]) -> JsonObject:
 
 
 def _hoist(parts: list[Any], components: JsonObject) -> None:
-    """Move the definitions that models of pydantic bring along to where references look."""
+    """Move the definitions within pydantic's schemas to `$defs` of the whole schema."""
     while parts:
         part = parts.pop()
         if isinstance(part, list):
@@ -244,7 +244,7 @@ def _hoist(parts: list[Any], components: JsonObject) -> None:
 
 
 def _add_defaults(schema: JsonObject, function: Callable[..., Any]) -> None:
-    """Show the defaults that are made for each call, as far as they have JSON."""
+    """Add the defaults that are copied for each call, if they can be written as JSON."""
     for parameter in inspect.signature(function).parameters.values():
         member = schema.get("properties", {}).get(parameter.name)
         if member is not None and parameter.default is not _EMPTY and "default" not in member:
@@ -260,12 +260,12 @@ _MAX_PROBLEM = 300  # characters; names of members come from the client
 
 
 def problem(error: Exception) -> str:
-    """Tell what `Signature.decode` raised: "limit: expected `int`, got `str`".
+    """Return an error of `Signature.decode` as text: "limit: expected `int`, got `str`".
 
-    Names of arguments are told, values never: they may be secret.
+    The text has names of arguments, but never values, which may be secret.
     """
-    if isinstance(error, TypeError):  # "unhashable"; it does not say which argument
-        return "a set has a list or an object in it, which no set can hold"
+    if isinstance(error, TypeError):  # "unhashable type", which does not name the argument
+        return "a set has a list or an object in it, but must have plain values only"
     match = _AT.match(str(error))
     text, place = match.groups() if match else (str(error), "")
     noun = "member" if place else "argument"
@@ -280,14 +280,14 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-# Unions that make msgspec (0.22) write where it must not, which ends the interpreter
+# Unions for which msgspec 0.22 corrupts memory, which crashes the interpreter
 
 _LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
 _COLLECTIONS = (list, set, frozenset, dict, tuple)
 
 
 def _refuse_deadly_unions(hint: Any, seen: list[Any]) -> None:
-    """Look for them in a type, and in the types of its members."""
+    """Refuse such unions in a type and in the types of its members."""
     if any(hint is each for each in seen):
         return
     seen.append(hint)
@@ -296,7 +296,7 @@ def _refuse_deadly_unions(hint: Any, seen: list[Any]) -> None:
         _refuse_deadly_union(get_args(hint))
     inner = [*get_args(hint), getattr(hint, "__supertype__", None)]
     if isinstance(origin or hint, type):
-        with contextlib.suppress(Exception):  # whatever is in it, msgspec will say so
+        with contextlib.suppress(Exception):  # msgspec reports what is wrong with the hint
             inner += typing.get_type_hints(origin or hint, include_extras=True).values()
     for each in inner:
         _refuse_deadly_unions(each, seen)
@@ -378,7 +378,7 @@ def _argument_texts(doc: str) -> dict[str, str]:
 
 
 def _output_schema(hint: Any, name: str) -> JsonObject | None:
-    """Describe what a function returns, unless that is text, content or unknown."""
+    """Return the schema of a result; None for text, content and unknown types."""
     bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if bare in (_EMPTY, None, type(None), Any, str, bytes, object) or _has_content(bare):
         return None
@@ -390,13 +390,13 @@ def _output_schema(hint: Any, name: str) -> JsonObject | None:
 
 
 def _has_content(hint: Any) -> bool:
-    """Whether a result of this type is content already, or a list of content."""
+    """Whether a type is a content block, a list of them, or a `CallToolResult`."""
     if isinstance(hint, type):
         return issubclass(hint, CallToolResult) or hint in get_args(Content)
     return any(_has_content(each) for each in get_args(hint))
 
 
-# pydantic, only if the program uses it
+# pydantic, which is imported by the user's program only
 
 
 def _pydantic_model(hint: Any) -> Any:
@@ -415,7 +415,7 @@ def _pydantic_schema(hint: Any, mode: str) -> JsonObject:
     model = _pydantic_model(hint)
     if model is None:
         raise NotImplementedError(f"type {hint!r}")
-    # Its definitions will stand beside those of others, so they get its name.
+    # Definitions of several models share one namespace, so they are prefixed.
     prefix = f"{hint.__qualname__}."
     schema: JsonObject = model.model_json_schema(
         mode=mode, ref_template=f"#/$defs/{prefix}{{model}}"
@@ -436,14 +436,14 @@ def _pydantic_decode(hint: Any, value: Any) -> Any:
             raise
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        # The only one of pydantic's own texts that shows what was given.
+        # This is the only text of pydantic's own that shows the value.
         is_tag = first["type"] == "union_tag_invalid"
         text = "not one of the values allowed" if is_tag else first["msg"]
         raise ValueError(f"{place}: {text}" if place else text) from None
 
 
 def pydantic_encode(value: Any) -> Any:
-    """Write a model as its schema has it; for `enc_hook` of msgspec."""
+    """Return a model as plain values; for `enc_hook` of msgspec."""
     if _pydantic_model(type(value)) is None:
         raise TypeError(f"{type(value).__name__} is not a type for JSON")
     return value.model_dump(mode="json", by_alias=True)

@@ -1,14 +1,14 @@
-"""JSON Schema -> validator, safe for schemas written by strangers.
+"""JSON Schema -> validator, safe for untrusted schemas.
 
 Rules, because both the schema and the value may be hostile:
 
-1. Nothing is ever fetched. A reference leads to a place inside the document or is refused.
-2. Patterns run in linear time. One that needs a backtracking engine (look-around,
-   back-references) or is no regular expression is not checked here; whoever runs the tool
-   still does. See `Validator.unchecked_patterns`.
-3. The work is bounded before it starts: a schema is surveyed once for how many of its rules
-   may look at one value, and a value that would multiply this into too much is refused.
-4. `format` is an annotation, as the 2020-12 draft has it by default; it is not checked.
+1. Nothing is ever fetched. A reference that leads outside of the document is refused.
+2. Patterns run in linear time. A pattern that needs backtracking (look-around,
+   back-references) or is not valid is not checked; the server that runs the tool still does.
+   See `Validator.unchecked_patterns`.
+3. The work is bounded before it starts. The rules that may apply to one value are counted
+   once; a value with so many parts that the work exceeds `MAX_WORK` is refused.
+4. `format` is an annotation, which is the default of draft 2020-12; it is not checked.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def check(schema: bytes) -> None:
-    """Refuse a schema that is too large, refers to the outside, or is plainly wrong.
+    """Refuse a schema that is too large, has an external reference, or is not valid.
 
-    Cheap: it does not load the validation engine, so a wrong bound such as
-    `"minimum": "x"` is found by `compile` only.
+    This does not load the validation engine, so only `compile` finds a wrong bound such as
+    `"minimum": "x"`.
 
     Raises:
         SchemaError: Names what is wrong, the value and the limit.
@@ -50,7 +50,7 @@ def check(schema: bytes) -> None:
 
 
 def check_tool_input(schema: bytes) -> None:
-    """`check`, and the schema must describe an object, as a tool's `inputSchema` has to.
+    """As `check`; the schema must also describe an object, as the specification demands.
 
     Raises:
         SchemaError: See `check`.
@@ -67,11 +67,11 @@ def check_tool_input(schema: bytes) -> None:
 
 
 def compile(schema: bytes, *, member: str = "argument") -> Validator:
-    """Make a validator. The first call loads the engine, which takes some 40 ms.
+    """Return a validator. The first call loads the engine, which takes some 40 ms.
 
     Args:
         schema: A JSON Schema of draft 2020-12 (default), 2019-09, 7, 6 or 4.
-        member: What messages call a property of the outermost object.
+        member: What messages call a member of the outermost object.
 
     Raises:
         SchemaError: See `check`; or the schema is not valid in its dialect.
@@ -94,12 +94,12 @@ def compile(schema: bytes, *, member: str = "argument") -> Validator:
 
 
 class Validator:
-    """Tells whether values fit one schema, in bounded time. Made by `compile`.
+    """Validates values against one schema, in bounded time. `compile` returns one.
 
     Attributes:
-        unchecked_patterns: Patterns in the schema that are not checked, because they cannot
-            be run in linear time. When there are any, `not`, `oneOf`, `if` and
-            `unevaluated…` are not checked either: they could refuse what fits.
+        unchecked_patterns: Patterns of the schema that cannot run in linear time, so they are
+            not checked. If there are any, `not`, `oneOf`, `if` and `unevaluated…` are not
+            checked either, because they could refuse valid values.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Validator:
         self.unchecked_patterns = tuple(unchecked_patterns)
 
     def is_valid(self, value: Any) -> bool:
-        """Whether the value fits. False also for what is no JSON, or too much to check."""
+        """Whether the value fits; False if it is not a JSON value, or too large to check."""
         if self._excess(*measure(value)):
             return False
         try:
@@ -129,11 +129,14 @@ class Validator:
             return False
 
     def errors(self, value: Any, limit: int = 5, *, echo: bool = True) -> list[str]:
-        """Say why a value does not fit: one line a problem, at most `limit`, [] when it fits.
+        """Return why a value does not fit: one line a problem, [] if it fits.
 
-        Each line starts with the place, such as `filter.items[2]`, unless that is the whole
-        value, and shows at most some 80 characters of what was found there; nothing of it
-        without `echo`, for values that may be secret.
+        Args:
+            value: Any JSON value.
+            limit: The largest number of lines.
+            echo: Whether lines show up to 80 characters of the value, which may be secret.
+
+        Each line starts with the place, such as `filter.items[2]`, unless that is the whole value.
         """
         try:
             is_flat = type(value) in _SCALARS or (
@@ -152,13 +155,13 @@ class Validator:
         except ValueError as error:
             return [f"not a JSON value: {quoting.clip(str(error))}"]
         if not found:
-            return ["does not fit the schema, which is too complex to say where"]
+            return ["does not fit the schema, which is too complex to find out where"]
         lines = (
             line
             for error in found
             for line in explain.lines(error, self._document, member=self._member, echo=echo)
         )
-        # Two references to one rule report its problem twice.
+        # Two references to one rule report the same problem.
         return list(dict.fromkeys(lines))[:limit]
 
     # Bounds
@@ -177,7 +180,7 @@ class Validator:
         return None
 
     def _find(self, value: Any, work: int) -> list[jsonschema_rs.ValidationError]:
-        """Fetch the errors there is time for: telling one costs 1,000 times finding it."""
+        """Return all errors, the first, or none, as the work allows: describing one is slow."""
         import jsonschema_rs
 
         if work <= MAX_WORK_FOR_ALL_ERRORS:

@@ -1,4 +1,4 @@
-"""JSON Schema of a stranger: used or refused in bounded time, and it says one thing of a value."""
+"""Untrusted JSON Schema: accepted or refused in bounded time, and consistent about each value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interlock.errors import SchemaError
 from tests.fuzz.choices import Choices
 from tests.fuzz.watch import check_text
 
-LIMIT = 0.3  # seconds, as each document is looked at three times, some 25 ms each at worst
+LIMIT = 0.3  # seconds; each document is processed three times, some 25 ms each at worst
 KEYWORDS = [
     *("type", "properties", "required", "items", "prefixItems", "additionalProperties", "not"),
     *("anyOf", "oneOf", "allOf", "if", "then", "else", "$ref", "$defs", "definitions", "$id", "id"),
@@ -48,7 +48,7 @@ def target(data: bytes) -> None:
     validator = problem(schema.compile, written)
     if isinstance(validator, str):
         return
-    assert not isinstance(refused, str)  # the cheap look refuses nothing that the full one takes
+    assert not isinstance(refused, str)  # `check` refuses nothing that `compile` accepts
     assert isinstance(validator, schema.Validator)
     fits = validator.is_valid(value)
     errors = validator.errors(value)
@@ -79,7 +79,7 @@ def schema_of(choices: Choices, depth: int = 6) -> Any:
 
 
 def wrapped(choices: Choices, schema: Any) -> Any:
-    """Make little into much: deep, wide, or both."""
+    """Return a document that is deep, wide or both, from a few bytes."""
     if choices.number(8):
         return schema
     for _ in range(choices.number(40)):
@@ -119,7 +119,7 @@ def argument_of(choices: Choices, depth: int) -> Any:
 
 
 def value_of(choices: Choices, depth: int = 5) -> Any:
-    """Give a value of the few names and words that the schemas have, too."""
+    """Return a value of the few names and words that the schemas use as well."""
     match choices.number(6 if depth else 4):
         case 0:
             return choices.one_of(["a", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", "", "b"])

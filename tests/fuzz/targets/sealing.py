@@ -1,4 +1,4 @@
-"""What clients hand back: changed in any way, it is refused."""
+"""Sealed text: refused if a client changed it in any way."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def refused(text: str, bound_to: bytes, content: bytes) -> None:
         opened = _SEAL.open(text, bound_to)
     except InvalidArguments:
         return
-    # The last character before the padding has bits that mean nothing.
+    # Base64 ignores some bits of the last character before the padding.
     assert opened == content
     assert text.endswith("=")

@@ -1,4 +1,4 @@
-"""Python functions: their schema is one that we accept, and it takes what the decoder takes."""
+"""Python functions: their schemas are valid, and accept exactly what the decoders accept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from interlock.schema.signature import describe, problem, summary
 from tests.fuzz.choices import Choices
 from tests.fuzz.watch import check_text
 
-LIMIT = 0.2  # seconds; who writes the functions of a server is no stranger to it
+LIMIT = 0.2  # seconds; functions are written by the server's author, so they are trusted
 TOKENS = [b"Args:\n    a: x\n", b":param a: x\n", b"Parameters\n----------\na : int\n    x\n"]
 
 
@@ -79,7 +79,7 @@ def target(data: bytes) -> None:
     try:
         signature = describe(function, Context, strict=strict)
     except SignatureError as error:
-        check_text(str(error)[:900])  # the type is shown, however long its author wrote it
+        check_text(str(error)[:900])  # the text shows the type, which may be long
         return
     written = msgspec.json.encode(signature.input_schema)
     schema.check_tool_input(written)
@@ -137,7 +137,7 @@ def hint_of(choices: Choices, depth: int = 3) -> Any:
 
 
 def made(hint: Callable[[], Any]) -> Any:
-    """Make a hint; what Python itself refuses to write is no input of ours."""
+    """Return a hint that Python itself accepts."""
     try:
         return hint()
     except TypeError:

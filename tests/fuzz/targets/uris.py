@@ -1,4 +1,4 @@
-"""URI templates: what is filled in is read again, and no URI takes long."""
+"""URI templates: `match` reads what `fill` wrote, and no URI takes long."""
 
 from __future__ import annotations
 
