@@ -604,7 +604,7 @@ async def test_a_state_expires(caller, monkeypatch):
 
     message = await caller.refused("tools/call", answered(first))
 
-    assert message == "requestState has expired; begin again"
+    assert message == "requestState has expired; start the request again"
 
 
 async def test_a_state_of_another_process_is_good_where_the_key_is_shared(make):

@@ -1,8 +1,8 @@
-"""What a handler on a server may know of the request, and do for it.
+"""What a handler on a server knows of its request, and how it reaches the client.
 
-One `Context` a request, whatever the era. Its link to the client differs: a modern client is
-asked by ending the request with questions and running the handler again with the answers; a
-legacy client is sent a request. A handler sees the same `elicit`, `sample` and `roots`.
+Every request has a `Context`. A legacy client is asked by a request on the back channel. A
+modern client is asked by a result with questions; its next request has the answers, and the
+handler runs again. For the handler `elicit`, `sample` and `roots` are the same in both eras.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from interlock.types import (
 LEVELS: tuple[LogLevel, ...] = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
-ASK_TIMEOUT = 600.0  # seconds; people take their time
+ASK_TIMEOUT = 600.0  # seconds, as a user may be asked
 
 
 class Question(Struct, frozen=True):
-    """Something to ask the client; made by `elicitation`, `sampling` and `roots_list`."""
+    """A question to the client, from `elicitation`, `sampling` or `roots_list`."""
 
     method: str
     params: Struct | JsonObject
@@ -61,13 +61,13 @@ class Question(Struct, frozen=True):
 
 
 def elicitation(message: str, requested_schema: JsonObject) -> Question:
-    """Ask the person to fill in a form. `requested_schema` is flat: see the specification."""
+    """Ask the user to fill in a form. `requested_schema` is flat: see the specification."""
     params = ElicitParams(message=message, requested_schema=requested_schema)
     return Question("elicitation/create", params, ElicitResult)
 
 
 def url_elicitation(message: str, url: str) -> Question:
-    """Ask the person to go to a page, for what must not pass through the client."""
+    """Ask the user to open a page, for secrets that must not pass through the client."""
     return Question(
         "elicitation/create", ElicitParams(message=message, mode="url", url=url), ElicitResult
     )
@@ -87,33 +87,33 @@ def roots_list() -> Question:
 
 
 class Session(Struct):
-    """What a legacy client has said for all its requests."""
+    """The state of a legacy client, which holds for all its requests."""
 
     revision: str = ""  # "" until `initialize`
     client_capabilities: ClientCapabilities = ClientCapabilities()
     client_info: Implementation | None = None
-    log_level: LogLevel | None = "info"  # until it says otherwise
+    log_level: LogLevel | None = "info"  # until `logging/setLevel`
     subscriptions: set[str] = set()  # URIs
 
 
 class Context(Struct, eq=False, kw_only=True):
-    """The request that a handler works on. Made by the server, given to who asks for it.
+    """The request that a handler answers. A parameter with this hint gets it.
 
     Attributes:
         revision: Protocol revision of this request.
         request_id: JSON-RPC id.
-        client_info: Name and version of the client, for display only; None if not told.
-        client_capabilities: What it can be asked.
-        principal: Who asks; None when nobody has checked.
+        client_info: Name and version of the client, for display only; None if not stated.
+        client_capabilities: What the client can be asked.
+        principal: The authenticated caller; None without authentication.
         meta: `_meta` of the request, such as `traceparent`.
         link: The way back to the client; used by the server.
         loop: The event loop of the request.
-        progress_token: Under which the client wants progress; None when it does not.
-        log_level: From which level on the client wants log messages; None for none.
-        answers: To questions of earlier rounds, by key.
-        finished: Set by the server when the answer is on its way; nothing may follow it.
-        session: What a legacy client has told once for all its requests.
-        call_params: Params of `tools/call`, where they have been decoded; used by the server.
+        progress_token: The token for progress notifications; None if the client wants none.
+        log_level: The lowest level of log messages that the client wants; None for none.
+        answers: Answers to questions of earlier rounds, by key.
+        finished: Whether the request is answered; nothing can be sent for it any more.
+        session: The state of a legacy client.
+        call_params: Decoded params of `tools/call`; used by the server.
     """
 
     revision: str
@@ -127,10 +127,10 @@ class Context(Struct, eq=False, kw_only=True):
     progress_token: ProgressToken | None = None
     log_level: LogLevel | None = None
     session: Session | None = None
-    answers: dict[str, Raw] = {}  # to questions of earlier rounds, by key
+    answers: dict[str, Raw] = {}
     finished: bool = False
     call_params: Struct | None = None
-    _told: float = float("-inf")
+    _progress: float = float("-inf")
     _asked: int = 0
 
     @property
@@ -138,21 +138,21 @@ class Context(Struct, eq=False, kw_only=True):
         """Whether the request carried its own metadata."""
         return revisions.is_modern(self.revision)
 
-    # Telling
+    # Notifications
 
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Tell how far the work is; nothing is sent if the client did not ask for it.
+        """Send a progress notification, if the client wants progress.
 
         Args:
-            progress: Must grow, and be finite; else it is not sent.
+            progress: Must be finite and larger than the last one; otherwise nothing is sent.
             total: If known, in the same unit.
-            message: For people; clients before 2025-03-26 do not get it.
+            message: For users; clients before 2025-03-26 do not get it.
         """
-        if self.progress_token is None or not self._told < progress < float("inf"):
+        if self.progress_token is None or not self._progress < progress < float("inf"):
             return
-        self._told = progress
+        self._progress = progress
         params: dict[str, Any] = {"progressToken": self.progress_token, "progress": progress}
         if total is not None and isfinite(total):
             params["total"] = total
@@ -161,12 +161,12 @@ class Context(Struct, eq=False, kw_only=True):
         self._notify("notifications/progress", params)
 
     def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
-        """Send a log message, if the client wants messages of this level. No secrets.
+        """Send a log message, if the client wants this level. It must not have secrets.
 
         Args:
             level: debug, info, notice, warning, error, critical, alert or emergency.
             data: Any JSON value.
-            logger: Name of what logs.
+            logger: Name of the logger.
         """
         if level not in LEVELS:
             raise InvalidArguments(f"log level {level!r} is not one of {', '.join(LEVELS)}")
@@ -189,20 +189,20 @@ class Context(Struct, eq=False, kw_only=True):
         try:
             return asyncio.get_running_loop() is self.loop
         except RuntimeError:
-            return False  # a plain function, in its thread
+            return False  # in the thread of a plain function
 
     def _send(self, method: str, params: bytes) -> None:
-        if not self.finished:  # nothing may follow the answer
+        if not self.finished:  # a notification must not follow the answer
             self.link.notify(method, params)
 
     def close_stream(self, retry_ms: int = 1000) -> None:
-        """Let the client's connection go while the work goes on; it comes back for the rest.
+        """Close the client's HTTP stream while the work goes on; the client reconnects.
 
-        For work that takes longer than connections live. Legacy clients over HTTP know this
-        since 2025-11-25; for others nothing happens.
+        For work that takes longer than connections live. It has an effect only for legacy
+        clients over HTTP since 2025-11-25.
 
         Args:
-            retry_ms: Milliseconds after which the client shall come back.
+            retry_ms: Milliseconds after which the client reconnects.
         """
         if self._is_here():
             self._close_stream(retry_ms)
@@ -220,31 +220,31 @@ class Context(Struct, eq=False, kw_only=True):
         """
         return cancel_reason(error)
 
-    # Asking
+    # Questions
 
     def can(self, capability: str) -> bool:
-        """Whether the client can be asked: "sampling", "elicitation.url", "roots" and so on."""
+        """Whether the client declared a capability: "sampling", "elicitation.url", "roots" …"""
         name, _, detail = capability.partition(".")
         declared: JsonObject | None = getattr(self.client_capabilities, name, None)
         if declared is None:
             return False
-        # Before there was a choice, elicitation meant forms.
+        # Before there were URLs, elicitation meant forms.
         is_form = detail == "form" and "url" not in declared
         return not detail or detail in declared or is_form
 
     async def elicit(
         self, message: str, requested_schema: JsonObject, *, key: str | None = None
     ) -> ElicitResult:
-        """Ask the person to fill in a form. Check `action` before `content`.
+        """Ask the user to fill in a form. Check `action` before `content`.
 
-        A modern client answers by a new request, so the handler runs again from its top: what
-        it does before the question is done again. See `ask` for `key` and errors.
+        A modern client answers with a new request, so the handler runs again from its top and
+        repeats what it does before the question. See `ask` for `key` and errors.
         """
         answer: ElicitResult = await self._ask_one(elicitation(message, requested_schema), key)
         return answer
 
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> ElicitResult:
-        """Ask the person to go to a page; as `elicit`."""
+        """Ask the user to open a page; as `elicit`."""
         answer: ElicitResult = await self._ask_one(url_elicitation(message, url), key)
         return answer
 
@@ -262,23 +262,23 @@ class Context(Struct, eq=False, kw_only=True):
         return answer
 
     async def roots(self, *, key: str | None = None) -> list[Root]:
-        """Ask for the client's roots; as `elicit`."""
+        """Return the client's roots; as `elicit`."""
         answer: ListRootsResult = await self._ask_one(roots_list(), key)
         return answer.roots
 
     async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
-        """Ask several things at once.
+        """Ask several questions at once.
 
         Args:
-            questions: By key. A key stands for the same question in every round.
+            questions: By key. A key must stand for the same question in every round.
 
         Returns:
             The answers by key: `ElicitResult`, `CreateMessageResult`, `ListRootsResult`.
 
         Raises:
-            MissingCapability: The client did not declare that it can be asked this.
-            CapabilityError: An older client cannot show a field of the form.
-            MalformedAnswer: What it said is no answer.
+            MissingCapability: The client did not declare that it answers such questions.
+            CapabilityError: The client's revision lacks a field of the form.
+            MalformedAnswer: The client's answer is not valid.
             ClientRefused: The user or the client refused; legacy clients only.
         """
         for question in questions.values():
@@ -294,15 +294,15 @@ class Context(Struct, eq=False, kw_only=True):
         return dict(zip(questions, answers, strict=True))
 
     async def begin_task(self) -> None:
-        """Go on as a task, in a tool with `task="later"`: the call is answered with a handle.
+        """Become a task, in a tool with `task="later"`: the client gets a handle as the answer.
 
-        What the function asks before this, it asks by ending the call with questions; what it
-        asks afterwards, the task asks, and waits. Nothing happens when the client does not
-        know tasks; the function should do its work all the same.
+        Questions before this end the call, and the function runs again. Questions after it wait
+        for their answers in place. Nothing happens if the client does not support tasks; the
+        function should do its work all the same.
         """
 
     async def _ask_one(self, question: Question, key: str | None) -> Any:
-        self._asked += 1  # a handler asks in the same order in every round
+        self._asked += 1  # handlers ask in the same order in every round
         name = key or f"question-{self._asked}"
         return (await self.ask({name: question}))[name]
 
@@ -335,7 +335,7 @@ class Context(Struct, eq=False, kw_only=True):
 
 
 def _checked(answer: Any, question: Question, place: str) -> Any:
-    """Hold an accepted form against what was asked for; the client should have done so, too."""
+    """Check an accepted form against its schema, which the client should have done as well."""
     params = question.params
     if not (isinstance(answer, ElicitResult) and isinstance(params, ElicitParams)):
         return answer
@@ -348,7 +348,7 @@ def _checked(answer: Any, question: Question, place: str) -> Any:
 
 
 def _needed(question: Question) -> tuple[str, ...]:
-    """Name what a client must declare to be asked this, the whole before its part."""
+    """Return the capabilities that a question needs, from general to special."""
     params = question.params
     if isinstance(params, ElicitParams):
         return ("elicitation.url",) if params.mode == "url" else ("elicitation", "elicitation.form")

@@ -57,12 +57,14 @@ def test_it_is_good_for_one_purpose_key_and_time(monkeypatch):
     with pytest.raises(InvalidArguments, match="belongs to another request"):
         Seal().open(sealed, b"purpose")
     monkeypatch.setattr(sealing.time, "time", lambda: now + 11)
-    with pytest.raises(InvalidArguments, match="has expired; begin again"):
+    with pytest.raises(InvalidArguments, match="has expired; start the request again"):
         Seal(KEY).open(sealed, b"purpose")
 
 
 def test_a_short_key_is_refused():
-    with pytest.raises(ValueError, match="a sealing key of 31 bytes; at least 32 are needed"):
+    with pytest.raises(
+        ValueError, match=r"sealing key too short \(31 bytes, at least 32 are required\)"
+    ):
         Seal(b"x" * 31)
 
 

@@ -226,7 +226,7 @@ async def test_nothing_but_garbage_ends_the_connection_and_is_told_in_the_log(se
         while wire.lost is None:  # noqa: ASYNC110 - the transport tells only us
             await asyncio.sleep(0)
 
-    assert "the connection was ended: over 100 malformed messages within 60 s" in caplog.text
+    assert "the connection was closed: over 100 malformed messages within 60 s" in caplog.text
     assert server.dropped == {"garbage": 101}
 
 

@@ -164,7 +164,7 @@ async def test_a_server_that_is_told_to_end_answers_what_runs_and_takes_no_more(
     assert cancelled["method"] == "notifications/cancelled"
     assert cancelled["params"] == {"requestId": 2}
     assert (ended["id"], ended["result"]["resultType"]) == (2, "complete")
-    assert refused["error"]["message"] == "the server is about to end: it takes no more requests"
+    assert refused["error"]["message"] == "the server is shutting down; connect again later"
     assert len(answer["result"]["content"][0]["text"]) == 3_000_000
     assert code == 0
     assert server.notes() == ["entered", "waiting", "left", "over"]

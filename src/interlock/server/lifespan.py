@@ -1,4 +1,4 @@
-"""What is open while a server serves: opened for its first user, closed after the last one."""
+"""A context that is entered for its first holder and left after the last one."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 
 class Lifespan:
-    """Counts who uses a server, such as connections and applications.
+    """Keeps a context open while connections or applications hold it.
 
-    A task of its own opens and closes: what is opened may have to be closed by the task that
-    opened it, and users come and go in any order.
+    One task enters and leaves the context, because some contexts must be left by the task that
+    entered them. Holders come and go in any order.
 
     Args:
-        opened: Makes the context in which users are served.
+        make: Returns the context.
     """
 
-    def __init__(self, opened: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        self._opened = opened
-        self._users = 0
+    def __init__(self, make: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        self._make = make
+        self._holders = 0
         self._owner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None]
         self._stop: asyncio.Event
 
     @asynccontextmanager
     async def hold(self) -> AsyncGenerator[None, None]:
-        """Be a user. What opening raises, each user gets that waits for it."""
-        self._users += 1
+        """Hold the context open. An error while entering is raised in each holder that waits."""
+        self._holders += 1
         try:
-            await self._open()
+            await self._enter()
             yield
         finally:
-            self._users -= 1
-            if not self._users and self._owner is not None:
+            self._holders -= 1
+            if not self._holders and self._owner is not None:
                 self._stop.set()
                 await asyncio.shield(self._owner)
 
-    async def _open(self) -> None:
+    async def _enter(self) -> None:
         while self._owner is not None and self._stop.is_set():
-            await asyncio.wait([self._owner])  # who came before is still leaving
+            await asyncio.wait([self._owner])  # the context is being left
         if self._owner is None:
             loop = asyncio.get_running_loop()
             self._ready, self._stop = loop.create_future(), asyncio.Event()
@@ -48,7 +48,7 @@ class Lifespan:
 
     async def _own(self, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
         try:
-            async with self._opened():
+            async with self._make():
                 ready.set_result(None)
                 await stop.wait()
         except BaseException as error:

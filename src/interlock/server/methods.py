@@ -93,7 +93,7 @@ class Methods:
         self.tasks = Tasks(task_store, task_ttl, subscribers, self._encoder)
         self._pages: dict[tuple[Kind, str, Hashable, str], bytes] = {}
         self._offered: dict[str, Handler] = {}
-        self._version = -1  # of the catalogue, when the two above were made
+        self._version = -1  # of the catalogue from which both were derived
         self.table: dict[str, Handler] = {
             "initialize": self._initialize,
             "ping": self._ping,

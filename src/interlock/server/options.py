@@ -9,11 +9,11 @@ from interlock.types import Annotations, Icon, JsonObject, ToolAnnotations
 
 
 class ToolKeywords(TypedDict, total=False):
-    """What a tool may be given besides its function."""
+    """Options of a tool."""
 
-    name: str  # instead of the function's
+    name: str  # default: the function's
     title: str
-    description: str  # instead of the docstring's beginning
+    description: str  # default: the beginning of the docstring
     annotations: ToolAnnotations
     icons: list[Icon]
     input_schema: Mapping[str, Any]  # used word for word
@@ -21,13 +21,13 @@ class ToolKeywords(TypedDict, total=False):
     timeout: float  # seconds that a call may take
     concurrency: int  # calls at once
     meta: JsonObject
-    # Runs long. True: clients that know tasks get one at once. "later": from the moment it calls
-    # `context.begin_task()`. "required": as True, and other clients are refused.
+    # True: clients that support tasks get one at once. "later": they get one when the function
+    # calls `context.begin_task()`. "required": as True, and other clients are refused.
     task: bool | Literal["required", "later"]
 
 
 class ItemKeywords(TypedDict, total=False):
-    """What a resource or prompt may be given besides its function."""
+    """Options of a resource or prompt."""
 
     name: str
     title: str
@@ -35,6 +35,6 @@ class ItemKeywords(TypedDict, total=False):
     mime_type: str
     icons: list[Icon]
     annotations: Annotations
-    ttl_ms: int  # how long clients may keep what they read
+    ttl_ms: int  # how long clients may cache the contents
     cache_scope: str  # "private" or "public"
     meta: JsonObject

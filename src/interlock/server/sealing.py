@@ -1,4 +1,4 @@
-"""Text that we hand to a client and must get back unchanged: signed, bound and expiring."""
+"""Signed text that a client keeps for the server: bound to a request, and expiring."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ _TTL = 3600.0  # seconds
 
 
 class Seal:
-    """Seals with one key. The content can be read by who has the text, but not changed.
+    """Seals content with one key. Clients can read the content, but not change it.
 
     Args:
-        key: At least 32 bytes. Servers that share work must share it; a fresh one when None.
-        ttl: Seconds until what was sealed is refused.
+        key: At least 32 bytes, and the same for all processes of a server; random when None.
+        ttl: Seconds until sealed text expires.
     """
 
     def __init__(self, key: bytes | None = None, ttl: float = _TTL) -> None:
         if key is not None and len(key) < 32:
-            raise ValueError(f"a sealing key of {len(key)} bytes; at least 32 are needed")
+            raise ValueError(f"sealing key too short ({len(key)} bytes, at least 32 are required)")
         self._key = key or os.urandom(32)
         self._ttl = ttl
 
     def close(self, content: bytes, bound_to: bytes) -> str:
-        """Seal `content` for one purpose: `bound_to` names the request and who made it."""
+        """Seal `content`; `bound_to` identifies the request and its principal."""
         sealed = struct.pack(">d", time.time() + self._ttl) + content
         return base64.urlsafe_b64encode(self._mac(sealed, bound_to) + sealed).decode()
 
     def open(self, text: str, bound_to: bytes) -> bytes:
-        """Give the content back.
+        """Return the content of sealed text.
 
         Raises:
-            InvalidArguments: Changed, expired, or sealed for something else.
+            InvalidArguments: It was changed, has expired, or is bound to something else.
         """
         try:
             raw = base64.b64decode(text, altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
-            raise InvalidArguments("requestState is not ours") from None
+            raise InvalidArguments("requestState is not from this server") from None
         mac, sealed = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(sealed, bound_to)) or len(sealed) < 8:
             raise InvalidArguments("requestState was changed, or belongs to another request")
         if struct.unpack(">d", sealed[:8])[0] < time.time():
-            raise InvalidArguments("requestState has expired; begin again")
+            raise InvalidArguments("requestState has expired; start the request again")
         return sealed[8:]
 
     def _mac(self, sealed: bytes, bound_to: bytes) -> bytes:
@@ -59,7 +59,7 @@ class Seal:
 
 
 def digest(*parts: bytes) -> bytes:
-    """Hash parts so that no two lists of parts have the same."""
+    """Hash a list of parts, so that different lists have different hashes."""
     total = hashlib.sha256()
     for part in parts:
         total.update(len(part).to_bytes(8, "big"))

@@ -54,19 +54,19 @@ class Server:
         name: For display.
         version: For display.
         instructions: What a model should know before it uses the tools.
-        title, description, website_url, icons: For display, too.
-        lifespan: Entered before the first request and left after the last one, once for a
-            run of the server; for what is opened once, such as a pool of connections.
+        title, description, website_url, icons: For display.
+        lifespan: Entered before the first request and left after the last one, for example
+            to open and close a pool of connections.
         middleware: Functions from handler to handler; the first one is outermost.
-        sealing_key: Signs what modern clients hand back between rounds of questions. Needed
-            when several processes serve the same clients: at least 32 bytes.
-        list_ttl_ms: How long clients may keep lists.
+        sealing_key: Signs the state that modern clients return between rounds of questions.
+            Required if several processes serve the same clients: at least 32 bytes.
+        list_ttl_ms: How long clients may cache lists.
         task_store: Keeps the tasks of tools that are marked `task`; in memory when None.
-        task_ttl: Seconds that a task may take, and that its end is kept after that.
+        task_ttl: Seconds that a task may take, and that its result is kept.
 
     Attributes:
-        dropped: How much of what came or had to be sent was dropped, by reason: messages of no
-            use, refused requests ("HTTP 413"), clients that do not read.
+        dropped: Number of dropped messages, by reason: useless messages, refused requests
+            ("HTTP 413"), clients that do not read.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class Server:
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
         self._lifespan = lifespan
-        self._lifetime = Lifespan(self._open)
+        self._lifespan_holder = Lifespan(self._open)
         self._workers = Workers()
-        self._peers: set[asyncio.Task[None]] = set()
+        self._memory_connections: set[asyncio.Task[None]] = set()
         self._catalogue = LocalCatalogue(self.subscribers)
         self._methods = Methods(
             self.info,
@@ -118,7 +118,7 @@ class Server:
         # Answers one request with an encoded result, or raises an `InterlockError`.
         self.answer: Handler = handler
 
-    # Defining
+    # Tools, resources, prompts
 
     @overload
     def tool(self, function: _F, /) -> _F: ...
@@ -128,7 +128,7 @@ class Server:
         """Offer a function as a tool: `@server.tool` or `@server.tool(name=...)`.
 
         Name, description and schemas come from the function unless given. A plain function
-        runs in a worker thread, an async one in place. The function itself is returned.
+        runs in a worker thread, an async one in the event loop. Returns the function itself.
 
         Raises:
             SignatureError: A parameter cannot be described; the text names it.
@@ -156,18 +156,18 @@ class Server:
         self._catalogue.add_tool(tool)
 
     def remove_tool(self, name: str) -> None:
-        """Take a tool away; clients that listen are told.
+        """Remove a tool, and notify subscribed clients.
 
         Raises:
-            UnknownTool: There is none of this name.
+            UnknownTool: The server has no such tool.
         """
         self._catalogue.remove_tool(name)
 
     def resource(self, uri: str, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]:
-        """Offer a function as a resource, or as a family of them: `"notes://{name}"`.
+        """Offer a function as a resource, or as a resource template: `"notes://{name}"`.
 
-        The function takes the URI's variables as strings (or what their hints say) and gives
-        text, bytes, `ResourceContents`, or any value to be written as JSON.
+        The function takes the URI's variables, converted to their hints. It returns text, bytes,
+        `ResourceContents`, or any value to be written as JSON.
         """
 
         def add(function: _F) -> _F:
@@ -178,11 +178,11 @@ class Server:
         return add
 
     def remove_resource(self, uri: str) -> None:
-        """Take a resource or template away; clients that listen are told."""
+        """Remove a resource or template, and notify subscribed clients."""
         self._catalogue.remove_resource(uri)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell clients that have subscribed to it that a resource has changed."""
+        """Notify the clients that have subscribed to a resource that it has changed."""
         self.subscribers.resource_updated(uri)
 
     @overload
@@ -190,7 +190,7 @@ class Server:
     @overload
     def prompt(self, /, **options: Unpack[ItemKeywords]) -> Callable[[_F], _F]: ...
     def prompt(self, function: Any = None, /, **options: Unpack[ItemKeywords]) -> Any:
-        """Offer a function of strings as a prompt; it gives text, messages or content."""
+        """Offer a function of strings as a prompt; it returns text, messages or content."""
 
         def add(function: _F) -> _F:
             served = FunctionPrompt(function, ItemOptions(**options), self._workers)
@@ -200,16 +200,16 @@ class Server:
         return add if function is None else add(function)
 
     def remove_prompt(self, name: str) -> None:
-        """Take a prompt away; clients that listen are told."""
+        """Remove a prompt, and notify subscribed clients."""
         self._catalogue.remove_prompt(name)
 
     def completion(self, ref: str, argument: str) -> Callable[[_F], _F]:
-        """Propose values for an argument of a prompt, or for a variable of a URI template.
+        """Offer a function that proposes values for an argument of a prompt or URI template.
 
         Args:
             ref: The prompt's name or the template.
-            argument: Its name. The function takes what was typed and, if it has a second
-                parameter, the values of the arguments before it; it gives strings.
+            argument: Name of the argument. The function takes what the user typed and, if it has
+                a second parameter, the values of other arguments. It returns strings.
         """
 
         def add(function: _F) -> _F:
@@ -222,8 +222,8 @@ class Server:
     # Lifespan
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Keep open what the server needs; its first user enters the lifespan, the last leaves."""
-        return self._lifetime.hold()
+        """Hold the lifespan open; the first holder enters it, the last one leaves it."""
+        return self._lifespan_holder.hold()
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[None, None]:
@@ -231,7 +231,7 @@ class Server:
             stack.enter_context(watched())
             if self._lifespan is not None:
                 await stack.enter_async_context(self._lifespan(self))
-            # These end while what the lifespan has opened is still open.
+            # Workers and tasks end before the lifespan does, as they may use what it opened.
             stack.callback(self._workers.close)
             stack.push_async_callback(self._methods.tasks.close)
             yield
@@ -239,24 +239,24 @@ class Server:
     def run(self) -> None:
         """Serve on stdin and stdout until the client closes them; `print` goes to stderr.
 
-        SIGTERM ends it when the calls that run have been answered, after 30 s at the latest; a
-        second one ends it at once.
+        After SIGTERM the running calls are answered, for 30 s at most. A second SIGTERM ends the
+        server at once.
         """
         from interlock.transports.pipes import take_standard_streams
 
         self.run_on(*take_standard_streams())
 
     def run_on(self, source: int, target: int) -> None:
-        """Serve on two descriptors: one to read from, one to write to. As `run` otherwise."""
+        """As `run`, on two file descriptors: one to read from, one to write to."""
         from interlock.server.server_connection import ServerConnection
         from interlock.transports.pipes import PipeTransport
 
         async def serve() -> None:
-            peer = ServerConnection(self, PipeTransport(source, target))
-            serving = asyncio.ensure_future(peer.serve())
+            connection = ServerConnection(self, PipeTransport(source, target))
+            serving = asyncio.ensure_future(connection.serve())
 
             def end() -> None:
-                if not peer.leave():  # told twice, or there is nothing to wait for
+                if not connection.drain():  # a second signal, or the connection is not open
                     serving.cancel()
 
             with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
@@ -268,28 +268,28 @@ class Server:
             asyncio.run(serve())
 
     def connect(self) -> Transport:
-        """Make the client's end of a connection within this program: see `Client.memory`."""
+        """Return the client's end of a connection within this program: see `Client.memory`."""
         from interlock.server.server_connection import ServerConnection
         from interlock.transports.memory import MemoryTransport
 
         ours, theirs = MemoryTransport.pair()
         task = asyncio.get_running_loop().create_task(ServerConnection(self, ours).serve())
-        self._peers.add(task)
-        task.add_done_callback(self._served)
+        self._memory_connections.add(task)
+        task.add_done_callback(self._connection_ended)
         return theirs
 
-    def _served(self, peer: asyncio.Task[None]) -> None:
-        self._peers.discard(peer)
-        error = None if peer.cancelled() else peer.exception()
+    def _connection_ended(self, serving: asyncio.Task[None]) -> None:
+        self._memory_connections.discard(serving)
+        error = None if serving.cancelled() else serving.exception()
         if error is not None:
             _log.error("server %s cannot serve", self.info.name, exc_info=error)
 
     def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
-        """Make an ASGI application: both eras on one path, `/mcp` unless told otherwise.
+        """Return an ASGI application that serves both eras on one path, by default `/mcp`.
 
         Any ASGI server runs it; FastAPI and Starlette mount it under any prefix. The lifespan
-        is entered when the application starts, or else before the first request. See
-        `HttpOptions` for what can be told.
+        is entered when the application starts, or else before the first request. `HttpOptions`
+        describes the options.
         """
         from interlock.server.http.app import HttpApp
         from interlock.server.http.options import HttpOptions
@@ -304,17 +304,17 @@ class Server:
         unprotected: bool = False,
         **options: Unpack[HttpKeywords],
     ) -> None:
-        """Serve on a port until the process is told to end.
+        """Serve on a port until the process gets SIGTERM or SIGINT.
 
         Args:
             host: Address to bind.
-            port: 0 takes a free one; where it is served is told on stderr.
-            unprotected: Let everybody in, at an address that others can reach.
+            port: 0 for any free one; the server writes its address to stderr.
+            unprotected: Serve without authentication, also at an address that others can reach.
             options: See `asgi`.
 
         Raises:
             MissingExtra: uvicorn is not installed.
-            ConfigError: An address that others can reach, and no token is asked for.
+            ConfigError: Others can reach the address, and the server has no authentication.
         """
         from interlock.server.http.serve import UvicornServer, check_exposure
 
@@ -325,9 +325,9 @@ class Server:
         self.close()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
-        """Return the tool of this name that the caller may use."""
+        """Return the tool of this name; None if the caller may not use one."""
         return self._catalogue.find(kind, name, context)
 
     def close(self) -> None:
-        """Let the worker threads go. Calls that run in them are left to end."""
+        """End the worker threads once their running calls have returned."""
         self._workers.close()

@@ -1,4 +1,4 @@
-"""One client on a connection of its own: stdio, or memory. Both eras, told by each message."""
+"""One client on a connection of its own, stdio or memory. Each message has its own era."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from interlock.server.wire_errors import wire_error
 from interlock.transports import Transport
 from interlock.types import RequestId
 
-DRAIN = 30.0  # seconds that open requests get when the server is told to end
+DRAIN = 30.0  # seconds that running requests get when the server ends
 
 _log = logging.getLogger("interlock.server")
 
 
 class ServerConnection:
-    """A server's side of one connection. Also the `BackChannel` of its requests.
+    """The server's side of one connection. Also the `BackChannel` of its requests.
 
-    `initialize` opens a legacy session for the connection; a message with modern metadata is
-    served on its own, also in between.
+    `initialize` opens a legacy session for the connection. A message with modern metadata is
+    independent of that session.
     """
 
     def __init__(self, server: Answering, transport: Transport) -> None:
@@ -41,18 +41,18 @@ class ServerConnection:
             self._protocol,
             transport,
             on_request=self._serve,
-            on_notification=self._notice,
-            on_loss=self._lose,
+            on_notification=self._notified,
+            on_loss=self._disconnected,
         )
         self._session = Session()
-        self._listener = for_session(self._session.subscriptions, self.notify, None)
+        self._subscriber = for_session(self._session.subscriptions, self.notify, None)
         self._ended = asyncio.get_running_loop().create_future()
         self._is_open = False
-        self._leaving: asyncio.Task[None] | None = None
-        self._streams: dict[RequestId, asyncio.Task[Any] | None] = {}  # of those who listen
+        self._draining: asyncio.Task[None] | None = None
+        self._streams: dict[RequestId, asyncio.Task[Any] | None] = {}  # of subscriptions
 
     async def serve(self) -> None:
-        """Answer until the client has gone."""
+        """Answer requests until the client disconnects."""
         try:
             async with self._server.running():
                 await self._connection.open()
@@ -60,24 +60,24 @@ class ServerConnection:
                 try:
                     await self._ended
                 finally:
-                    self._server.subscribers.remove(self._listener)
+                    self._server.subscribers.remove(self._subscriber)
                     await self._connection.close()
         except BaseException:
-            await self._connection.close()  # the client would wait for a server that cannot start
+            await self._connection.close()  # so that the client does not wait for answers
             raise
 
-    def leave(self) -> bool:
-        """End when what runs has been answered, or after `DRAIN` seconds.
+    def drain(self) -> bool:
+        """End once the running requests are answered, or after `DRAIN` seconds.
 
         Returns:
-            Whether that will be; False if it is not open yet, or ends already.
+            False if the connection is not open, or is being drained already.
         """
-        if not self._is_open or self._ended.done() or self._leaving is not None:
+        if not self._is_open or self._ended.done() or self._draining is not None:
             return False
-        self._leaving = asyncio.create_task(self._leave())
+        self._draining = asyncio.create_task(self._drain())
         return True
 
-    async def _leave(self) -> None:
+    async def _drain(self) -> None:
         for id, handler in list(self._streams.items()):
             cancelled, result = end_of_stream(id)
             self.notify("notifications/cancelled", cancelled)
@@ -88,9 +88,9 @@ class ServerConnection:
         if not self._ended.done():
             self._ended.set_result(None)
 
-    def _lose(self, error: InterlockError) -> None:
-        if isinstance(error, RemoteProtocolError):  # else it has gone, as clients do
-            _log.warning("the connection was ended: %s", error)
+    def _disconnected(self, error: InterlockError) -> None:
+        if isinstance(error, RemoteProtocolError):  # other losses are ordinary disconnects
+            _log.warning("the connection was closed: %s", error)
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -100,8 +100,8 @@ class ServerConnection:
         protocol = self._protocol
         context: Context | None = None
         try:
-            if self._leaving is not None:
-                raise InterlockError("the server is about to end: it takes no more requests")
+            if self._draining is not None:
+                raise InterlockError("the server is shutting down; connect again later")
             context = request_context.context_of(request, self, self._session)
             if request.method == "subscriptions/listen":
                 self._streams[request.id] = asyncio.current_task()
@@ -117,10 +117,10 @@ class ServerConnection:
                 context.finished = True
         self._connection.flush()
 
-    def _notice(self, notification: Notification) -> None:
+    def _notified(self, notification: Notification) -> None:
         if notification.method == "notifications/initialized" and self._session.revision:
             self._protocol.batches = self._session.revision in BATCHES
-            self._server.subscribers.add(self._listener)
+            self._server.subscribers.add(self._subscriber)
 
     # BackChannel
 
@@ -129,9 +129,9 @@ class ServerConnection:
         self._connection.notify(method, params)
 
     async def ask(self, method: str, params: bytes, *, timeout: float = ASK_TIMEOUT) -> Raw:
-        """Ask a legacy client."""
+        """Send a request to a legacy client."""
         options = RequestOptions(timeout=timeout, hard_timeout=timeout)
         return await self._connection.request(method, params, options)
 
     def close_stream(self, retry_ms: int) -> None:
-        """Do nothing: this connection is all there is."""
+        """Do nothing: this connection has no streams."""

@@ -1,4 +1,4 @@
-"""URI templates, as far as resources need them: literals and `{name}`, matched in linear time."""
+"""URI templates of literals and variables, matched in linear time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PART = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Template:
-    """`notes://{folder}/{name}`; `{+path}` also takes slashes.
+    """A template such as `notes://{folder}/{name}`; `{+path}` may contain slashes.
 
-    Two variables need a literal between them, so that a URI can be read in one way only.
+    Two variables need a literal between them, so that each URI has only one reading.
     """
 
     def __init__(self, text: str) -> None:
@@ -47,7 +47,7 @@ class Template:
         return tuple(name for name, _ in self._variables)
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Read the variables from a URI, percent-decoded; None when it is not of this kind."""
+        """Return the variables of a URI, percent-decoded; None if it does not match."""
         if len(uri) > MAX_URI or not uri.startswith(self._literals[0]):
             return None
         values: dict[str, str] = {}
@@ -57,7 +57,7 @@ class Template:
             if is_last and not uri.endswith(literal):
                 return None
             end = len(uri) - len(literal) if is_last else uri.find(literal, place)
-            if end <= place:  # nothing for the variable, or no such literal
+            if end <= place:  # the variable is empty, or the literal is missing
                 return None
             value = uri[place:end]
             if "/" in value and not takes_slashes:
@@ -67,7 +67,7 @@ class Template:
         return values if place == len(uri) else None
 
     def fill(self, values: dict[str, str]) -> str:
-        """Make the URI for these values, percent-encoded."""
+        """Return the URI with these values, percent-encoded."""
         parts = [self._literals[0]]
         for (name, takes_slashes), literal in zip(self._variables, self._literals[1:], strict=True):
             parts += [quote(values[name], safe="/" if takes_slashes else ""), literal]

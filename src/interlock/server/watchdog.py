@@ -1,4 +1,4 @@
-"""Tells in the log what keeps an event loop from turning, and with it everybody who waits."""
+"""Logs what blocks an event loop, and with it all other calls."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from types import FrameType
 
 from interlock.server.tools import FunctionTool
 
-INTERVAL = 0.25  # seconds between two looks
-PATIENCE = 4  # looks without a sign of life until it is told
+INTERVAL = 0.25  # seconds between two checks
+PATIENCE = 4  # checks without a response until the blockage is logged
 
 _log = logging.getLogger("interlock.server")
 _watched: dict[asyncio.AbstractEventLoop, Watchdog] = {}
@@ -22,14 +22,14 @@ _watched: dict[asyncio.AbstractEventLoop, Watchdog] = {}
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Watch the running loop. Those who want it watched at the same time share one thread."""
+    """Watch the running loop. Several servers on one loop share one thread."""
     loop = asyncio.get_running_loop()
     dog = _watched.get(loop)
     if dog is None:
         try:
             dog = _watched[loop] = Watchdog(loop)
         except RuntimeError as error:  # the system has no more threads
-            _log.warning("nobody is told if the event loop is blocked: %s", error)
+            _log.warning("a blocked event loop will not be logged: %s", error)
             yield
             return
     dog.users += 1
@@ -43,10 +43,10 @@ def watched() -> Iterator[None]:
 
 
 class Watchdog:
-    """A thread that asks a loop for a sign of life again and again.
+    """A thread that checks again and again whether a loop still runs callbacks.
 
-    Looks are counted instead of seconds, so that a stopped or suspended process is not taken
-    for a blocked loop. Each blockage is told once.
+    It counts checks instead of seconds, so that a stopped or suspended process does not look
+    like a blocked loop. Each blockage is logged once.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -59,38 +59,38 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more; the thread has ended when this returns."""
+        """Stop watching, and wait until the thread has ended."""
         self._stop.set()
         self._thread.join()
 
     def _watch(self) -> None:
         self._alive.set()
-        looks = 0
+        missed = 0
         while not self._stop.wait(INTERVAL):
             if not self._alive.is_set():
-                looks += 1
-                if looks == PATIENCE:
-                    self._tell()
+                missed += 1
+                if missed == PATIENCE:
+                    self._report()
                 continue
-            looks = 0
+            missed = 0
             self._alive.clear()
             try:
                 self._loop.call_soon_threadsafe(self._alive.set)
             except RuntimeError:  # the loop has been closed
                 return
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         frame = sys._current_frames().get(self._loop_thread)
         if frame is None or not _log.isEnabledFor(logging.WARNING):
             return
         tool = _tool_in(frame)
         text = (
-            "%s has blocked the event loop for over %g s; what blocks belongs into a plain "
+            "%s has blocked the event loop for over %g s; move the blocking work to a plain "
             "function, which runs in a thread"
         )
         words = (f"tool {tool}" if tool else "something", PATIENCE * INTERVAL)
         stack = "".join(traceback.format_stack(frame)).rstrip()
-        # By hand, because it is not our own thread's stack that is to be told.
+        # Not `_log.warning`, because the stack to be logged is that of another thread.
         record = _log.makeRecord(
             _log.name, logging.WARNING, __file__, 0, text, words, None, sinfo=stack
         )
@@ -98,7 +98,7 @@ class Watchdog:
 
 
 def _tool_in(frame: FrameType | None) -> str | None:
-    """Find the tool whose call is on this stack."""
+    """Return the name of the tool whose call is on this stack."""
     while frame is not None:
         if frame.f_code is FunctionTool.call.__code__:
             tool: FunctionTool = frame.f_locals["self"]
