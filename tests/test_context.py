@@ -91,7 +91,7 @@ async def make() -> Callable[..., Context]:
 
 
 @pytest.mark.parametrize("revision", ALL)
-async def test_progress_goes_out_as_the_revision_knows_it(make, revision):
+async def test_progress_has_a_message_since_2025_03_26(make, revision):
     link = Recorder()
     context = make(revision, link, progress_token="p")
 
@@ -105,14 +105,14 @@ async def test_progress_goes_out_as_the_revision_knows_it(make, revision):
     ]
 
 
-async def test_progress_that_nobody_asked_for_is_not_sent(make):
+async def test_progress_without_a_token_is_not_sent(make):
     link = Recorder()
     make(link=link).progress(1)
 
     assert link.told == []
 
 
-async def test_progress_only_grows_and_is_always_a_number(make):
+async def test_progress_that_does_not_grow_or_is_not_finite_is_not_sent(make):
     link = Recorder()
     context = make(link=link, progress_token=0)
 
@@ -124,7 +124,7 @@ async def test_progress_only_grows_and_is_always_a_number(make):
     ]
 
 
-async def test_nothing_follows_the_answer(make):
+async def test_notifications_after_the_answer_are_not_sent(make):
     link = Recorder()
     context = make(link=link, progress_token=0, log_level="debug")
     context.finished = True
@@ -137,7 +137,7 @@ async def test_nothing_follows_the_answer(make):
     assert link.told == []
 
 
-async def test_a_client_can_be_let_go_for_a_while(make):
+async def test_close_stream_reaches_the_back_channel(make):
     link = Recorder()
     make(link=link).close_stream(250)
     await asyncio.sleep(0)
@@ -146,7 +146,7 @@ async def test_a_client_can_be_let_go_for_a_while(make):
 
 
 @BOTH
-async def test_a_plain_function_tells_from_its_thread_in_order(revision):
+async def test_notifications_from_a_thread_keep_their_order(revision):
     server = Server("s")
     logged: list[LogMessage] = []
     seen = []
@@ -185,12 +185,12 @@ async def test_messages_below_the_wanted_level_are_not_sent(make, wanted):
     ]
 
 
-async def test_an_unknown_level_is_the_tools_mistake(make):
+async def test_an_unknown_log_level_is_refused(make):
     with pytest.raises(InvalidArguments, match="log level 'loud' is not one of debug,"):
         make().log("loud", "x")
 
 
-async def test_a_legacy_client_sets_the_level_once_and_a_modern_one_each_time():
+async def test_the_log_level_comes_from_the_session_or_the_request():
     server = Server("s")
 
     @server.tool
@@ -228,7 +228,7 @@ async def test_a_legacy_client_sets_the_level_once_and_a_modern_one_each_time():
     ],
     ids=str,
 )
-async def test_what_a_client_has_declared_it_can_be_asked(make, declared, can, cannot):
+async def test_can_returns_whether_a_capability_was_declared(make, declared, can, cannot):
     context = make(capabilities=ClientCapabilities(**declared))
 
     assert all(map(context.can, can))
@@ -259,7 +259,9 @@ MISSING = [
     MISSING,
     ids=lambda value: "ask" if callable(value) else str(value),
 )
-async def test_what_was_not_declared_is_not_asked(make, revision, ask, declared, required):
+async def test_a_question_without_the_declared_capability_is_refused(
+    make, revision, ask, declared, required
+):
     link = Recorder()
     context = make(revision, link, capabilities=ClientCapabilities(**declared))
 
@@ -270,7 +272,7 @@ async def test_what_was_not_declared_is_not_asked(make, revision, ask, declared,
     assert link.asked == []
 
 
-async def test_what_a_revision_does_not_know_is_not_asked(make):
+async def test_a_question_that_the_revision_lacks_is_refused(make):
     context = make("2025-03-26")
 
     with pytest.raises(MissingCapability, match="'elicitation'"):
@@ -278,7 +280,7 @@ async def test_what_a_revision_does_not_know_is_not_asked(make):
 
 
 @BOTH
-async def test_the_client_is_told_which_capability_a_tool_needs(revision):
+async def test_the_error_names_the_missing_capability(revision):
     server = Server("s")
 
     @server.tool
@@ -365,7 +367,7 @@ def asked_client(server: Server, revision: str) -> Client:
 
 
 @BOTH
-async def test_a_handler_asks_in_the_same_words_in_both_eras(revision):
+async def test_a_handler_asks_alike_in_both_eras(revision):
     async with asked_client(asking_server(), revision) as client:
         assert (await client.call_tool("form")).structured == {
             "action": "accept",
@@ -386,7 +388,7 @@ async def test_a_handler_asks_in_the_same_words_in_both_eras(revision):
         assert message.content == TextContent(text="b: accept")
 
 
-async def test_a_legacy_client_that_refuses_fails_the_question(make):
+async def test_a_refusal_of_a_legacy_client_raises_client_refused(make):
     link = Recorder(RemoteError(-1, "the person said no"))
     context = make("2025-11-25", link)
 
@@ -398,7 +400,7 @@ async def test_a_legacy_client_that_refuses_fails_the_question(make):
     ]
 
 
-async def test_a_legacy_answer_that_is_none_is_the_clients_fault(make):
+async def test_a_malformed_answer_of_a_legacy_client_is_refused(make):
     context = make("2025-11-25", Recorder({"action": "perhaps"}))
 
     with pytest.raises(InvalidArguments, match="malformed answer to elicitation/create") as raised:
@@ -421,7 +423,7 @@ async def test_questions_have_keys_by_their_order_unless_given(make):
     assert keys == [["question-1"], ["question-2"], ["mine"]]
 
 
-async def test_only_what_is_not_answered_is_asked(make):
+async def test_only_unanswered_questions_are_asked(make):
     answered = Raw(b'{"action":"cancel"}')
     context = make(answers={"a": answered})
 
@@ -497,7 +499,7 @@ async def test_a_round_ends_with_questions_and_the_next_begins_with_the_answers(
     assert last["structuredContent"] == ["x", "x", "x"]
 
 
-async def test_a_missing_answer_is_asked_for_again(caller):
+async def test_a_question_without_answer_is_asked_again(caller):
     first = await caller("tools/call", CALL)
     params = {**CALL, "inputResponses": {"other": ANSWER}, "requestState": first["requestState"]}
 
@@ -507,7 +509,7 @@ async def test_a_missing_answer_is_asked_for_again(caller):
 
 
 @pytest.mark.parametrize("answer", [{}, {"action": "perhaps"}, {"action": 1}, {"content": {}}])
-async def test_an_answer_that_is_none_is_refused(caller, answer):
+async def test_a_malformed_answer_of_a_modern_client_is_refused(caller, answer):
     first = await caller("tools/call", CALL)
 
     message = await caller.refused("tools/call", answered(first, answer))
@@ -516,7 +518,7 @@ async def test_an_answer_that_is_none_is_refused(caller, answer):
 
 
 @pytest.mark.parametrize("responses", [None, [], "x", {"question-1": None}, {"question-1": "x"}])
-async def test_responses_of_a_wrong_shape_are_refused(caller, responses):
+async def test_input_responses_must_be_objects_by_key(caller, responses):
     params = {**CALL, "inputResponses": responses}
 
     assert "inputResponses" in await caller.refused("tools/call", params)
@@ -529,7 +531,7 @@ def changed(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("number", range(6))
-async def test_a_state_that_was_changed_is_refused(caller, number):
+async def test_a_changed_request_state_is_refused(caller, number):
     first = await caller("tools/call", CALL)
     state = changed(first["requestState"])[number]
 
@@ -538,7 +540,7 @@ async def test_a_state_that_was_changed_is_refused(caller, number):
     assert message.startswith("requestState ")
 
 
-async def test_a_state_is_good_for_its_own_request_only(caller):
+async def test_a_request_state_is_valid_for_its_own_request_only(caller):
     first = await caller("tools/call", CALL)
     says = "requestState was changed, or belongs to another request"
 
@@ -549,7 +551,7 @@ async def test_a_state_is_good_for_its_own_request_only(caller):
     assert await caller.refused("resources/read", {**answered(first), "uri": "ask://a"}) == says
 
 
-async def test_a_state_is_good_for_its_own_method_only(make):
+async def test_a_request_state_is_valid_for_its_own_method_only(make):
     server = Server("s")
 
     @server.prompt(name="x")
@@ -567,7 +569,7 @@ async def test_a_state_is_good_for_its_own_method_only(make):
     assert "belongs to another request" in await caller.refused("tools/call", same)
 
 
-async def test_a_state_is_good_for_the_same_arguments_only_however_written(make):
+async def test_a_request_state_is_valid_for_equal_arguments_however_written(make):
     server = Server("s")
 
     @server.tool
@@ -588,7 +590,7 @@ async def test_a_state_is_good_for_the_same_arguments_only_however_written(make)
     assert "belongs to another request" in message
 
 
-async def test_a_state_is_good_for_its_own_principal_only(caller):
+async def test_a_request_state_is_valid_for_its_own_principal_only(caller):
     first = await caller("tools/call", CALL, who="ada")
 
     for other in ("bob", None):
@@ -597,7 +599,7 @@ async def test_a_state_is_good_for_its_own_principal_only(caller):
     assert (await caller("tools/call", answered(first), who="ada"))["inputRequests"]
 
 
-async def test_a_state_expires(caller, monkeypatch):
+async def test_a_request_state_expires(caller, monkeypatch):
     first = await caller("tools/call", CALL)
     now = sealing.time.time()
     monkeypatch.setattr(sealing.time, "time", lambda: now + 3601)
@@ -607,7 +609,7 @@ async def test_a_state_expires(caller, monkeypatch):
     assert message == "requestState has expired; start the request again"
 
 
-async def test_a_state_of_another_process_is_good_where_the_key_is_shared(make):
+async def test_a_request_state_is_valid_in_another_process_with_the_same_key(make):
     async def first_round_here_second_there(one: Server, other: Server) -> dict[str, Any]:
         for server in (one, other):
 
@@ -627,7 +629,7 @@ async def test_a_state_of_another_process_is_good_where_the_key_is_shared(make):
         await first_round_here_second_there(Server("s"), Server("s"))
 
 
-async def test_questions_come_to_an_end(make):
+async def test_the_number_of_rounds_is_limited(make):
     server = Server("s")
 
     @server.tool
@@ -646,7 +648,7 @@ async def test_questions_come_to_an_end(make):
     assert message == "too many rounds of questions (limit 10); start the request again"
 
 
-async def test_a_legacy_request_has_no_rounds(make):
+async def test_a_legacy_request_ignores_request_state(make):
     server = asking_server()
     context = make("2025-11-25", Recorder(ANSWER))
     params = {"name": "form", "inputResponses": {"question-1": ANSWER}, "requestState": "x"}
@@ -661,7 +663,7 @@ async def test_a_legacy_request_has_no_rounds(make):
 
 
 @BOTH
-async def test_a_handler_knows_who_asks_and_with_which_metadata(revision):
+async def test_a_handler_gets_the_principal_and_the_metadata(revision):
     server = Server("s")
     seen: list[Context] = []
 
@@ -684,7 +686,7 @@ async def test_a_handler_knows_who_asks_and_with_which_metadata(revision):
 
 
 @BOTH
-async def test_a_form_that_was_filled_in_wrongly_is_no_answer(make, revision):
+async def test_an_accepted_form_that_violates_its_schema_is_refused(make, revision):
     wrong = {"action": "accept", "content": {"name": 7}}
     link = Recorder(wrong)
     context = make(revision, link)
@@ -695,7 +697,7 @@ async def test_a_form_that_was_filled_in_wrongly_is_no_answer(make, revision):
 
 
 @BOTH
-async def test_a_form_that_was_declined_is_not_checked(make, revision):
+async def test_a_declined_form_is_not_checked(make, revision):
     declined = {"action": "decline"}
     context = make(revision, Recorder(declined))
     context.answers = {"who": Raw(encode(declined))}

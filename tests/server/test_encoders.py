@@ -87,7 +87,7 @@ WRAPPED = {
         (MODERN, {"annotations": {"readOnlyHint": True}, "title": "T", "_meta": {"a/b": 1}, "icons": [ICON], "outputSchema": {"type": "array", "items": {"type": "integer"}}}),  # noqa: E501
     ],
 )  # fmt: skip
-async def test_a_tool_in_a_list(server: Server, asker, revision, more):
+async def test_a_listed_tool_has_the_members_of_its_revision(server: Server, asker, revision, more):
     @server.tool(
         name="t",
         title="T",
@@ -104,7 +104,9 @@ async def test_a_tool_in_a_list(server: Server, asker, revision, more):
 
 
 @pytest.mark.parametrize("revision", ALL)
-async def test_resources_templates_and_prompts_in_lists(server: Server, asker, revision):
+async def test_listed_resources_templates_and_prompts_have_the_members_of_their_revision(
+    server: Server, asker, revision
+):
     options: Any = {"title": "T", "icons": [Icon(src=ICON["src"])], "meta": {"a/b": 1}}
 
     @server.resource("notes://all", mime_type="text/plain", **options)
@@ -162,7 +164,7 @@ async def test_resources_templates_and_prompts_in_lists(server: Server, asker, r
 
 
 @pytest.mark.parametrize("revision", ALL)
-async def test_a_plain_text_result(server: Server, asker, revision):
+async def test_a_text_result_in_each_revision(server: Server, asker, revision):
     server.tool(name="t")(lambda: "hello")
 
     result = await asker(revision, "tools/call", {"name": "t"})
@@ -181,7 +183,7 @@ async def test_a_result_without_content_has_an_empty_list(server: Server, asker,
 
 
 @pytest.mark.parametrize("revision", ALL)
-async def test_a_failed_call_says_so(server: Server, asker, revision):
+async def test_a_failed_call_has_is_error(server: Server, asker, revision):
     server.tool(name="t")(lambda: CallToolResult(content=[TextContent(text="no")], is_error=True))
 
     result = await asker(revision, "tools/call", {"name": "t"})
@@ -193,7 +195,7 @@ async def test_a_failed_call_says_so(server: Server, asker, revision):
     ("revision", "structured"),
     [(OLDEST, None), (SECOND, None), (THIRD, {"result": [1]}), (LAST_LEGACY, {"result": [1]}), (MODERN, [1])],  # noqa: E501
 )  # fmt: skip
-async def test_a_list_is_wrapped_for_clients_that_know_objects_only(
+async def test_a_structured_list_is_wrapped_for_legacy_clients(
     server: Server, asker, revision, structured
 ):
     def function() -> list[int]:
@@ -209,7 +211,7 @@ async def test_a_list_is_wrapped_for_clients_that_know_objects_only(
 
 @pytest.mark.parametrize("revision", ALL)
 @pytest.mark.parametrize("hint", [Hit, Hit | None, list[Hit], dict[str, Hit], int | None])
-async def test_list_and_call_agree_on_what_is_wrapped(server: Server, revision, hint):
+async def test_output_schema_and_result_are_wrapped_alike(server: Server, revision, hint):
     values = {
         Hit: Hit("a", Hit("b")),
         Hit | None: Hit("a"),
@@ -235,7 +237,7 @@ async def test_list_and_call_agree_on_what_is_wrapped(server: Server, revision, 
 
 
 @pytest.mark.parametrize("revision", ALL)
-async def test_content_that_a_revision_does_not_know_becomes_text(server, asker, revision):
+async def test_content_that_a_revision_lacks_becomes_text(server, asker, revision):
     link = ResourceLink(uri="notes://a", name="a", meta={"a/b": 1})
     embedded = EmbeddedResource(resource=ResourceContents(uri="notes://a", text="t"))
     server.tool(name="t")(lambda: [TextContent(text="x", meta={"a/b": 1}), audio(b"R"), link, embedded])  # noqa: E501  # fmt: skip
@@ -258,7 +260,7 @@ async def test_content_that_a_revision_does_not_know_becomes_text(server, asker,
 
 
 @pytest.mark.parametrize("revision", ALL)
-async def test_members_of_content_are_left_out_where_they_are_unknown(server, asker, revision):
+async def test_members_of_content_that_a_revision_lacks_are_left_out(server, asker, revision):
     hints = Annotations(priority=0.5, last_modified="2026-01-01T00:00:00Z")
     contents = ResourceContents(uri="notes://a", text="t", meta={"a/b": 1})
     link = ResourceLink(uri="notes://a", name="a", icons=[Icon(src=ICON["src"])])
@@ -278,7 +280,7 @@ async def test_members_of_content_are_left_out_where_they_are_unknown(server, as
 
 
 @pytest.mark.parametrize("revision", ALL)
-async def test_meta_of_a_result_is_kept_where_it_is_known(server: Server, asker, revision):
+async def test_meta_of_a_result_is_sent_since_2025_06_18(server: Server, asker, revision):
     server.tool(name="t")(lambda: CallToolResult(meta={"a/b": 1}))
 
     result = await asker(revision, "tools/call", {"name": "t"})
@@ -293,7 +295,7 @@ async def test_meta_of_a_result_is_kept_where_it_is_known(server: Server, asker,
 
 
 @pytest.mark.parametrize("revision", ALL)
-async def test_what_is_read_and_prompted(server: Server, asker, revision):
+async def test_contents_and_prompts_in_each_revision(server: Server, asker, revision):
     @server.resource("notes://{name}", ttl_ms=5000, cache_scope="public")
     def note(name: str) -> str:
         return f"note {name}"
@@ -346,12 +348,12 @@ async def test_completions_always_have_values(server: Server, asker, revision):
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_ping_and_set_level_are_answered_with_nothing_else(server: Server, asker, revision):
+async def test_ping_and_set_level_have_empty_results(server: Server, asker, revision):
     assert await asker(revision, "ping") == {}
     assert await asker(revision, "logging/setLevel", {"level": "error"}) == {}
 
 
-async def test_what_a_server_says_of_itself(connect):
+async def test_a_server_states_its_identity_in_each_revision(connect):
     server = Server("s", version="2", instructions="Be kind.", title="S", website_url="https://s")
     server.tool(name="t")(lambda: "")
     wire = await connect(server)
@@ -382,7 +384,7 @@ async def test_what_a_server_says_of_itself(connect):
 # Kept
 
 
-async def test_a_list_is_encoded_once_and_renewed_on_change(server: Server, connect, monkeypatch):
+async def test_a_list_is_encoded_once_until_it_changes(server: Server, connect, monkeypatch):
     encoder = server._methods._encoder
     encoded = []
     listing = encoder.listing
@@ -454,7 +456,7 @@ async def test_a_completion_is_cut_at_a_hundred_values(server: Server, connect):
     assert (completion["total"], completion["hasMore"]) == (150, True)
 
 
-async def test_a_completion_may_be_made_whole(server: Server, connect):
+async def test_a_function_may_return_a_completion(server: Server, connect):
     server.prompt(greet)
     server.completion("greet", "name")(lambda value: Completion(values=["x"], total=7))
     wire = await connect(server)
@@ -470,7 +472,7 @@ async def test_a_completion_may_be_made_whole(server: Server, connect):
 @pytest.mark.parametrize(
     "ref", [{"type": "ref/prompt", "name": "x"}, {"type": "ref/resource", "uri": "x://{y}"}]
 )
-async def test_completing_what_is_not_there_is_refused(server: Server, connect, ref):
+async def test_completing_an_unknown_prompt_or_template_is_refused(server: Server, connect, ref):
     server.prompt(greet)
     server.completion("greet", "name")(lambda value: [])
     wire = await connect(server)
@@ -487,7 +489,7 @@ def greet(name: str) -> str:
 
 
 @pytest.mark.parametrize("revision", [THIRD, LAST_LEGACY, MODERN])
-async def test_content_of_an_unknown_type_is_passed_on_as_it_came(server, asker, revision):
+async def test_content_of_an_unknown_type_is_sent_unchanged(server, asker, revision):
     fields = {"type": "hologram", "data": "x", "depth": 3}
 
     @server.tool

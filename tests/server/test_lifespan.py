@@ -29,7 +29,7 @@ class Book:
         self.left.set()
 
 
-async def test_the_lifespan_holds_from_the_first_user_to_the_last():
+async def test_the_lifespan_lasts_from_the_first_holder_to_the_last():
     book = Book()
     server = Server("s", lifespan=book.lifespan)
     first, second = server.running(), server.running()
@@ -42,7 +42,7 @@ async def test_the_lifespan_holds_from_the_first_user_to_the_last():
     assert book.events == ["entering", "entered", "left"]
 
 
-async def test_nobody_is_served_before_the_lifespan_is_entered():
+async def test_requests_wait_until_the_lifespan_is_entered():
     book = Book()
     server = Server("s", lifespan=book.lifespan)
 
@@ -58,7 +58,7 @@ async def test_nobody_is_served_before_the_lifespan_is_entered():
     assert book.events == ["entering", "entered", "left"]
 
 
-async def test_a_server_can_run_again():
+async def test_a_server_can_run_twice():
     book = Book()
     server = Server("s", lifespan=book.lifespan)
 
@@ -69,7 +69,7 @@ async def test_a_server_can_run_again():
     assert book.events == ["entering", "entered", "left"] * 2
 
 
-async def test_who_comes_while_the_last_one_leaves_gets_a_run_of_its_own():
+async def test_a_holder_that_comes_while_the_lifespan_is_left_enters_it_again():
     book = Book()
     server = Server("s", lifespan=book.lifespan)
     leaving = server.running()
@@ -84,7 +84,7 @@ async def test_who_comes_while_the_last_one_leaves_gets_a_run_of_its_own():
     assert book.events == ["entering", "entered", "left"] * 2
 
 
-async def test_what_the_lifespan_raises_each_user_gets_and_the_next_one_tries_again():
+async def test_an_error_of_the_lifespan_reaches_each_holder_and_the_next_one_retries():
     tries = []
 
     @asynccontextmanager
@@ -108,7 +108,7 @@ async def test_what_the_lifespan_raises_each_user_gets_and_the_next_one_tries_ag
     assert len(tries) == 2
 
 
-async def test_a_cancelled_user_leaves_the_lifespan_in_order():
+async def test_a_cancelled_holder_leaves_the_lifespan():
     book = Book()
     server = Server("s", lifespan=book.lifespan)
     inside = asyncio.Event()
@@ -127,7 +127,7 @@ async def test_a_cancelled_user_leaves_the_lifespan_in_order():
     assert book.events == ["entering", "entered", "left"]
 
 
-async def test_middleware_stands_around_every_request_the_first_one_outermost():
+async def test_middleware_wraps_every_request_with_the_first_one_outermost():
     seen = []
 
     def named(name: str):
@@ -153,7 +153,7 @@ async def test_middleware_stands_around_every_request_the_first_one_outermost():
     ]
 
 
-async def test_a_middleware_can_refuse_and_can_see_what_came_of_it():
+async def test_middleware_can_refuse_requests_and_see_results():
     answers = []
 
     def middleware(handler):

@@ -9,7 +9,9 @@ from interlock.errors import RemoteError, UnknownResource
 
 
 @pytest.mark.parametrize(("revision", "code"), [("2026-07-28", -32602), ("2025-11-25", -32002)])
-async def test_a_function_says_that_there_is_no_such_resource(revision: str, code: int) -> None:
+async def test_a_function_that_raises_unknown_resource_answers_not_found(
+    revision: str, code: int
+) -> None:
     server = Server("notes")
 
     @server.resource("notes://{name}")

@@ -16,11 +16,11 @@ KEY = b"0123456789abcdef0123456789abcdef"
 
 
 @given(content=st.binary(), bound_to=st.binary())
-def test_what_was_sealed_is_given_back(content, bound_to):
+def test_open_returns_what_was_sealed(content, bound_to):
     assert Seal(KEY).open(Seal(KEY).close(content, bound_to), bound_to) == content
 
 
-def test_a_purpose_cannot_end_where_the_content_begins():
+def test_moving_bytes_from_the_purpose_to_the_content_is_refused():
     raw = base64.urlsafe_b64decode(Seal(KEY).close(b"content", b"purpose"))
     moved = base64.urlsafe_b64encode(raw[:32] + b"e" + raw[32:]).decode()
 
@@ -28,13 +28,13 @@ def test_a_purpose_cannot_end_where_the_content_begins():
         Seal(KEY).open(moved, b"purpos")
 
 
-def test_what_another_server_without_a_key_sealed_is_refused():
+def test_text_sealed_with_another_random_key_is_refused():
     with pytest.raises(InvalidArguments, match="was changed"):
         Seal().open(Seal().close(b"content", b"purpose"), b"purpose")
 
 
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
-def test_any_changed_bit_is_noticed(place, bit):
+def test_any_changed_bit_is_refused(place, bit):
     raw = bytearray(base64.urlsafe_b64decode(Seal(KEY).close(b"content", b"purpose")))
     raw[place % len(raw)] ^= 1 << bit
 
@@ -43,12 +43,12 @@ def test_any_changed_bit_is_noticed(place, bit):
 
 
 @given(text=st.text())
-def test_what_is_not_ours_is_refused_whatever_it_is(text):
+def test_any_other_text_is_refused(text):
     with pytest.raises(InvalidArguments, match="requestState"):
         Seal(KEY).open(text, b"")
 
 
-def test_it_is_good_for_one_purpose_key_and_time(monkeypatch):
+def test_sealed_text_is_valid_for_one_purpose_key_and_time(monkeypatch):
     sealed = Seal(KEY, ttl=10).close(b"x", b"purpose")
     now = sealing.time.time()
 
@@ -68,7 +68,7 @@ def test_a_short_key_is_refused():
         Seal(b"x" * 31)
 
 
-def test_no_two_lists_of_parts_have_one_digest():
+def test_different_lists_of_parts_have_different_digests():
     lists = [(), (b"",), (b"", b""), (b"ab",), (b"a", b"b"), (b"", b"ab"), (b"ab", b"")]
 
     assert len({digest(*parts) for parts in lists}) == len(lists)

@@ -54,7 +54,7 @@ def text_of(answer: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_initialize_opens_a_session_in_the_clients_revision(wire, revision):
+async def test_initialize_opens_a_session_in_the_revision_of_the_client(wire, revision):
     result = await wire.initialize(revision)
 
     assert result["protocolVersion"] == revision
@@ -91,7 +91,7 @@ async def test_initialize_is_legacy_even_with_modern_metadata(wire, meta):
     assert "resultType" not in answer["result"]
 
 
-async def test_a_late_probe_does_no_harm_to_a_session(wire, meta):
+async def test_a_server_discover_within_a_session_does_not_end_it(wire, meta):
     wire.ask("server/discover", {"_meta": meta()})
     await wire.receive()
     await wire.initialize()
@@ -114,7 +114,7 @@ async def test_a_request_before_initialize_is_answered_with_an_error(wire, metho
     "method",
     ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "unknown/method"],
 )
-async def test_methods_that_the_modern_era_removed_are_unknown_in_it(wire, method):
+async def test_methods_that_the_modern_era_removed_are_unknown_there(wire, method):
     await wire.initialize()
 
     answer = await wire.modern(method, {"level": "error", "uri": "notes://all"})
@@ -142,7 +142,7 @@ async def test_methods_of_the_modern_era_are_unknown_in_a_session(wire, method):
     ],
     ids=str,
 )
-async def test_what_a_modern_request_states_is_checked(wire, meta, changes, code, says):
+async def test_invalid_metadata_of_a_modern_request_is_refused(wire, meta, changes, code, says):
     answer = await wire.call("tools/list", {"_meta": {**meta(), **changes}})
 
     assert answer["error"]["code"] == code
@@ -152,14 +152,14 @@ async def test_what_a_modern_request_states_is_checked(wire, meta, changes, code
     assert (await wire.modern("tools/list"))["result"]["tools"]
 
 
-async def test_what_a_client_says_of_itself_is_never_required(wire, meta):
+async def test_client_info_is_never_required(wire, meta):
     told = {**meta(), "io.modelcontextprotocol/clientInfo": "nonsense", "progressToken": {}}
 
     assert "result" in await wire.call("tools/list", {"_meta": told})
 
 
 @pytest.mark.parametrize("token", [True, 1.5, None, [], {"a": 1}])
-async def test_progress_is_told_under_a_possible_token_only(server, wire, token):
+async def test_progress_is_sent_only_for_a_valid_token(server, wire, token):
     @server.tool
     async def step(context: Context) -> str:
         context.progress(1)
@@ -171,7 +171,7 @@ async def test_progress_is_told_under_a_possible_token_only(server, wire, token)
 
 
 @pytest.mark.parametrize("level", ["loud", "", None, 3])
-async def test_a_level_that_is_none_is_refused(wire, level):
+async def test_an_invalid_log_level_is_refused(wire, level):
     await wire.initialize()
     answer = await wire.call("logging/setLevel", {"level": level})
 
@@ -201,7 +201,7 @@ async def test_a_level_that_is_none_is_refused(wire, level):
     ],
     ids=lambda each: str(each)[:50],
 )
-async def test_a_bad_line_is_answered_without_id_and_costs_nothing_else(wire, line, code):
+async def test_a_malformed_line_is_answered_without_id_and_the_connection_goes_on(wire, line, code):
     wire.send(line)
     answer = await wire.receive()
 
@@ -210,17 +210,17 @@ async def test_a_bad_line_is_answered_without_id_and_costs_nothing_else(wire, li
     assert (await wire.call("ping"))["result"] == {}
 
 
-async def test_a_client_that_goes_is_nothing_to_warn_of(server, connect, caplog):
+async def test_a_disconnecting_client_is_not_logged_as_a_warning(server, connect, caplog):
     wire = await connect(server)
     await wire.initialize()
-    [serving] = server._peers
+    [serving] = server._memory_connections
     await wire.transport.close()
     await asyncio.wait([serving])
 
     assert caplog.text == ""
 
 
-async def test_nothing_but_garbage_ends_the_connection_and_is_told_in_the_log(server, wire, caplog):
+async def test_a_flood_of_malformed_lines_closes_the_connection_and_is_logged(server, wire, caplog):
     wire.send(*[b"garbage"] * 101)
     async with asyncio.timeout(10):
         while wire.lost is None:  # noqa: ASYNC110 - the transport tells only us
@@ -257,9 +257,7 @@ METHODS = [
 
 @pytest.mark.parametrize("era", ["modern", "legacy", "none"])
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_message_raises_anything_but_its_own_answer(
-    server, connect, meta, caplog, era, seed
-):
+async def test_any_message_gets_only_its_own_answer(server, connect, meta, caplog, era, seed):
     chance = random.Random(seed)
     wire = await connect(server)
     if era == "legacy":
@@ -291,7 +289,7 @@ async def test_no_message_raises_anything_but_its_own_answer(
 
 
 @pytest.mark.parametrize("params", [[], "x", 5, True])
-async def test_params_that_are_no_object_are_refused(wire, params):
+async def test_params_must_be_an_object(wire, params):
     wire.send({"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": params})
     answer = await wire.receive()
 
@@ -299,7 +297,7 @@ async def test_params_that_are_no_object_are_refused(wire, params):
     assert answer["error"]["code"] == -32602
 
 
-async def test_an_id_comes_back_exactly(wire):
+async def test_an_answer_has_exactly_the_id_of_the_request(wire):
     for id in ("1", 1, "", "ü", -5, 10**18):
         wire.send({"jsonrpc": "2.0", "id": id, "method": "ping"})
         answer = await wire.receive()
@@ -307,7 +305,7 @@ async def test_an_id_comes_back_exactly(wire):
         assert type(answer["id"]) is type(id)
 
 
-async def test_unknown_notifications_and_answers_to_nothing_are_ignored(wire):
+async def test_unknown_notifications_and_unrequested_answers_are_ignored(wire):
     wire.send(
         {"jsonrpc": "2.0", "method": "notifications/unknown"},
         {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}},
@@ -338,7 +336,7 @@ async def test_an_id_that_is_in_use_is_refused(server, wire, meta):
     assert (answer["id"], text_of(answer)) == (7, "first")
 
 
-async def test_more_requests_than_can_run_are_refused_one_by_one(server, wire, meta):
+async def test_requests_over_the_limit_are_refused_one_by_one(server, wire, meta):
     release = asyncio.Event()
 
     @server.tool
@@ -360,7 +358,7 @@ async def test_more_requests_than_can_run_are_refused_one_by_one(server, wire, m
 # Batches
 
 
-async def test_batches_are_taken_in_the_revision_that_has_them(wire):
+async def test_batches_are_accepted_in_2025_03_26(wire):
     await wire.initialize("2025-03-26")
     ping = {"jsonrpc": "2.0", "method": "ping"}
     wire.send(
@@ -385,7 +383,7 @@ async def test_initialize_in_a_batch_is_refused(wire):
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2025-11-25"])
-async def test_other_revisions_have_no_batches(wire, revision):
+async def test_batches_are_refused_in_other_revisions(wire, revision):
     await wire.initialize(revision)
     wire.send([{"jsonrpc": "2.0", "id": 1, "method": "ping"}])
 
@@ -417,7 +415,7 @@ async def test_a_cancelled_request_is_not_answered_and_its_handler_ends(server, 
     assert (await wire.call("ping"))["result"] == {}
 
 
-async def test_a_request_that_is_cancelled_at_once_does_not_go_on(server, wire, meta):
+async def test_a_request_that_is_cancelled_at_once_does_not_run(server, wire, meta):
     ran = []
 
     @server.tool
@@ -434,7 +432,7 @@ async def test_a_request_that_is_cancelled_at_once_does_not_go_on(server, wire, 
     assert ran == []
 
 
-async def test_the_end_of_a_connection_cancels_what_runs_on_it(server, wire, meta):
+async def test_the_end_of_a_connection_cancels_its_requests(server, wire, meta):
     begun, ended = asyncio.Event(), asyncio.Event()
 
     @server.tool
@@ -490,7 +488,7 @@ ALL_NEWS = [
 ]
 
 
-async def test_a_session_is_told_of_changes_once_it_is_initialized(server, wire):
+async def test_a_session_is_notified_of_changes_once_it_is_initialized(server, wire):
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c"}}
     await wire.call("initialize", params)
     server.tool(name="early")(lambda: "")
@@ -503,7 +501,7 @@ async def test_a_session_is_told_of_changes_once_it_is_initialized(server, wire)
     assert await news(wire) == [(each, None) for each in ALL_NEWS]
 
 
-async def test_who_has_not_begun_is_told_of_no_changes(server, wire):
+async def test_a_client_without_initialize_is_not_notified_of_changes(server, wire):
     wire.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert await news(wire) == []
     change_everything(server)
@@ -511,7 +509,7 @@ async def test_who_has_not_begun_is_told_of_no_changes(server, wire):
     assert await news(wire) == []
 
 
-async def test_a_session_is_told_of_the_resources_it_follows(server, wire):
+async def test_a_session_is_notified_of_subscribed_resources_only(server, wire):
     await wire.initialize()
     await wire.call("resources/subscribe", {"uri": "notes://all"})
     server.resource_updated("notes://all")
@@ -523,7 +521,7 @@ async def test_a_session_is_told_of_the_resources_it_follows(server, wire):
     assert await news(wire) == []
 
 
-async def test_a_resource_that_is_not_there_cannot_be_followed(wire, monkeypatch):
+async def test_subscribing_to_an_unknown_resource_or_too_many_is_refused(wire, monkeypatch):
     await wire.initialize()
     answer = await wire.call("resources/subscribe", {"uri": "other://x"})
     assert answer["error"]["code"] == -32002
@@ -547,7 +545,7 @@ async def listen(wire, meta, **wanted: Any) -> Any:
     return id, told["params"]["notifications"]
 
 
-async def test_a_stream_brings_what_was_asked_for_and_nothing_else(server, wire, meta):
+async def test_a_subscription_stream_has_the_requested_notifications_only(server, wire, meta):
     id, honoured = await listen(
         wire, meta, promptsListChanged=True, resourceSubscriptions=["notes://all"]
     )
@@ -562,7 +560,7 @@ async def test_a_stream_brings_what_was_asked_for_and_nothing_else(server, wire,
     ]
 
 
-async def test_streams_on_one_connection_are_told_apart_and_end_one_by_one(server, wire, meta):
+async def test_subscriptions_on_one_connection_are_independent(server, wire, meta):
     first, _ = await listen(wire, meta, toolsListChanged=True)
     second, _ = await listen(wire, meta, toolsListChanged=True)
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
@@ -575,7 +573,7 @@ async def test_streams_on_one_connection_are_told_apart_and_end_one_by_one(serve
     assert params["_meta"]["io.modelcontextprotocol/subscriptionId"] == second
 
 
-async def test_only_what_the_server_has_is_honoured(connect, meta):
+async def test_a_subscription_honours_only_capabilities_of_the_server(connect, meta):
     server = Server("s")
     server.tool(name="t")(lambda: "")
     wire = await connect(server)
@@ -587,7 +585,7 @@ async def test_only_what_the_server_has_is_honoured(connect, meta):
     assert honoured == {"toolsListChanged": True}
 
 
-async def test_listeners_are_limited_and_forgotten_with_their_connection(
+async def test_subscriptions_are_limited_and_end_with_their_connection(
     server, connect, meta, monkeypatch
 ):
     monkeypatch.setattr(subscribers, "MAX_SUBSCRIBERS", 2)
@@ -604,7 +602,7 @@ async def test_listeners_are_limited_and_forgotten_with_their_connection(
     await listen(await connect(server), meta, toolsListChanged=True)
 
 
-async def test_a_stream_follows_a_bounded_number_of_resources(wire):
+async def test_a_subscription_has_a_limited_number_of_resources(wire):
     uris = [f"notes://{number}" for number in range(1_001)]
     answer = await wire.modern(
         "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}
@@ -614,7 +612,7 @@ async def test_a_stream_follows_a_bounded_number_of_resources(wire):
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
-async def test_our_client_sees_tools_come_and_go(server, revision):
+async def test_a_client_sees_added_and_removed_tools(server, revision):
     changed: asyncio.Queue[str] = asyncio.Queue()
     async with (
         Client.memory(server, revision=revision, on_list_changed=changed.put_nowait) as client,
@@ -632,7 +630,7 @@ async def test_our_client_sees_tools_come_and_go(server, revision):
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
-async def test_a_plain_function_tells_the_news_from_its_thread(server, revision):
+async def test_a_plain_function_can_notify_of_changes_from_its_thread(server, revision):
     heard: asyncio.Queue[Any] = asyncio.Queue()
 
     @server.tool
@@ -703,7 +701,7 @@ async def test_a_cancelled_handler_finds_the_clients_reason(server, wire, meta):
 # Resources and prompts
 
 
-async def test_reading_what_is_not_there_is_refused_in_the_words_of_the_era(wire):
+async def test_reading_an_unknown_resource_has_the_error_code_of_the_era(wire):
     await wire.initialize()
     uri = "none://" + "x" * 5_000
 
@@ -715,7 +713,7 @@ async def test_reading_what_is_not_there_is_refused_in_the_words_of_the_era(wire
     assert len(modern["message"]) < 300
 
 
-async def test_a_prompt_has_strings_as_arguments(wire):
+async def test_prompt_arguments_must_be_strings(wire):
     for arguments in ({"name": 1}, {"name": None}, {}, {"name": "a", "other": "b"}, []):
         answer = await wire.modern("prompts/get", {"name": "greet", "arguments": arguments})
         assert answer["error"]["code"] == -32602, arguments
@@ -725,9 +723,7 @@ async def test_a_prompt_has_strings_as_arguments(wire):
 
 
 @pytest.mark.parametrize("kind", ["resource", "prompt", "completion"])
-async def test_a_failing_handler_is_an_internal_error_with_a_reference_into_the_log(
-    connect, kind, caplog
-):
+async def test_a_failing_handler_is_an_internal_error_with_a_reference(connect, kind, caplog):
     server = Server("s")
 
     def fail(value: str) -> str:

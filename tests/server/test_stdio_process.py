@@ -107,7 +107,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
         each.process._transport.close()  # type: ignore[attr-defined]  # asyncio has no other way
 
 
-async def test_stdout_carries_protocol_only_whatever_writes_to_it(start, tmp_path: Path):
+async def test_stdout_carries_only_protocol_whatever_writes_to_it(start, tmp_path: Path):
     server = await start()
     server.send("tools/call", {"name": "shout"})
     answer = await server.receive()
@@ -143,7 +143,7 @@ async def test_the_end_of_stdin_ends_the_server_at_once(start, tool):
     assert ("cancelled" in server.notes()) == (tool == "wait")
 
 
-async def test_a_server_that_is_told_to_end_answers_what_runs_and_takes_no_more(start, tmp_path):
+async def test_sigterm_lets_running_requests_end_and_refuses_new_ones(start, tmp_path):
     server = await start()
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -172,7 +172,7 @@ async def test_a_server_that_is_told_to_end_answers_what_runs_and_takes_no_more(
 
 
 @pytest.mark.parametrize("signs", [[signal.SIGTERM] * 2, [signal.SIGINT]], ids=["TERM", "INT"])
-async def test_a_signal_that_insists_ends_the_server_at_once_and_in_order(start, signs):
+async def test_a_second_sigterm_ends_the_server_at_once(start, signs):
     server = await start()
     server.send("tools/call", {"name": "wait"})
     await server.noted("waiting")

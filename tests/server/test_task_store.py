@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-async def test_a_task_is_kept_for_its_ttl_and_no_longer(clock):
+async def test_a_task_expires_after_its_ttl(clock):
     store = MemoryTasks()
     task = kept("a")
     await store.put(task)
@@ -46,7 +46,7 @@ async def test_the_ttl_counts_from_the_creation_of_a_task(clock):
     assert await store.get("a") is None
 
 
-async def test_a_full_store_takes_no_more_tasks_until_some_have_expired(clock):
+async def test_a_full_store_refuses_tasks_until_some_have_expired(clock):
     store = MemoryTasks(max_tasks=2)
     for id in "ab":
         await store.put(kept(id))
@@ -59,7 +59,7 @@ async def test_a_full_store_takes_no_more_tasks_until_some_have_expired(clock):
     assert await store.get("c") is not None
 
 
-async def test_a_full_store_takes_no_more_results_but_always_an_end(clock):
+async def test_a_full_store_refuses_results_but_always_accepts_an_end(clock):
     store = MemoryTasks(max_bytes=100)
     await store.put(kept("a", status="completed", outcome=Raw(b"x" * 90)))
     await store.put(kept("b"))
@@ -72,7 +72,7 @@ async def test_a_full_store_takes_no_more_results_but_always_an_end(clock):
     assert await store.get("c") is not None
 
 
-async def test_one_principal_gets_a_part_of_the_store(clock):
+async def test_one_principal_can_use_only_a_part_of_the_store(clock):
     store = MemoryTasks(max_tasks=8, max_bytes=400)
     for number in range(2):
         await store.put(kept(f"ada-{number}", owner="ada"))
@@ -88,7 +88,7 @@ async def test_one_principal_gets_a_part_of_the_store(clock):
     assert await store.get("ada-2") is not None
 
 
-async def test_the_parts_of_many_principals_are_not_more_than_the_whole():
+async def test_many_principals_together_cannot_exceed_the_store():
     store = MemoryTasks(max_bytes=400)
     for owner in "abcd":
         await store.put(kept(owner, owner=owner, outcome=Raw(b"x" * 100)))
@@ -104,7 +104,7 @@ async def test_a_task_that_changes_counts_once():
     await store.put(kept("ada-1", owner="ada", outcome=Raw(b"x" * 50)))
 
 
-async def test_what_has_expired_makes_room_beside_what_has_not(clock):
+async def test_expired_tasks_make_room_while_others_are_kept(clock):
     store = MemoryTasks(max_tasks=8, max_bytes=400)
     await store.put(kept("ada-0", owner="ada", outcome=Raw(b"x" * 100)))
     clock[0] += 30.0
@@ -115,7 +115,7 @@ async def test_what_has_expired_makes_room_beside_what_has_not(clock):
     assert await store.get("ada-1") is not None
 
 
-async def test_what_has_expired_leaves_nothing_behind(clock):
+async def test_expired_tasks_leave_nothing_behind(clock):
     store = MemoryTasks(max_tasks=4)
     for round in range(10):
         for number in range(4):

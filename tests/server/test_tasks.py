@@ -161,7 +161,7 @@ async def test_a_plain_function_may_be_a_task():
 
 
 @pytest.mark.parametrize("more", [{}, {"task": {"ttl": 60_000}}], ids=["no hint", "old hint"])
-async def test_a_tool_that_is_not_marked_answers_at_once(more):
+async def test_a_tool_without_task_answers_with_its_result(more):
     server, _ = working()
 
     @server.tool
@@ -178,7 +178,7 @@ async def test_a_tool_that_is_not_marked_answers_at_once(more):
 # Ends of other kinds
 
 
-async def test_a_tool_that_says_no_completes_its_task():
+async def test_a_tool_error_completes_its_task():
     server = Server("test")
 
     @server.tool(task=True)
@@ -240,7 +240,7 @@ async def test_a_task_that_takes_too_long_fails():
 # Cancelling
 
 
-async def test_cancelling_reaches_the_function_and_changes_the_status():
+async def test_cancelling_a_task_cancels_its_function():
     server, work = working()
     async with knowing(server) as client:
         id = (await call(client, "slow"))["taskId"]
@@ -255,7 +255,7 @@ async def test_cancelling_reaches_the_function_and_changes_the_status():
     assert not {"result", "error"} & set(task)
 
 
-async def test_what_a_cancelled_function_still_gives_changes_nothing():
+async def test_a_result_after_the_cancellation_is_ignored():
     server = Server("test")
     started, stubborn, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -284,7 +284,7 @@ async def test_what_a_cancelled_function_still_gives_changes_nothing():
 
 
 @pytest.mark.parametrize("method", ["tasks/cancel", "tasks/update"])
-async def test_a_task_that_has_ended_is_acknowledged_and_stays_as_it_is(method):
+async def test_updating_or_cancelling_an_ended_task_changes_nothing(method):
     server, work = working()
     work.go_on.set()
     more = {"inputResponses": {}} if method == "tasks/update" else {}
@@ -297,7 +297,7 @@ async def test_a_task_that_has_ended_is_acknowledged_and_stays_as_it_is(method):
         assert await ask(client, "tasks/get", id) == before
 
 
-async def test_a_call_that_is_given_up_before_it_is_a_task_ends():
+async def test_a_call_that_is_cancelled_before_it_is_a_task_ends():
     server, work = Server("test"), Work()
 
     @server.tool(task="later")
@@ -311,7 +311,7 @@ async def test_a_call_that_is_given_up_before_it_is_a_task_ends():
         await work.cancelled.wait()
 
 
-async def test_tasks_end_with_the_server_before_what_it_has_opened():
+async def test_tasks_end_before_the_lifespan_is_left():
     order: list[str] = []
 
     @asynccontextmanager
@@ -341,7 +341,7 @@ async def test_tasks_end_with_the_server_before_what_it_has_opened():
     assert (task["status"], task["statusMessage"]) == ("cancelled", "the server has stopped")
 
 
-async def test_a_task_outlives_the_connection_it_came_by():
+async def test_a_task_outlives_its_connection():
     server, work = working()
     async with server.running():
         async with knowing(server) as client:
@@ -378,7 +378,7 @@ def told(name: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"name": name}}
 
 
-async def test_a_task_waits_for_an_answer_where_it_asks():
+async def test_a_task_waits_for_an_answer_in_place():
     async with knowing(confirming()) as client:
         id = (await call(client, "confirm"))["taskId"]
         asking = await state(client, id, "input_required")
@@ -393,7 +393,7 @@ async def test_a_task_waits_for_an_answer_where_it_asks():
     assert task["result"]["content"][0]["text"] == "accept {'name': 'Ada'} in run 1"
 
 
-async def test_questions_may_be_answered_one_after_the_other():
+async def test_questions_of_a_task_may_be_answered_one_by_one():
     async with knowing(confirming()) as client:
         id = (await call(client, "both"))["taskId"]
         first = await state(client, id, "input_required")
@@ -410,7 +410,7 @@ async def test_questions_may_be_answered_one_after_the_other():
     assert task["result"]["content"][0]["text"] == "Ada Bob"  # answered once, not again
 
 
-async def test_answers_to_nothing_are_ignored():
+async def test_answers_to_unknown_questions_are_ignored():
     async with knowing(confirming()) as client:
         id = (await call(client, "confirm"))["taskId"]
         before = await state(client, id, "input_required")
@@ -420,7 +420,7 @@ async def test_answers_to_nothing_are_ignored():
 
 
 @pytest.mark.parametrize("answers", [{"one": told("Ada"), "two": 7}, {"two": {"action": 1}}, None])
-async def test_a_malformed_answer_is_refused_and_nothing_of_it_taken(answers):
+async def test_a_malformed_answer_is_refused_as_a_whole(answers):
     async with knowing(confirming()) as client:
         id = (await call(client, "both"))["taskId"]
         before = await state(client, id, "input_required")
@@ -431,7 +431,7 @@ async def test_a_malformed_answer_is_refused_and_nothing_of_it_taken(answers):
         assert await ask(client, "tasks/get", id) == before
 
 
-async def test_questions_that_the_function_gives_up_are_no_longer_asked():
+async def test_questions_that_the_function_stops_waiting_for_are_withdrawn():
     server = Server("test")
     asked, given_up, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -460,7 +460,7 @@ async def test_questions_that_the_function_gives_up_are_no_longer_asked():
     assert after["result"]["content"][0]["text"] == "without you"
 
 
-async def test_one_key_cannot_ask_twice_at_once():
+async def test_a_key_cannot_have_two_open_questions():
     server = Server("test")
 
     @server.tool(task=True)
@@ -511,7 +511,7 @@ def escalating() -> Server:
     return server
 
 
-async def test_a_tool_may_ask_before_it_is_a_task_and_afterwards():
+async def test_a_tool_may_ask_before_and_after_it_becomes_a_task():
     async with knowing(escalating()) as client:
         asking = await call(client, "slow_greeting")
         made = await call(
@@ -534,7 +534,7 @@ async def test_a_tool_may_ask_before_it_is_a_task_and_afterwards():
     assert task["result"]["content"][0]["text"] == "Ada and Bob"
 
 
-async def test_a_tool_that_never_becomes_a_task_answers_by_itself():
+async def test_a_later_tool_that_never_begins_a_task_answers_with_its_result():
     server = Server("test")
 
     @server.tool(task="later")
@@ -582,14 +582,14 @@ async def test_progress_of_a_call_is_the_status_message_of_its_task():
 # Who does not know tasks
 
 
-async def test_other_clients_wait_for_the_result():
+async def test_modern_clients_without_the_extension_wait_for_the_result():
     async with knowing(confirming(), extensions={}) as client:
         result = await client.call_tool("confirm")
 
     assert result.text == "accept {'name': 'Ada'} in run 2"  # asked in rounds, not by a task
 
 
-async def test_older_clients_wait_for_the_result():
+async def test_legacy_clients_wait_for_the_result():
     async with Client.memory(confirming(), revision="legacy", elicitation=_fill_in) as client:
         assert (await client.call_tool("confirm")).text == "accept {'name': 'Ada'} in run 1"
         assert client.capabilities.extensions is None
@@ -599,7 +599,7 @@ async def test_older_clients_wait_for_the_result():
             assert refused.value.code == revisions.METHOD_NOT_FOUND
 
 
-async def test_an_older_client_gets_no_task_whatever_it_declares():
+async def test_a_legacy_client_gets_no_task_whatever_it_declares():
     server, work = working()
     work.go_on.set()
     params = {"name": "slow", "task": {"ttl": 60_000}}
@@ -609,13 +609,13 @@ async def test_an_older_client_gets_no_task_whatever_it_declares():
     assert result == {"content": [{"type": "text", "text": "done"}]}
 
 
-async def test_for_other_clients_a_task_never_begins():
+async def test_begin_task_does_nothing_without_the_extension():
     async with knowing(escalating(), extensions={}) as client:
         assert (await client.call_tool("slow_greeting")).text == "Ada and Ada"
 
 
 @pytest.mark.parametrize("revision", [revisions.NEWEST, "legacy"])
-async def test_a_tool_that_gives_nothing_but_tasks_refuses_other_clients(revision):
+async def test_a_tool_that_requires_tasks_refuses_clients_without_the_extension(revision):
     server = Server("test")
     ran = []
 
@@ -632,7 +632,7 @@ async def test_a_tool_that_gives_nothing_but_tasks_refuses_other_clients(revisio
     assert ran == []
 
 
-async def test_a_tool_that_gives_nothing_but_tasks_gives_one():
+async def test_a_tool_that_requires_tasks_answers_with_one():
     server = Server("test")
 
     @server.tool(task="required")
@@ -643,7 +643,7 @@ async def test_a_tool_that_gives_nothing_but_tasks_gives_one():
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_a_client_that_declares_no_tasks_cannot_ask_for_them(method):
+async def test_methods_of_tasks_need_the_declared_extension(method):
     server, work = working()
     async with knowing(server) as client, knowing(server, extensions={}) as other:
         id = (await call(client, "slow"))["taskId"]
@@ -658,7 +658,7 @@ async def test_a_client_that_declares_no_tasks_cannot_ask_for_them(method):
 # What is offered
 
 
-async def test_the_extension_is_advertised_when_there_is_a_marked_tool():
+async def test_the_extension_is_advertised_if_a_tool_may_be_a_task():
     server, _ = working()
     async with knowing(server) as client:
         assert client.capabilities.extensions == {NAME: {}}
@@ -668,7 +668,7 @@ async def test_the_extension_is_advertised_when_there_is_a_marked_tool():
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_without_a_marked_tool_there_are_no_methods_of_tasks(method):
+async def test_without_such_a_tool_the_methods_of_tasks_are_unknown(method):
     async with knowing(Server("test")) as client:
         with pytest.raises(RemoteError) as refused:
             await ask(client, method, "x", inputResponses={})
@@ -677,7 +677,7 @@ async def test_without_a_marked_tool_there_are_no_methods_of_tasks(method):
 
 
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
-async def test_methods_of_the_older_tasks_are_unknown(method):
+async def test_methods_of_the_tasks_of_2025_11_25_are_unknown(method):
     server, _ = working()
     async with knowing(server) as client:
         with pytest.raises(RemoteError) as refused:
@@ -686,7 +686,7 @@ async def test_methods_of_the_older_tasks_are_unknown(method):
     assert refused.value.code == revisions.METHOD_NOT_FOUND
 
 
-def test_a_mark_that_does_not_exist_is_refused():
+def test_an_invalid_task_option_is_refused():
     with pytest.raises(LocalProtocolError, match="require'"):
         Server("test").tool(name="x", task="require")(lambda: None)
 
@@ -725,7 +725,7 @@ async def as_principal(
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("other", ["eve", "", "ad", None])
-async def test_nobody_else_can_tell_a_task_from_none(method, other):
+async def test_a_task_of_another_principal_looks_unknown(method, other):
     server, work = working()
     async with server.running():
         made = await as_principal(server, "ada", "tools/call", {"name": "slow"})
@@ -756,7 +756,7 @@ async def test_params_without_an_id_are_invalid(method, params):
     assert refused.value.code == revisions.INVALID_PARAMS
 
 
-async def test_one_principal_cannot_take_all_places(monkeypatch):
+async def test_running_tasks_are_limited_in_all_and_for_each_principal(monkeypatch):
     monkeypatch.setattr(tasks, "MAX_RUNNING_EACH", 2)
     monkeypatch.setattr(tasks, "MAX_RUNNING", 3)
     server, work = working()
@@ -826,7 +826,7 @@ async def turns(notices: list[Any], count: int) -> None:
     raise AssertionError(f"{len(notices)} of {count}: {notices}")
 
 
-async def test_a_listener_is_told_of_each_status_as_get_tells_it():
+async def test_a_subscriber_is_notified_of_each_status_as_tasks_get_returns_it():
     async with wire(confirming()) as (connection, notices):
         id = (await request(connection, "tools/call", {"name": "confirm"}))["taskId"]
         wanted = {"notifications": {"taskIds": [id, "unknown", id]}}
@@ -849,7 +849,7 @@ async def test_a_listener_is_told_of_each_status_as_get_tells_it():
     assert last == {key: task[key] for key in task if key not in ("_meta", "resultType")}
 
 
-async def test_a_listener_is_not_told_of_tasks_of_others():
+async def test_a_subscriber_is_not_notified_of_tasks_of_others():
     server, work = working()
     async with server.running(), wire(server) as (connection, notices):
         foreign = (await as_principal(server, "ada", "tools/call", {"name": "slow"}))["taskId"]
@@ -865,7 +865,7 @@ async def test_a_listener_is_not_told_of_tasks_of_others():
     assert {each["taskId"] for _, each in notices[1:]} == {own}
 
 
-async def test_who_does_not_know_tasks_cannot_listen_to_them():
+async def test_subscribing_to_tasks_needs_the_declared_extension():
     server, _ = working()
     async with wire(server, extensions={}) as (connection, notices):
         with pytest.raises(RemoteError) as refused:
@@ -922,7 +922,7 @@ async def test_a_store_without_room_for_a_task_refuses_the_call(tool, caplog):
             assert "no room" in result["content"][0]["text"]
 
 
-async def test_a_task_is_kept_before_the_client_is_told_of_it():
+async def test_a_task_is_stored_before_the_client_gets_its_handle():
     putting, may_put = asyncio.Event(), asyncio.Event()
 
     class Slow(MemoryTasks):

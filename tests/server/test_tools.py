@@ -60,7 +60,7 @@ async def call(server: Server, name: str, /, **arguments: Any) -> CallToolResult
         return await client.call_tool(name, arguments)
 
 
-async def test_what_no_set_can_hold_is_a_bad_argument(server):
+async def test_a_list_within_a_set_is_an_invalid_argument(server):
     @server.tool
     async def count(tags: set[Any]) -> int:
         return len(tags)
@@ -103,7 +103,7 @@ async def test_a_tool_is_described_by_its_function(server: Server):
     assert callable(search)
 
 
-async def test_what_is_given_to_the_decorator_wins(server: Server):
+async def test_options_of_the_decorator_override_the_function(server: Server):
     @server.tool(
         name="find",
         title="Find",
@@ -167,13 +167,13 @@ def test_a_second_tool_of_one_name_is_refused(server: Server):
         server.tool(name="same")(lambda: "")
 
 
-def test_a_function_without_a_name_needs_one(server: Server):
+def test_a_function_without_a_name_is_refused(server: Server):
     for function in (lambda: "", functools.partial(print, 1)):
         with pytest.raises(SignatureError, match="set one with tool"):
             server.tool(function)
 
 
-async def test_methods_partials_and_objects_are_tools(server: Server):
+async def test_methods_partials_and_callable_objects_can_be_tools(server: Server):
     class Adder:
         def __init__(self, start: int) -> None:
             self.start = start
@@ -199,7 +199,9 @@ async def test_methods_partials_and_objects_are_tools(server: Server):
 # Arguments
 
 
-async def test_a_wrong_value_is_told_to_the_model_and_the_function_does_not_run(server: Server):
+async def test_an_invalid_argument_is_reported_to_the_model_and_the_function_does_not_run(
+    server: Server,
+):
     ran = []
 
     @server.tool
@@ -291,7 +293,7 @@ BYTES = b"\x89PNG"
     ],
     ids=lambda each: type(each).__name__,
 )
-async def test_a_value_becomes_content(server: Server, value, content, structured):
+async def test_an_unstructured_value_becomes_content(server: Server, value, content, structured):
     @server.tool
     async def give() -> Any:
         return value
@@ -322,7 +324,7 @@ def test_bytes_become_base64():
     ],
     ids=str,
 )
-async def test_a_structured_value_has_its_json_as_text_beside_it(
+async def test_a_structured_value_comes_with_its_json_as_text(
     server: Server, hint, value, structured, text
 ):
     async def give():
@@ -338,7 +340,7 @@ async def test_a_structured_value_has_its_json_as_text_beside_it(
     assert result.text == text
 
 
-async def test_a_result_that_its_schema_forbids_is_kept_from_the_client(server: Server, caplog):
+async def test_a_result_that_violates_its_schema_is_not_sent(server: Server, caplog):
     @server.tool
     async def count() -> int:
         return CANARY  # type: ignore[return-value]  # that is the fault
@@ -351,7 +353,7 @@ async def test_a_result_that_its_schema_forbids_is_kept_from_the_client(server: 
     assert reference_in(result.text) in caplog.text
 
 
-async def test_a_failure_of_the_tools_own_needs_not_fit_the_schema(server: Server):
+async def test_an_is_error_result_need_not_fit_the_schema(server: Server):
     @server.tool
     async def count() -> int:
         return CallToolResult(content=[TextContent(text="none")], is_error=True)  # type: ignore[return-value]  # allowed at run time
@@ -378,7 +380,7 @@ def reference_in(text: str) -> str:
     return text.rpartition(" ")[2]
 
 
-async def test_what_a_tool_error_says_is_told_to_the_model(server: Server, caplog):
+async def test_a_tool_error_is_reported_to_the_model(server: Server, caplog):
     @server.tool
     def refuse() -> str:
         raise ToolError("there is no such note")
@@ -410,7 +412,7 @@ FAILURES = [
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("kind", ["plain", "async", "limited"])
-async def test_any_other_failure_is_a_reference_into_the_log_and_the_server_lives(
+async def test_any_other_exception_is_logged_under_a_reference_and_the_server_goes_on(
     server: Server, caplog, error, kind
 ):
     def fail() -> str:
@@ -440,7 +442,7 @@ async def test_any_other_failure_is_a_reference_into_the_log_and_the_server_live
 # Limits
 
 
-async def test_a_tool_that_takes_too_long_is_ended(server: Server):
+async def test_an_async_tool_is_cancelled_at_its_timeout(server: Server):
     ended = asyncio.Event()
 
     @server.tool(timeout=0.02)
@@ -458,7 +460,7 @@ async def test_a_tool_that_takes_too_long_is_ended(server: Server):
     assert ended.is_set()
 
 
-async def test_a_plain_function_that_takes_too_long_is_not_waited_for(server: Server):
+async def test_a_plain_tool_is_abandoned_at_its_timeout(server: Server):
     release = threading.Event()
 
     @server.tool(timeout=0.02)
@@ -472,7 +474,7 @@ async def test_a_plain_function_that_takes_too_long_is_not_waited_for(server: Se
     assert result.text == "sleep did not end within 0.02 s"
 
 
-async def test_a_tool_runs_as_often_at_once_as_allowed(server: Server):
+async def test_calls_at_once_are_limited_by_concurrency(server: Server):
     running = most = 0
     full, release = asyncio.Event(), asyncio.Event()
 
@@ -501,7 +503,7 @@ async def test_a_tool_runs_as_often_at_once_as_allowed(server: Server):
     assert most == 2
 
 
-async def test_cancelling_reaches_an_async_function_and_frees_its_place(server: Server):
+async def test_cancelling_an_async_function_frees_its_slot(server: Server):
     begun, ended = asyncio.Event(), asyncio.Event()
 
     @server.tool(concurrency=1)
@@ -522,7 +524,7 @@ async def test_cancelling_reaches_an_async_function_and_frees_its_place(server: 
         assert (await client.call_tool("wait", {"long": False})).text == "next"
 
 
-async def test_functions_that_block_do_not_block_the_loop(server: Server):
+async def test_blocking_plain_functions_do_not_block_the_loop(server: Server):
     release = threading.Event()
 
     @server.tool
@@ -544,7 +546,7 @@ async def test_functions_that_block_do_not_block_the_loop(server: Server):
         assert {(await each).text for each in blocked} == {"late"}
 
 
-async def test_a_failing_log_record_has_no_arguments_in_it(server: Server, caplog):
+async def test_the_log_of_a_failure_has_no_arguments(server: Server, caplog):
     caplog.set_level(logging.DEBUG, "interlock")
 
     @server.tool
@@ -645,7 +647,7 @@ async def test_a_number_that_json_cannot_express_is_an_error_that_names_its_plac
     assert not caplog.records
 
 
-async def test_null_beside_finite_numbers_is_no_error(server: Server):
+async def test_null_beside_finite_numbers_is_not_an_error(server: Server):
     @server.tool
     async def measure() -> list[float | None]:
         return [1.5, None]
@@ -692,7 +694,7 @@ async def test_a_refused_question_fails_the_tool_without_a_traceback(
 
 
 @pytest.mark.parametrize("error", [InvalidArguments("a: wrong"), RequestTimeout("too late")])
-async def test_errors_that_are_fit_for_the_model_are_told(server: Server, error):
+async def test_invalid_arguments_and_timeouts_are_reported_to_the_model(server: Server, error):
     @server.tool
     async def fail() -> str:
         raise error
@@ -717,7 +719,7 @@ async def test_an_async_function_behind_a_plain_decorator_is_awaited(server: Ser
     assert (await call(server, "add", a=1)).text == "3"
 
 
-async def test_a_result_over_the_limit_ends_the_connection_as_on_any_other_transport(
+async def test_a_result_over_the_frame_limit_closes_a_memory_connection(
     server: Server,
 ):
     @server.tool

@@ -35,7 +35,7 @@ from interlock.server.uri_templates import MAX_URI, Template
         ("notes://all", "notes://al", None),
     ],
 )
-def test_a_uri_matches_or_does_not(template, uri, values):
+def test_match_returns_the_variables_of_a_uri(template, uri, values):
     assert Template(template).match(uri) == values
 
 
@@ -50,7 +50,7 @@ def test_a_uri_matches_or_does_not(template, uri, values):
         ("notes://{a}/{a}", "the variable 'a' twice"),
     ],
 )
-def test_a_template_that_could_be_read_in_two_ways_is_refused(text, says):
+def test_an_ambiguous_template_is_refused(text, says):
     with pytest.raises(SignatureError) as raised:
         Template(text)
 
@@ -62,7 +62,7 @@ _texts = st.text(min_size=1, max_size=20)
 
 
 @given(folder=_texts, path=_texts, name=_texts)
-def test_what_was_filled_in_is_read_back(folder, path, name):
+def test_match_reads_what_fill_wrote(folder, path, name):
     values = {"folder": folder, "path": path, "name": name}
     template = Template("notes://{folder}:{+path}:{name}.md")
 
@@ -85,7 +85,7 @@ def test_what_was_filled_in_is_read_back(folder, path, name):
     ],
     ids=lambda uri: uri[:12],
 )
-def test_a_hostile_uri_takes_no_time(uri):
+def test_a_hostile_uri_is_matched_in_linear_time(uri):
     templates = [
         Template("x://{+a}/{+b}/{+c}/{+d}/-/{e}"),
         Template("x://{a}-{b}-{c}-{d}"),
@@ -98,14 +98,14 @@ def test_a_hostile_uri_takes_no_time(uri):
     assert thread_time() - start < 0.5  # with backtracking, it would be minutes
 
 
-def test_a_uri_has_a_longest_length():
+def test_a_uri_over_the_length_limit_does_not_match():
     template = Template("x://{a}")
 
     assert template.match("x://" + "a" * (MAX_URI - 4)) is not None
     assert template.match("x://" + "a" * (MAX_URI - 3)) is None
 
 
-def test_a_function_takes_exactly_the_variables():
+def test_the_parameters_of_a_function_must_be_the_variables():
     server = Server("s")
 
     with pytest.raises(SignatureError, match=r"'notes://\{name\}' has name, but .* has title"):
@@ -118,7 +118,7 @@ def by_title(title: str) -> str:
     return title
 
 
-async def test_variables_are_what_their_hints_say_and_the_exact_uri_goes_first():
+async def test_variables_are_converted_and_an_exact_uri_takes_precedence():
     server = Server("s")
 
     @server.resource("sum://{a}/{b}")

@@ -75,7 +75,7 @@ def watchdogs() -> int:
     return sum(each.name == "interlock-watchdog" for each in threading.enumerate())
 
 
-async def test_a_tool_that_blocks_the_loop_is_named_with_its_stack_once_a_blockage(told):
+async def test_a_tool_that_blocks_the_loop_is_logged_with_its_stack(told):
     server = Server("s")
 
     @server.tool
@@ -93,7 +93,7 @@ async def test_a_tool_that_blocks_the_loop_is_named_with_its_stack_once_a_blocka
     assert "told.more.acquire(timeout=10)" in told.texts[0]
 
 
-async def test_what_is_no_tool_is_told_by_its_stack_alone(told):
+async def test_a_blockage_outside_of_tools_is_logged_with_its_stack_alone(told):
     with watchdog.watched():
         look(ENOUGH)
         assert told.more.acquire(timeout=10)
@@ -102,7 +102,7 @@ async def test_what_is_no_tool_is_told_by_its_stack_alone(told):
     assert "test_what_is_no_tool" in told.texts[0]
 
 
-async def test_a_long_blockage_is_told_once(told):
+async def test_a_long_blockage_is_logged_once(told):
     with watchdog.watched():
         stop = watchdog._watched[asyncio.get_running_loop()]._stop
         stop.allow(5 * ENOUGH)
@@ -112,7 +112,7 @@ async def test_a_long_blockage_is_told_once(told):
     assert len(told.texts) == 1
 
 
-async def test_a_loop_that_turns_is_left_in_peace(told):
+async def test_a_running_loop_is_not_logged(told):
     with watchdog.watched():
         alive = watchdog._watched[asyncio.get_running_loop()]._alive
         for count in range(1, 5 * ENOUGH):
@@ -123,7 +123,7 @@ async def test_a_loop_that_turns_is_left_in_peace(told):
     assert told.texts == []
 
 
-async def test_a_loop_has_one_watchdog_however_many_servers_run_in_it():
+async def test_servers_on_one_loop_share_a_watchdog():
     before = watchdogs()
     async with Client.memory(Server("one")), Client.memory(Server("two")):
         assert watchdogs() == before + 1
