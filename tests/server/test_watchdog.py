@@ -1,4 +1,4 @@
-"""What blocks the event loop is told once, with its stack."""
+"""A blocked event loop is logged once, with the stack of what blocks it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from interlock import Client, Server
 from interlock.server import watchdog
 
 
-class Told(logging.Handler):
-    """Keeps warnings, and lets a thread wait for the next one."""
+class Warnings(logging.Handler):
+    """Keeps warnings; a thread can wait for the next one."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -26,8 +26,8 @@ class Told(logging.Handler):
         self.more.release()
 
 
-class Steered(threading.Event):
-    """An event of a watchdog, which looks when it is let instead of when its time has come."""
+class SteeredEvent(threading.Event):
+    """The event of a watchdog, which checks when the test allows it instead of by time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Steered(threading.Event):
         self._allowed = threading.Semaphore(0)
 
     def allow(self, count: int) -> None:
-        """Let it look so often."""
+        """Allow so many checks."""
         self._allowed.release(count)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -53,87 +53,87 @@ class Steered(threading.Event):
 
 
 @pytest.fixture
-def told(monkeypatch):
+def warnings(monkeypatch):
     monkeypatch.setattr(watchdog, "INTERVAL", 0.01)
-    monkeypatch.setattr(watchdog, "Event", Steered)
-    handler = Told()
+    monkeypatch.setattr(watchdog, "Event", SteeredEvent)
+    handler = Warnings()
     logging.getLogger("interlock.server").addHandler(handler)
     yield handler
     logging.getLogger("interlock.server").removeHandler(handler)
 
 
-def look(times: int) -> None:
-    """Let the watchdog of the running loop look so often."""
+def check(times: int) -> None:
+    """Let the watchdog of the running loop check so often."""
     watchdog._watched[asyncio.get_running_loop()]._stop.allow(times)
 
 
-# The first look asks for a sign of life, the last one tells that there was none.
+# The first check schedules a callback, the last one logs that it did not run.
 ENOUGH = 1 + watchdog.PATIENCE
 
 
-def watchdogs() -> int:
+def count_watchdogs() -> int:
     return sum(each.name == "interlock-watchdog" for each in threading.enumerate())
 
 
-async def test_a_tool_that_blocks_the_loop_is_logged_with_its_stack(told):
+async def test_a_tool_that_blocks_the_loop_is_logged_with_its_stack(warnings):
     server = Server("s")
 
     @server.tool
     async def hog() -> str:
-        look(ENOUGH)
-        assert told.more.acquire(timeout=10)  # blocks until the watchdog has seen it
+        check(ENOUGH)
+        assert warnings.more.acquire(timeout=10)  # blocks the loop until the watchdog has logged it
         return "done"
 
     async with Client.memory(server) as client:
         for count in (1, 2):
             assert (await client.call_tool("hog")).text == "done"
-            assert len(told.texts) == count
+            assert len(warnings.texts) == count
 
-    assert "tool hog has blocked the event loop for over 0.04 s" in told.texts[0]
-    assert "told.more.acquire(timeout=10)" in told.texts[0]
+    assert "tool hog has blocked the event loop for over 0.04 s" in warnings.texts[0]
+    assert "warnings.more.acquire(timeout=10)" in warnings.texts[0]
 
 
-async def test_a_blockage_outside_of_tools_is_logged_with_its_stack_alone(told):
+async def test_a_blockage_outside_of_tools_is_logged_with_its_stack_alone(warnings):
     with watchdog.watched():
-        look(ENOUGH)
-        assert told.more.acquire(timeout=10)
+        check(ENOUGH)
+        assert warnings.more.acquire(timeout=10)
 
-    assert told.texts[0].startswith("something has blocked the event loop")
-    assert "test_what_is_no_tool" in told.texts[0]
+    assert warnings.texts[0].startswith("something has blocked the event loop")
+    assert "test_a_blockage_outside_of_tools" in warnings.texts[0]
 
 
-async def test_a_long_blockage_is_logged_once(told):
+async def test_a_long_blockage_is_logged_once(warnings):
     with watchdog.watched():
         stop = watchdog._watched[asyncio.get_running_loop()]._stop
         stop.allow(5 * ENOUGH)
-        while stop.waited <= 5 * ENOUGH:  # it has not looked for the last time
+        while stop.waited <= 5 * ENOUGH:  # it has checks left
             time.sleep(0.001)  # noqa: ASYNC251 - this is the blockage
 
-    assert len(told.texts) == 1
+    assert len(warnings.texts) == 1
 
 
-async def test_a_running_loop_is_not_logged(told):
+async def test_a_running_loop_is_not_logged(warnings):
     with watchdog.watched():
         alive = watchdog._watched[asyncio.get_running_loop()]._alive
         for count in range(1, 5 * ENOUGH):
-            look(1)
-            while alive.cleared < count or not alive.is_set():  # noqa: ASYNC110 - a thread asks
+            check(1)
+            while alive.cleared < count or not alive.is_set():  # noqa: ASYNC110 - a thread checks
                 await asyncio.sleep(0.001)
 
-    assert told.texts == []
+    assert warnings.texts == []
 
 
 async def test_servers_on_one_loop_share_a_watchdog():
-    before = watchdogs()
+    before = count_watchdogs()
     async with Client.memory(Server("one")), Client.memory(Server("two")):
-        assert watchdogs() == before + 1
-    # The servers notice in their own time that their clients have gone.
+        assert count_watchdogs() == before + 1
+    # The servers notice some time later that their clients have disconnected.
     async with asyncio.timeout(10):
-        while watchdogs() > before:  # noqa: ASYNC110 - nothing else tells
+        while count_watchdogs() > before:  # noqa: ASYNC110 - nothing else signals it
             await asyncio.sleep(0)
 
 
-def test_a_closed_loop_ends_its_watchdog(told):
+def test_a_closed_loop_ends_its_watchdog(warnings):
     async def begin() -> watchdog.Watchdog:
         return watchdog.Watchdog(asyncio.get_running_loop())
 
