@@ -409,7 +409,7 @@ async def test_a_list_is_encoded_once_until_it_changes(server: Server, connect, 
 
     assert names == [["one", "two"]] * 3
     assert encoded == [MODERN] * 2
-    assert answer["error"]["code"] == -32601  # without tools there is no such method
+    assert answer["error"]["code"] == -32601  # without tools the method is unknown
 
 
 async def test_long_lists_come_in_pages_in_the_order_of_definition(server: Server, connect):

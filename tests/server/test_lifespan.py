@@ -1,4 +1,4 @@
-"""The lifespan is entered once and left once, whoever comes and goes in whatever order."""
+"""The lifespan is entered once and left once, in whatever order its holders come and go."""
 
 from __future__ import annotations
 

@@ -383,12 +383,12 @@ def reference_in(text: str) -> str:
 async def test_a_tool_error_is_reported_to_the_model(server: Server, caplog):
     @server.tool
     def refuse() -> str:
-        raise ToolError("there is no such note")
+        raise ToolError("the note does not exist")
 
     result = await call(server, "refuse")
 
     assert result.is_error
-    assert result.text == "there is no such note"
+    assert result.text == "the note does not exist"
     assert caplog.text == ""
 
 

@@ -68,7 +68,7 @@ def test_match_reads_what_fill_wrote(folder, path, name):
 
     try:
         uri = template.fill(values)
-    except UnicodeEncodeError:  # a lone surrogate is no text that a URI could carry
+    except UnicodeEncodeError:  # a URI cannot have a lone surrogate
         return
     assert template.match(uri) == values
 

@@ -39,7 +39,7 @@ class TaskStore(Protocol):
         """Keep a task instead of the one with its id; when this returns, `get` finds it.
 
         Raises:
-            InterlockError: There is no room.
+            InterlockError: The store is full.
         """
         ...
 
