@@ -45,14 +45,14 @@ class Guarded:
         """Register a client, as an operator would."""
         return asyncio.run(self._do(lambda server: server.register(**metadata)))
 
-    def walk(self, address: str, *, refuses: bool = False) -> str:
+    def browse(self, url: str, *, refuses: bool = False) -> str:
         """Log in with a browser; return the URL where it ends, which is not opened."""
 
-        def walk(server: Protected) -> Any:
+        def browse(server: Protected) -> Any:
             server.browser.refuses = refuses
-            return server.browser.callback(address)
+            return server.browser.callback(url)
 
-        return asyncio.run(self._do(walk))
+        return asyncio.run(self._do(browse))
 
     async def _do(self, work: Callable[[Protected], Any]) -> Any:
         return await work(Protected(self.url, self.issuer))
@@ -91,7 +91,7 @@ def open_server(program: Callable[..., Any], tmp_path: Path) -> str:
     return str(running.stderr.readline()).split()[-1]
 
 
-def keep(url: str, **changes: Any) -> Tokens:
+def store_login(url: str, **changes: Any) -> Tokens:
     """Store a login, as an earlier run would have."""
     given = {"access_token": "s3cr3t-token", "issuer": "https://as.example", **changes}
     tokens = Tokens(**given)
@@ -99,11 +99,11 @@ def keep(url: str, **changes: Any) -> Tokens:
     return tokens
 
 
-def kept(url: str) -> Tokens | None:
+def stored_tokens(url: str) -> Tokens | None:
     return asyncio.run(UserTokenStore().load_tokens(url))
 
 
-def shown_address(text: str) -> str:
+def shown_url(text: str) -> str:
     found = re.search(r"^(https?://\S+)\r?$", text, re.MULTILINE)
     assert found, text
     return found[1]
@@ -136,7 +136,7 @@ def test_a_new_user_adds_a_server_logs_in_calls_a_tool_and_logs_out(
     issuer = protected.issuer
     assert code == 0
     assert err.startswith(f"log in to 'notes' at {issuer.removeprefix('http://')}, for notes:read")
-    assert shown_address(err).startswith(f"{issuer}/auth?")
+    assert shown_url(err).startswith(f"{issuer}/auth?")
     assert err.endswith("logged in to 'notes'\n")
     assert out.startswith("notes  ok  2026-07-28")
 
@@ -164,7 +164,7 @@ def test_login_without_a_browser_only_shows_the_url(
     running = program("servers", "login", "notes", "--no-browser")
     assert running.stderr.readline().startswith("log in to 'notes' at 127.0.0.1:")
     address = running.stderr.readline().strip()
-    back = protected.walk(address)
+    back = protected.browse(address)
     with urllib.request.urlopen(back) as page:
         assert b"You can close this page" in page.read()
     out, err = running.communicate(timeout=60)
@@ -178,7 +178,7 @@ def test_the_url_where_another_browser_ended_can_be_pasted(
 ):
     shown = terminal("servers", "login", "notes", "--no-browser")
     shown.expect("paste the URL of that page:")
-    back = protected.walk(shown_address(shown.seen))
+    back = protected.browse(shown_url(shown.seen))
     shown.type("what?\n")
     shown.expect("that is not the URL")
     shown.type(f"  {back}\n")
@@ -186,7 +186,7 @@ def test_the_url_where_another_browser_ended_can_be_pasted(
     shown.expect("notes  ok")
 
     assert shown.leave() == 0
-    assert kept(notes) is not None
+    assert stored_tokens(notes) is not None
 
 
 def test_login_without_a_working_browser_accepts_a_pasted_url(
@@ -198,7 +198,7 @@ def test_login_without_a_working_browser_accepts_a_pasted_url(
     shown.type("\x03")
 
     assert shown.leave() == 130
-    assert kept(notes) is None
+    assert stored_tokens(notes) is None
 
 
 def test_ctrl_c_ends_the_wait(terminal: Callable[..., Any], notes: str):
@@ -224,7 +224,7 @@ def test_login_times_out(
 def test_a_denied_login_is_an_error(program: Callable[..., Any], protected: Guarded, notes: str):
     running = program("servers", "login", "notes", "--no-browser")
     running.stderr.readline()
-    back = protected.walk(running.stderr.readline().strip(), refuses=True)
+    back = protected.browse(running.stderr.readline().strip(), refuses=True)
     urllib.request.urlopen(back).close()
     out, err = running.communicate(timeout=60)
 
@@ -232,16 +232,16 @@ def test_a_denied_login_is_an_error(program: Callable[..., Any], protected: Guar
     assert re.match(
         r"error: http://127.0.0.1:\d+ denied the login: access_denied\nin its own words: \w", err
     )
-    assert kept(notes) is None
+    assert stored_tokens(notes) is None
 
 
 def test_a_second_login_replaces_the_first(
     interlock: Callable[..., Any], protected: Guarded, notes: str, browser: None
 ):
-    keep(notes, issuer=protected.issuer)
+    store_login(notes, issuer=protected.issuer)
 
     assert interlock("servers", "login", "notes").code == 0
-    tokens = kept(notes)
+    tokens = stored_tokens(notes)
     assert tokens is not None
     assert tokens.access_token != "s3cr3t-token"
 
@@ -402,11 +402,11 @@ def test_a_registered_client_logs_in_refreshes_and_logs_out(
     before = protected.done()
 
     assert interlock("servers", "login", "n").code == 0
-    tokens = kept(protected.url)
+    tokens = stored_tokens(protected.url)
     assert tokens is not None
     assert tokens.client_id == client["client_id"]
 
-    keep(protected.url, **{**msgspec.structs.asdict(tokens), "expires_at": time.time() - 1})
+    store_login(protected.url, **{**msgspec.structs.asdict(tokens), "expires_at": time.time() - 1})
     assert interlock("call", "n:who").out == "ada: notes:read\n"
     after = protected.done()
     assert after.get("registrations", 0) == before.get("registrations", 0)
@@ -427,11 +427,11 @@ def test_a_client_with_a_metadata_document_logs_in_without_registration(
     before = protected.done()
 
     assert interlock("servers", "login", "n").code == 0
-    tokens = kept(protected.url)
+    tokens = stored_tokens(protected.url)
     assert tokens is not None
     assert tokens.client_id == url
 
-    keep(protected.url, **{**msgspec.structs.asdict(tokens), "expires_at": time.time() - 1})
+    store_login(protected.url, **{**msgspec.structs.asdict(tokens), "expires_at": time.time() - 1})
     assert interlock("call", "n:who").out == "ada: notes:read\n"
     after = protected.done()
     assert after.get("registrations", 0) == before.get("registrations", 0)
@@ -480,29 +480,29 @@ def test_logout_without_a_login_says_so(interlock: Callable[..., Any], notes: st
 
 
 def test_logout_deletes_a_login_that_cannot_be_revoked(interlock: Callable[..., Any], notes: str):
-    keep(notes, issuer="http://127.0.0.1:1", refresh_token="s3cr3t-refresh")
+    store_login(notes, issuer="http://127.0.0.1:1", refresh_token="s3cr3t-refresh")
     ran = interlock("servers", "logout", "notes")
 
     assert ran.code == 0
     assert ran.err.startswith("logged out of 'notes': its login is deleted\nwarning: its tokens")
     assert "s3cr3t" not in ran.err
-    assert kept(notes) is None
+    assert stored_tokens(notes) is None
 
 
 def test_removing_a_server_deletes_its_login(
     interlock: Callable[..., Any], servers: Callable[..., Path], notes: str
 ):
-    keep(notes)
+    store_login(notes)
     ran = interlock("servers", "remove", "notes")
 
     assert ran.code == 0
     assert "logged out of 'notes'" in ran.err
-    assert kept(notes) is None
+    assert stored_tokens(notes) is None
 
-    keep(notes)
+    store_login(notes)
     servers(one={"url": notes}, two={"url": notes})
     assert "logged out" not in interlock("servers", "remove", "one").err
-    assert kept(notes) is not None
+    assert stored_tokens(notes) is not None
 
 
 # The stored state is shown without a request
@@ -521,10 +521,10 @@ def test_list_shows_the_state_of_the_login(
         token={"url": urls["kept"], "headers": {"Authorization": "Bearer s3cr3t"}},
     )
     past = time.time() - 10
-    keep(urls["kept"], expires_at=time.time() + 3600)
-    keep(urls["over"], expires_at=past)
-    keep(urls["renewable"], expires_at=past, refresh_token="s3cr3t-refresh")
-    keep(urls["bad"])
+    store_login(urls["kept"], expires_at=time.time() + 3600)
+    store_login(urls["over"], expires_at=past)
+    store_login(urls["renewable"], expires_at=past, refresh_token="s3cr3t-refresh")
+    store_login(urls["bad"])
     (bad,) = home.rglob("bad.example-*.json")
     bad.write_text("{")
     table, data = interlock("servers", "list"), interlock("servers", "list", "--json")
@@ -569,7 +569,7 @@ def test_doctor_shows_logins_and_states(
     monkeypatch.setattr("interlock.cli.doctor.children", list)
     monkeypatch.setenv("INTERLOCK_MODEL", script())
     servers(notes={"url": protected.url})
-    keep(protected.url, expires_at=time.time() - 10, issuer=protected.issuer)
+    store_login(protected.url, expires_at=time.time() - 10, issuer=protected.issuer)
     ran, data = interlock("doctor"), interlock("doctor", "--json")
 
     assert ran.code == 1

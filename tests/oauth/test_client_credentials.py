@@ -175,8 +175,7 @@ async def test_a_token_that_another_program_stored_meanwhile_is_used(world: Worl
 
 
 async def test_a_client_does_not_use_the_token_of_a_user(world: World):
-    person = world.oauth()
-    theirs = await world.call(person)
+    theirs = await world.call(world.oauth())
     auth = credentials(world)
 
     assert await auth.valid_token() == ""

@@ -33,7 +33,7 @@ BROWSER = Path(__file__).parents[1] / "servers" / "browser.py"
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
-class Person:
+class User:
     """A user who logs in and consents in a browser."""
 
     def __init__(self, server: Protected) -> None:
@@ -46,8 +46,8 @@ class Person:
 
 
 @pytest.fixture
-def person(protected_server: Protected) -> Person:
-    return Person(protected_server)
+def user(protected_server: Protected) -> User:
+    return User(protected_server)
 
 
 @pytest.fixture
@@ -56,13 +56,11 @@ def store() -> TokenStore:
 
 
 @pytest.fixture
-def connect(
-    protected_server: Protected, person: Person, store: TokenStore
-) -> Callable[..., Client]:
+def connect(protected_server: Protected, user: User, store: TokenStore) -> Callable[..., Client]:
     """Return a function that makes clients, each like a separate program."""
 
     def client(revision: str = "auto", **options: Any) -> Client:
-        given = {"redirect_uri": CALLBACK, "ask": person, "store": store, **options}
+        given = {"redirect_uri": CALLBACK, "ask": user, "store": store, **options}
         auth = OAuth(protected_server.url, **given)
         return Client.http(protected_server.url, auth=auth, revision=revision)
 
@@ -76,12 +74,12 @@ async def who(client: Client) -> str:
 
 @pytest.mark.parametrize("revision", ["auto", "legacy"])
 async def test_a_new_user_logs_in_once_and_calls_tools(
-    protected_server: Protected, person: Person, connect: Callable[..., Client], revision: str
+    protected_server: Protected, user: User, connect: Callable[..., Client], revision: str
 ) -> None:
     async with connect(revision) as client:
         first, second = await who(client), await who(client)
 
-    (request,) = person.asked
+    (request,) = user.asked
     assert first == second == "ada: notes:read"
     assert (request.issuer, request.server_url) == (protected_server.issuer, protected_server.url)
     assert set(request.scopes) == {"notes:read", "offline_access"}
@@ -99,9 +97,9 @@ async def test_a_login_is_stored_for_the_next_program(
         await who(client)
     before = await protected_server.done()
     async with connect(ask=None) as client:
-        told = await who(client)
+        seen = await who(client)
 
-    assert told == "ada: notes:read"
+    assert seen == "ada: notes:read"
     assert await protected_server.done() == before
 
 
@@ -145,23 +143,23 @@ async def expire(store: TokenStore, server: Protected) -> str:
 
 
 async def test_a_refused_token_is_refreshed_and_the_request_repeated(
-    protected_server: Protected, person: Person, connect: Callable[..., Client]
+    protected_server: Protected, user: User, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:
         await client.call_tool("sign_out")
-        told = await who(client)
+        seen = await who(client)
 
-    assert told == "ada: notes:read"
-    assert len(person.asked) == 1
+    assert seen == "ada: notes:read"
+    assert len(user.asked) == 1
     assert (await protected_server.done())["refresh_token"] == 1
 
 
 async def test_a_token_that_expires_on_arrival_is_refreshed(
-    protected_server: Protected, person: Person, connect: Callable[..., Client]
+    protected_server: Protected, user: User, connect: Callable[..., Client]
 ) -> None:
     async def agree(request: AuthorizationRequest) -> dict[str, str]:
         await protected_server.wish(expired=1)
-        return await person(request)
+        return await user(request)
 
     async with connect(ask=agree) as client:
         assert await who(client) == "ada: notes:read"
@@ -174,23 +172,23 @@ async def test_many_calls_with_a_refused_token_share_one_refresh(
 ) -> None:
     async with connect() as client:
         await client.call_tool("sign_out")
-        told = await asyncio.gather(*(who(client) for _ in range(20)))
+        seen = await asyncio.gather(*(who(client) for _ in range(20)))
 
-    assert set(told) == {"ada: notes:read"}
+    assert set(seen) == {"ada: notes:read"}
     assert (await protected_server.done())["refresh_token"] == 1
 
 
 async def test_a_revoked_login_is_repeated(
-    protected_server: Protected, person: Person, connect: Callable[..., Client]
+    protected_server: Protected, user: User, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:
         await client.call_tool("sign_out")
         await protected_server.wish(revoke=True)
-        told = await who(client)
+        seen = await who(client)
 
     done = await protected_server.done()
-    assert told == "ada: notes:read"
-    assert len(person.asked) == 2
+    assert seen == "ada: notes:read"
+    assert len(user.asked) == 2
     assert (done["registrations"], done["invalid_grant"]) == (1, 1)
 
 
@@ -207,7 +205,7 @@ async def test_a_revoked_login_without_a_user_is_an_error(
 
 
 async def test_a_tool_that_requires_more_scopes_causes_one_more_login(
-    protected_server: Protected, person: Person, connect: Callable[..., Client]
+    protected_server: Protected, user: User, connect: Callable[..., Client]
 ) -> None:
     async with connect() as client:
         before = await who(client)
@@ -216,20 +214,20 @@ async def test_a_tool_that_requires_more_scopes_causes_one_more_login(
 
     assert wrote.text == "wrote tea"
     assert (before, after) == ("ada: notes:read", "ada: notes:read notes:write")
-    assert set(person.asked[1].scopes) == {"notes:read", "notes:write", "offline_access"}
-    assert len(person.asked) == 2
+    assert set(user.asked[1].scopes) == {"notes:read", "notes:write", "offline_access"}
+    assert len(user.asked) == 2
     done = await protected_server.done()
     assert done["registrations"] == 2  # the first one is limited to "notes:read"
 
 
 async def test_configured_scopes_are_requested_at_the_first_login(
-    person: Person, connect: Callable[..., Client]
+    user: User, connect: Callable[..., Client]
 ) -> None:
     async with connect(scopes=["notes:read", "notes:write"]) as client:
         wrote = await client.call_tool("write", {"text": "tea"})
 
     assert wrote.text == "wrote tea"
-    assert len(person.asked) == 1
+    assert len(user.asked) == 1
 
 
 async def test_the_browser_is_redirected_to_the_callback_server(
@@ -248,9 +246,9 @@ async def test_the_browser_is_redirected_to_the_callback_server(
         callback_server() as callback,
         connect(redirect_uri=callback.redirect_uri, ask=ask) as client,
     ):
-        told = await who(client)
+        seen = await who(client)
 
-    assert told == "ada: notes:read"
+    assert seen == "ada: notes:read"
     assert [each.wait() for each in browsers] == [0]
 
 
@@ -291,7 +289,7 @@ async def test_a_program_logs_in_with_its_secret(
         **MACHINE, token_endpoint_auth_method="client_secret_basic"
     )
     identity = ClientIdentity(id=known["client_id"], secret=known["client_secret"])
-    await use_without_a_person(protected_server, identity, store)
+    await use_without_a_user(protected_server, identity, store)
 
 
 async def test_a_program_logs_in_with_its_private_key(
@@ -308,10 +306,10 @@ async def test_a_program_logs_in_with_its_private_key(
         serialization.NoEncryption(),
     )
     identity = ClientIdentity(id=known["client_id"], private_key=pem.decode())
-    await use_without_a_person(protected_server, identity, store)
+    await use_without_a_user(protected_server, identity, store)
 
 
-async def use_without_a_person(
+async def use_without_a_user(
     server: Protected, identity: ClientIdentity, store: TokenStore
 ) -> None:
     """Log in, be signed out, log in again, and step up."""

@@ -813,13 +813,13 @@ async def test_scopes_of_one_issuer_are_not_requested_from_another(
 
 async def test_scopes_that_another_program_obtained_are_used(world: World):
     auth = world.oauth(ask=None)
-    person = world.oauth()
-    await world.call(person)
+    other = world.oauth()
+    await world.call(other)
     await world.call(auth)
     world.server.needs = ("b",)
-    await world.call(person)
+    await world.call(other)
 
-    assert await world.call(auth) == person.token
+    assert await world.call(auth) == other.token
 
 
 async def test_the_metadata_url_of_an_earlier_challenge_is_kept(world: World):

@@ -59,7 +59,7 @@ def secrets(world: World) -> Iterator[str]:
         yield b64encode(each.encode()).decode()
 
 
-def told(error: BaseException) -> str:
+def printed(error: BaseException) -> str:
     """Return everything that a program would print of an error."""
     return "\n".join([str(error), repr(error), *traceback.format_exception(error)])
 
@@ -141,16 +141,16 @@ async def test_errors_do_not_repeat_secrets_that_an_issuer_sends_back(
     try:
         await world.call(auth)
     except InterlockError as error:
-        texts = [told(error)]
+        texts = [printed(error)]
 
     place = client_key("me", world.server.url) if kind == "client" else world.server.url
     tokens = await world.store.load_tokens(place)
     registration = await world.store.load_registration(world.server.url, world.authorization.issuer)
     texts += [repr(each) for each in (auth, tokens, registration, world.browser.shown)]
     texts += [logged(caplog), repr(vars(auth))]
-    said = unquote_plus("\n".join(texts)) + "\n".join(texts)
+    text = unquote_plus("\n".join(texts)) + "\n".join(texts)
     for secret in secrets(world):
-        assert secret not in said
+        assert secret not in text
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,9 @@ async def test_errors_do_not_repeat_the_query_of_the_redirect(
     with pytest.raises(InterlockError) as raised:
         await world.call(auth)
 
-    said = told(raised.value) + logged(caplog) + repr(auth)
+    text = printed(raised.value) + logged(caplog) + repr(auth)
     for secret in secrets(world):
-        assert secret not in said
+        assert secret not in text
 
 
 def test_the_repr_of_an_identity_has_only_its_id():
