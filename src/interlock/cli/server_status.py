@@ -14,21 +14,22 @@ if TYPE_CHECKING:
     from interlock.toolbox import ServerStatus, Toolbox
 
 
-IDLE_TIMEOUT = 10.0  # seconds without news of any server, after which the others are shown
+IDLE_TIMEOUT = 10.0  # seconds without a server getting ready or failing; then the list is shown
 
 
 @asynccontextmanager
 async def started(servers: Mapping[str, ServerConfig]) -> AsyncIterator[Toolbox]:
-    """Start the servers to show them; a slow one does not hold up the others for long.
+    """Start the servers, but let a slow one delay the others by `IDLE_TIMEOUT` at most.
 
-    A single server is waited for until its connect timeout.
+    A single server has its whole connect timeout.
     """
     from interlock.toolbox import Toolbox
 
     toolbox = Toolbox(servers)
+    enabled = sum(server.enabled for server in servers.values())
     try:
         with working("starting servers"):
-            await toolbox.open(idle_timeout=IDLE_TIMEOUT if len(servers) > 1 else None)
+            await toolbox.open(idle_timeout=IDLE_TIMEOUT if enabled > 1 else None)
         yield toolbox
     finally:
         await toolbox.close()
