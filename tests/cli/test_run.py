@@ -95,8 +95,8 @@ def test_run_serves_http_until_sigterm_or_sigint(program, file, number):
     ran = program("run", file(ONE), "--http", "127.0.0.1:0")
     line = ran.stderr.readline()
     assert line.startswith("serving at http://127.0.0.1:")
-    told = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c"}}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": told}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     request = urllib.request.Request(
         line.split()[-1],
         data=json.dumps(body).encode(),

@@ -344,18 +344,18 @@ async def test_thinking_is_shown_and_sent_back_unchanged(
 async def test_refused_thinking_is_left_out_on_a_retry(
     server: WireServer, model: AnthropicModel
 ) -> None:
-    kept = [
+    signed = [
         {"type": "thinking", "thinking": "Hm.", "signature": "for-other-tools"},
         {"type": "text", "text": "Hello."},
     ]
-    before = AssistantMessage("Hello.", (), {"provider": "anthropic", "content": kept})
+    before = AssistantMessage("Hello.", (), {"provider": "anthropic", "content": signed})
     message = "messages.1.content.0: Invalid `signature` in `thinking` block"
     server.script = [wire.error(400, "invalid_request_error", message), wire.says("Yes.")]
 
     reply = await complete(model, [*ASK, before, UserMessage("Go on")])
 
     assert reply.message.content == "Yes."
-    assert server.asked[0].body["messages"][1]["content"] == kept
+    assert server.asked[0].body["messages"][1]["content"] == signed
     assert server.asked[1].body["messages"][1]["content"] == [{"type": "text", "text": "Hello."}]
 
 

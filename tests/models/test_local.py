@@ -127,10 +127,10 @@ async def test_results_become_the_answer_without_another_call(model: LocalModel)
     [call] = reply.message.tool_calls
     result = ToolMessage(call.id, '{"datetime": "2026-05-01T12:00:00+09:00"}', call.name)
 
-    told = await events(model, [*asked, reply.message, result])
+    answered = await events(model, [*asked, reply.message, result])
 
     text = "Current time:\n\n- datetime: 2026-05-01T12:00:00+09:00"
-    assert told == [TextDelta(text), Reply(AssistantMessage(text))]
+    assert answered == [TextDelta(text), Reply(AssistantMessage(text))]
 
 
 @one_loop
@@ -138,11 +138,11 @@ async def test_a_failed_tool_is_reported_without_another_call(model: LocalModel)
     call = ToolCall("1", "git__git_status", {"repo_path": "/x"})
     failed = ToolMessage("1", "no such folder", call.name, is_error=True)
 
-    told = await complete(
+    answered = await complete(
         model, [UserMessage("git status"), AssistantMessage(tool_calls=(call,)), failed], TOOLS
     )
 
-    assert told.message == AssistantMessage("Git status did not work: no such folder")
+    assert answered.message == AssistantMessage("Git status did not work: no such folder")
 
 
 @one_loop

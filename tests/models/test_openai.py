@@ -446,9 +446,11 @@ async def test_ids_and_names_of_other_providers_are_converted(
 ) -> None:
     server.script = [wire.says("Noon.")]
     call = ToolCall("chatcmpl-tool-" + "f" * 32, "time.now", malformed="{")
-    kept = {"provider": "anthropic", "content": [{"type": "thinking"}]}
+    provider_data = {"provider": "anthropic", "content": [{"type": "thinking"}]}
 
-    await complete(model, [*ASK, AssistantMessage("", (call,), kept), ToolMessage(call.id, "12")])
+    await complete(
+        model, [*ASK, AssistantMessage("", (call,), provider_data), ToolMessage(call.id, "12")]
+    )
 
     sent = server.asked[0].body["messages"]
     assert sent[1].keys() == {"role", "content", "tool_calls"}

@@ -1,0 +1,59 @@
+"""A turn where neither stdout nor stderr is a terminal."""
+
+import pytest
+
+from interlock.agent import Done, ToolFinished, ToolStarted
+from interlock.cli.output import Screen
+from interlock.messages import AssistantMessage
+from interlock.models import ReasoningDelta, TextDelta, Usage
+
+
+def done(text: str, stop_reason: str = "end") -> Done:
+    return Done(AssistantMessage(text), Usage(), stop_reason)
+
+
+def test_text_goes_to_stdout_unchanged_and_ends_with_a_newline(capsys: pytest.CaptureFixture[str]):
+    screen = Screen()
+    with screen.turn():
+        for event in (TextDelta("a\x1b"), TextDelta("b"), done("a\x1bb")):
+            screen.show(event)
+
+    assert capsys.readouterr() == ("a\x1bb\n", "")
+
+
+def test_reasoning_is_not_shown_and_separates_lines_of_text(capsys: pytest.CaptureFixture[str]):
+    screen = Screen()
+    for event in (TextDelta("a"), ReasoningDelta("hm"), TextDelta("b"), done("ab")):
+        screen.show(event)
+
+    assert capsys.readouterr() == ("a\nb\n", "")
+
+
+def test_tool_calls_are_lines_on_stderr(capsys: pytest.CaptureFixture[str]):
+    screen = Screen()
+    screen.show(ToolStarted("1", "e:say", {"text": "x"}))
+    screen.show(ToolFinished("1", "e:say", {"text": "x"}, "x\x1b\ny", False, 0.125))
+    screen.show(ToolFinished("2", "e:fail", {}, "no", True, 1.0))
+
+    assert capsys.readouterr() == (
+        "",
+        '[TOOL] e:say(text="x")\n'
+        "[TOOL] e:say ok in 0.12 s: x\\x1b y\n"
+        "[TOOL] e:fail failed in 1.00 s: no\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (done("x", "length"), "warning: the answer was cut off at the model's token limit\n"),
+        (done("", "refusal"), "warning: the model refused to answer\n"),
+        (done(" "), "(the answer is empty)\n"),
+    ],
+)
+def test_an_unusual_end_is_reported_on_stderr(
+    capsys: pytest.CaptureFixture[str], event: Done, message: str
+):
+    Screen().show(event)
+
+    assert capsys.readouterr() == ("", message)
