@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic, process_time
+from time import monotonic, process_time, sleep
 from typing import Any
 from unittest import mock
 
@@ -94,6 +94,9 @@ def run_once(case: Case) -> Measured:
     unexpected = [each for each in reported if each["message"] not in ground.expected_reports]
     assert unexpected == [], f"{case.name}: the loop was told of {unexpected}"
     assert CANARY not in said.text, f"{case.name}: a secret is in the log"
+    deadline = monotonic() + _GOODBYE
+    while marked(own_mark()) and monotonic() < deadline:
+        sleep(0.01)  # a supervisor exits after its server
     assert marked(own_mark()) == [], f"{case.name}: processes are left"
     assert reaper._process is None, f"{case.name}: the reaper is left"
     for thread in threading.enumerate():

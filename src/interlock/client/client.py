@@ -826,7 +826,7 @@ class Client:
             if self._on_resource_updated is not None:
                 self._on_resource_updated(uri)
         elif method == "notifications/message":
-            callers = self._connection.answers_during(notification.during)
+            callers = self._channel.answers_during(notification.during)
             if len(callers) == 1 and isinstance(caller := callers.pop(), CallerAnswers):
                 caller.back.notify(method, bytes(params))
             elif self._on_log is not None:

@@ -34,7 +34,7 @@ from interlock.errors import (
 )
 from interlock.protocol import Notification, Protocol, Request, RequestOptions
 from interlock.transports import Transport
-from interlock.types import Implementation
+from interlock.types import Implementation, RequestId
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -110,6 +110,10 @@ class ReconnectingConnection:
         if self._agreed is None:
             raise ConnectionClosed("the client is not open: use it in 'async with'")
         return self._agreed
+
+    def answers_during(self, request: RequestId | None) -> set[object]:
+        """As `Connection.answers_during`; empty before the first handshake has ended."""
+        return set() if self._agreed is None else self._agreed.answers_during(request)
 
     # Opening
 

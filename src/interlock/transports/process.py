@@ -80,6 +80,8 @@ class Process:
         Raises:
             SpawnError: Not found, not executable, no such folder. Nothing was started.
         """
+        if not argv[0]:
+            raise SpawnError("cannot start '': program not found; its name is empty")
         if cwd is not None and not Path(cwd).is_dir():  # noqa: ASYNC240 - of a local disk
             raise SpawnError(f"cannot start {argv[0]!r}: its folder {cwd!r} does not exist")
         name, _, value = own_mark().partition("=")
