@@ -1,4 +1,4 @@
-"""What a handler can tell and ask, in both eras."""
+"""Notifications and questions of a handler, in both eras."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EVERYTHING = ClientCapabilities(
 
 
 class Recorder:
-    """A link that writes down what goes to the client, and answers as told."""
+    """A back channel that keeps what is sent, and returns prepared answers."""
 
     def __init__(self, *answers: Any) -> None:
         self.told: list[tuple[str, dict[str, Any]]] = []
@@ -204,7 +204,7 @@ async def test_the_log_level_comes_from_the_session_or_the_request():
         logged: list[LogMessage] = []
         async with Client.memory(server, revision=revision, on_log=logged.append) as client:
             await client.call_tool("speak")
-            if revision != MODERN:  # until it says otherwise it gets the server's choice
+            if revision != MODERN:  # before `logging/setLevel` it gets the default level
                 logged.clear()
             await client.set_log_level("critical")
             await client.call_tool("speak")
@@ -213,7 +213,7 @@ async def test_the_log_level_comes_from_the_session_or_the_request():
     assert heard == {each: ["critical", "alert", "emergency"] for each in heard}
 
 
-# What the client can
+# Capabilities of the client
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def asking_server() -> Server:
 
     @server.tool
     async def everything(context: Context) -> dict[str, str]:
-        """Several questions at once, then another one."""
+        """Ask several questions at once, then another one."""
         answers = await context.ask(
             {"who": elicitation("Who?", FORM), "said": sampling("Hi", 5), "where": roots_list()}
         )
@@ -434,11 +434,11 @@ async def test_only_unanswered_questions_are_asked(make):
     assert (await context.ask({"a": elicitation("A", FORM)}))["a"].action == "cancel"
 
 
-# Rounds: the state between them is in the client's hands
+# Rounds
 
 
 class Caller:
-    """Sends modern requests to a server, as any principal."""
+    """A client that sends modern requests as any principal."""
 
     def __init__(self, server: Server, make: Callable[..., Context]) -> None:
         self._server = server
@@ -471,7 +471,7 @@ ANSWER = {"action": "accept", "content": {"name": "x"}}
 
 
 def answered(result: dict[str, Any], answer: Any = ANSWER, **params: Any) -> dict[str, Any]:
-    """The next round's params."""
+    """Return the params of the next round."""
     return {
         **CALL,
         **params,
@@ -659,7 +659,7 @@ async def test_a_legacy_request_ignores_request_state(make):
     assert len(context.link.asked) == 1
 
 
-# What else it knows
+# Principal and metadata
 
 
 @BOTH

@@ -11,6 +11,7 @@ import pytest
 from interlock import errors
 from interlock.errors import (
     CapabilityError,
+    ClientRefused,
     ConfigError,
     ConnectionClosed,
     HttpError,
@@ -44,6 +45,7 @@ ALL = [
 SPECIAL: dict[type, InterlockError] = {
     ParseError: ParseError("bad", -32600),
     RemoteError: RemoteError(-32602, "no", {"uri": "x"}),
+    ClientRefused: ClientRefused("sampling/createMessage", RemoteError(-1, "no\nthanks")),
     ServerExited: ServerExited("ended", 3, "last words"),
     HttpError: HttpError("no answer", 502, 1.5),
     RedirectRefused: RedirectRefused("elsewhere", 302),

@@ -54,3 +54,9 @@ def test_a_place_is_written_as_in_a_program() -> None:
         f"filter.items[2]['a b']['{'x' * 80}…']"
     )
     assert quoting.place([]) == ""
+
+
+def test_lone_surrogates_become_replacement_characters_also_in_keys():
+    value = {"a\udce9": ["\ud83d\ude00", ("x\ud800",), 1, None]}
+
+    assert quoting.replace_surrogates(value) == {"a\ufffd": ["😀", ["x\ufffd"], 1, None]}

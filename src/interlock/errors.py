@@ -8,6 +8,7 @@ The class says whose fault it is, and where a builtin fits it is that builtin to
     │   ├── ParseError              a message that is not acceptable JSON-RPC
     │   └── MessageTooLarge         a message over the size limit
     ├── RemoteError                 the peer answered with a JSON-RPC error
+    │   └── ClientRefused           ... a client did so to a handler's question
     ├── RequestTimeout              no answer in time                (TimeoutError)
     ├── OutOfMemory                 a message does not fit           (MemoryError)
     ├── ConnectionClosed            the connection ended             (ConnectionError)

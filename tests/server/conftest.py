@@ -1,4 +1,4 @@
-"""A client that writes and reads JSON itself, so that a test sees the messages as they are."""
+"""A client of raw JSON messages."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Wire:
     async def initialize(
         self, revision: str = "2025-11-25", capabilities: Message | None = None
     ) -> Message:
-        """Begin a legacy session."""
+        """Open a legacy session."""
         params = {
             "protocolVersion": revision,
             "capabilities": capabilities or {},
@@ -86,7 +86,7 @@ class Wire:
 def modern_meta(
     capabilities: Message | None = None, revision: str = "2026-07-28", **more: Any
 ) -> Message:
-    """What a modern request states. A `log_level` is one of `more`, as is `progressToken`."""
+    """Return the `_meta` of a modern request; `more` may have `log_level` and `progressToken`."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": revision,
         "io.modelcontextprotocol/clientCapabilities": capabilities or {},
@@ -98,7 +98,7 @@ def modern_meta(
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Callable[[Server], Any]]:
-    """Connect to a server."""
+    """Connect raw clients to servers."""
     open_wires: list[Wire] = []
 
     async def connect(server: Server) -> Wire:

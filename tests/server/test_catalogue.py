@@ -30,7 +30,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
 class Echo:
-    """A tool that returns what it is told to return."""
+    """A tool that returns `answer`, raises it, or echoes its arguments."""
 
     def __init__(self, definition: Any = None, answer: Any = None) -> None:
         self.definition = definition or Tool(name="echo", input_schema=SCHEMA)
@@ -45,7 +45,7 @@ class Echo:
 
 
 class PrivateTools(LocalCatalogue):
-    """Shows a tool "NAME_..." to the principal NAME only."""
+    """A catalogue that shows a tool "NAME_..." to the principal NAME only."""
 
     def view(self, context: Context) -> Any:
         return context.principal.id if context.principal else ""
@@ -62,7 +62,7 @@ class PrivateTools(LocalCatalogue):
 
 
 class Gateway:
-    """What a connection needs of a server, without `Server`."""
+    """The smallest object that connections can serve."""
 
     def __init__(self) -> None:
         self.dropped: Counter[str] = Counter()
@@ -253,7 +253,7 @@ async def test_a_failing_tool_object_is_reported_as_a_function_would_be(connect,
     assert result["content"][0]["text"].startswith("tool echo failed; the server's log has")
     assert "canary" in caplog.text
 
-    echo.answer = UnknownTool("unknown tool 'x'")  # from another server, say
+    echo.answer = UnknownTool("unknown tool 'x'")  # such as another server's
     answer = await wire.modern("tools/call", {"name": "echo"})
     assert answer["error"]["code"] == -32602
 

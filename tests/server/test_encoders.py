@@ -1,4 +1,4 @@
-"""What each revision is sent: nothing that it has no name for, everything that it must have."""
+"""Results in each revision: nothing that it lacks, everything that it requires."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def server() -> Server:
 
 @pytest.fixture
 def asker(server, connect):
-    """Ask the server in any revision; gives the whole result."""
+    """Send a request in any revision; return the whole result."""
 
     async def ask(revision: str, method: str, params: dict[str, Any] | None = None) -> Any:
         wire = await connect(server)
@@ -381,7 +381,7 @@ async def test_a_server_states_its_identity_in_each_revision(connect):
         assert result["serverInfo"] == known
 
 
-# Kept
+# Caching and paging
 
 
 async def test_a_list_is_encoded_once_until_it_changes(server: Server, connect, monkeypatch):
@@ -494,7 +494,7 @@ async def test_content_of_an_unknown_type_is_sent_unchanged(server, asker, revis
 
     @server.tool
     async def show() -> CallToolResult:
-        """Pass on what another server gave."""
+        """Return content of an unknown type."""
         block = UnknownContent(fields=fields)
         return CallToolResult(content=[TextContent(text="look"), block])
 

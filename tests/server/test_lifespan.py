@@ -10,8 +10,8 @@ import pytest
 from interlock import Client, Server
 
 
-class Book:
-    """Writes down what happens; its lifespan belongs to the task that enters it."""
+class Journal:
+    """Notes events; its lifespan must be left by the task that entered it."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -30,58 +30,58 @@ class Book:
 
 
 async def test_the_lifespan_lasts_from_the_first_holder_to_the_last():
-    book = Book()
-    server = Server("s", lifespan=book.lifespan)
+    journal = Journal()
+    server = Server("s", lifespan=journal.lifespan)
     first, second = server.running(), server.running()
 
     async with first:
         await second.__aenter__()
-    assert book.events == ["entering", "entered"]  # the first one has gone, the second has not
+    assert journal.events == ["entering", "entered"]  # the second holder is left
     await second.__aexit__(None, None, None)
 
-    assert book.events == ["entering", "entered", "left"]
+    assert journal.events == ["entering", "entered", "left"]
 
 
 async def test_requests_wait_until_the_lifespan_is_entered():
-    book = Book()
-    server = Server("s", lifespan=book.lifespan)
+    journal = Journal()
+    server = Server("s", lifespan=journal.lifespan)
 
     @server.tool
     async def entered() -> str:
-        return book.events[-1]
+        return journal.events[-1]
 
     async with Client.memory(server) as one, Client.memory(server) as other:
         assert (await one.call_tool("entered")).text == "entered"
         assert (await other.call_tool("entered")).text == "entered"
-    await book.left.wait()
+    await journal.left.wait()
 
-    assert book.events == ["entering", "entered", "left"]
+    assert journal.events == ["entering", "entered", "left"]
 
 
 async def test_a_server_can_run_twice():
-    book = Book()
-    server = Server("s", lifespan=book.lifespan)
+    journal = Journal()
+    server = Server("s", lifespan=journal.lifespan)
 
     for _ in range(2):
         async with server.running():
             pass
 
-    assert book.events == ["entering", "entered", "left"] * 2
+    assert journal.events == ["entering", "entered", "left"] * 2
 
 
 async def test_a_holder_that_comes_while_the_lifespan_is_left_enters_it_again():
-    book = Book()
-    server = Server("s", lifespan=book.lifespan)
+    journal = Journal()
+    server = Server("s", lifespan=journal.lifespan)
     leaving = server.running()
     await leaving.__aenter__()
     going = asyncio.ensure_future(leaving.__aexit__(None, None, None))
     await asyncio.sleep(0)
 
     async with server.running():
-        assert book.events.count("entered") == 2
+        assert journal.events.count("entered") == 2
     await going
 
-    assert book.events == ["entering", "entered", "left"] * 2
+    assert journal.events == ["entering", "entered", "left"] * 2
 
 
 async def test_an_error_of_the_lifespan_reaches_each_holder_and_the_next_one_retries():
@@ -109,8 +109,8 @@ async def test_an_error_of_the_lifespan_reaches_each_holder_and_the_next_one_ret
 
 
 async def test_a_cancelled_holder_leaves_the_lifespan():
-    book = Book()
-    server = Server("s", lifespan=book.lifespan)
+    journal = Journal()
+    server = Server("s", lifespan=journal.lifespan)
     inside = asyncio.Event()
 
     async def use() -> None:
@@ -124,7 +124,7 @@ async def test_a_cancelled_holder_leaves_the_lifespan():
     with pytest.raises(asyncio.CancelledError):
         await using
 
-    assert book.events == ["entering", "entered", "left"]
+    assert journal.events == ["entering", "entered", "left"]
 
 
 async def test_middleware_wraps_every_request_with_the_first_one_outermost():

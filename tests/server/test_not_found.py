@@ -1,4 +1,4 @@
-"""What is not there: a resource that a template could have, but has not."""
+"""Resources that match a template but do not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sealed comes back unchanged, in time, for the same purpose, or not at all."""
+"""Sealed text is valid unchanged, in time and for the same purpose only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server on a connection of its own: eras by message, bad input, news, the end."""
+"""A server on one connection: eras, malformed input, notifications, the end."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_an_invalid_log_level_is_refused(wire, level):
     assert answer["error"]["code"] == -32602
 
 
-# Bad input
+# Malformed input
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ async def test_a_flood_of_malformed_lines_closes_the_connection_and_is_logged(se
 
 
 def hostile(chance: random.Random, depth: int = 0) -> Any:
-    """Make up a value, often one that is nearly right."""
+    """Return a random value that is often nearly valid."""
     names = ["name", "arguments", "uri", "cursor", "level", "ref", "type", "argument", "value"]
     names += ["context", "notifications", "resourceSubscriptions", "inputResponses", "taskId"]
     names += ["requestState", "protocolVersion", "capabilities", "clientInfo", "requestId"]
@@ -420,7 +420,7 @@ async def test_a_request_that_is_cancelled_at_once_does_not_run(server, wire, me
 
     @server.tool
     async def run() -> None:
-        """Begin by waiting: where tasks begin at once, this one has begun."""
+        """Wait first, so that an eager task has started but not gone on."""
         await asyncio.sleep(0)
         ran.append(1)
 
@@ -462,11 +462,11 @@ async def test_connections_share_nothing(server, connect):
     )
 
 
-# News
+# Notifications
 
 
-async def news(wire) -> list[tuple[str, Any]]:
-    """What the server has told so far, up to the answer to a ping."""
+async def notifications(wire) -> list[tuple[str, Any]]:
+    """Return the notifications that the server has sent, up to the answer to a ping."""
     id = wire.ask("ping")
     told = []
     while (message := await wire.receive()).get("id") != id:
@@ -481,7 +481,7 @@ def change_everything(server: Server) -> None:
     server.resource_updated("notes://all")
 
 
-ALL_NEWS = [
+ALL_LISTS_CHANGED = [
     "notifications/tools/list_changed",
     "notifications/prompts/list_changed",
     "notifications/resources/list_changed",
@@ -492,21 +492,21 @@ async def test_a_session_is_notified_of_changes_once_it_is_initialized(server, w
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c"}}
     await wire.call("initialize", params)
     server.tool(name="early")(lambda: "")
-    assert await news(wire) == []  # the session is not open yet
+    assert await notifications(wire) == []  # the session is not open yet
     wire.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    assert await news(wire) == []
+    assert await notifications(wire) == []
 
     change_everything(server)
 
-    assert await news(wire) == [(each, None) for each in ALL_NEWS]
+    assert await notifications(wire) == [(each, None) for each in ALL_LISTS_CHANGED]
 
 
 async def test_a_client_without_initialize_is_not_notified_of_changes(server, wire):
     wire.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    assert await news(wire) == []
+    assert await notifications(wire) == []
     change_everything(server)
 
-    assert await news(wire) == []
+    assert await notifications(wire) == []
 
 
 async def test_a_session_is_notified_of_subscribed_resources_only(server, wire):
@@ -514,11 +514,13 @@ async def test_a_session_is_notified_of_subscribed_resources_only(server, wire):
     await wire.call("resources/subscribe", {"uri": "notes://all"})
     server.resource_updated("notes://all")
     server.resource_updated("notes://other")
-    assert await news(wire) == [("notifications/resources/updated", {"uri": "notes://all"})]
+    assert await notifications(wire) == [
+        ("notifications/resources/updated", {"uri": "notes://all"})
+    ]
 
     await wire.call("resources/unsubscribe", {"uri": "notes://all"})
     server.resource_updated("notes://all")
-    assert await news(wire) == []
+    assert await notifications(wire) == []
 
 
 async def test_subscribing_to_an_unknown_resource_or_too_many_is_refused(wire, monkeypatch):
@@ -536,8 +538,8 @@ async def test_subscribing_to_an_unknown_resource_or_too_many_is_refused(wire, m
     assert "too many subscriptions (limit 2)" in refused["error"]["message"]
 
 
-async def listen(wire, meta, **wanted: Any) -> Any:
-    """Open a stream; gives its id and what was honoured."""
+async def subscribe(wire, meta, **wanted: Any) -> Any:
+    """Open a subscription; return its id and what the server honours."""
     id = wire.ask("subscriptions/listen", {"notifications": wanted, "_meta": meta()})
     told = await wire.receive()
     assert told["method"] == "notifications/subscriptions/acknowledged"
@@ -546,7 +548,7 @@ async def listen(wire, meta, **wanted: Any) -> Any:
 
 
 async def test_a_subscription_stream_has_the_requested_notifications_only(server, wire, meta):
-    id, honoured = await listen(
+    id, honoured = await subscribe(
         wire, meta, promptsListChanged=True, resourceSubscriptions=["notes://all"]
     )
     assert honoured == {"promptsListChanged": True, "resourceSubscriptions": ["notes://all"]}
@@ -554,22 +556,22 @@ async def test_a_subscription_stream_has_the_requested_notifications_only(server
     change_everything(server)
 
     tag = {"_meta": {"io.modelcontextprotocol/subscriptionId": id}}
-    assert await news(wire) == [
+    assert await notifications(wire) == [
         ("notifications/prompts/list_changed", tag),
         ("notifications/resources/updated", {"uri": "notes://all", **tag}),
     ]
 
 
 async def test_subscriptions_on_one_connection_are_independent(server, wire, meta):
-    first, _ = await listen(wire, meta, toolsListChanged=True)
-    second, _ = await listen(wire, meta, toolsListChanged=True)
+    first, _ = await subscribe(wire, meta, toolsListChanged=True)
+    second, _ = await subscribe(wire, meta, toolsListChanged=True)
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
     wire.send({**cancelled, "params": {"requestId": first}})
-    assert await news(wire) == []
+    assert await notifications(wire) == []
 
     server.tool(name="new")(lambda: "")
 
-    ((_, params),) = await news(wire)
+    ((_, params),) = await notifications(wire)
     assert params["_meta"]["io.modelcontextprotocol/subscriptionId"] == second
 
 
@@ -578,7 +580,7 @@ async def test_a_subscription_honours_only_capabilities_of_the_server(connect, m
     server.tool(name="t")(lambda: "")
     wire = await connect(server)
 
-    _, honoured = await listen(
+    _, honoured = await subscribe(
         wire, meta, toolsListChanged=True, promptsListChanged=True, resourceSubscriptions=["a://b"]
     )
 
@@ -591,7 +593,7 @@ async def test_subscriptions_are_limited_and_end_with_their_connection(
     monkeypatch.setattr(subscribers, "MAX_SUBSCRIBERS", 2)
     wire = await connect(server)
     for _ in range(2):
-        await listen(wire, meta, toolsListChanged=True)
+        await subscribe(wire, meta, toolsListChanged=True)
     refused = await wire.modern("subscriptions/listen", {"notifications": {}})
     assert "too many subscriptions (limit 2)" in refused["error"]["message"]
 
@@ -599,7 +601,7 @@ async def test_subscriptions_are_limited_and_end_with_their_connection(
     async with asyncio.timeout(10):
         while server.subscribers._open:  # noqa: ASYNC110 - the other end closes in its own time
             await asyncio.sleep(0)
-    await listen(await connect(server), meta, toolsListChanged=True)
+    await subscribe(await connect(server), meta, toolsListChanged=True)
 
 
 async def test_a_subscription_has_a_limited_number_of_resources(wire):
@@ -619,7 +621,7 @@ async def test_a_client_sees_added_and_removed_tools(server, revision):
         asyncio.timeout(10),
     ):
         before = {tool.name for tool in await client.list_tools()}
-        await client.ping()  # whatever listens has been acknowledged by now
+        await client.ping()  # by now the subscription is acknowledged
         server.tool(name="new")(lambda: "")
         assert await changed.get() == "tools"
         after = {tool.name for tool in await client.list_tools()}

@@ -18,12 +18,12 @@ import pytest
 from interlock import Client
 
 NOISY = str(Path(__file__).parents[1] / "servers" / "noisy.py")
-# What is printed before `run` cannot be taken back once it has been written.
+# Output from before `run` would reach stdout, where only protocol is allowed.
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
 class Process:
-    """The server, and lines to and from it."""
+    """A server process, with lines to and from it."""
 
     def __init__(self, notes: Path, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -51,7 +51,7 @@ class Process:
         return json.loads(line)
 
     async def refuses(self) -> None:
-        """Wait until it takes no more requests."""
+        """Wait until the server refuses requests."""
         answer: dict[str, Any] = {}
         while "error" not in answer:
             self.send("tools/list")
@@ -67,7 +67,7 @@ class Process:
         return self._notes.read_text().split() if self._notes.exists() else []
 
     async def ended(self) -> tuple[int, float]:
-        """Wait for the end; gives the exit code and the seconds it took."""
+        """Wait for the end; return the exit code and the seconds until then."""
         start = monotonic()
         code = await asyncio.wait_for(self.process.wait(), 20)
         return code, monotonic() - start
@@ -185,7 +185,7 @@ async def test_a_second_sigterm_ends_the_server_at_once(start, signs):
     assert code == 0
     assert seconds < 10
     assert server.notes() == ["entered", "waiting", "cancelled", "left", "over"]
-    assert await server.rest() == b""  # who was cancelled is not answered
+    assert await server.rest() == b""  # cancelled requests are not answered
 
 
 async def test_a_server_whose_client_is_killed_ends_by_itself(tmp_path: Path):

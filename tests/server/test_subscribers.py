@@ -1,4 +1,4 @@
-"""Clients that are notified of changes: who, from which thread, and until when."""
+"""Notifications of changes: to which clients, from which thread, and until when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of tasks in memory: for how long, and how much of it."""
+"""Tasks in memory: how long and how many are kept."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_full_store_refuses_tasks_until_some_have_expired(clock):
         await store.put(kept(id))
     with pytest.raises(InterlockError, match="limit 2 tasks"):
         await store.put(kept("c"))
-    await store.put(kept("a", status="completed"))  # is there already
+    await store.put(kept("a", status="completed"))  # replaces the task with this id
 
     clock[0] += 61.0
     await store.put(kept("c"))

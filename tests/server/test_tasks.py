@@ -1,4 +1,4 @@
-"""Tasks: calls that go on after they were answered."""
+"""Tasks: calls that run on after they were answered."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ async def _fill_in(question: Any) -> ElicitResult:
 
 
 @asynccontextmanager
-async def knowing(server: Server, **options: Any) -> AsyncIterator[Client]:
-    """A client that declares tasks, and elicitation."""
+async def task_client(server: Server, **options: Any) -> AsyncIterator[Client]:
+    """Connect a client that declares tasks and elicitation."""
     options = {"extensions": {NAME: {}}, "elicitation": _fill_in, **options}
     async with Client.memory(server, revision=revisions.NEWEST, **options) as client:
         yield client
@@ -60,8 +60,8 @@ async def ask(client: Client, method: str, id: str, **more: Any) -> dict[str, An
     return msgspec.json.decode(await client.request(method, {"taskId": id, **more}))
 
 
-async def state(client: Client, id: str, *statuses: str) -> dict[str, Any]:
-    """Ask for a task until it has one of these statuses."""
+async def wait_for_status(client: Client, id: str, *statuses: str) -> dict[str, Any]:
+    """Get a task until it has one of these statuses."""
     for _ in range(200):
         task = await ask(client, "tasks/get", id)
         if task["status"] in statuses:
@@ -69,12 +69,12 @@ async def state(client: Client, id: str, *statuses: str) -> dict[str, Any]:
     raise AssertionError(f"the task stays {task['status']}")
 
 
-async def ended(client: Client, id: str) -> dict[str, Any]:
-    return await state(client, id, "completed", "failed", "cancelled")
+async def wait_for_end(client: Client, id: str) -> dict[str, Any]:
+    return await wait_for_status(client, id, "completed", "failed", "cancelled")
 
 
 class Work:
-    """A tool's function that waits to be let go on, and notices when it is cancelled."""
+    """A tool's function that waits for `go_on`, and notes when it is cancelled."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -91,7 +91,7 @@ class Work:
         return "done"
 
 
-def working(**options: Any) -> tuple[Server, Work]:
+def slow_server(**options: Any) -> tuple[Server, Work]:
     server, work = Server("test", **options), Work()
 
     @server.tool(task=True)
@@ -105,13 +105,13 @@ def working(**options: Any) -> tuple[Server, Work]:
 
 
 async def test_a_call_is_answered_with_a_task_and_the_task_gets_the_result():
-    server, work = working()
-    async with knowing(server) as client:
+    server, work = slow_server()
+    async with task_client(server) as client:
         made = await call(client, "slow")
         await work.started.wait()
         during = await ask(client, "tasks/get", made["taskId"])
         work.go_on.set()
-        after = await ended(client, made["taskId"])
+        after = await wait_for_end(client, made["taskId"])
 
     assert made["resultType"] == "task"
     assert set(made) == {
@@ -131,8 +131,8 @@ async def test_a_call_is_answered_with_a_task_and_the_task_gets_the_result():
 
 
 async def test_ids_cannot_be_guessed():
-    server, _ = working()
-    async with knowing(server) as client:
+    server, _ = slow_server()
+    async with task_client(server) as client:
         ids = [(await call(client, "slow"))["taskId"] for _ in range(20)]
 
     assert len(set(ids)) == 20
@@ -149,7 +149,7 @@ async def test_a_plain_function_may_be_a_task():
         go_on.wait(10)
         return "done"
 
-    async with knowing(server) as client:
+    async with task_client(server) as client:
         made = await call(client, "slow")
         assert (await ask(client, "tasks/get", made["taskId"]))["status"] == "working"
         go_on.set()
@@ -162,20 +162,20 @@ async def test_a_plain_function_may_be_a_task():
 
 @pytest.mark.parametrize("more", [{}, {"task": {"ttl": 60_000}}], ids=["no hint", "old hint"])
 async def test_a_tool_without_task_answers_with_its_result(more):
-    server, _ = working()
+    server, _ = slow_server()
 
     @server.tool
     async def greet(name: str) -> str:
         return f"Hello, {name}!"
 
-    async with knowing(server) as client:
+    async with task_client(server) as client:
         result = await call(client, "greet", {"name": "Ada"}, **more)
 
     assert result["resultType"] == "complete"
     assert "taskId" not in result
 
 
-# Ends of other kinds
+# Failures
 
 
 async def test_a_tool_error_completes_its_task():
@@ -185,8 +185,8 @@ async def test_a_tool_error_completes_its_task():
     async def failing() -> str:
         raise ToolError("no such city")
 
-    async with knowing(server) as client:
-        task = await ended(client, (await call(client, "failing"))["taskId"])
+    async with task_client(server) as client:
+        task = await wait_for_end(client, (await call(client, "failing"))["taskId"])
 
     assert task["status"] == "completed"
     assert task["result"]["isError"] is True
@@ -200,8 +200,8 @@ async def test_wrong_arguments_complete_the_task_with_an_error():
     async def wait(seconds: int) -> str:
         return ""
 
-    async with knowing(server) as client:
-        task = await ended(client, (await call(client, "wait", {"seconds": "x"}))["taskId"])
+    async with task_client(server) as client:
+        task = await wait_for_end(client, (await call(client, "wait", {"seconds": "x"}))["taskId"])
 
     assert task["result"]["isError"] is True
     assert "seconds" in task["result"]["content"][0]["text"]
@@ -215,8 +215,8 @@ async def test_a_json_rpc_error_fails_the_task():
         await context.roots()  # which the client did not declare
         return ""
 
-    async with knowing(server) as client:
-        task = await ended(client, (await call(client, "failing"))["taskId"])
+    async with task_client(server) as client:
+        task = await wait_for_end(client, (await call(client, "failing"))["taskId"])
 
     assert task["status"] == "failed"
     assert task["error"]["code"] == revisions.MISSING_CAPABILITY
@@ -226,11 +226,11 @@ async def test_a_json_rpc_error_fails_the_task():
 
 
 async def test_a_task_that_takes_too_long_fails():
-    server, work = working(task_ttl=0.01)
-    async with knowing(server) as client:
+    server, work = slow_server(task_ttl=0.01)
+    async with task_client(server) as client:
         made = await call(client, "slow")
         await work.cancelled.wait()
-        task = await ended(client, made["taskId"])
+        task = await wait_for_end(client, made["taskId"])
 
     assert task["status"] == "failed"
     assert "0.01 s" in task["error"]["message"]
@@ -241,8 +241,8 @@ async def test_a_task_that_takes_too_long_fails():
 
 
 async def test_cancelling_a_task_cancels_its_function():
-    server, work = working()
-    async with knowing(server) as client:
+    server, work = slow_server()
+    async with task_client(server) as client:
         id = (await call(client, "slow"))["taskId"]
         await work.started.wait()
         acknowledged = await ask(client, "tasks/cancel", id)
@@ -270,7 +270,7 @@ async def test_a_result_after_the_cancellation_is_ignored():
             await go_on.wait()
         return "done all the same"
 
-    async with knowing(server) as client:
+    async with task_client(server) as client:
         id = (await call(client, "slow"))["taskId"]
         await started.wait()
         await ask(client, "tasks/cancel", id)
@@ -285,12 +285,12 @@ async def test_a_result_after_the_cancellation_is_ignored():
 
 @pytest.mark.parametrize("method", ["tasks/cancel", "tasks/update"])
 async def test_updating_or_cancelling_an_ended_task_changes_nothing(method):
-    server, work = working()
+    server, work = slow_server()
     work.go_on.set()
     more = {"inputResponses": {}} if method == "tasks/update" else {}
-    async with knowing(server) as client:
+    async with task_client(server) as client:
         id = (await call(client, "slow"))["taskId"]
-        before = await ended(client, id)
+        before = await wait_for_end(client, id)
         acknowledged = await ask(client, method, id, **more)
 
         assert set(acknowledged) == {"resultType", "_meta"}
@@ -304,7 +304,7 @@ async def test_a_call_that_is_cancelled_before_it_is_a_task_ends():
     async def slow(context: Context) -> str:
         return await work(context)
 
-    async with knowing(server) as client:
+    async with task_client(server) as client:
         calling = asyncio.create_task(call(client, "slow"))
         await work.started.wait()
         calling.cancel()
@@ -342,19 +342,19 @@ async def test_tasks_end_before_the_lifespan_is_left():
 
 
 async def test_a_task_outlives_its_connection():
-    server, work = working()
+    server, work = slow_server()
     async with server.running():
-        async with knowing(server) as client:
+        async with task_client(server) as client:
             id = (await call(client, "slow"))["taskId"]
         work.go_on.set()
-        async with knowing(server) as client:
-            assert (await ended(client, id))["status"] == "completed"
+        async with task_client(server) as client:
+            assert (await wait_for_end(client, id))["status"] == "completed"
 
 
 # Questions
 
 
-def confirming(**options: Any) -> Server:
+def asking_server(**options: Any) -> Server:
     server = Server("test", **options)
     runs: list[int] = []
 
@@ -374,16 +374,18 @@ def confirming(**options: Any) -> Server:
     return server
 
 
-def told(name: str) -> dict[str, Any]:
+def accepted(name: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"name": name}}
 
 
 async def test_a_task_waits_for_an_answer_in_place():
-    async with knowing(confirming()) as client:
+    async with task_client(asking_server()) as client:
         id = (await call(client, "confirm"))["taskId"]
-        asking = await state(client, id, "input_required")
-        acknowledged = await ask(client, "tasks/update", id, inputResponses={"who": told("Ada")})
-        task = await ended(client, id)
+        asking = await wait_for_status(client, id, "input_required")
+        acknowledged = await ask(
+            client, "tasks/update", id, inputResponses={"who": accepted("Ada")}
+        )
+        task = await wait_for_end(client, id)
 
     assert asking["inputRequests"]["who"]["method"] == "elicitation/create"
     assert asking["inputRequests"]["who"]["params"]["message"] == "Who are you?"
@@ -394,36 +396,38 @@ async def test_a_task_waits_for_an_answer_in_place():
 
 
 async def test_questions_of_a_task_may_be_answered_one_by_one():
-    async with knowing(confirming()) as client:
+    async with task_client(asking_server()) as client:
         id = (await call(client, "both"))["taskId"]
-        first = await state(client, id, "input_required")
-        await ask(client, "tasks/update", id, inputResponses={"one": told("Ada")})
+        first = await wait_for_status(client, id, "input_required")
+        await ask(client, "tasks/update", id, inputResponses={"one": accepted("Ada")})
         second = await ask(client, "tasks/get", id)
-        await ask(client, "tasks/update", id, inputResponses={"one": told("Eve")})
+        await ask(client, "tasks/update", id, inputResponses={"one": accepted("Eve")})
         third = await ask(client, "tasks/get", id)
-        await ask(client, "tasks/update", id, inputResponses={"two": told("Bob")})
-        task = await ended(client, id)
+        await ask(client, "tasks/update", id, inputResponses={"two": accepted("Bob")})
+        task = await wait_for_end(client, id)
 
     assert set(first["inputRequests"]) == {"one", "two"}
     assert (second["status"], set(second["inputRequests"])) == ("input_required", {"two"})
     assert third["inputRequests"] == second["inputRequests"]
-    assert task["result"]["content"][0]["text"] == "Ada Bob"  # answered once, not again
+    assert task["result"]["content"][0]["text"] == "Ada Bob"  # a second answer is ignored
 
 
 async def test_answers_to_unknown_questions_are_ignored():
-    async with knowing(confirming()) as client:
+    async with task_client(asking_server()) as client:
         id = (await call(client, "confirm"))["taskId"]
-        before = await state(client, id, "input_required")
+        before = await wait_for_status(client, id, "input_required")
         await ask(client, "tasks/update", id, inputResponses={"other": {"ignored": True}})
 
         assert await ask(client, "tasks/get", id) == before
 
 
-@pytest.mark.parametrize("answers", [{"one": told("Ada"), "two": 7}, {"two": {"action": 1}}, None])
+@pytest.mark.parametrize(
+    "answers", [{"one": accepted("Ada"), "two": 7}, {"two": {"action": 1}}, None]
+)
 async def test_a_malformed_answer_is_refused_as_a_whole(answers):
-    async with knowing(confirming()) as client:
+    async with task_client(asking_server()) as client:
         id = (await call(client, "both"))["taskId"]
-        before = await state(client, id, "input_required")
+        before = await wait_for_status(client, id, "input_required")
         with pytest.raises(RemoteError) as refused:
             await ask(client, "tasks/update", id, inputResponses=answers)
 
@@ -445,15 +449,15 @@ async def test_questions_that_the_function_stops_waiting_for_are_withdrawn():
         await go_on.wait()
         return "without you"
 
-    async with knowing(server) as client:
+    async with task_client(server) as client:
         id = (await call(client, "impatient"))["taskId"]
-        await state(client, id, "input_required")
+        await wait_for_status(client, id, "input_required")
         asked.set()
         await given_up.wait()
         task = await ask(client, "tasks/get", id)
-        await ask(client, "tasks/update", id, inputResponses={"who": told("late")})
+        await ask(client, "tasks/update", id, inputResponses={"who": accepted("late")})
         go_on.set()
-        after = await ended(client, id)
+        after = await wait_for_end(client, id)
 
     assert task["status"] == "working"
     assert "inputRequests" not in task
@@ -475,16 +479,16 @@ async def test_a_key_cannot_have_two_open_questions():
             first.cancel()
         return "no error"
 
-    async with knowing(server) as client:
-        task = await ended(client, (await call(client, "confused"))["taskId"])
+    async with task_client(server) as client:
+        task = await wait_for_end(client, (await call(client, "confused"))["taskId"])
 
     assert "same" in task["result"]["content"][0]["text"]
 
 
 async def test_a_task_that_waits_for_an_answer_can_be_cancelled():
-    async with knowing(confirming()) as client:
+    async with task_client(asking_server()) as client:
         id = (await call(client, "confirm"))["taskId"]
-        await state(client, id, "input_required")
+        await wait_for_status(client, id, "input_required")
         await ask(client, "tasks/cancel", id)
         task = await ask(client, "tasks/get", id)
 
@@ -495,7 +499,7 @@ async def test_a_task_that_waits_for_an_answer_can_be_cancelled():
 # Questions before the task
 
 
-def escalating() -> Server:
+def server_that_begins_tasks_later() -> Server:
     server = Server("test")
 
     @server.tool(task="later")
@@ -512,19 +516,19 @@ def escalating() -> Server:
 
 
 async def test_a_tool_may_ask_before_and_after_it_becomes_a_task():
-    async with knowing(escalating()) as client:
+    async with task_client(server_that_begins_tasks_later()) as client:
         asking = await call(client, "slow_greeting")
         made = await call(
             client,
             "slow_greeting",
-            inputResponses={"user_name": told("Ada")},
+            inputResponses={"user_name": accepted("Ada")},
             requestState=asking["requestState"],
         )
-        during = await state(client, made["taskId"], "input_required")
+        during = await wait_for_status(client, made["taskId"], "input_required")
         await ask(
-            client, "tasks/update", made["taskId"], inputResponses={"friend_name": told("Bob")}
+            client, "tasks/update", made["taskId"], inputResponses={"friend_name": accepted("Bob")}
         )
-        task = await ended(client, made["taskId"])
+        task = await wait_for_end(client, made["taskId"])
 
     assert asking["resultType"] == "input_required"
     assert "taskId" not in asking
@@ -541,13 +545,13 @@ async def test_a_later_tool_that_never_begins_a_task_answers_with_its_result():
     async def quick(fast: bool, context: Context) -> str:
         if not fast:
             await context.begin_task()
-            await context.begin_task()  # is a task already
+            await context.begin_task()  # it is a task already
         return "done"
 
-    async with knowing(server) as client:
+    async with task_client(server) as client:
         assert (await call(client, "quick", {"fast": True}))["content"][0]["text"] == "done"
         made = await call(client, "quick", {"fast": False})
-        task = await ended(client, made["taskId"])
+        task = await wait_for_end(client, made["taskId"])
 
     assert made["resultType"] == "task"
     assert task["result"]["content"][0]["text"] == "done"
@@ -579,18 +583,18 @@ async def test_progress_of_a_call_is_the_status_message_of_its_task():
     assert [each["data"] for _, each in notices] == ["before"]  # nothing after the answer
 
 
-# Who does not know tasks
+# Clients without the extension
 
 
 async def test_modern_clients_without_the_extension_wait_for_the_result():
-    async with knowing(confirming(), extensions={}) as client:
+    async with task_client(asking_server(), extensions={}) as client:
         result = await client.call_tool("confirm")
 
     assert result.text == "accept {'name': 'Ada'} in run 2"  # asked in rounds, not by a task
 
 
 async def test_legacy_clients_wait_for_the_result():
-    async with Client.memory(confirming(), revision="legacy", elicitation=_fill_in) as client:
+    async with Client.memory(asking_server(), revision="legacy", elicitation=_fill_in) as client:
         assert (await client.call_tool("confirm")).text == "accept {'name': 'Ada'} in run 1"
         assert client.capabilities.extensions is None
         for method in METHODS:
@@ -600,7 +604,7 @@ async def test_legacy_clients_wait_for_the_result():
 
 
 async def test_a_legacy_client_gets_no_task_whatever_it_declares():
-    server, work = working()
+    server, work = slow_server()
     work.go_on.set()
     params = {"name": "slow", "task": {"ttl": 60_000}}
 
@@ -610,7 +614,7 @@ async def test_a_legacy_client_gets_no_task_whatever_it_declares():
 
 
 async def test_begin_task_does_nothing_without_the_extension():
-    async with knowing(escalating(), extensions={}) as client:
+    async with task_client(server_that_begins_tasks_later(), extensions={}) as client:
         assert (await client.call_tool("slow_greeting")).text == "Ada and Ada"
 
 
@@ -638,14 +642,14 @@ async def test_a_tool_that_requires_tasks_answers_with_one():
     @server.tool(task="required")
     async def slow() -> None: ...
 
-    async with knowing(server) as client:
+    async with task_client(server) as client:
         assert (await call(client, "slow"))["resultType"] == "task"
 
 
 @pytest.mark.parametrize("method", METHODS)
 async def test_methods_of_tasks_need_the_declared_extension(method):
-    server, work = working()
-    async with knowing(server) as client, knowing(server, extensions={}) as other:
+    server, work = slow_server()
+    async with task_client(server) as client, task_client(server, extensions={}) as other:
         id = (await call(client, "slow"))["taskId"]
         with pytest.raises(RemoteError) as refused:
             await ask(other, method, id, inputResponses={})
@@ -655,21 +659,21 @@ async def test_methods_of_tasks_need_the_declared_extension(method):
     assert refused.value.data == {"requiredCapabilities": {"extensions": {NAME: {}}}}
 
 
-# What is offered
+# Capabilities
 
 
 async def test_the_extension_is_advertised_if_a_tool_may_be_a_task():
-    server, _ = working()
-    async with knowing(server) as client:
+    server, _ = slow_server()
+    async with task_client(server) as client:
         assert client.capabilities.extensions == {NAME: {}}
     server.remove_tool("slow")
-    async with knowing(server) as client:
+    async with task_client(server) as client:
         assert client.capabilities.extensions is None
 
 
 @pytest.mark.parametrize("method", METHODS)
 async def test_without_such_a_tool_the_methods_of_tasks_are_unknown(method):
-    async with knowing(Server("test")) as client:
+    async with task_client(Server("test")) as client:
         with pytest.raises(RemoteError) as refused:
             await ask(client, method, "x", inputResponses={})
 
@@ -678,8 +682,8 @@ async def test_without_such_a_tool_the_methods_of_tasks_are_unknown(method):
 
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
 async def test_methods_of_the_tasks_of_2025_11_25_are_unknown(method):
-    server, _ = working()
-    async with knowing(server) as client:
+    server, _ = slow_server()
+    async with task_client(server) as client:
         with pytest.raises(RemoteError) as refused:
             await client.request(method, {})
 
@@ -691,11 +695,11 @@ def test_an_invalid_task_option_is_refused():
         Server("test").tool(name="x", task="require")(lambda: None)
 
 
-# Whose tasks
+# Owners
 
 
-class Nowhere:
-    """A link to nobody."""
+class NoClient:
+    """A back channel without a client."""
 
     def notify(self, method: str, params: bytes) -> None: ...
 
@@ -713,7 +717,7 @@ async def as_principal(
     context = Context(
         revision=revision,
         request_id=1,
-        link=Nowhere(),
+        link=NoClient(),
         loop=asyncio.get_running_loop(),
         client_capabilities=ClientCapabilities(extensions={NAME: {}}),
         principal=None if who is None else Principal(who),
@@ -726,7 +730,7 @@ async def as_principal(
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("other", ["eve", "", "ad", None])
 async def test_a_task_of_another_principal_looks_unknown(method, other):
-    server, work = working()
+    server, work = slow_server()
     async with server.running():
         made = await as_principal(server, "ada", "tools/call", {"name": "slow"})
         await work.started.wait()
@@ -748,8 +752,8 @@ async def test_a_task_of_another_principal_looks_unknown(method, other):
 @pytest.mark.parametrize("params", [{}, {"taskId": 7}, {"taskId": None}])
 @pytest.mark.parametrize("method", METHODS)
 async def test_params_without_an_id_are_invalid(method, params):
-    server, _ = working()
-    async with knowing(server) as client:
+    server, _ = slow_server()
+    async with task_client(server) as client:
         with pytest.raises(RemoteError) as refused:
             await client.request(method, {"inputResponses": {}, **params})
 
@@ -759,7 +763,7 @@ async def test_params_without_an_id_are_invalid(method, params):
 async def test_running_tasks_are_limited_in_all_and_for_each_principal(monkeypatch):
     monkeypatch.setattr(tasks, "MAX_RUNNING_EACH", 2)
     monkeypatch.setattr(tasks, "MAX_RUNNING", 3)
-    server, work = working()
+    server, work = slow_server()
     async with server.running():
         for _ in range(2):
             await as_principal(server, "ada", "tools/call", {"name": "slow"})
@@ -775,14 +779,14 @@ async def test_running_tasks_are_limited_in_all_and_for_each_principal(monkeypat
         await as_principal(server, "eve", "tools/call", {"name": "slow"})
 
 
-# Being told
+# Notifications
 
 
 @asynccontextmanager
 async def wire(
     server: Server, extensions: Any = None
 ) -> AsyncIterator[tuple[Connection, list[tuple[str, dict[str, Any]]]]]:
-    """A connection that keeps every notification."""
+    """Open a connection that keeps every notification."""
     notices: list[tuple[str, dict[str, Any]]] = []
 
     def keep(notice: Notification) -> None:
@@ -827,12 +831,12 @@ async def turns(notices: list[Any], count: int) -> None:
 
 
 async def test_a_subscriber_is_notified_of_each_status_as_tasks_get_returns_it():
-    async with wire(confirming()) as (connection, notices):
+    async with wire(asking_server()) as (connection, notices):
         id = (await request(connection, "tools/call", {"name": "confirm"}))["taskId"]
         wanted = {"notifications": {"taskIds": [id, "unknown", id]}}
         listening = asyncio.create_task(request(connection, "subscriptions/listen", wanted))
         await turns(notices, 1)
-        answers = {"who": told("Ada")}
+        answers = {"who": accepted("Ada")}
         await request(connection, "tasks/update", {"taskId": id, "inputResponses": answers})
         await turns(notices, 3)
         task = await request(connection, "tasks/get", {"taskId": id})
@@ -840,7 +844,7 @@ async def test_a_subscriber_is_notified_of_each_status_as_tasks_get_returns_it()
 
     (acknowledged, granted), *changes = notices
     assert acknowledged == "notifications/subscriptions/acknowledged"
-    assert granted["notifications"] == {"taskIds": [id]}  # not what is unknown
+    assert granted["notifications"] == {"taskIds": [id]}  # unknown tasks are left out
     assert [method for method, _ in changes] == ["notifications/tasks"] * 2
     assert [each["status"] for _, each in changes] == ["working", "completed"]
     _, last = changes[-1]
@@ -850,7 +854,7 @@ async def test_a_subscriber_is_notified_of_each_status_as_tasks_get_returns_it()
 
 
 async def test_a_subscriber_is_not_notified_of_tasks_of_others():
-    server, work = working()
+    server, work = slow_server()
     async with server.running(), wire(server) as (connection, notices):
         foreign = (await as_principal(server, "ada", "tools/call", {"name": "slow"}))["taskId"]
         own = (await request(connection, "tools/call", {"name": "slow"}))["taskId"]
@@ -866,7 +870,7 @@ async def test_a_subscriber_is_not_notified_of_tasks_of_others():
 
 
 async def test_subscribing_to_tasks_needs_the_declared_extension():
-    server, _ = working()
+    server, _ = slow_server()
     async with wire(server, extensions={}) as (connection, notices):
         with pytest.raises(RemoteError) as refused:
             await request(connection, "subscriptions/listen", {"notifications": {"taskIds": ["x"]}})
@@ -875,22 +879,22 @@ async def test_subscribing_to_tasks_needs_the_declared_extension():
     assert notices == []
 
 
-# Keeping
+# Stores
 
 
 async def test_a_store_without_room_for_a_result_fails_the_task():
-    server, work = working(task_store=MemoryTasks(max_bytes=300))
+    server, work = slow_server(task_store=MemoryTasks(max_bytes=300))
     work.go_on.set()
 
     @server.tool(task=True)
     async def large() -> str:
         return "x" * 1_000
 
-    async with knowing(server) as client:
-        assert (await ended(client, (await call(client, "slow"))["taskId"]))["status"] == (
+    async with task_client(server) as client:
+        assert (await wait_for_end(client, (await call(client, "slow"))["taskId"]))["status"] == (
             "completed"
         )
-        task = await ended(client, (await call(client, "large"))["taskId"])
+        task = await wait_for_end(client, (await call(client, "large"))["taskId"])
 
     assert task["status"] == "failed"
     assert "no room" in task["error"]["message"]
@@ -912,7 +916,7 @@ async def test_a_store_without_room_for_a_task_refuses_the_call(tool, caplog):
             raise ToolError(str(error)) from None
         return "done"
 
-    async with knowing(server) as client:
+    async with task_client(server) as client:
         if tool == "now":
             with pytest.raises(RemoteError, match="no room"):
                 await call(client, "now")
@@ -931,8 +935,8 @@ async def test_a_task_is_stored_before_the_client_gets_its_handle():
             await may_put.wait()
             await super().put(task)
 
-    server, _ = working(task_store=Slow())
-    async with knowing(server) as client:
+    server, _ = slow_server(task_store=Slow())
+    async with task_client(server) as client:
         calling = asyncio.create_task(call(client, "slow"))
         await putting.wait()
         for _ in range(20):
@@ -961,10 +965,10 @@ async def test_a_store_may_be_any_object_with_put_and_get():
             return next((each for each in reversed(self.history) if each.id == id), None)
 
     store = Store()
-    async with knowing(confirming(task_store=store)) as client:
+    async with task_client(asking_server(task_store=store)) as client:
         id = (await call(client, "confirm"))["taskId"]
-        await state(client, id, "input_required")
-        answers = {"who": told("Ada")}
+        await wait_for_status(client, id, "input_required")
+        answers = {"who": accepted("Ada")}
         await asyncio.gather(
             ask(client, "tasks/update", id, inputResponses=answers),
             ask(client, "tasks/cancel", id),

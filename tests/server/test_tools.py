@@ -1,4 +1,4 @@
-"""Calls of tools: arguments, results, what goes wrong, limits."""
+"""Calls of tools: arguments, results, failures, limits."""
 
 from __future__ import annotations
 
@@ -655,7 +655,7 @@ async def test_null_beside_finite_numbers_is_not_an_error(server: Server):
     assert (await call(server, "measure")).text == "[1.5,null]"
 
 
-# What a client refuses
+# Refusals of a client
 
 
 @pytest.mark.parametrize(

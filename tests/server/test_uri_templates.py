@@ -1,4 +1,4 @@
-"""URI templates: what matches, what does not, and how long that takes."""
+"""URI templates: which URIs match, and how long that takes."""
 
 from __future__ import annotations
 
