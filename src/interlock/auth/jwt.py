@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Nothing in a token chooses how it is verified: algorithms, issuer and keys are configured.
-   Its header only picks one of those keys, by a name that is looked up and used for no more.
-2. Keys are public ones for signatures. A token with no algorithm, or a shared secret, is none.
-3. Somebody else's tokens cannot make us ask the issuer more than once in `FETCH_EVERY` seconds.
+1. Nothing in a token decides how it is verified: algorithms, issuer and keys are configured.
+   Its header only selects one of those keys by id.
+2. Keys are public keys for signatures. "none" and shared secrets are refused.
+3. Forged tokens cannot cause more than one fetch of the keys in `FETCH_EVERY` seconds.
 
 RFC 7519 (JWT), RFC 7517 (JWKS), RFC 8725 (what has gone wrong with them).
 """
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 MAX_KEYS = 100
 MAX_JWKS_BYTES = 262_144
 MIN_RSA_BITS = 2_048
-FETCH_TIMEOUT = 10.0  # seconds, for the whole of it
-FETCH_EVERY = 30.0  # seconds between two, whoever wants one
-KEYS_FRESH = 300.0  # seconds until keys are fetched again; the old ones serve meanwhile
-KEYS_USABLE = 900.0  # seconds until the old ones are of no use: how long a removed key may live
+FETCH_TIMEOUT = 10.0  # seconds for a whole fetch
+FETCH_EVERY = 30.0  # seconds between two fetches
+KEYS_FRESH = 300.0  # seconds until keys are fetched again; the old keys are used meanwhile
+KEYS_USABLE = 900.0  # seconds until the old keys expire: how long a removed key may be used
 
-# What may be configured, with the type and curve of its keys. No HS*: those keys are secrets,
-# and whoever takes a public key for one accepts everybody's tokens.
+# Algorithms that may be configured, with the type and curve of their keys. No HS*: their keys
+# are secrets, and with a public key as the secret everybody could make tokens.
 _ALGORITHMS = {
     "RS256": ("RSA", None),
     "RS384": ("RSA", None),
@@ -52,29 +52,29 @@ _ALGORITHMS = {
     "ES512": ("EC", "P-521"),
     "EdDSA": ("OKP", "Ed25519"),
 }
-# What a token may say it is; issuers sign other kinds, such as proofs and log-outs, as well.
+# Allowed types of tokens; issuers also sign other types, such as proofs and log-outs.
 _TYPES = frozenset({"jwt", "application/jwt", "at+jwt", "application/at+jwt"})
 _REQUIRED = ("exp", "iss", "aud", "sub")
 _log = logging.getLogger("interlock.server")
 
 
 class JwtVerifier:
-    """Verifies access tokens of one issuer; give it to `BearerAuth(verify=...)`.
+    """Verifies access tokens of one issuer, as `BearerAuth(verify=JwtVerifier(...))`.
 
-    The principal's id is `ISSUER#SUBJECT`, its scopes are those of `scope` (or, without that,
-    `scp`), its claims are all of the token's.
+    The principal's id is `ISSUER#SUBJECT`, its scopes are those of `scope` or else of `scp`,
+    its claims are all claims of the token.
 
     Args:
-        issuer: Exactly what `iss` must be.
-        audience: What `aud` must name, usually the endpoint's URL; one of them if several.
-        jwks: The issuer's public keys, as a JWKS object; or
-        jwks_url: where to fetch them: https, or http on loopback. Redirects are not followed.
-        algorithms: Those that the issuer signs with.
-        leeway: Seconds by which the issuer's clock and ours may differ.
-        required_claims: What a token must have besides `exp`, `iss`, `aud` and `sub`.
+        issuer: The exact value of `iss`.
+        audience: A value that `aud` must contain, usually the endpoint's URL, or several.
+        jwks: The issuer's public keys as a JWKS object. Either this or `jwks_url` is needed.
+        jwks_url: Where to fetch them: https, or http on loopback. Redirects are not followed.
+        algorithms: The algorithms that the issuer signs with.
+        leeway: Seconds by which the clocks of issuer and server may differ.
+        required_claims: Claims that a token must have besides `exp`, `iss`, `aud` and `sub`.
 
     Raises:
-        ConfigError: Names what is wrong.
+        ConfigError: A setting is not valid.
         MissingExtra: `interlock[serve]` is not installed.
     """
 
@@ -109,10 +109,10 @@ class JwtVerifier:
             self._keys.replace(msgspec.json.encode(jwks))
 
     async def __call__(self, token: str) -> Principal | None:
-        """Verify a token; None when it is not a good one.
+        """Return the owner of a token; None if it is not valid.
 
         Raises:
-            AuthUnavailable: The issuer's keys cannot be had.
+            AuthUnavailable: The issuer's keys cannot be fetched.
         """
         header = _header_of(token)
         if header is None or header.alg not in self._algorithms:
@@ -144,8 +144,8 @@ class KeySet:
     """The public keys of an issuer, by key id and algorithm.
 
     Args:
-        algorithms: Those that keys are wanted for.
-        url: Where keys come from; None when they are given by `replace`.
+        algorithms: Keys for other algorithms are ignored.
+        url: Where to fetch the keys; None if `replace` sets them.
     """
 
     def __init__(self, algorithms: frozenset[str], url: str | None) -> None:
@@ -159,28 +159,28 @@ class KeySet:
         self._fetching: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """Find a key; without `kid`, the only one there is for the algorithm.
+        """Return a key; without `kid`, the only key for the algorithm. None if there is none.
 
         Raises:
-            AuthUnavailable: Keys cannot be fetched, and those we have are too old.
+            AuthUnavailable: Keys cannot be fetched, and the old keys have expired.
         """
         wanted = (kid, algorithm)
-        if self._is_due(wanted):
+        if self._url is not None and self._is_due(wanted):
             self._tried_at = monotonic()
-            self._fetching = asyncio.create_task(self._fetch())
+            self._fetching = asyncio.create_task(self._fetch(self._url))
         usable = wanted in self._keys and self._age() <= KEYS_USABLE
         if self._fetching is not None and not usable:
-            # A client that goes away must not spoil the attempt for the others.
+            # A cancelled request must not cancel the fetch that others wait for.
             await asyncio.shield(self._fetching)
         if self._age() > KEYS_USABLE:
             raise AuthUnavailable("the issuer's keys cannot be fetched")
         return self._keys.get(wanted)
 
     def replace(self, document: bytes) -> None:
-        """Take a JWKS document instead of what there was.
+        """Replace all keys by those of a JWKS document.
 
         Raises:
-            ConfigError: It is not one, is too large, or has no key that can be used.
+            ConfigError: It is not a JWKS document, is too large, or has no usable key.
         """
         try:
             listed = msgspec.json.decode(document, type=_Jwks).keys
@@ -216,32 +216,31 @@ class KeySet:
         return 0.0 if self._url is None else monotonic() - self._fetched_at
 
     def _is_due(self, wanted: tuple[str | None, str]) -> bool:
-        if self._url is None or monotonic() - self._tried_at < FETCH_EVERY:
+        if monotonic() - self._tried_at < FETCH_EVERY:
             return False
         return wanted not in self._keys or self._age() > KEYS_FRESH
 
-    async def _fetch(self) -> None:
+    async def _fetch(self, url: str) -> None:
         import aiohttp
 
         try:
-            self.replace(await self._document())
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # a time-out is an OSError
-            _log.warning("keys of %s: %s: %s", self._url, type(error).__name__, error)
+            self.replace(await self._document(url))
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # a timeout is an OSError
+            _log.warning("cannot fetch the keys at %s: %s: %s", url, type(error).__name__, error)
         finally:
             self._fetching = None
 
-    async def _document(self) -> bytes:
+    async def _document(self, url: str) -> bytes:
         import aiohttp
 
-        assert self._url is not None  # noqa: S101 - `_is_due`
         timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT)
-        # No proxy, cookie or credential of the environment, and nothing to unpack.
+        # No proxy, cookie or credential of the environment, and no compression.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         async with (
             aiohttp.ClientSession(
                 timeout=timeout, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
             ) as session,
-            session.get(self._url, allow_redirects=False, auto_decompress=False) as response,
+            session.get(url, allow_redirects=False, auto_decompress=False) as response,
         ):
             if response.status != 200:
                 raise ConfigError(f"the answer has status {response.status}, not 200")
@@ -254,7 +253,7 @@ class KeySet:
 
 
 class _Header(Struct):
-    """All that is read of a token's header before it is verified."""
+    """The members of a token's header that are read before it is verified."""
 
     alg: str
     kid: str | None = None
@@ -288,13 +287,13 @@ def _header_of(token: str) -> _Header | None:
         header = msgspec.json.decode(raw, type=_Header)
     except (ValueError, RecursionError):
         return None
-    if header.crit is not None or header.typ.lower() not in _TYPES:  # `crit`: we must know them
+    if header.crit is not None or header.typ.lower() not in _TYPES:  # `crit`: unknown extensions
         return None
     return header
 
 
 def _public_key(jwk: JsonObject, algorithm: str) -> PyJWK | None:
-    """Make a key for one algorithm; None when it is not for it, or not to be trusted."""
+    """Return a key for one algorithm; None if it is for others or not safe."""
     from jwt import PyJWK, PyJWTError
 
     kty, curve = _ALGORITHMS[algorithm]
@@ -318,7 +317,7 @@ def _public_key(jwk: JsonObject, algorithm: str) -> PyJWK | None:
 
 
 def _scopes(claims: JsonObject) -> frozenset[str]:
-    """Read `scope`, or `scp` when there is no `scope`: a list, or text with blanks between."""
+    """Return the scopes in `scope`, or else in `scp`: a list, or text separated by spaces."""
     told = claims["scope"] if "scope" in claims else claims.get("scp")
     if isinstance(told, str):
         return frozenset(told.split())

@@ -321,7 +321,7 @@ class Server:
         endpoint = self.asgi(**options)
         check_exposure(host, protected=unprotected or endpoint.is_protected)
         with suppress(KeyboardInterrupt):
-            UvicornServer(endpoint, host, port, tells=True).run()
+            UvicornServer(endpoint, host, port, announces=True).run()
         self.close()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:

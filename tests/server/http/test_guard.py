@@ -112,10 +112,10 @@ async def test_what_was_let_in_at_one_address_is_not_thereby_let_in_on_loopback(
 
 async def test_hosts_that_were_let_in_are_remembered_up_to_a_number(make):
     http = make(hosts=["*"])
-    for number in range(guard._MAX_REMEMBERED + 10):
+    for number in range(guard._MAX_CACHED + 10):
         await http.request("GET", "/elsewhere", headers={"host": f"host-{number}"})
 
-    assert 0 < len(http.app._guard._good) <= guard._MAX_REMEMBERED
+    assert 0 < len(http.app._guard._allowed) <= guard._MAX_CACHED
 
 
 # Pages that may read
@@ -363,5 +363,5 @@ async def test_what_is_remembered_of_headers_is_small(make):
         headers = {"host": long, "accept": f"application/json, text/event-stream, {long}/a"}
         assert (await http.call("add", {"a": 1}, headers=headers)).code == 200
 
-    assert http.app._guard._good == set()
+    assert http.app._guard._allowed == set()
     assert request._accepted.cache_info().currsize == accepted

@@ -1,8 +1,8 @@
-"""Who may reach the endpoint at all: decided before anything is read or kept.
+"""Checks of `Host` and `Origin`, before anything of a request is read or kept.
 
-A page in a browser can make it send requests to servers on this machine. So on loopback both
+A page in a browser can send requests to servers on the same machine. So on loopback both
 `Host` and `Origin` must be names of loopback, unless others are listed. Elsewhere `Host` is
-checked when hosts are listed; an `Origin` is only ever let through when it is listed.
+checked when hosts are listed, and an `Origin` is refused unless it is listed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _ALLOWED_HEADERS = (
     b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, "
     b"Mcp-Session-Id, Last-Event-ID"
 )
-_MAX_REMEMBERED = 1000
-_MAX_LENGTH = 300  # bytes of a Host and an Origin that are remembered: twice a usual name
+_MAX_CACHED = 1000  # combinations of Host, Origin and address
+_MAX_LENGTH = 300  # bytes of a cached Host and Origin together: twice a usual name
 
 
 class Guard:
     """The checks of every request.
 
     Args:
-        hosts: Values of `Host` let through, with or without a port; "*" is any. None: names of
-            loopback, for connections to a loopback address.
-        origins: Values of `Origin` let through, such as "https://example.com"; "*" is any.
-        cors: Origins whose pages may read the replies; let through as well.
+        hosts: Allowed values of `Host`, with or without a port; "*" is any. None: names of
+            loopback for connections to loopback, otherwise any.
+        origins: Allowed values of `Origin`, such as "https://example.com"; "*" is any.
+        cors: Origins whose pages may read the replies; they are allowed as well.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Guard:
         self._hosts = None if hosts is None else frozenset(each.lower() for each in hosts)
         self._origins = frozenset((*origins, *cors))
         self._cors = frozenset(cors)
-        self._good: set[tuple[bytes | None, bytes | None, object]] = set()
+        self._allowed: set[tuple[bytes | None, bytes | None, object]] = set()
 
     def check(self, request: HttpRequest) -> None:
         """Check one request.
@@ -56,14 +56,14 @@ class Guard:
         headers = request.headers
         host, origin = headers.get(b"host"), headers.get(b"origin")
         key = (host, origin, address)
-        if key not in self._good:
+        if key not in self._allowed:
             local = is_loopback(str(address))
             self._check_host(host, local)
             self._check_origin(origin, local)
-            if len(self._good) >= _MAX_REMEMBERED:
-                self._good.clear()
+            if len(self._allowed) >= _MAX_CACHED:
+                self._allowed.clear()
             if len(host or b"") + len(origin or b"") <= _MAX_LENGTH:
-                self._good.add(key)
+                self._allowed.add(key)
         if self._cors and origin is not None:
             request.extra += self._cors_headers(origin)
 
@@ -73,7 +73,7 @@ class Guard:
         allowed = frozenset(LOOPBACK) if self._hosts is None else self._hosts
         name = "" if host is None else host.decode("latin-1").lower()
         if "*" not in allowed and name not in allowed and _without_port(name) not in allowed:
-            raise HttpRefusal(403, "this Host is not served here; list it: asgi(hosts=[...])")
+            raise HttpRefusal(403, "this Host is not allowed; list it: asgi(hosts=[...])")
 
     def _check_origin(self, origin: bytes | None, local: bool) -> None:
         if origin is None or "*" in self._origins:
@@ -81,15 +81,15 @@ class Guard:
         text = origin.decode("latin-1")
         if text in self._origins:
             return
-        scheme, _, place = text.lower().partition("://")
-        if local and scheme in ("http", "https") and _without_port(place) in LOOPBACK:
+        scheme, _, host = text.lower().partition("://")
+        if local and scheme in ("http", "https") and _without_port(host) in LOOPBACK:
             return
-        raise HttpRefusal(403, "this Origin is not let in; list it: asgi(origins=[...])")
+        raise HttpRefusal(403, "this Origin is not allowed; list it: asgi(origins=[...])")
 
     # CORS
 
     def preflight(self, request: HttpRequest) -> list[Header] | None:
-        """Give the headers that a browser asks for; None when it has no business here."""
+        """Return the headers for a CORS preflight request; None if it is not an allowed one."""
         if not request.extra or b"access-control-request-method" not in request.headers:
             return None
         wanted = request.headers.get(b"access-control-request-headers", b"")

@@ -1,4 +1,4 @@
-"""The options of `Server.asgi`, once for type checkers and once with what they are unless told."""
+"""The options of `Server.asgi`: once for type checkers, once with their defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interlock.errors import ConfigError
 
 
 class HttpKeywords(TypedDict, total=False):
-    """What `Server.asgi` may be given. See `HttpOptions`."""
+    """The keyword arguments of `Server.asgi`. See `HttpOptions`."""
 
     path: str
     verify_token: Verify
@@ -37,25 +37,27 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     """How a server is offered over HTTP.
 
     Attributes:
-        path: Of the endpoint, below the place where the application is mounted.
-        verify_token: Tells whose a bearer token is; without it nobody is asked for one.
+        path: Path of the endpoint, below the prefix that the application is mounted at.
+        verify_token: Returns the owner of a bearer token. Without it and without `auth`,
+            everybody may call.
         resource: The endpoint's public URL, as clients write it. Needed with `verify_token`.
-        auth: Both of these and more, instead of them.
-        hosts: Values of `Host` that are served, with or without a port; "*" is any. None: the
-            names of loopback for connections to loopback, otherwise any.
-        origins: Values of `Origin` that are let in, such as "https://example.com"; "*" is any.
-            Pages from loopback are let in on loopback.
+        auth: Identifies callers: a `BearerAuth`, `ApiKeyAuth`, `EitherAuth` or your own
+            `Authenticator`, instead of the two options above.
+        hosts: Allowed values of `Host`, with or without a port; "*" is any. None: the names of
+            loopback for connections to loopback, otherwise any.
+        origins: Allowed values of `Origin`, such as "https://example.com"; "*" is any.
+            Pages from loopback are allowed on loopback.
         cors: Origins whose pages may read the replies; "*" is any.
         sse: Also serve clients of 2024-11-05, at `/sse` and `/messages` beside `path`.
         listen: Offer `subscriptions/listen`, which holds a connection for each client.
-        max_body_bytes: Longest request.
-        max_sessions: Of legacy clients, in all; the next one gets 503.
-        max_sessions_per_principal: Of them, of one principal.
-        max_streams: Streams held open for subscribers, in all; the next one gets 503.
+        max_body_bytes: Largest request body; a larger one gets 413.
+        max_sessions: Sessions of legacy clients; the next one gets 503.
+        max_sessions_per_principal: Sessions of one principal.
+        max_streams: Streams held open for subscribers; the next one gets 503.
         max_streams_per_principal: Streams held open for one principal.
-        session_idle: Seconds after which a session that is left alone is ended.
-        json_silence: Seconds without a word after which a reply becomes a stream.
-        keep_alive: Seconds between comments in a stream that has nothing to tell.
+        session_idle: Seconds without a request after which a session is ended.
+        json_silence: Seconds without a message after which a reply becomes a stream.
+        keep_alive: Seconds of silence between two comments in a stream.
     """
 
     path: str = "/mcp"

@@ -133,7 +133,7 @@ class HttpRequest:
         """Read the body, and stop as soon as it exceeds a limit.
 
         Raises:
-            HttpRefusal: 413, 408, or 503 if there is no memory for it.
+            HttpRefusal: 413, 408, or 503 if it does not fit into memory.
             ClientGone: The client closed the connection.
         """
         length = self.headers.get(b"content-length", b"0")

@@ -1,4 +1,4 @@
-"""Plain HTTP replies, and the reasons to refuse a request before it means anything."""
+"""Plain HTTP replies, and refusals of requests that no handler sees."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class HttpRefusal(InterlockError):
 
     Args:
         status: HTTP status.
-        message: One line for the client. Holds nothing of the request that could be secret.
+        message: One line for the client, without anything secret from the request.
         code: JSON-RPC error code.
-        data: Details for the error.
+        data: Details of the error.
         headers: Further headers of the reply.
-        id: Of the request, if it can be read.
+        id: Id of the request, if it can be read.
     """
 
     def __init__(
@@ -53,12 +53,13 @@ class HttpRefusal(InterlockError):
 
 
 def no_memory() -> HttpRefusal:
-    """Say that a message does not fit into memory now."""
-    return HttpRefusal(503, "there is no memory for it; try later", INTERNAL_ERROR, headers=LATER)
+    """Return the refusal of a message that does not fit into memory now."""
+    text = "the request does not fit into memory; try again later"
+    return HttpRefusal(503, text, INTERNAL_ERROR, headers=LATER)
 
 
 class ClientGone(InterlockError):
-    """The client closed the connection; there is nobody to tell."""
+    """The client closed the connection, so nothing can be sent."""
 
 
 async def reply(

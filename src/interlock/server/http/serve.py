@@ -1,4 +1,4 @@
-"""A server on a port of its own, by uvicorn, with bounds on what connections may take."""
+"""Serve an application on a port with uvicorn, with limits for connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ except ImportError as error:
 
 HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of its headers
 IDLE_CONNECTION = 30.0  # seconds between two requests
-DRAIN = 30.0  # seconds that open requests get when the server ends
+DRAIN = 30.0  # seconds that running requests get when the server ends
 MAX_PER_ADDRESS = 1_000  # connections from one address
 MAX_HEAD = 64 * 1024  # bytes of a request's target and headers
 MAX_CHUNK = 256 * 1024  # bytes that the event loop reads at once
@@ -30,38 +30,36 @@ _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\
 
 
 def check_exposure(host: str, *, protected: bool) -> None:
-    """Refuse to let everybody in.
+    """Refuse an address that other machines can reach, unless callers must authenticate.
 
     Raises:
-        ConfigError: An address that others can reach, and no token is asked for.
+        ConfigError: The server would be open to everybody.
     """
     if protected or is_loopback(host):
         return
-    raise ConfigError(
-        f"{host} can be reached by others: give verify_token=..., or unprotected=True"
-    )
+    raise ConfigError(f"{host} can be reached by others: set auth=... or unprotected=True")
 
 
 class UvicornServer(uvicorn.Server):
-    """Serves an endpoint until it is told to end.
+    """Serves an application until a signal ends it.
 
     Args:
-        endpoint: What is served.
+        app: The application.
         host: Address to bind.
         port: 0 takes a free one.
-        tells: Say on stderr where it is served.
+        announces: Print the URL on stderr once it is served.
     """
 
-    def __init__(self, endpoint: HttpApp, host: str, port: int, *, tells: bool = False) -> None:
-        self._endpoint = endpoint
-        self._tells = tells
+    def __init__(self, app: HttpApp, host: str, port: int, *, announces: bool = False) -> None:
+        self._app = app
+        self._announces = announces
         self._in_headers: dict[Any, float] = {}  # since when
         super().__init__(
             uvicorn.Config(
-                endpoint,
+                app,
                 host=host,
                 port=port,
-                http=bounded_connection(MAX_PER_ADDRESS, endpoint.dropped),
+                http=bounded_connection(MAX_PER_ADDRESS, app.dropped),
                 ws="none",
                 lifespan="on",
                 log_level="warning",
@@ -75,47 +73,47 @@ class UvicornServer(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Where the endpoint is, once it is served."""
+        """The URL of the endpoint, once it is served."""
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         name = f"[{host}]" if ":" in host else host
-        return f"http://{name}:{port}{self._endpoint.path}"
+        return f"http://{name}:{port}{self._app.path}"
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
-        """Bind, and say where."""
+        """Bind the address, and print the URL."""
         await super().startup(sockets)
-        if self.started and self._tells:
+        if self.started and self._announces:
             print(f"serving at {self.url}", file=sys.stderr, flush=True)
 
     async def on_tick(self, counter: int) -> bool:
-        """Once a second, end connections that have not sent their headers in time."""
+        """Once a second, close connections that have not sent their headers in time."""
         if counter % 10 == 0:
             self._end_late_connections(monotonic())
         return await super().on_tick(counter)
 
     def _end_late_connections(self, now: float) -> None:
-        # A look from time to time costs requests nothing, a timer for each would.
+        # Unlike a timer for each connection, this costs requests nothing.
         waiting: dict[Any, float] = {}
         for connection in list(self.server_state.connections):
             if _is_in_headers(connection):
                 since = waiting[connection] = self._in_headers.get(connection, now)
                 if now - since > HEADER_DEADLINE:
-                    self._endpoint.dropped["connection without headers"] += 1
+                    self._app.dropped["connection without headers"] += 1
                     connection.transport.abort()
         self._in_headers = waiting
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End in order when told by a signal; when told again, at once and leaving things as is."""
+        """Drain on the first signal; end at once on the second."""
         self.force_exit = self.should_exit
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
-        """End the streams, which would last for ever, and then everything else."""
-        self._endpoint.end_streams()
+        """End the streams, which never end by themselves, and then everything else."""
+        self._app.end_streams()
         await super().shutdown(sockets)
 
 
 def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[HttpToolsProtocol]:
-    """Make a class of connections with a cap for each address; what is over it is counted."""
+    """Return a class of connections with limits, which counts what it drops."""
     addresses: Counter[str] = Counter()
 
     class BoundedConnection(HttpToolsProtocol):
@@ -192,7 +190,7 @@ def _use_host_of_target(connection: HttpToolsProtocol) -> None:
 
 
 def _is_in_headers(connection: Any) -> bool:
-    """Whether a connection has begun a request, or nothing at all, and owes us the headers."""
+    """Whether a connection has yet to send the headers of a request."""
     cycle = connection.cycle
     is_between = cycle is None or cycle.response_complete
     return is_between and connection.timeout_keep_alive_task is None

@@ -197,7 +197,7 @@ class LegacySession:
             self.finish(request.id, call)
 
     def put_answer(self, stream: ReplayStream, id: RequestId, answer: bytes) -> None:
-        """Add an answer to a stream, or an error if there is no memory for it."""
+        """Add an answer to a stream, or an error if it does not fit into memory."""
         try:
             stream.put(answer, is_answer=True)
         except MemoryError:
@@ -294,14 +294,14 @@ class LegacySession:
         """Return the stream and the number of an event that the client has received.
 
         Raises:
-            HttpRefusal: 400; the stream is no longer kept.
+            HttpRefusal: 400; the stream has been dropped.
         """
         number, _, seen = event_id.partition("-")
         if number.isdecimal() and seen.isdecimal() and len(event_id) < 40:
             stream = self._streams.get(int(number)) if int(number) else self.standalone
             if stream is not None:
                 return stream, int(seen)
-        raise HttpRefusal(400, "the stream of Last-Event-ID is no longer kept")
+        raise HttpRefusal(400, "the stream of Last-Event-ID has been dropped")
 
     def close(self) -> None:
         """End everything that belongs to the session."""

@@ -1,4 +1,4 @@
-"""Server-sent events: writing them to one client, and keeping them for one that comes back."""
+"""Server-sent events: written to one client, and kept for a client that comes back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("interlock.server.http")
 
 
 def event(frame: bytes, id: str = "") -> bytes:
-    """Write a message as an event. A line break in JSON stands between its parts only."""
+    """Return a message as an event. JSON has line breaks only between its tokens."""
     if b"\n" in frame or b"\r" in frame:
         frame = frame.translate(_LINES)
     if id:
@@ -38,18 +38,18 @@ def event(frame: bytes, id: str = "") -> bytes:
 
 
 def too_large_to_send() -> OutOfMemory:
-    """Say what a client gets instead of an answer that there is no memory to send."""
+    """Return the error that replaces an answer which does not fit into memory."""
     return OutOfMemory("the answer does not fit into memory")
 
 
 class EventWriter:
-    """One HTTP response that is a stream. Anyone puts, one task sends.
+    """Writes one HTTP response that is a stream: any code puts events, one task sends them.
 
     Args:
-        send: Of the ASGI request.
-        headers: Further ones of the response.
-        keep_alive: Seconds of silence between comments.
-        dropped: Where a client that is cut off is counted.
+        send: The `send` of the ASGI request.
+        headers: Further headers of the response.
+        keep_alive: Seconds of silence between two comments.
+        dropped: Counts streams that are cut.
     """
 
     def __init__(
@@ -72,14 +72,11 @@ class EventWriter:
         self.was_cut = False
 
     def put(self, data: bytes) -> None:
-        """Send whole events as soon as the client takes them. Never blocks.
-
-        A client for which over `MAX_QUEUED` bytes wait already is cut off.
-        """
+        """Queue whole events. A stream with over `MAX_QUEUED` bytes in its queue is cut."""
         if self.ended:
             return
         if self._size > MAX_QUEUED:
-            _log.warning("cut off a stream: over %d bytes wait for its client", MAX_QUEUED)
+            _log.warning("cut a stream: over %d bytes wait for its client", MAX_QUEUED)
             self._dropped["stream that is not read"] += 1
             self.cut()
             return
@@ -88,12 +85,12 @@ class EventWriter:
         self._more.set()
 
     def end(self) -> None:
-        """End the response when everything has been sent."""
+        """End the response once the queue has been sent."""
         self.ended = True
         self._more.set()
 
     def cut(self) -> None:
-        """End now; what waits is dropped."""
+        """End now, and drop the queue."""
         if not self.was_cut:
             self.was_cut = True
             self._queue.clear()
@@ -102,7 +99,7 @@ class EventWriter:
                 self._task.cancel()
 
     async def run(self) -> None:
-        """Send until the end. Called once."""
+        """Send until the stream ends. Called once."""
         self._task = task = asyncio.current_task()
         try:
             if not self.was_cut:
@@ -113,7 +110,7 @@ class EventWriter:
             if task is not None:
                 task.uncancel()
         except (OSError, TimeoutError, MemoryError):
-            self.cut()  # the client has gone, or reads nothing, or gets more than we can write
+            self.cut()  # the client has gone or reads nothing, or memory is full
         finally:
             self._task = None
             self.ended = True
@@ -149,12 +146,12 @@ class EventWriter:
             await self._send(message)
 
 
-async def run_until_gone(outlet: EventWriter, receive: Receive) -> None:
+async def run_until_gone(writer: EventWriter, receive: Receive) -> None:
     """Send a stream until it ends or its client has gone."""
     watch = asyncio.ensure_future(gone(receive))
-    watch.add_done_callback(lambda _: outlet.cut())
+    watch.add_done_callback(lambda _: writer.cut())
     try:
-        await outlet.run()
+        await writer.run()
     finally:
         watch.cancel()
 
@@ -218,13 +215,13 @@ class Budget:
 class ReplayStream:
     """The messages of one stream of a legacy session, numbered from 1, and its reader.
 
-    The reader may leave and come back with the number of the last message it has seen. Only
-    the latest messages are kept; who was away for too long has lost the others.
+    The reader may disconnect and come back with the number of the last message it received.
+    Only the latest messages are kept; older ones are lost.
 
     Args:
-        number: Of the stream in its session; part of the ids of its events.
+        number: Number of the stream in its session; part of the ids of its events.
         budget: Shared by all streams.
-        numbered: Give ids to events; without them nobody can come back.
+        numbered: Give ids to events; without ids a reader cannot come back.
         primed: Begin with an event that has only an id; clients since 2025-11-25 know it.
     """
 
@@ -234,27 +231,27 @@ class ReplayStream:
         self.number = number
         self.ended = False
         self.primed = primed
-        self.retry_ms: int | None = None  # the reader is to leave, and come back after it
+        self.retry_ms: int | None = None  # the next reader must come back after this time
         self.last = 0
-        self.seen = 0  # the last message that was given to a reader
+        self.seen = 0  # the last message that was queued for a reader
         self.frames: deque[tuple[int, bytes]] = deque()
         self._answers: set[int] = set()  # which of the kept messages are responses
-        self._others = 0  # messages that are none
+        self._others = 0  # messages that are not responses
         self._size = 0
         self._budget = budget
         self._numbered = numbered
         self._changed = asyncio.Event()
-        self._outlet: EventWriter | None = None
+        self._writer: EventWriter | None = None
 
     @property
     def needs_reader(self) -> bool:
-        """Whether there is more than answers, which alone make a plain reply."""
+        """Whether there is more than answers, so that a JSON reply is not enough."""
         return self.retry_ms is not None or self._others > 0
 
     @property
     def has_reader(self) -> bool:
-        """Whether a client reads it now."""
-        return self._outlet is not None
+        """Whether a client is reading the stream."""
+        return self._writer is not None
 
     def put(self, frame: bytes, *, is_answer: bool = False) -> None:
         """Add a message."""
@@ -262,8 +259,8 @@ class ReplayStream:
             return
         self.last += 1
         self._others += not is_answer
-        if not self._numbered and self._outlet is not None:
-            self._outlet.put(event(frame))  # it cannot come back, so nothing is kept
+        if not self._numbered and self._writer is not None:
+            self._writer.put(event(frame))  # the reader cannot come back, so nothing is kept
             return
         if is_answer:
             self._answers.add(self.last)
@@ -273,38 +270,38 @@ class ReplayStream:
         while len(self.frames) > 1 and (
             self._size > MAX_QUEUED or self._budget.bytes > self._budget.max_bytes
         ):
-            if self._drop_oldest() > self.seen:  # else a reader has had it
+            if self._drop_oldest() > self.seen:  # no reader has received it
                 self._budget.dropped["message for a client that is away"] += 1
-        if self._outlet is not None:
+        if self._writer is not None:
             self.seen = self.last
-            self._outlet.put(event(frame, self._id(self.last)))
+            self._writer.put(event(frame, self._id(self.last)))
         self._changed.set()
 
     def end(self) -> None:
-        """Add no more; readers leave when they have read all."""
+        """Add no more; the response ends when everything has been sent."""
         self.ended = True
-        if self._outlet is not None:
-            self._outlet.end()
+        if self._writer is not None:
+            self._writer.end()
         self._changed.set()
 
     def clear(self) -> None:
-        """Keep nothing any more."""
+        """Drop all kept messages."""
         while self.frames:
             self._drop_oldest()
 
     def dismiss_reader(self, retry_ms: int) -> None:
-        """Let the reader go; it comes back after a while."""
-        if self._outlet is None:
-            self.retry_ms = retry_ms  # for the reader that is about to come
+        """End the response; the reader comes back after `retry_ms`."""
+        if self._writer is None:
+            self.retry_ms = retry_ms  # for the next reader
         else:
-            self._outlet.put(b"retry: %d\n\n" % retry_ms)
-            self._outlet.end()
+            self._writer.put(b"retry: %d\n\n" % retry_ms)
+            self._writer.end()
         self._changed.set()
 
-    async def changed(self, patience: float | None) -> bool:
-        """Wait for a message or the end; False after `patience` seconds without."""
+    async def changed(self, timeout: float | None) -> bool:
+        """Wait for a message or the end; return False after `timeout` seconds without."""
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await self._changed.wait()
         except TimeoutError:
             return False
@@ -312,14 +309,14 @@ class ReplayStream:
         return True
 
     def answer_frames(self) -> list[bytes]:
-        """Give the answers alone."""
+        """Return the kept answers, without other messages."""
         return [frame for number, frame in self.frames if number in self._answers]
 
-    def attach(self, outlet: EventWriter, after: int) -> None:
-        """Give a reader all messages after number `after`, and those to come."""
-        if self._outlet is not None:
-            self._outlet.cut()
-        self._outlet = outlet
+    def attach(self, writer: EventWriter, after: int) -> None:
+        """Send a reader all kept messages after number `after`, and all later ones."""
+        if self._writer is not None:
+            self._writer.cut()
+        self._writer = writer
         parts = [event(frame, self._id(number)) for number, frame in self.frames if number > after]
         if self.primed and (self.frames or not self.ended):
             parts.insert(0, b"id: %b\ndata: \n\n" % self._id(after).encode())
@@ -327,23 +324,23 @@ class ReplayStream:
         if self.retry_ms is not None:
             parts.append(b"retry: %d\n\n" % self.retry_ms)
         if parts:
-            outlet.put(b"".join(parts))
+            writer.put(b"".join(parts))
         if self.retry_ms is not None:
             self.retry_ms = None
-            outlet.end()
+            writer.end()
         if self.ended:
-            outlet.end()
+            writer.end()
 
-    def detach(self, outlet: EventWriter) -> None:
-        """Let a reader go, unless another one has taken its place."""
-        if self._outlet is outlet:
-            self._outlet = None
+    def detach(self, writer: EventWriter) -> None:
+        """Remove a reader, unless another one has replaced it."""
+        if self._writer is writer:
+            self._writer = None
 
     def _id(self, number: int) -> str:
         return f"{self.number}-{number}" if self._numbered else ""
 
     def _drop_oldest(self) -> int:
-        """Keep the oldest message no longer; gives its number."""
+        """Drop the oldest message and return its number."""
         number, frame = self.frames.popleft()
         self._answers.discard(number)
         size = len(frame)
