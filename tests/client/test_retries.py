@@ -123,13 +123,13 @@ async def test_unauthorized_request_gets_a_new_token_three_times(world: World, e
 
 
 async def test_rejected_new_tokens_are_named_in_the_error(world: World):
-    error = AuthRequired("h wants to know who asks (401): bad audience", 401, "")
+    error = AuthRequired("h requires authentication (401): bad audience", 401, "")
     attempt = world.attempt()
     while not await is_raised(attempt, error):
-        assert str(error) == "h wants to know who asks (401): bad audience"
+        assert str(error) == "h requires authentication (401): bad audience"
 
     text = "; it has rejected 3 tokens of its own authorization server"
-    assert str(error) == f"h wants to know who asks (401): bad audience{text}"
+    assert str(error) == f"h requires authentication (401): bad audience{text}"
 
 
 async def test_unauthorized_request_without_authorization_is_raised(world: World):

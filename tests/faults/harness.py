@@ -113,7 +113,7 @@ def quick_endings() -> Iterator[None]:
 
     The kernel is given much to end what was killed; the promise of a row says how much is good.
     """
-    patience = {"EOF_PATIENCE": 0.3, "TERM_PATIENCE": 0.3, "REST_PATIENCE": 0.1}
+    patience = {"EOF_PATIENCE": 0.3, "TERM_PATIENCE": 0.3, "REST_PATIENCE": 20.0}
     with mock.patch.multiple(process, **patience, KILL_PATIENCE=20.0):
         yield
 

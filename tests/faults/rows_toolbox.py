@@ -207,7 +207,7 @@ for _fault, (_kind, _calls, _transports) in ENDS.items():
     "Missing binary / bad path / not executable: in a toolbox",
     "ServerUnavailable with the reason, not tried again; the others start",
     STDIO,
-    within=0.1,
+    within=0.3,
 )
 async def is_missing_in_a_toolbox(ground: Ground) -> None:
     servers = {"evil": StdioServer(command="no-such-program"), "good": EvilMemory()}

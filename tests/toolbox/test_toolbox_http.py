@@ -272,7 +272,7 @@ BAD: dict[str, tuple[Handler, str, str]] = {
     ),
     "elsewhere": (redirect, "failed", "redirects to http://127.0.0.1:1"),
     "cut": (cut, "failed", "closed the connection without an answer"),
-    "forbidden": (always("no", 403), "refused", "refuses this (403)"),
+    "forbidden": (always("no", 403), "refused", "denied access (403)"),
 }
 
 

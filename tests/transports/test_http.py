@@ -27,7 +27,7 @@ from interlock.types import ElicitResult
 from tests.servers import evil_http
 from tests.servers.evil_http import LEGACY, MODERN, Asked, EvilHttp, text_result
 from tests.support.bearer import BearerHeaders
-from tests.transports.ear import Ear, call_frame, request_frame
+from tests.transports.receiver import RecordingReceiver, call_frame, request_frame
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -72,12 +72,14 @@ INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 
 @asynccontextmanager
-async def transport_to(server: EvilHttp, ear: Ear) -> AsyncIterator[HttpTransport]:
-    """Open a transport of its own, which is closed in the end."""
+async def transport_to(
+    server: EvilHttp, receiver: RecordingReceiver
+) -> AsyncIterator[HttpTransport]:
+    """Open a transport; close it afterwards."""
     connections = http_pool.HttpPool()
-    to = http_endpoint.Endpoint(server.url, connections, None, None, 1000)
+    to = http_endpoint.HttpEndpoint(server.url, connections, None, None, 1000)
     transport = HttpTransport(to, ToolHeaders())
-    await transport.open(ear)
+    await transport.open(receiver)
     try:
         yield transport
     finally:
@@ -161,7 +163,7 @@ async def test_a_session_id_that_cannot_be_sent_back_is_the_servers_fault(
 
     teach("begin", begin)
     server.tell("initialize", "begin")
-    with pytest.raises(RemoteProtocolError, match="names its session by what no header can carry"):
+    with pytest.raises(RemoteProtocolError, match="sent an invalid Mcp-Session-Id"):
         await Client.http(server.url).open()
 
 
@@ -173,14 +175,14 @@ async def test_a_session_that_was_refused_has_not_begun(server: EvilHttp, teach:
 
     teach("refuse", refuse)
     server.tell("initialize", "refuse")
-    async with transport_to(server, Ear(1)) as transport:
+    async with transport_to(server, RecordingReceiver(1)) as transport:
         await tell(transport, INITIALIZE)
     assert [asked.method for asked in server.asked] == ["initialize"]  # nothing is to be deleted
 
 
 async def test_a_modern_message_belongs_to_no_session(server: EvilHttp):
     meta = f'"io.modelcontextprotocol/protocolVersion":"{MODERN}"'.encode()
-    async with transport_to(server, Ear(1, 2)) as transport:
+    async with transport_to(server, RecordingReceiver(1, 2)) as transport:
         await tell(transport, INITIALIZE)
         await tell(transport, request_frame("tools/list", meta, id=2))
     (sent,) = headers(server, "tools/list")
@@ -236,12 +238,12 @@ async def test_a_server_without_standing_stream_is_asked_for_it_once(
 ):
     monkeypatch.setattr(http, "RETRY", 0.0)
     server.tell("GET", "status", **told)
-    ear = Ear(1)
-    async with transport_to(server, ear) as transport, asyncio.timeout(20):
+    receiver = RecordingReceiver(1)
+    async with transport_to(server, receiver) as transport, asyncio.timeout(20):
         await tell(transport, INITIALIZE)
         await tell(transport, INITIALIZED)
         assert server.times("GET") == 1
-    assert (len(ear.frames), ear.failures, ear.losses) == (1, [], [])
+    assert (len(receiver.frames), receiver.failures, receiver.losses) == (1, [], [])
     assert caplog.records == []
 
 
@@ -404,7 +406,7 @@ async def test_a_standing_stream_that_is_never_there_is_given_up_after_an_hour(
 
     monkeypatch.setattr(http.asyncio, "sleep", note)
     server.tell("GET", "status", code=503)
-    async with transport_to(server, Ear(1)) as transport, asyncio.timeout(30):
+    async with transport_to(server, RecordingReceiver(1)) as transport, asyncio.timeout(30):
         await tell(transport, INITIALIZE)
         await tell(transport, INITIALIZED)
     assert max(pauses) == 30
@@ -425,9 +427,9 @@ async def test_listening_takes_no_connection_from_requests(
 ):
     monkeypatch.setattr(http_pool, "MAX_CONNECTIONS", 1)
     modern.tell("subscriptions/listen", "mute")
-    ear = Ear(1, 2)
+    receiver = RecordingReceiver(1, 2)
     listen = request_frame("subscriptions/listen", id=2)
-    async with transport_to(modern, ear) as transport, asyncio.timeout(20):
+    async with transport_to(modern, receiver) as transport, asyncio.timeout(20):
         transport.send([listen])
         await modern.heard("subscriptions/listen")
         transport.send([call_frame("echo")])
@@ -569,7 +571,7 @@ async def test_the_wait_before_going_on_is_the_one_the_server_names(
     at_resumption(server, "quiet")
     async with Client.http(server.url) as client:
         monkeypatch.setattr(http.asyncio, "sleep", note)
-        with pytest.raises(StreamEnded, match="the rest of an answer is lost"):
+        with pytest.raises(StreamEnded, match="the rest of an answer was lost"):
             await client.call_tool("slow")
         monkeypatch.undo()
     assert [each for each in waited if each] == [0.45] * http.MAX_RESUMPTIONS
@@ -594,7 +596,7 @@ async def test_a_call_whose_rest_is_refused_is_not_sent_again(
     teach("prime", prime)
     at_resumption(server, "status", code=code, body=said, type="application/json")
     async with Client.http(server.url, auth=Tokens()) as client:
-        with pytest.raises(StreamEnded, match="the rest of an answer is lost"):
+        with pytest.raises(StreamEnded, match="the rest of an answer was lost"):
             await client.call_tool("prime")
         assert server.times("tools/call") == 1
         assert server.times("initialize") == 1
@@ -621,7 +623,7 @@ async def test_the_rest_of_an_answer_comes_as_a_stream_or_not_at_all(
     teach("otherwise", tell_otherwise)
     at_resumption(server, "otherwise")
     async with Client.http(server.url) as client:
-        with pytest.raises(StreamEnded, match="the rest of an answer is lost"):
+        with pytest.raises(StreamEnded, match="the rest of an answer was lost"):
             await client.call_tool("prime")
         assert server.times("GET") == 2  # the first is for the standing stream
         assert server.times("tools/call") == 1
@@ -641,7 +643,7 @@ async def test_a_call_whose_server_is_gone_is_not_sent_again(server: EvilHttp, t
     teach("leave", prime_and_leave)
     at_resumption(server, "mute")
     async with Client.http(server.url) as client:
-        with pytest.raises(StreamEnded, match=r"is lost: .*cannot be reached"):
+        with pytest.raises(StreamEnded, match=r"was lost: .*cannot be reached"):
             await client.call_tool("leave")
     assert server.times("tools/call") == 1
 
@@ -733,13 +735,13 @@ async def test_a_cancelled_call_closes_its_request(modern: EvilHttp):
 
 async def test_a_modern_server_is_not_notified(modern: EvilHttp):
     before = asyncio.all_tasks()
-    async with transport_to(modern, Ear()) as transport:
+    async with transport_to(modern, RecordingReceiver()) as transport:
         transport.send([b'{"jsonrpc":"2.0","method":"notifications/cancelled"}'])
         assert asyncio.all_tasks() == before
 
 
 async def test_a_call_that_is_forgotten_at_once_leaves_nothing(modern: EvilHttp):
-    async with transport_to(modern, Ear(1)) as transport:
+    async with transport_to(modern, RecordingReceiver(1)) as transport:
         transport.send([call_frame("mute")])
         transport.forget(1)
         await asyncio.wait(transport._posts.values())
@@ -747,12 +749,12 @@ async def test_a_call_that_is_forgotten_at_once_leaves_nothing(modern: EvilHttp)
 
 
 async def test_a_call_that_was_answered_does_not_fail(nothing_is_left: object):
-    ear = Ear(1)
-    async with EvilHttp(MODERN, "stream") as server, transport_to(server, ear) as transport:
+    receiver = RecordingReceiver(1)
+    async with EvilHttp(MODERN, "stream") as server, transport_to(server, receiver) as transport:
         transport.send([call_frame("echo")])
         await asyncio.wait(transport._posts.values())
-    assert len(ear.frames) == 1
-    assert ear.failures == []
+    assert len(receiver.frames) == 1
+    assert receiver.failures == []
 
 
 async def test_a_server_that_takes_no_answers_is_left(
@@ -765,11 +767,13 @@ async def test_a_server_that_takes_no_answers_is_left(
         await asked.send("stream", *pings)
         await asked.gone.wait()
 
-    monkeypatch.setattr(http_endpoint, "MAX_UNTAKEN", 3)
+    monkeypatch.setattr(http_endpoint, "MAX_PENDING_REPLIES", 3)
     teach("ask", ask)
     server.tell("answer", "mute")
     async with Client.http(server.url) as client:
-        with pytest.raises(ConnectionClosed, match=r"does not take the answers .*: 3 wait"):
+        with pytest.raises(
+            ConnectionClosed, match=r"does not accept our responses \(3 are waiting\)"
+        ):
             await client.call_tool("ask")
     assert server.times("answer") <= 3
 
@@ -782,7 +786,7 @@ async def test_what_a_server_does_not_take_in_time_is_given_up(
     arm, give_up = loop.call_later, []
 
     def note(delay: float, act: Callable[..., object], *arguments: object) -> asyncio.TimerHandle:
-        if delay == http_endpoint.TAKE_TIMEOUT:
+        if delay == http_endpoint.REPLY_TIMEOUT:
             give_up.append(act)
         return arm(delay, act, *arguments)
 
@@ -836,7 +840,7 @@ async def test_an_answer_of_ours_does_not_wait_for_calls_to_end(
 
 
 async def test_closing_waits_for_requests_to_end_and_sends_no_more(modern: EvilHttp):
-    async with transport_to(modern, Ear(1)) as transport:
+    async with transport_to(modern, RecordingReceiver(1)) as transport:
         transport.send([call_frame("mute")])
         await modern.heard("tools/call")
         posts = list(transport._posts.values())
@@ -848,14 +852,14 @@ async def test_closing_waits_for_requests_to_end_and_sends_no_more(modern: EvilH
 
 
 async def test_a_loss_is_told_once_and_not_after_closing(modern: EvilHttp):
-    ear = Ear()
+    receiver = RecordingReceiver()
     loss = ConnectionClosed("lost")
-    async with transport_to(modern, ear) as transport:
+    async with transport_to(modern, receiver) as transport:
         transport.abort(loss)
         transport.abort(ConnectionClosed("lost again"))
         await transport.close()
         transport.abort(ConnectionClosed("closed"))
-    assert ear.losses == [loss]
+    assert receiver.losses == [loss]
 
 
 @pytest.mark.parametrize("behaviour", ["status", "mute", "cut"])

@@ -32,7 +32,7 @@ from interlock.errors import (
 from interlock.protocol.content_encoding import PIECE
 from interlock.protocol.event_stream import SseParser
 from interlock.transports import http_endpoint as module
-from interlock.transports.http_endpoint import Endpoint
+from interlock.transports.http_endpoint import HttpEndpoint
 from interlock.transports.http_pool import HttpPool
 from tests.servers import evil_http
 from tests.servers.evil_http import Asked, EvilHttp
@@ -55,8 +55,8 @@ async def pool(nothing_is_left: object) -> AsyncIterator[HttpPool]:
     await pool.close()
 
 
-def to(url: str, pool: HttpPool, *, max_bytes: int = 1000, **more: Any) -> Endpoint:
-    return Endpoint(url, pool, more.get("headers"), more.get("authorization"), max_bytes)
+def to(url: str, pool: HttpPool, *, max_bytes: int = 1000, **more: Any) -> HttpEndpoint:
+    return HttpEndpoint(url, pool, more.get("headers"), more.get("authorization"), max_bytes)
 
 
 async def refused(server: EvilHttp, pool: HttpPool, code: int, **told: Any) -> InterlockError:
@@ -97,12 +97,12 @@ def test_a_url_that_cannot_be_used_is_refused(url: str, why: str):
         ("", "x", "is not a valid name of an HTTP header"),
         ("X Y", "x", "is not a valid name of an HTTP header"),
         ("X\r\nY", "x", "is not a valid name of an HTTP header"),
-        ("X-Key", f"{SECRET}\r\nHost: b", "that no header can carry"),
-        ("X-Key", f"{SECRET}\0", "that no header can carry"),
-        ("X-Key", f"{SECRET}\u2028", "that no header can carry"),
-        *((name, "x", "set by the client itself") for name in sorted(module._OURS)),
-        ("Mcp-Param-Region", "x", "set by the client itself"),
-        ("MCP-SESSION-ID", "x", "set by the client itself"),
+        ("X-Key", f"{SECRET}\r\nHost: b", "has an invalid character"),
+        ("X-Key", f"{SECRET}\0", "has an invalid character"),
+        ("X-Key", f"{SECRET}\u2028", "has an invalid character"),
+        *((name, "x", "is set by the client") for name in sorted(module._RESERVED)),
+        ("Mcp-Param-Region", "x", "is set by the client"),
+        ("MCP-SESSION-ID", "x", "is set by the client"),
     ],
 )
 def test_a_header_that_cannot_be_sent_is_refused(name: str, value: str, why: str):
@@ -166,19 +166,23 @@ async def test_a_redirect_that_leads_to_nothing_is_not_kept(server: EvilHttp, po
 @pytest.mark.parametrize(
     ("code", "location", "why"),
     [
-        (307, "http://127.0.0.1:1/mcp", "to http://127.0.0.1:1/mcp, where credentials do not go"),
-        (307, "https://$HOST/mcp", "where credentials do not go"),
-        (307, "//b.example/mcp?a=b", "to http://b.example/mcp, where .*: use that URL if it is"),
+        (307, "http://127.0.0.1:1/mcp", "to http://127.0.0.1:1/mcp, which is not its origin"),
+        (307, "https://$HOST/mcp", "which is not its origin"),
+        (
+            307,
+            "//b.example/mcp?a=b",
+            "to http://b.example/mcp, which .*; configure that URL",
+        ),
         (307, f"http://user:{SECRET}@$HOST/mcp", "to a URL with a user in it"),
-        (307, "http://[::1/", "to what is no URL"),
-        (307, "http://$HOST:99999/", "to what is no URL"),
-        (307, "/mcp", "redirects once more"),
+        (307, "http://[::1/", "to an invalid URL"),
+        (307, "http://$HOST:99999/", "to an invalid URL"),
+        (307, "/mcp", "redirects a second time"),
         (301, "/x", "with 301, which does not keep the request"),
         (302, "/x", "with 302"),
         (303, "/x", "with 303"),
         (304, "/x", "with 304"),
-        (304, "", "answered 304 without saying where to"),
-        (307, "", "answered 307 without saying where to"),
+        (304, "", "answered 304 without a Location"),
+        (307, "", "answered 307 without a Location"),
     ],
 )
 async def test_any_other_redirect_is_refused(
@@ -380,7 +384,7 @@ async def test_what_explains_nothing_is_not_told(
     server: EvilHttp, pool: HttpPool, body: str, type: str
 ):
     error = await refused(server, pool, 403, body=body, type=type)
-    assert str(error).endswith("/mcp refuses this (403)")
+    assert str(error).endswith("/mcp denied access (403)")
 
 
 async def test_credentials_that_a_server_repeats_are_not_told(server: EvilHttp, pool: HttpPool):
@@ -422,13 +426,13 @@ async def test_a_status_is_told_though_its_body_never_ends(
 async def test_a_redirect_out_of_tls_is_not_advised(pool: HttpPool):
     endpoint = to("https://a.example/mcp", pool)
     response = SimpleNamespace(status=307, headers={"Location": "http://a.example/mcp/"})
-    with pytest.raises(RedirectRefused, match=r"http://a.example/mcp/, .* go, without TLS$"):
+    with pytest.raises(RedirectRefused, match=r"http://a.example/mcp/, which .*, without TLS$"):
         endpoint._target(response)  # type: ignore[arg-type]  # all that is looked at
 
 
 async def test_a_host_that_is_none_is_told(pool: HttpPool):
     endpoint = to("http://127.1/mcp", pool)
-    with pytest.raises(Unreachable, match="its host is no name or address"):
+    with pytest.raises(Unreachable, match="its host is invalid"):
         async with endpoint.request("GET", {}):
             pass
 
@@ -488,7 +492,7 @@ async def test_retry_after_is_seconds_or_a_date_or_nothing(
     )
     assert isinstance(error, HttpError)
     assert error.retry_after == seconds
-    assert ("it may be asked again in" in str(error)) == (seconds is not None)
+    assert ("retry after" in str(error)) == (seconds is not None)
 
 
 async def test_a_date_is_held_against_the_clock(server: EvilHttp, pool: HttpPool):

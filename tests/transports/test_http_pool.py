@@ -94,7 +94,9 @@ def test_a_proxy_of_another_kind_is_refused_with_the_way_out(
 @pytest.mark.parametrize("proxy", ["http://[::1", "http://user:secret@proxy.example:99999"])
 def test_a_proxy_that_is_no_url_is_refused(environment: pytest.MonkeyPatch, proxy: str):
     environment.setenv("HTTP_PROXY", proxy)
-    with pytest.raises(ConfigError, match=r"for a\.example is no URL: change HTTP_PROXY") as told:
+    with pytest.raises(
+        ConfigError, match=r"for a\.example is not a valid URL; change HTTP_PROXY"
+    ) as told:
         HttpPool().proxy("http://a.example/mcp")
     assert "secret" not in str(told.value)
 
@@ -117,7 +119,7 @@ async def test_requests_go_to_the_proxy_and_its_refusal_is_told(
 async def test_a_proxy_that_is_not_there_is_named_as_such(
     environment: pytest.MonkeyPatch, nothing_is_left: list[object]
 ):
-    why = r"a\.example/mcp cannot be reached by its proxy"
+    why = r"a\.example/mcp cannot be reached through its proxy"
     with free_port() as port:
         environment.setenv("HTTP_PROXY", f"http://user:secret@127.0.0.1:{port}")
         with pytest.raises(Unreachable, match=why) as told:
@@ -290,7 +292,7 @@ async def test_a_name_that_nobody_answers_is_given_up(monkeypatch: pytest.Monkey
     before, answered = threading.enumerate(), threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answered.wait())
     monkeypatch.setattr(http_pool, "CONNECT_TIMEOUT", 0.01)
-    with pytest.raises(OSError, match="no answer about its name"):
+    with pytest.raises(OSError, match="the lookup of its name timed out"):
         await http_pool._Names().resolve("a.silent", 80)
     answered.set()
     ended(before)

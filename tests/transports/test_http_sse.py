@@ -22,7 +22,7 @@ from interlock.transports.http_pool import HttpPool
 from interlock.transports.http_sse import SseTransport
 from tests.servers import evil_http
 from tests.servers.evil_http import OLDEST, Asked, EvilHttp
-from tests.transports.ear import Ear, call_frame
+from tests.transports.receiver import RecordingReceiver, call_frame
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -59,7 +59,7 @@ def client_of(server: EvilHttp) -> Client:
 async def transport_to(server: EvilHttp) -> AsyncIterator[SseTransport]:
     """Make a transport of its own, which is closed in the end."""
     connections = HttpPool()
-    transport = SseTransport(http_endpoint.Endpoint(server.url, connections, None, None, 1000))
+    transport = SseTransport(http_endpoint.HttpEndpoint(server.url, connections, None, None, 1000))
     try:
         yield transport
     finally:
@@ -89,14 +89,14 @@ async def test_one_that_is_named_so_is_asked_for_nothing_else(server: EvilHttp):
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        ("http://127.0.0.1:1/messages", "at http://127.0.0.1:1, where credentials do not go"),
-        ("//b.example/messages", "at http://b.example, where"),
-        ("https://$HOST/messages", "where credentials do not go"),
-        (f"http://user:{SECRET}@$HOST/messages", "at what is no URL"),
-        ("http://$HOST/messages#x", "at what is no URL"),
-        ("http://[::1/", "at what is no URL"),
-        ("http://h:99999/", "at what is no URL"),
-        ("file:///etc/passwd", "at what is no URL"),
+        ("http://127.0.0.1:1/messages", "at http://127.0.0.1:1, which is not its origin"),
+        ("//b.example/messages", "at http://b.example, which"),
+        ("https://$HOST/messages", "which is not its origin"),
+        (f"http://user:{SECRET}@$HOST/messages", "sent an invalid URL"),
+        ("http://$HOST/messages#x", "sent an invalid URL"),
+        ("http://[::1/", "sent an invalid URL"),
+        ("http://h:99999/", "sent an invalid URL"),
+        ("file:///etc/passwd", "sent an invalid URL"),
     ],
 )
 async def test_messages_go_nowhere_else(
@@ -145,10 +145,10 @@ async def test_a_message_before_the_address_is_nothing(
     server: EvilHttp, begin: Callable[[bytes], None]
 ):
     begin(b"data: {}\n\nevent: endpoint\ndata: /nowhere\n\n")
-    ear = Ear()
+    receiver = RecordingReceiver()
     async with transport_to(server) as transport:
-        await transport.open(ear)
-        assert ear.frames == []
+        await transport.open(receiver)
+        assert receiver.frames == []
 
 
 async def test_nothing_overtakes_the_word_that_the_session_has_begun(
@@ -187,7 +187,7 @@ async def test_a_call_that_is_not_taken_stops_being_sent(
 
 async def test_what_was_sent_is_not_kept(server: EvilHttp):
     async with transport_to(server) as transport:
-        await transport.open(Ear())
+        await transport.open(RecordingReceiver())
         transport.send([call_frame("mute"), b'{"jsonrpc":"2.0","method":"notifications/x"}'])
         await asyncio.wait(set(transport._tasks))
         assert not transport._tasks
@@ -200,7 +200,7 @@ async def test_closing_waits_for_all_to_end_and_sends_no_more(
     monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
     server.tell("tools/call", "mute_post")
     async with transport_to(server) as transport:
-        await transport.open(Ear())
+        await transport.open(RecordingReceiver())
         transport.send([call_frame("echo")])
         await server.heard("tools/call")
         posts = list(transport._tasks)
@@ -212,15 +212,15 @@ async def test_closing_waits_for_all_to_end_and_sends_no_more(
 
 
 async def test_a_loss_is_told_once_and_not_after_closing(server: EvilHttp):
-    ear = Ear()
+    receiver = RecordingReceiver()
     loss = ConnectionClosed("lost")
     async with transport_to(server) as transport:
-        await transport.open(ear)
+        await transport.open(receiver)
         transport.abort(loss)
         transport.abort(ConnectionClosed("lost again"))
         await transport.close()
         transport.abort(ConnectionClosed("closed"))
-    assert ear.losses == [loss]
+    assert receiver.losses == [loss]
 
 
 async def test_one_that_was_never_opened_is_closed_in_silence(
@@ -237,7 +237,7 @@ async def test_an_opening_that_is_cancelled_leaves_no_stream(
 ):
     begin(b": wait\n\n")
     async with transport_to(server) as transport:
-        opening = asyncio.create_task(transport.open(Ear()))
+        opening = asyncio.create_task(transport.open(RecordingReceiver()))
         await server.heard("GET")
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -249,7 +249,7 @@ async def test_a_server_that_takes_no_answers_is_left(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     """R-118."""
-    monkeypatch.setattr(http_endpoint, "MAX_UNTAKEN", 3)
+    monkeypatch.setattr(http_endpoint, "MAX_PENDING_REPLIES", 3)
 
     async def ask(server: EvilHttp, asked: Asked) -> None:
         pings = (b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number for number in range(9))
@@ -260,7 +260,9 @@ async def test_a_server_that_takes_no_answers_is_left(
     server.tell("answer", "mute_post")
     monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
     async with client_of(server) as client:
-        with pytest.raises(ConnectionClosed, match=r"does not take the answers .*: 3 wait"):
+        with pytest.raises(
+            ConnectionClosed, match=r"does not accept our responses \(3 are waiting\)"
+        ):
             await client.call_tool("ask")
     assert server.times("answer") <= 3
 
@@ -276,7 +278,7 @@ async def test_what_a_server_does_not_take_in_time_is_given_up(
     arm, give_up = loop.call_later, []
 
     def note(delay: float, act: Callable[..., object], *arguments: object) -> asyncio.TimerHandle:
-        if delay == http_endpoint.TAKE_TIMEOUT:
+        if delay == http_endpoint.REPLY_TIMEOUT:
             give_up.append(act)
         return arm(delay, act, *arguments)
 
@@ -310,7 +312,7 @@ async def test_what_comes_before_the_address_is_nothing(
         (
             {"code": 200, "body": "<html>", "type": "text/html"},
             HttpError,
-            "has no stream of events",
+            "did not answer with an event stream",
         ),
         ({"code": 200, "type": "text/event-stream"}, StreamEnded, "ended the stream"),
     ],

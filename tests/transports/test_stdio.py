@@ -72,7 +72,7 @@ async def test_a_server_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyP
     transport.send([b"y"])
     error = await ear.lost
 
-    assert str(error) == "'sh' does not read what it is sent: over 2 MiB wait"
+    assert str(error) == "'sh' does not read its stdin (over 2 MiB are waiting)"
     await transport.close()
     assert not transport._unsent
 

@@ -12,7 +12,7 @@ from interlock.errors import InterlockError, RemoteError, SchemaError
 from interlock.protocol import headers as tool_headers
 from interlock.transports import Authorization, Transport
 from interlock.transports.http import HttpTransport
-from interlock.transports.http_endpoint import Endpoint
+from interlock.transports.http_endpoint import HttpEndpoint
 from interlock.transports.http_pool import Era, HttpPool
 from interlock.transports.http_sse import SseTransport
 from interlock.types import Tool
@@ -57,7 +57,7 @@ class HttpTarget:
         self._own_pool = pool is None
         self._pool = pool or HttpPool()
         self._url = url
-        self._endpoint = Endpoint(url, self._pool, headers, authorization, max_frame_bytes)
+        self._endpoint = HttpEndpoint(url, self._pool, headers, authorization, max_frame_bytes)
         self._host = urlsplit(self._endpoint.shown).netloc
 
     def named(self, error: _E) -> _E:

@@ -12,36 +12,36 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 
 class Receiver(Protocol):
-    """Who is told what a transport brings. Called from the event loop, must not block."""
+    """Receives what arrives on a transport. Called in the event loop; must not block."""
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
-        """Take frames in the order in which the peer sent them.
+        """Handle frames in the order in which the peer sent them.
 
         Args:
             frames: One message each.
-            request: The only request of ours that they may answer, where the transport ties
-                an answer to its request, as HTTP does; None for any.
+            request: Our request on whose stream they came, the only one that they may answer;
+                None where one stream is for all.
         """
         ...
 
     def awaits(self, id: RequestId) -> bool:
-        """Whether request `id` has not been answered yet."""
+        """Return whether request `id` has not been answered yet."""
         ...
 
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
-        """Learn that nothing answers request `id` any more, if nothing has yet."""
+        """Fail request `id`, which will get no response, unless it has ended."""
         ...
 
     def connection_lost(self, error: InterlockError) -> None:
-        """Learn that nothing comes any more. Called at most once, and not after `close`."""
+        """Handle the end of the connection. Called at most once, and not after `close`."""
         ...
 
 
 class Transport(Protocol):
-    """A way to one peer. All waiting of a connection happens in here."""
+    """A channel to one peer. All waiting of a connection happens here."""
 
     async def open(self, receiver: Receiver) -> None:
-        """Reach the peer; from now on `receiver` is told. Opened once.
+        """Connect to the peer and deliver frames to `receiver`. Called once.
 
         Raises:
             InterlockError: The peer cannot be reached. Nothing is left open then.
@@ -49,26 +49,26 @@ class Transport(Protocol):
         ...
 
     def send(self, frames: list[bytes]) -> None:
-        """Send frames in this order. Never blocks; after the end they are dropped."""
+        """Send frames in this order. Never blocks; drops them after the end."""
         ...
 
     def forget(self, id: RequestId) -> None:
-        """Learn that nobody waits for the answer to request `id` any more."""
+        """Stop waiting for the response to request `id`."""
         ...
 
     def diagnostics(self) -> str:
-        """What the peer said last beside the protocol, such as on stderr; "" for nothing."""
+        """Return the peer's last output outside of the protocol, as on stderr; "" for none."""
         ...
 
     def abort(self, error: InterlockError) -> None:
-        """End now: tell the receiver of the loss, and let the peer go in the background.
+        """End now: notify the receiver, and disconnect in the background.
 
-        `close` waits until it has gone.
+        `close` waits for the end of that.
         """
         ...
 
     async def close(self) -> None:
-        """Let the peer go and everything with it. Any task may call it, several times."""
+        """Disconnect and release everything. Any task may call it, several times."""
         ...
 
 

@@ -1,10 +1,10 @@
-"""Streamable HTTP: each message is a POST of its own, and its answer comes back on it.
+"""Streamable HTTP: each message is a POST, and a request's response comes back on it.
 
-What a message is decides how it is sent: one that states a modern revision in `_meta` gets the
-headers of that revision and no session; any other belongs to a legacy session.
+A request that states a modern revision in `_meta` gets the headers of that revision and no
+session; any other message belongs to a legacy session.
 
-Legacy only: the session id is learnt from the answer to `initialize`; a standing GET stream
-brings what the server says by itself; a stream that was cut is resumed by `Last-Event-ID`.
+Legacy only: the response to `initialize` has the session id; a standing GET stream delivers
+messages that answer nothing; a stream that was cut is resumed by `Last-Event-ID`.
 
 Spec 2026-07-28 and 2025-11-25: basic/transports.
 """
@@ -39,23 +39,23 @@ from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser
 from interlock.protocol.headers import ToolHeaders, encode_value
 from interlock.transports import Receiver
-from interlock.transports.http_endpoint import EVENTS, FAILURES, JSON, Endpoint, PendingReplies
-from interlock.transports.http_errors import media_type, retry_after, token_of
+from interlock.transports.http_endpoint import EVENTS, FAILURES, JSON, HttpEndpoint, PendingReplies
+from interlock.transports.http_errors import media_type, retry_after, sent_token
 from interlock.types import RequestId
 
 LISTEN_TIMEOUT = 2.0  # seconds that requests wait until the standing stream is there
 LAST_EVENTS_TIMEOUT = 1.0  # seconds for a stream to end after its answer
 DELETE_TIMEOUT = 2.0
 
-# Streams that end are asked for again after what the server says, else after these pauses, and
-# at most so often without any event in between, unless they have lasted well.
+# A stream that ended is reopened after the pause that the server asked for, else after these, and
+# at most so often without an event. An attempt that lasted longer than WELL begins a new count.
 RETRY = 1.0
 SHORTEST_RETRY = 0.1
 LONGEST_RETRY = 30.0
 WELL = 60.0
 MAX_RESUMPTIONS = 5
 MAX_LISTENS = 120  # an hour
-_NO_STREAM = (204, 400, 403, 404, 405, 406, 501)  # statuses by which a server says that it has none
+_NO_STREAM = (204, 400, 403, 404, 405, 406, 501)  # the server has no standing stream
 
 _SESSION = re.compile(r"[\x21-\x7e]*")
 _BOTH = "application/json, text/event-stream"
@@ -94,40 +94,40 @@ def _version_in(meta: bytes) -> str:
 
 
 def _pause(parser: SseParser, otherwise: float) -> float:
-    """Give the seconds until a stream is asked for again: what it said, if it said anything."""
+    """Return the seconds before a stream is reopened: the server's value, if it sent one."""
     return otherwise if parser.retry is None else max(parser.retry, SHORTEST_RETRY)
 
 
 class HttpTransport:
-    """One server of either era.
+    """A connection to a server of either era.
 
     Args:
         endpoint: Its URL.
-        tool_headers: Which arguments of its tools headers repeat.
+        tool_headers: The arguments of its tools that headers repeat.
     """
 
-    def __init__(self, endpoint: Endpoint, tool_headers: ToolHeaders) -> None:
+    def __init__(self, endpoint: HttpEndpoint, tool_headers: ToolHeaders) -> None:
         self._endpoint = endpoint
         self._tool_headers = tool_headers
         self._receiver: Receiver
         self._loop: asyncio.AbstractEventLoop
         self._posts: dict[object, asyncio.Task[None]] = {}  # requests by their id
-        self._untaken = PendingReplies()
+        self._pending_replies = PendingReplies()
         self._lost = False
         # Of a legacy session:
         self._session = ""
         self._revision = ""
-        self._gate: asyncio.Event | None = None  # opens when the session stands
+        self._gate: asyncio.Event | None = None  # set when the session is established
 
     async def open(self, receiver: Receiver) -> None:
-        """Begin; the first message will show whether there is a server."""
+        """Do nothing else: the first message connects."""
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
 
     # Sending
 
     def send(self, frames: list[bytes]) -> None:
-        """Post each frame by itself; what comes of it is told to the receiver."""
+        """Post each frame by itself."""
         if self._lost:
             return
         for frame in frames:
@@ -137,21 +137,23 @@ class HttpTransport:
                 continue  # modern servers get no notifications: cancelling closes the request
             if method == "notifications/initialized":
                 self._gate = asyncio.Event()
-            if not method and self._untaken.is_full:
-                self._loop.call_soon(self.abort, self._untaken.overflow(self._endpoint.shown))
+            if not method and self._pending_replies.is_full:
+                self._loop.call_soon(
+                    self.abort, self._pending_replies.overflow(self._endpoint.shown)
+                )
                 return
             key = request.id if request is not None else object()
             task = aio.start(self._post(key, method, frame), loop=self._loop)
             if not task.done():
                 self._posts[key] = task
                 if request is None and method != "notifications/initialized":
-                    self._untaken.add(task, is_answer=not method)
+                    self._pending_replies.add(task, is_answer=not method)
 
     def forget(self, id: RequestId) -> None:
-        """Close the request, which tells a modern server to stop."""
+        """Close the request, which cancels it at a modern server."""
         task = self._posts.get(id)
         if task is not None:
-            task.add_done_callback(lambda _: self._posts.pop(id, None))  # it may never have begun
+            task.add_done_callback(lambda _: self._posts.pop(id, None))  # it may never have started
             task.cancel()
 
     async def _post(self, key: object, method: str, frame: bytes) -> None:
@@ -180,13 +182,13 @@ class HttpTransport:
         endpoint = self._endpoint
         headers = self._headers(frame)
         error: InterlockError | None
-        # A listening request lasts, and other requests may wait for a response of ours.
+        # A listening request lasts, and other requests may wait for one of our responses.
         request = frame if isinstance(frame, RequestFrame) else None
         is_call = request is not None and request.method != "subscriptions/listen"
         response = await endpoint.send("POST", headers, frame, at_once=not is_call)
         try:
             if response.status == 404 and "Mcp-Session-Id" in headers:
-                return SessionExpired(f"{endpoint.shown} has forgotten the session")
+                return SessionExpired(f"{endpoint.shown} does not know the session any more")
             if not 200 <= response.status < 300:
                 return await endpoint.refusal(response)
             if request is None:
@@ -195,7 +197,7 @@ class HttpTransport:
             if kind == JSON:
                 body = await endpoint.body(response)
                 if request.method == "initialize":
-                    self._learn(response, body)
+                    self._adopt_session(response, body)
                 if body:
                     self._receiver.frames_received([body], request.id)
                 why = "its JSON does not answer the request" if body else "it sent nothing"
@@ -209,7 +211,7 @@ class HttpTransport:
                 error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON")
         finally:
             response.release()  # closes it, unless it was read to its end
-        if error is None or isinstance(error, OutOfMemory):  # what was lost would not come again
+        if error is None or isinstance(error, OutOfMemory):  # resuming would not help
             return error
         if kind == EVENTS and self._revision and parser.last_id:
             return await self._resume(request.id, parser)
@@ -253,17 +255,15 @@ class HttpTransport:
             headers["Last-Event-ID"] = parser.last_id
         return headers
 
-    def _learn(self, response: aiohttp.ClientResponse, frame: bytes) -> None:
-        """Take session and revision from a successful answer to `initialize`, and from no other."""
+    def _adopt_session(self, response: aiohttp.ClientResponse, frame: bytes) -> None:
+        """Read session and revision from a successful response to `initialize`."""
         try:
             told = _decode_initialized(frame).result
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return
         session = response.headers.get("Mcp-Session-Id", "")
         if not _SESSION.fullmatch(session):
-            raise RemoteProtocolError(
-                f"{self._endpoint.shown} names its session by what no header can carry back"
-            )
+            raise RemoteProtocolError(f"{self._endpoint.shown} sent an invalid Mcp-Session-Id")
         self._revision, self._session = told.protocol_version, session
 
     # Streams
@@ -273,7 +273,7 @@ class HttpTransport:
     ) -> InterlockError | None:
         """Receive the events of an answer; return why the result was missing, if it was."""
         try:
-            # When the answer is there the rest is only the end, but it lets the connection live.
+            # After the response, read on to the end, so that the connection can be reused.
             async with (
                 asyncio.timeout(None) as rest,
                 aclosing(self._endpoint.events(response, parser)) as events,
@@ -282,22 +282,22 @@ class HttpTransport:
                     if event.name != "message" or not event.data:
                         continue
                     if frame.method == "initialize":
-                        self._learn(response, event.data)
+                        self._adopt_session(response, event.data)
                     self._receiver.frames_received([event.data], frame.id)
                     if rest.when() is None and not self._receiver.awaits(frame.id):
                         rest.reschedule(self._loop.time() + LAST_EVENTS_TIMEOUT)
-        except FAILURES as reason:  # a timeout among them: answered, but the stream goes on
+        except FAILURES as reason:  # also a timeout: answered, but the stream goes on
             error = self._endpoint.failure(reason)
         else:
             error = StreamEnded(f"{self._endpoint.shown} ended its answer before the result")
         return error if self._receiver.awaits(frame.id) else None
 
     async def _resume(self, id: RequestId, parser: SseParser) -> StreamEnded | None:
-        """Ask for the rest of a stream until the answer is there.
+        """Reopen a stream until the response is there.
 
-        The server has taken the request, so nothing that happens here may look as if it had not.
+        The server has accepted the request, so no error from here may say that it was not sent.
         """
-        why: InterlockError = StreamEnded(f"{self._endpoint.shown} sends it in too many parts")
+        why: InterlockError = StreamEnded(f"{self._endpoint.shown} ended the stream too often")
         backoff = aio.Backoff(RETRY, LONGEST_RETRY)
         while backoff.attempts < MAX_RESUMPTIONS and parser.last_id:
             await asyncio.sleep(_pause(parser, backoff.next_pause(self._loop.time())))
@@ -313,10 +313,10 @@ class HttpTransport:
                 return None
             if parser.last_id != seen:
                 backoff.reset()
-        return StreamEnded(f"the rest of an answer is lost: {why}")
+        return StreamEnded(f"the rest of an answer was lost: {why}")
 
     async def _read_on(self, id: RequestId, parser: SseParser) -> None:
-        """Read what comes after the last event, until the answer is there or the stream ends."""
+        """Read the events after the last one, until the response or the end of the stream."""
         async with self._endpoint.request("GET", self._stream_headers(parser)) as response:
             if response.status != 200 or media_type(response) != EVENTS:
                 raise await self._endpoint.refusal(response)
@@ -328,7 +328,7 @@ class HttpTransport:
                             return
 
     async def _begin_session(self, frame: bytes) -> None:
-        """Tell that we are ready, and open the standing stream before anything else is asked."""
+        """Send `initialized`, and open the standing stream before other requests."""
         assert self._gate is not None  # noqa: S101 - `send` makes it
         try:
             await self._exchange(frame)
@@ -355,7 +355,7 @@ class HttpTransport:
                     if response.status in _NO_STREAM or (response.status == 200 and not is_stream):
                         return
                     if response.status == 401:
-                        refused = token_of(response)
+                        refused = sent_token(response)
                     if response.status != 200:
                         busy = retry_after(response) or 0.0
                     else:
@@ -367,8 +367,8 @@ class HttpTransport:
                 _log.debug("%s: standing stream: %s", self._endpoint.shown, error)
             except MessageTooLarge as error:
                 _log.warning("%s: standing stream: %s", self._endpoint.shown, error)
-                parser = SseParser(self._endpoint.max_bytes)  # that event is not asked for again
-            if refused is not None and not await self._gets_another_token(refused):
+                parser = SseParser(self._endpoint.max_bytes)  # do not resume at that event
+            if refused is not None and not await self._obtains_another_token(refused):
                 return
             if seen:
                 backoff.reset()
@@ -376,8 +376,8 @@ class HttpTransport:
             wait = _pause(parser, pause)
             await asyncio.sleep(max(wait if seen else max(wait, pause), busy))
 
-    async def _gets_another_token(self, refused: str) -> bool:
-        """Wait until a request has got one: only they may ask a person."""
+    async def _obtains_another_token(self, refused: str) -> bool:
+        """Wait until a request has obtained another token: only requests may start a login."""
         for _ in range(MAX_LISTENS):
             token = await self._endpoint.next_token()
             if token != refused:
@@ -388,7 +388,7 @@ class HttpTransport:
     # Ending
 
     def diagnostics(self) -> str:
-        """Nothing: there is only the protocol."""
+        """Return "": there is no other output."""
         return ""
 
     def abort(self, error: InterlockError) -> None:
@@ -398,7 +398,7 @@ class HttpTransport:
             self._receiver.connection_lost(error)
 
     async def close(self) -> None:
-        """Close all requests and streams, and let a legacy server end the session."""
+        """Close all requests and streams, and end a legacy session."""
         first = not self._lost
         self._stop()
         if self._posts:

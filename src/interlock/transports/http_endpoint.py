@@ -1,11 +1,11 @@
-"""One URL of a server: requests to it with its headers, and errors that say what went wrong.
+"""One URL of a server: requests with its headers, and errors that say what went wrong.
 
 Rules:
 
-1. Credentials go to this URL's origin only. A redirect inside it is followed once, for the
-   methods that keep theirs (307, 308); any other is refused.
-2. Bodies and events are bounded as they are unpacked, not as they arrive.
-3. An error names the server by host and path. Query, user and headers are not in it.
+1. Credentials go to this URL's origin only. One redirect inside it is followed if it keeps the
+   request (307, 308); any other is refused.
+2. The limits of bodies and events hold after decompression.
+3. Errors name the server by host and path, without user, query and headers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from interlock.errors import (
 from interlock.protocol.content_encoding import SLICE, Inflater
 from interlock.protocol.event_stream import ServerSentEvent, SseParser
 from interlock.transports import Authorization
-from interlock.transports.http_errors import refusal, token_of
+from interlock.transports.http_errors import refusal, sent_token
 from interlock.transports.http_pool import HttpPool
 
 Request = Callable[..., Awaitable[aiohttp.ClientResponse]]
@@ -45,23 +45,22 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 
 MAX_ERROR_BODY = 64 * 1024
-ERROR_BODY_TIMEOUT = 0.5  # seconds; an error is told without it then
+ERROR_BODY_TIMEOUT = 0.5  # seconds; after that the error is reported without the body
 _FOLLOWED = (307, 308)
 
-# What a server is told and does not take would fill us with connections in time; our answers to
-# one that asks without end would do so at once.
-TAKE_TIMEOUT = 30.0  # seconds
-MAX_UNTAKEN = 1_000  # answers
+# A server that does not accept our notifications and responses must not make us keep ever more
+# connections.
+REPLY_TIMEOUT = 30.0  # seconds
+MAX_PENDING_REPLIES = 1_000  # answers
 
-# What aiohttp raises when a connection is not made, breaks, or is not HTTP; and what there is no
-# memory for.
+# What aiohttp raises when a connection fails, breaks, or is not HTTP, or memory runs out.
 FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError, MemoryError)
 
-_TOO_LONG = ("Got more than", "Too many headers")  # in what aiohttp says of headers
+_TOO_LONG = ("Got more than", "Too many headers")  # in aiohttp's errors about headers
 
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-# These say what a message is; a user's own would contradict the message.
-_OURS = frozenset(
+# The client sets these from the message; configured ones could contradict it.
+_RESERVED = frozenset(
     (
         "accept",
         "accept-encoding",
@@ -79,18 +78,18 @@ _OURS = frozenset(
 )
 
 
-class Endpoint:
+class HttpEndpoint:
     """A URL to which messages are posted, and from which streams are read.
 
     Args:
         url: http or https, without user and fragment.
         pool: Its connections.
         headers: For every request, such as an API key.
-        authorization: Where the bearer token comes from.
+        authorization: Source of bearer tokens.
         max_bytes: Longest message accepted.
 
     Raises:
-        ConfigError: A URL or header that cannot be used.
+        ConfigError: The URL or a header is invalid.
     """
 
     def __init__(
@@ -107,16 +106,16 @@ class Endpoint:
         self._pool = pool
         self._authorization = authorization
         self._proxy = pool.proxy(url)
-        self._secrets = tuple((headers or {}).values())  # some of them
+        self._secrets = tuple((headers or {}).values())  # at least some are
         self._headers = {
             "User-Agent": "interlock",
             "Accept-Encoding": "gzip, deflate",
             **_check_headers(headers or {}),
         }
 
-    def sibling(self, url: str) -> Endpoint:
-        """Make an endpoint of another URL of this origin, with the same credentials."""
-        other = object.__new__(Endpoint)
+    def sibling(self, url: str) -> HttpEndpoint:
+        """Return an endpoint for another URL of this origin, with the same credentials."""
+        other = object.__new__(HttpEndpoint)
         vars(other).update(vars(self))
         other.url, other.shown = url, _check_url(url)
         return other
@@ -127,12 +126,12 @@ class Endpoint:
     async def request(
         self, method: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request; inside, read its answer. What fails in there raises our errors.
+        """Send a request and yield the response. Failures inside raise our errors.
 
         Raises:
-            Unreachable: It was not sent.
-            StreamEnded: The answer was cut off.
-            RedirectRefused: To elsewhere, or a second one.
+            Unreachable: The request was not sent.
+            StreamEnded: The response was cut off.
+            RedirectRefused: The redirect leads to another origin, or is the second one.
         """
         try:
             response = await self.send(method, headers, body)
@@ -140,7 +139,7 @@ class Endpoint:
                 yield response
             finally:
                 response.release()
-        except InterlockError:  # some are an OSError, too
+        except InterlockError:  # some are an OSError too
             raise
         except FAILURES as error:
             raise self.failure(error) from None
@@ -153,17 +152,17 @@ class Endpoint:
         *,
         at_once: bool = False,
     ) -> aiohttp.ClientResponse:
-        """Send a request; the answer's headers are there, and who called has to release it.
+        """Send a request and return its response, which the caller must release.
 
         Args:
             method: HTTP method.
-            headers: Besides those of the endpoint.
-            body: What is sent.
-            at_once: Do not wait for a connection when many requests are under way.
+            headers: In addition to those of the endpoint.
+            body: The request's body.
+            at_once: Do not wait for a connection when many requests are open.
 
         Raises:
-            RedirectRefused: To elsewhere, or a second one.
-            FAILURES: What `failure` makes an error of ours.
+            RedirectRefused: The redirect leads to another origin, or is the second one.
+            FAILURES: `failure` converts them into our errors.
         """
         sent = {**self._headers, **headers}
         at_once = at_once or method == "GET"
@@ -181,36 +180,36 @@ class Endpoint:
         response = await request(target, headers=sent)
         if 300 <= response.status < 400:
             response.release()
-            raise RedirectRefused(f"{self.shown} redirects once more", response.status)
+            raise RedirectRefused(f"{self.shown} redirects a second time", response.status)
         if response.status < 300 and method == "POST":
-            # The next request goes there at once. Where a stream was sent says nothing of that.
+            # The next request goes there directly. A redirected stream says nothing about posts.
             self.url = target
         return response
 
     async def next_token(self) -> str | None:
-        """Give the token that the next request will have; None where there are no tokens."""
+        """Return the token of the next request; None without authorization."""
         if self._authorization is None:
             return None
         return self._authorization.token or await self._authorization.valid_token()
 
     def failure(self, error: BaseException) -> InterlockError:
-        """Say what one of `FAILURES` means: whether the request was sent at all."""
-        # aiohttp keeps the error, which would keep what was read so far.
+        """Convert one of `FAILURES`. The class says whether the request was sent."""
+        # aiohttp keeps the error, and its traceback would keep what was read so far.
         error.__traceback__ = None
-        if _is_of_memory(error):
-            return OutOfMemory(f"{self.shown}: there is no memory for a message to or from it")
+        if _is_out_of_memory(error):
+            return OutOfMemory(f"{self.shown}: a message does not fit into memory")
         if isinstance(error, aiohttp.ClientProxyConnectionError):
-            return Unreachable(f"{self.shown} cannot be reached by its proxy: {_cause(error)}")
+            return Unreachable(f"{self.shown} cannot be reached through its proxy: {_cause(error)}")
         if isinstance(error, aiohttp.ClientConnectorError):
             return Unreachable(f"{self.shown} cannot be reached: {_cause(error)}")
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return Unreachable(f"{self.shown} cannot be reached: no answer to connecting")
+            return Unreachable(f"{self.shown} cannot be reached: connecting timed out")
         if isinstance(error, aiohttp.ClientHttpProxyError):
             hint = "; check user and password in HTTPS_PROXY" if error.status == 407 else ""
             return Unreachable(f"the proxy refused {self.shown}: {error.status}{hint}")
         if isinstance(error, aiohttp.InvalidURL):
-            return Unreachable(f"{self.shown} cannot be reached: its host is no name or address")
-        if "closing transport" in str(error.__cause__):  # found before the first byte was written
+            return Unreachable(f"{self.shown} cannot be reached: its host is invalid")
+        if "closing transport" in str(error.__cause__):  # noticed before the first byte was written
             return Unreachable(f"{self.shown} closed the connection before the request was sent")
         return StreamEnded(f"{self.shown}: {_cut(error)}")
 
@@ -218,26 +217,26 @@ class Endpoint:
         status = response.status
         location = response.headers.get("Location", "")
         if not location:
-            raise RedirectRefused(f"{self.shown} answered {status} without saying where to", status)
+            raise RedirectRefused(f"{self.shown} answered {status} without a Location", status)
         try:
             target = urljoin(self.url, location)
             is_elsewhere = urls.origin(target) != urls.origin(self.url)
             has_user = "@" in urlsplit(target).netloc
         except ValueError:
-            raise RedirectRefused(f"{self.shown} redirects to what is no URL", status) from None
-        if has_user:  # which would take the place of our credentials
+            raise RedirectRefused(f"{self.shown} redirects to an invalid URL", status) from None
+        if has_user:  # it would replace our credentials
             raise RedirectRefused(f"{self.shown} redirects to a URL with a user in it", status)
         if is_elsewhere:
             is_safe = target.startswith("https:") or self.url.startswith("http:")
             raise RedirectRefused(
-                f"{self.shown} redirects to {urls.display(target)}, where credentials do not go"
-                + (": use that URL if it is meant" if is_safe else ", without TLS"),
+                f"{self.shown} redirects to {urls.display(target)}, which is not its origin"
+                + ("; configure that URL if it is correct" if is_safe else ", without TLS"),
                 status,
             )
         if status not in _FOLLOWED:
             raise RedirectRefused(
                 f"{self.shown} redirects with {status}, which does not keep the request: "
-                f"use {urls.display(target)} if it is meant",
+                f"configure {urls.display(target)} if it is correct",
                 status,
             )
         return target
@@ -245,7 +244,7 @@ class Endpoint:
     # Answers
 
     async def body(self, response: aiohttp.ClientResponse, limit: int = 0) -> bytes:
-        """Read a whole body, unpacked.
+        """Read a whole body, decompressed.
 
         Raises:
             MessageTooLarge: Over `limit` bytes; `max_bytes` when 0.
@@ -266,13 +265,13 @@ class Endpoint:
     async def events(
         self, response: aiohttp.ClientResponse, parser: SseParser
     ) -> AsyncGenerator[ServerSentEvent, None]:
-        """Read a stream of events until it ends. Who leaves it before has to close it."""
+        """Yield the events of a stream until it ends. Close this generator to stop earlier."""
         inflater = self._inflater(response, None)
         while chunk := await response.content.readany():
             for piece in inflater.feed(chunk):
                 for event in parser.feed(piece):
                     yield event
-                if len(piece) >= SLICE:  # a flood of tiny lines must not hold up everybody
+                if len(piece) >= SLICE:  # many tiny lines must not block the event loop
                     await asyncio.sleep(0)
         inflater.finish()
 
@@ -285,12 +284,12 @@ class Endpoint:
         )
 
     async def refusal(self, response: aiohttp.ClientResponse) -> InterlockError:
-        """Say why an answer is none, by its status, headers and what stands in its body."""
+        """Return the error that an unsuccessful response means."""
         body = b""
-        with suppress(InterlockError, *FAILURES):  # the status says enough
+        with suppress(InterlockError, *FAILURES):  # the status is enough
             async with asyncio.timeout(ERROR_BODY_TIMEOUT):
                 body = await self.body(response, MAX_ERROR_BODY)
-        return refusal(self.shown, response, body, (token_of(response), *self._secrets))
+        return refusal(self.shown, response, body, (sent_token(response), *self._secrets))
 
 
 async def _send_authorized(
@@ -313,25 +312,25 @@ async def _send_authorized(
 
 
 class PendingReplies:
-    """What one server is told without asking it anything, until it has taken it."""
+    """Responses and notifications that one server has not accepted yet."""
 
     def __init__(self) -> None:
         self._answers: set[asyncio.Task[None]] = set()
 
     @property
     def is_full(self) -> bool:
-        """Whether one more answer would be too many: the connection had better end."""
-        return len(self._answers) >= MAX_UNTAKEN
+        """Whether the limit of responses is reached; then the connection should end."""
+        return len(self._answers) >= MAX_PENDING_REPLIES
 
     def overflow(self, shown: str) -> ConnectionClosed:
-        """Say why the connection of the server `shown` ends when this is full."""
+        """Return the error for a connection that ends because this is full."""
         return ConnectionClosed(
-            f"{shown} does not take the answers that it asks for: {MAX_UNTAKEN:,} wait"
+            f"{shown} does not accept our responses ({MAX_PENDING_REPLIES:,} are waiting)"
         )
 
     def add(self, task: asyncio.Task[None], *, is_answer: bool) -> None:
-        """Watch over a task that sends, and end it when it takes too long."""
-        timer = task.get_loop().call_later(TAKE_TIMEOUT, task.cancel)
+        """Add a task that sends; cancel it after `REPLY_TIMEOUT` seconds."""
+        timer = task.get_loop().call_later(REPLY_TIMEOUT, task.cancel)
         task.add_done_callback(lambda _: timer.cancel())
         if is_answer:
             self._answers.add(task)
@@ -359,9 +358,9 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
         if not urls.HTTP_TOKEN.fullmatch(name):
             raise ConfigError(f"{name!r} is not a valid name of an HTTP header")
         if not _HEADER_VALUE.fullmatch(value):
-            raise ConfigError(f"header {name} has a character that no header can carry")
-        if name.lower() in _OURS or name.lower().startswith("mcp-param-"):
-            raise ConfigError(f"header {name} is set by the client itself: leave it out")
+            raise ConfigError(f"the value of header {name} has an invalid character")
+        if name.lower() in _RESERVED or name.lower().startswith("mcp-param-"):
+            raise ConfigError(f"header {name} is set by the client; leave it out")
     return headers
 
 
@@ -375,14 +374,14 @@ def _cause(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(inner, ssl.SSLError):
         return f"no TLS: {inner.reason or type(inner).__name__}"
     if inner.errno:
-        return os.strerror(inner.errno)  # its own text repeats the address
+        return os.strerror(inner.errno)  # the error's own text repeats the address
     return inner.strerror or type(inner).__name__
 
 
-def _is_of_memory(error: BaseException | None) -> bool:
-    """Whether it failed for want of memory: here, or where a connection's bytes come in."""
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether memory ran out, here or in aiohttp's reader."""
     while error is not None:
-        # What ends a connection, aiohttp tells only in the text of what it makes of it.
+        # aiohttp names what ended a connection only in the text of its own error.
         if isinstance(error, MemoryError) or str(error).endswith("MemoryError()"):
             return True
         error = error.__cause__ or error.__context__
@@ -391,9 +390,9 @@ def _is_of_memory(error: BaseException | None) -> bool:
 
 def _cut(error: BaseException) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "closed the connection without an answer"
+        return "it closed the connection without an answer"
     if isinstance(error, aiohttp.ClientPayloadError):
-        return "cut its answer off"
+        return "it cut its answer off"
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.http.HttpProcessingError):
         is_too_long = any(words in str(error) for words in _TOO_LONG)
         return "its headers are too long" if is_too_long else "its answer is not HTTP"

@@ -1,8 +1,8 @@
-"""What an HTTP answer says of itself, and why it is none, if it is none.
+"""Errors from HTTP responses, and what their headers say.
 
-Servers explain themselves in many forms: an error of JSON-RPC, an object with a text in one of a
-few members, or plain text. Their words are told in one short line, without the credentials that
-some repeat.
+Servers give reasons in many forms: a JSON-RPC error, an object with a text in one of a few
+members, or plain text. An error has the reason in one short line, without the credentials that
+some servers repeat.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from interlock.quoting import clip
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.types import ErrorObject
 
-MAX_RETRY_AFTER = 3600.0  # seconds; more is not waited for anyway
-MIN_SECRET = 6  # characters; a shorter header would make any text unreadable
+MAX_RETRY_AFTER = 3600.0  # seconds; a longer wait is shortened
+MIN_SECRET = 6  # characters; redacting shorter ones would make texts unreadable
 
-# Members in which APIs give a reason, the one that says most first.
+# Members in which APIs give a reason, the most detailed one first.
 _REASONS = ("error_description", "detail", "message", "error", "title")
 
 
@@ -44,13 +44,13 @@ class _ErrorBody(Struct):
 def refusal(
     shown: str, response: aiohttp.ClientResponse, body: bytes, secrets: Iterable[str] = ()
 ) -> InterlockError:
-    """Make an error of an answer whose status is none of success.
+    """Return the error that an unsuccessful response means.
 
     Args:
-        shown: The URL, as it may be told.
-        response: The answer.
-        body: What has come of its body; b"" for nothing.
-        secrets: What must not be told, should the server repeat it.
+        shown: The URL, as shown in messages.
+        response: The response.
+        body: The part of its body that arrived; b"" for nothing.
+        secrets: Texts to redact, should the server repeat them.
     """
     status = response.status
     told = _error_in(body)
@@ -58,54 +58,54 @@ def refusal(
     if told is not None and status not in (401, 403, 429) and not is_outage:
         return RemoteError(told.code, told.message, told.data, status)
     reason = told.message if told is not None else _reason_in(body, response)
-    reason = clip(_hidden(reason, secrets))
+    reason = clip(_redact(reason, secrets))
     phrase = _phrase(status)
     because = f": {reason}" if reason and reason.lower() != phrase.lower() else ""
     if status in (401, 403):
-        return _not_let_in(shown, response, because)
+        return _auth_error(shown, response, because)
     words = f"{shown} answered {status} {phrase}".rstrip() + because
     after = retry_after(response)
     if after is not None:
-        words += f"; it may be asked again in {after:g} s"
+        words += f"; retry after {after:g} s"
     return HttpError(words, status, after)
 
 
-def token_of(response: aiohttp.ClientResponse) -> str:
+def sent_token(response: aiohttp.ClientResponse) -> str:
     """Return the token that was sent with a request; "" for none."""
     sent = response.request_info.headers.get("Authorization", "")
     return sent.removeprefix("Bearer ").removeprefix("DPoP ")
 
 
 def media_type(response: aiohttp.ClientResponse) -> str:
-    """Give the type of a body, without its parameters, in lower case."""
+    """Return the media type of a body, without parameters, in lower case."""
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
 def retry_after(response: aiohttp.ClientResponse) -> float | None:
-    """Read after how many seconds the server wants to be asked again; None if it does not say."""
+    """Return the seconds that the header Retry-After asks for; None without it."""
     value = response.headers.get("Retry-After", "").strip()
     if value.isdecimal() and value.isascii():
         seconds = float(value)
     else:
         try:
             seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
-        # TypeError: a date without its zone. OverflowError: a zone far out in space.
+        # TypeError: a date without a zone. OverflowError: an absurd zone.
         except (ValueError, TypeError, OverflowError):
             return None
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
-def _not_let_in(shown: str, response: aiohttp.ClientResponse, because: str) -> AuthError:
+def _auth_error(shown: str, response: aiohttp.ClientResponse, because: str) -> AuthError:
     challenge = ", ".join(response.headers.getall("WWW-Authenticate", ()))
     told = token_challenge(challenge)
     error: AuthError
     if response.status == 401:
-        error = AuthRequired(f"{shown} wants to know who asks (401){because}", 401, challenge)
+        error = AuthRequired(f"{shown} requires authentication (401){because}", 401, challenge)
     elif told.error == "insufficient_scope":
         error = InsufficientScope(told.scopes, challenge)
     else:
-        error = AuthError(f"{shown} refuses this (403){because}", 403, challenge)
-    error.token_used = token_of(response)
+        error = AuthError(f"{shown} denied access (403){because}", 403, challenge)
+    error.token_used = sent_token(response)
     return error
 
 
@@ -117,7 +117,7 @@ def _error_in(body: bytes) -> ErrorObject | None:
 
 
 def _reason_in(body: bytes, response: aiohttp.ClientResponse) -> str:
-    """Find a text for people; "" if there is none, as in a page for browsers."""
+    """Return a reason in plain text; "" if there is none, as in an HTML page."""
     text = body.strip()
     if text.startswith(b"{"):
         try:
@@ -133,7 +133,7 @@ def _reason_in(body: bytes, response: aiohttp.ClientResponse) -> str:
     return text.decode(errors="replace")
 
 
-def _hidden(text: str, secrets: Iterable[str]) -> str:
+def _redact(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         if len(secret) >= MIN_SECRET:
             text = text.replace(secret, "***")

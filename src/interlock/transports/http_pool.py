@@ -21,18 +21,18 @@ from interlock.urls import is_loopback
 Era = Literal["", "modern", "legacy", "sse"]
 _T = TypeVar("_T")
 
-# Requests to one host at once; who comes later waits. Streams that last are not counted: with
-# many servers on one host they would leave nothing for requests. Nor are our answers to a
-# server: the requests that take all connections may be waiting for them.
+# Requests to one host at once; more wait. Lasting streams are not counted: with many servers on
+# one host they would leave no connection for requests. Our responses are not counted either: the
+# requests that use all connections may be waiting for them.
 MAX_CONNECTIONS = 100
-# Common servers close an idle connection after 5 s. One that they close while a request is on
-# its way costs the request, so ours ends before.
+# Common servers close an idle connection after 5 s. A request that is just being sent would be
+# lost, so we close it earlier.
 KEEP_ALIVE = 4.0  # seconds
 CONNECT_TIMEOUT = 10.0  # seconds, for name, network and TLS together
 MAX_HEADER_BYTES = 64 * 1024  # of one header of an answer
 MAX_HEADERS = 256  # of an answer
-NAMES_TTL = 30  # seconds that an address is remembered
-MAX_REMEMBERED = 1_000  # URLs of which the pool knows something
+NAMES_TTL = 30  # seconds that a name's address is cached
+MAX_REMEMBERED = 1_000  # URLs with cached facts
 
 _AS_NUMBERS = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 _NO_DEADLINE = aiohttp.ClientTimeout(
@@ -41,7 +41,7 @@ _NO_DEADLINE = aiohttp.ClientTimeout(
 
 
 class _Latest(dict[str, _T]):
-    """What was set last, of at most `MAX_REMEMBERED` keys."""
+    """A dict that keeps the `MAX_REMEMBERED` keys that were set last."""
 
     def __setitem__(self, key: str, value: _T) -> None:
         self.pop(key, None)
@@ -51,7 +51,7 @@ class _Latest(dict[str, _T]):
 
 
 class HttpPool:
-    """What many HTTP clients share. Made anywhere; used in one event loop; closed by its maker.
+    """Connections that many HTTP clients share, in one event loop. Close it yourself.
 
     Proxies come from the environment (`HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`),
     certificates from the system, or from `SSL_CERT_FILE` and `SSL_CERT_DIR`. Cookies are not
@@ -76,16 +76,16 @@ class HttpPool:
 
     @property
     def streams(self) -> aiohttp.ClientSession:
-        """The session for what does not wait for a connection: streams that last, and answers."""
+        """The session for lasting streams and responses, which never wait for a connection."""
         if self._streams is None or self._streams.closed:
             self._streams = _open(0)
         return self._streams
 
     def proxy(self, url: str) -> str | None:
-        """Give the proxy for a URL, from the environment; None to go there directly.
+        """Return the proxy for a URL, from the environment; None for a direct connection.
 
         Raises:
-            ConfigError: A proxy of a kind that cannot be used.
+            ConfigError: The proxy is invalid or of an unsupported kind.
         """
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
@@ -104,7 +104,7 @@ class HttpPool:
 
 
 class _Names(AbstractResolver):
-    """Looks names up, each in a thread of its own: some take for ever, and others need not wait."""
+    """Looks up each name in a thread of its own, so that one that hangs delays no other."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -115,7 +115,7 @@ class _Names(AbstractResolver):
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 found = await in_thread(look_up)
         except TimeoutError:
-            raise OSError(errno.ETIMEDOUT, "no answer about its name") from None
+            raise OSError(errno.ETIMEDOUT, "the lookup of its name timed out") from None
         except RuntimeError as error:  # the system has no more threads
             raise OSError(errno.EAGAIN, f"its name cannot be looked up: {error}") from None
         return [
@@ -131,7 +131,7 @@ class _Names(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: nothing is open."""
 
 
 def _open(limit_per_host: int) -> aiohttp.ClientSession:
@@ -168,11 +168,11 @@ def _proxy_for(scheme: str, host: str, netloc: str) -> str | None:
         URL(proxy)
     except ValueError:
         raise ConfigError(
-            f"the proxy for {host} is no URL: change {scheme.upper()}_PROXY"
+            f"the proxy for {host} is not a valid URL; change {scheme.upper()}_PROXY"
         ) from None
     if kind not in ("http", "https"):
         raise ConfigError(
-            f"the proxy for {host} is of kind {kind!r}; http and https can be used: change "
-            f"{scheme.upper()}_PROXY, or name the host in NO_PROXY"
+            f"the proxy for {host} is of kind {kind!r}, not http or https; change "
+            f"{scheme.upper()}_PROXY, or add the host to NO_PROXY"
         )
     return proxy

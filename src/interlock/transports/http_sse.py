@@ -1,6 +1,6 @@
-"""HTTP+SSE of 2024-11-05: one stream brings all that the server says, posts carry the rest.
+"""HTTP+SSE of 2024-11-05: the server sends all messages on one stream; we post ours.
 
-The stream is the session: when it ends, all ends.
+The stream is the session: when it ends, the connection ends.
 
 Spec 2024-11-05: basic/transports, "HTTP with SSE".
 """
@@ -23,7 +23,7 @@ from interlock.errors import (
 from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser
 from interlock.transports import Receiver
-from interlock.transports.http_endpoint import EVENTS, JSON, Endpoint, PendingReplies
+from interlock.transports.http_endpoint import EVENTS, JSON, HttpEndpoint, PendingReplies
 from interlock.transports.http_errors import media_type
 from interlock.types import RequestId
 
@@ -32,29 +32,29 @@ _log = logging.getLogger("interlock.client")
 
 
 class SseTransport:
-    """One server of the oldest kind.
+    """A connection to a server that speaks HTTP+SSE.
 
     Args:
         endpoint: URL of its stream.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: HttpEndpoint) -> None:
         self._endpoint = endpoint
-        self._messages: Endpoint  # where the server says that messages go
+        self._messages: HttpEndpoint  # where to post messages, as the server said
         self._receiver: Receiver
         self._stream: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._posts: dict[RequestId, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._untaken = PendingReplies()
+        self._pending_replies = PendingReplies()
         self._initialized: asyncio.Task[None] | None = None
         self._lost = False
 
     async def open(self, receiver: Receiver) -> None:
-        """Open the stream and learn from it where to post.
+        """Open the stream and read from it where to post messages.
 
         Raises:
-            InterlockError: There is no such stream, or it leads elsewhere.
+            InterlockError: There is no stream, or it names another origin.
         """
         self._receiver = receiver
         self._stream = asyncio.create_task(self._read())
@@ -71,7 +71,9 @@ class SseTransport:
                 if response.status != 200:
                     raise await self._endpoint.refusal(response)
                 if media_type(response) != EVENTS:
-                    raise HttpError(f"{self._endpoint.shown} has no stream of events", 200)
+                    raise HttpError(
+                        f"{self._endpoint.shown} did not answer with an event stream", 200
+                    )
                 parser = SseParser(self._endpoint.max_bytes)
                 async with aclosing(self._endpoint.events(response, parser)) as events:
                     async for event in events:
@@ -80,7 +82,7 @@ class SseTransport:
                             self._ready.set_result(None)
                         elif event.name == "message" and event.data and self._ready.done():
                             self._receiver.frames_received([event.data])
-            error = StreamEnded(f"{self._endpoint.shown} ended the stream, and with it the session")
+            error = StreamEnded(f"{self._endpoint.shown} ended the stream, which ends the session")
         except InterlockError as reason:
             error = reason
         except Exception as reason:
@@ -91,24 +93,24 @@ class SseTransport:
         else:
             self.abort(error)
 
-    def _messages_at(self, data: bytes, stream: str) -> Endpoint:
+    def _messages_at(self, data: bytes, stream: str) -> HttpEndpoint:
         shown = self._endpoint.shown
         try:
             target = urljoin(stream, data.decode(errors="replace").strip())
             home, elsewhere = urls.origin(self._endpoint.url), urls.origin(target)
             messages = self._endpoint.sibling(target)
-        except ValueError:  # a ConfigError, too
-            raise RemoteProtocolError(f"{shown} wants messages at what is no URL") from None
+        except ValueError:  # also a ConfigError
+            raise RemoteProtocolError(f"{shown} sent an invalid URL for messages") from None
         if elsewhere != home:
             raise RemoteProtocolError(
-                f"{shown} wants messages at {elsewhere}, where credentials do not go"
+                f"{shown} wants messages at {elsewhere}, which is not its origin"
             )
         return messages
 
     # Sending
 
     def send(self, frames: list[bytes]) -> None:
-        """Post each frame; what answers it comes on the stream."""
+        """Post each frame; responses arrive on the stream."""
         if self._lost:
             return
         for frame in frames:
@@ -116,14 +118,14 @@ class SseTransport:
                 self._posts[frame.id] = self._start_post(frame)
                 continue
             method = notification_method(frame)
-            if not method and self._untaken.is_full:
-                error = self._untaken.overflow(self._endpoint.shown)
+            if not method and self._pending_replies.is_full:
+                error = self._pending_replies.overflow(self._endpoint.shown)
                 asyncio.get_running_loop().call_soon(self.abort, error)
                 return
             task = self._start_post(frame)
             if method == "notifications/initialized":
                 self._initialized = task  # nothing may overtake it
-            self._untaken.add(task, is_answer=not method)
+            self._pending_replies.add(task, is_answer=not method)
 
     def _start_post(self, frame: bytes) -> asyncio.Task[None]:
         task = asyncio.create_task(self._post(frame, self._initialized))
@@ -158,7 +160,7 @@ class SseTransport:
     # Ending
 
     def diagnostics(self) -> str:
-        """Nothing: there is only the protocol."""
+        """Return "": there is no other output."""
         return ""
 
     def abort(self, error: InterlockError) -> None:
@@ -170,16 +172,16 @@ class SseTransport:
     async def close(self) -> None:
         """Close the stream, which ends the session."""
         self._stop()
-        me = asyncio.current_task()  # the stream's own when it ends while it is being opened
+        me = asyncio.current_task()  # the stream's own task if it ended while it was being opened
         tasks = {*self._tasks, *([self._stream] if self._stream else ())} - {me}
         if tasks:
             await asyncio.wait(tasks)
         if self._ready.done() and not self._ready.cancelled():
-            self._ready.exception()  # now it counts as seen
+            self._ready.exception()  # so that asyncio does not report it
 
     def _stop(self) -> None:
         self._lost = True
-        if not self._ready.done():  # whoever opens it need not wait for what does not come
+        if not self._ready.done():  # `open` may be waiting
             self._ready.set_exception(ConnectionClosed("the connection was closed"))
         for task in (*self._tasks, *([self._stream] if self._stream else ())):
             if task is not asyncio.current_task():  # the stream ends itself

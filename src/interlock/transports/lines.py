@@ -8,18 +8,18 @@ from typing import Self
 from interlock.errors import MessageTooLarge
 from interlock.protocol.envelope import Cut
 
-_KEPT = 1_000  # bytes of a line that there is no memory for: enough to know what it was
+_KEPT = 1_000  # bytes kept of a line that does not fit into memory: enough to find its id
 
 
 class _CutLine(bytearray):
-    """The beginning of a line of which no more is kept."""
+    """The beginning of a line; more is dropped."""
 
     def __iadd__(self, data: object) -> Self:
         return self
 
 
 class LineSplitter:
-    """Collects bytes and gives back whole lines, without their newline.
+    """Collects bytes and returns whole lines, without their newline.
 
     Args:
         max_bytes: Longest line accepted, in bytes.
@@ -27,17 +27,17 @@ class LineSplitter:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._begun = bytearray()  # a line whose end has not come
+        self._begun = bytearray()  # an incomplete line
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and take the lines that are now complete. Blank lines are left out.
+        """Add bytes and return the lines that are now complete. Blank lines are left out.
 
-        Of a long line that there is no memory for, the beginning is given: a `Cut`.
+        A long line that does not fit into memory is returned as its beginning, a `Cut`.
 
         Raises:
-            MessageTooLarge: A line is over the limit, whether its end has come or not.
-                What follows it cannot be framed any more.
-            MemoryError: There is not even memory for these bytes. As above.
+            MessageTooLarge: A line is over the limit, complete or not. What follows it cannot
+                be split into lines.
+            MemoryError: Not even these bytes fit into memory. As above.
         """
         try:
             if b"\n" not in data:
@@ -66,7 +66,7 @@ class LineSplitter:
         return [line.removesuffix(b"\r") for line in ended if line and line != b"\r"]
 
     def _cut(self, data: bytes) -> list[bytes]:
-        """Keep only the beginning of the line that is under way, and go on with the next one."""
+        """Keep only the beginning of the incomplete line, and continue with the next one."""
         self._begun = _CutLine(self._begun[:_KEPT])
         _, newline, rest = data.partition(b"\n")
         if not newline:
@@ -80,5 +80,5 @@ class LineSplitter:
 
 
 def separately(frames: Iterable[bytes]) -> list[memoryview]:
-    """Give the pieces of lines without copying anything, for when there is no memory for that."""
+    """Return lines as pieces that share the frames' memory, for when memory is short."""
     return [memoryview(piece) for frame in frames for piece in (frame, b"\n")]

@@ -10,23 +10,23 @@ from interlock.types import RequestId
 
 
 class MemoryTransport:
-    """One end of a pair. Frames arrive in the other end's event loop turn, in order."""
+    """One end of a pair. Frames arrive in order, in a later turn of the event loop."""
 
     def __init__(self) -> None:
         self._other: MemoryTransport
         self._receiver: Receiver | None = None
-        self._early: list[bytes] = []  # came before `open`
+        self._early: list[bytes] = []  # received before `open`
         self._closed = False
 
     @classmethod
     def pair(cls) -> tuple[MemoryTransport, MemoryTransport]:
-        """Make both ends of a connection."""
+        """Return both ends of a new connection."""
         one, other = cls(), cls()
         one._other, other._other = other, one
         return one, other
 
     async def open(self, receiver: Receiver) -> None:
-        """Begin to receive; what came before is delivered now.
+        """Begin to receive; deliver frames that arrived earlier.
 
         Raises:
             ConnectionClosed: The other end has been closed.
@@ -39,19 +39,19 @@ class MemoryTransport:
             receiver.frames_received(early)
 
     def send(self, frames: list[bytes]) -> None:
-        """Hand the frames to the other end."""
+        """Send frames to the other end."""
         if not self._closed:
             asyncio.get_running_loop().call_soon(self._other._deliver, frames)
 
     def forget(self, id: RequestId) -> None:
-        """Nothing: the answer comes where all answers come."""
+        """Do nothing: a late response is dropped."""
 
     def diagnostics(self) -> str:
-        """Nothing: there is only the protocol."""
+        """Return "": there is no other output."""
         return ""
 
     def abort(self, error: InterlockError) -> None:
-        """End the connection; both ends learn of it."""
+        """End the connection and notify both ends."""
         if self._closed:
             return
         self._closed = True
@@ -60,7 +60,7 @@ class MemoryTransport:
             self._receiver.connection_lost(error)
 
     async def close(self) -> None:
-        """End the connection; the other end learns of it."""
+        """End the connection and notify the other end."""
         if self._closed:
             return
         self._closed = True
@@ -79,7 +79,7 @@ class MemoryTransport:
             else:
                 self._receiver.frames_received(frames)
         except MemoryError:
-            self.abort(ConnectionClosed("there is no memory for what the other end sends"))
+            self.abort(ConnectionClosed("out of memory while receiving from the other end"))
 
     def _end(self) -> None:
         if not self._closed:

@@ -1,8 +1,7 @@
 """Our own stdin and stdout as a connection: the server's end of stdio.
 
-stdout carries nothing but protocol. Before anything else runs, file descriptor 1 is moved away
-and points to stderr from then on, so that a `print`, a C library's output or a child process
-writes to the log.
+Only the protocol may use stdout. Descriptor 1 is duplicated first and then points to stderr, so
+that `print`, C libraries and child processes write to the log.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter, separately
 from interlock.types import RequestId
 
-# What may wait to be written to a client that does not read.
+# Bytes that may wait for a client that does not read.
 MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
-WRITE_PATIENCE = 2.0  # seconds that a client gets at the end to read what waits for it
+WRITE_PATIENCE = 2.0  # seconds that `close` waits for a client to read the rest
 _READ_BYTES = 128 * 1024
-_LOOK = 0.5  # seconds between two looks whether there still is an event loop
+_LOOP_CHECK = 0.5  # seconds between checks whether the event loop was closed
 
 
 def take_standard_streams() -> tuple[int, int]:
-    """Take stdin and stdout for the protocol; returns (read, write) descriptors.
+    """Reserve stdin and stdout for the protocol; return (read, write) descriptors.
 
     Afterwards descriptor 0 is empty and descriptor 1 is stderr.
     """
@@ -35,7 +34,7 @@ def take_standard_streams() -> tuple[int, int]:
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    sys.stdout.flush()  # what was printed before and is still held back goes to stderr, too
+    sys.stdout.flush()  # buffered output goes to stderr too
     return source, target
 
 
@@ -43,8 +42,8 @@ class PipeTransport:
     """A pair of descriptors, one to read lines from and one to write them to.
 
     Args:
-        source: Descriptor to read from. What cannot be waited for, such as a file, is read in
-            a thread.
+        source: Descriptor to read from. One that the event loop cannot watch, such as a file,
+            is read in a thread.
         target: Descriptor to write to.
         max_frame_bytes: Longest message accepted.
     """
@@ -55,7 +54,7 @@ class PipeTransport:
         self._lines = LineSplitter(max_frame_bytes)
         self._unsent: deque[memoryview] = deque()
         self._unsent_size = 0
-        self._written = asyncio.Event()  # is all of it, or will it never be
+        self._written = asyncio.Event()  # all is written, or will never be
         self._receiver: Receiver | None = None
         self._in_thread = False
 
@@ -67,14 +66,14 @@ class PipeTransport:
         try:
             self._loop.add_reader(self._source, self._read)
             os.set_blocking(self._source, False)
-        except (OSError, NotImplementedError):  # a file: always ready, so not to be waited for
+        except (OSError, NotImplementedError):  # a file, which the loop cannot watch
             self._in_thread = True
             threading.Thread(target=self._read_in_thread, daemon=True).start()
 
     # Receiving
 
     def _read(self, data: bytes | None = None) -> None:
-        """Take what there is to read, or what the thread has read."""
+        """Handle `data` that the thread has read, or read it here."""
         if data is None:
             try:
                 data = os.read(self._source, _READ_BYTES)
@@ -83,12 +82,12 @@ class PipeTransport:
             except OSError:
                 data = b""
             except MemoryError:
-                self._lose(_no_memory())
+                self._disconnect(_out_of_memory())
                 return
         if self._receiver is None:
             return
         if not data:
-            # What this turn has answered is sent first: a shell's pipe ends with the requests.
+            # Later, so that replies of this turn are sent first: a shell's pipe ends right away.
             self._loop.call_soon(self.abort, ConnectionClosed("the client closed the connection"))
             return
         try:
@@ -98,7 +97,7 @@ class PipeTransport:
         except MessageTooLarge as error:
             self.abort(error)
         except MemoryError:
-            self._lose(_no_memory())
+            self._disconnect(_out_of_memory())
 
     def _read_in_thread(self) -> None:
         data = b"-"
@@ -109,26 +108,26 @@ class PipeTransport:
                 data = b""
             taken = threading.Event()
             try:
-                self._loop.call_soon_threadsafe(self._take, data, taken)
-            except RuntimeError:  # the loop has been closed meanwhile
+                self._loop.call_soon_threadsafe(self._read_from_thread, data, taken)
+            except RuntimeError:  # the event loop was closed
                 return
-            # A file is read faster than it is answered.
-            while not taken.wait(_LOOK) and not self._loop.is_closed():
+            # Wait, as a file is read faster than it is answered.
+            while not taken.wait(_LOOP_CHECK) and not self._loop.is_closed():
                 pass
 
-    def _take(self, data: bytes, taken: threading.Event) -> None:
+    def _read_from_thread(self, data: bytes, taken: threading.Event) -> None:
         taken.set()
         self._read(data)
 
     # Sending
 
     def send(self, frames: list[bytes]) -> None:
-        """Write frames, as far as the pipe takes them now; the rest as it empties."""
+        """Write frames: now as far as the pipe has room, the rest later."""
         if self._receiver is None:
             return
         if self._unsent_size > MAX_UNSENT_BYTES:
             limit = f"{MAX_UNSENT_BYTES:,} bytes"
-            self._lose(ConnectionClosed(f"the client does not read: over {limit} wait for it"))
+            self._disconnect(ConnectionClosed(f"the client does not read ({limit} are waiting)"))
             return
         try:
             data = memoryview(b"\n".join([*frames, b""]))
@@ -141,7 +140,7 @@ class PipeTransport:
             except (BlockingIOError, InterruptedError):
                 written = 0
             except OSError:
-                self._lose(ConnectionClosed("the client reads no more"))
+                self._disconnect(ConnectionClosed("the client closed its end of stdout"))
                 return
             if written == len(data):
                 return
@@ -163,7 +162,7 @@ class PipeTransport:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                self._lose(ConnectionClosed("the client reads no more"))
+                self._disconnect(ConnectionClosed("the client closed its end of stdout"))
                 return
             self._unsent_size -= written
             if written < len(data):
@@ -173,7 +172,7 @@ class PipeTransport:
         self._loop.remove_writer(self._target)
         self._written.set()
 
-    def _lose(self, error: InterlockError) -> None:
+    def _disconnect(self, error: InterlockError) -> None:
         self._unsent.clear()
         self._unsent_size = 0
         self._written.set()
@@ -182,21 +181,21 @@ class PipeTransport:
     # Closing
 
     def forget(self, id: RequestId) -> None:
-        """Nothing: the answer comes where all answers come."""
+        """Do nothing: a late response is dropped."""
 
     def diagnostics(self) -> str:
-        """Nothing: there is only the protocol."""
+        """Return "": there is no other output."""
         return ""
 
     def abort(self, error: InterlockError) -> None:
-        """Stop reading and writing; the receiver is told why."""
+        """Stop reading and writing, and notify the receiver."""
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             self._stop()
             receiver.connection_lost(error)
 
     async def close(self) -> None:
-        """Stop reading, and writing when all is written or after `WRITE_PATIENCE` seconds.
+        """Stop reading, write the rest for at most `WRITE_PATIENCE` seconds, and stop.
 
         The descriptors stay open: they are the caller's.
         """
@@ -213,7 +212,7 @@ class PipeTransport:
         if not self._in_thread:
             self._loop.remove_reader(self._source)
         self._loop.remove_writer(self._target)
-        # What is left is written if the client takes it now; nobody waits for it.
+        # Write the rest only as far as the pipe has room now.
         self._write_rest()
 
     def _write_rest(self) -> None:
@@ -223,5 +222,5 @@ class PipeTransport:
         self._unsent.clear()
 
 
-def _no_memory() -> ConnectionClosed:
-    return ConnectionClosed("there is no memory for what the client sends")
+def _out_of_memory() -> ConnectionClosed:
+    return ConnectionClosed("out of memory while receiving from the client")

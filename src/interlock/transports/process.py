@@ -85,25 +85,20 @@ class Process:
         if cwd is not None and not Path(cwd).is_dir():  # noqa: ASYNC240 - of a local disk
             raise SpawnError(f"cannot start {argv[0]!r}: its folder {cwd!r} does not exist")
         name, _, value = own_mark().partition("=")
+        started = None
         try:
+            if not argv[0]:
+                raise FileNotFoundError
             started = cls._request(argv, {**env, name: value}, cwd or str(Path.cwd()), on_exit)
-        except OSError as error:  # no descriptors, no memory, no working folder
-            raise SpawnError(f"cannot start {argv[0]!r}: {error}") from error
-        try:
             await started._started
-        except FileNotFoundError:
-            await started.end()
-            hint = "is it installed, and is its folder in PATH?"
-            raise SpawnError(f"cannot start {argv[0]!r}: program not found; {hint}") from None
-        except PermissionError:
-            await started.end()
-            raise SpawnError(f"cannot start {argv[0]!r}: it is not executable") from None
         except OSError as error:
-            await started.end()
-            raise SpawnError(f"cannot start {argv[0]!r}: {error}") from error
+            if started is not None:
+                await started.end()
+            raise _spawn_error(argv[0], error) from error
         except asyncio.CancelledError:
-            started._kill()
-            started._close()
+            if started is not None:
+                started._kill()
+                started._close()
             raise
         return started
 
@@ -122,8 +117,13 @@ class Process:
             ours.callback(link.close)
             (stdin, w0), (r1, stdout), (r2, stderr) = ends
             reaper.start(argv, env, cwd, [stdin, stdout, stderr, other.fileno()])
+            try:
+                started = cls(w0, r1, r2, link, on_exit)
+            except BaseException:
+                reaper.release()
+                raise
             ours.pop_all()
-            return cls(w0, r1, r2, link, on_exit)
+            return started
 
     def _read_link(self) -> None:
         try:
@@ -216,6 +216,15 @@ class Process:
     def _signal_group(self, sign: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.id, sign)
+
+
+def _spawn_error(program: str, error: OSError) -> SpawnError:
+    why = str(error)
+    if isinstance(error, FileNotFoundError):
+        why = "program not found; is it installed, and is its folder in PATH?"
+    elif isinstance(error, PermissionError):
+        why = "it is not executable"
+    return SpawnError(f"cannot start {program!r}: {why}")
 
 
 async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:

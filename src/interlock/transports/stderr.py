@@ -1,4 +1,4 @@
-"""What a program that has ended, or does not answer, said about the reason: one line of its stderr.
+"""The reason why a program failed: one line of its stderr.
 
 The last line is often about something else: the version of Node.js, where npm keeps its log, how
 to get a backtrace.
@@ -10,7 +10,7 @@ import re
 
 from interlock.errors import MAX_WORDS
 
-_LINES = 100  # the last ones, enough for a usage text; what is further up has been survived
+_LINES = 100  # at the end: enough for a usage text
 
 # "ValueError: …", "module.Error: …", "TypeError [ERR_INVALID_ARG_TYPE]: …"; the last one counts.
 _RAISED = re.compile(r"(?:[\w$]+\.)*\w*(?:Error|Exception)(?: \[\w+\])?: ")
@@ -21,7 +21,7 @@ _FRAME = re.compile(r"\s+at ")  # of a stack
 
 
 def diagnostics(stderr: str) -> str:
-    """Give the error at the end of `stderr` in at most 300 characters, else its last line."""
+    """Return the error at the end of `stderr`, else its last line; at most 300 characters."""
     lines = [_COLOUR.sub("", line) for line in stderr.rstrip().splitlines()[-_LINES:]]
     raised = [at for at, line in enumerate(lines) if _RAISED.match(line)][-1:]
     said = [at for at, line in enumerate(lines) if _SAID.match(line)][:1]
@@ -30,14 +30,14 @@ def diagnostics(stderr: str) -> str:
     return lines[-1].strip()[:MAX_WORDS] if lines else ""
 
 
-def words_of(line: bytes) -> str:
-    """Give a line of stdout as text; "" for a message, which is no words."""
+def stdout_text(line: bytes) -> str:
+    """Return a line of stdout as text; "" for a protocol message."""
     if line[:1] in (b"{", b"["):
         return ""
     return " ".join(_COLOUR.sub("", line.decode(errors="replace")).split())
 
 
 def _paragraph(lines: list[str]) -> str:
-    """Give the lines up to a blank one or a stack."""
+    """Join the lines up to a blank one or a stack trace."""
     ends = (at for at, line in enumerate(lines) if not line.strip() or _FRAME.match(line))
     return " ".join(lines[: next(ends, len(lines))])

@@ -22,28 +22,28 @@ from interlock.errors import (
 from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter, separately
 from interlock.transports.process import Process
-from interlock.transports.stderr import diagnostics, words_of
+from interlock.transports.stderr import diagnostics, stdout_text
 from interlock.types import RequestId
 
-# What a server gets of our environment; everything else must be configured.
+# Variables that a server inherits; any other one must be configured.
 INHERITED = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ"),
-    # Whom to trust on the network: files, no secrets. Without them npx and uvx fail in some places.
+    # Paths of certificates, not secrets. Behind some proxies, npx and uvx fail without them.
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
 )
 
 STDERR_BYTES = 256 * 1024
-# What may wait to be written to a server that does not read: as many of the longest messages as a
-# toolbox has calls at once.
+# Bytes that may wait for a server that does not read: as many of the longest messages as a toolbox
+# runs calls at once.
 MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
 _READ_BYTES = 128 * 1024
 _PIPE_BYTES = 1024 * 1024
-# How long we wait for the exit code after stdout has ended, and for bytes after the exit.
+# Seconds to wait for the exit code after stdout was closed.
 _EXIT_GRACE = 0.075
 
 
 class StdioTransport:
-    """Starts a server program and speaks to it.
+    """Starts a server program and exchanges messages with it.
 
     Args:
         argv: Program and arguments, never a shell line.
@@ -52,7 +52,7 @@ class StdioTransport:
         max_frame_bytes: Longest message accepted from it.
 
     Attributes:
-        stderr_dropped: How many bytes of its stderr are not kept any more.
+        stderr_dropped: Bytes of its stderr that were dropped.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class StdioTransport:
         self._stderr: deque[bytes] = deque()
         self._stderr_size = 0
         self.stderr_dropped = 0
-        self._last_line = b""  # of its stdout, the beginning of it
+        self._last_line = b""  # the beginning of the last line of its stdout
         self._process: Process | None = None
         self._receiver: Receiver | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -106,7 +106,7 @@ class StdioTransport:
             await self.close()
             raise ConnectionClosed("the connection was closed while it was being opened")
         for pipe in (process.stdin, process.stdout):
-            # Larger pipes mean fewer turns for large messages; Linux only, and only a wish.
+            # Larger pipes mean fewer turns for large messages. Linux only; it may be refused.
             with contextlib.suppress(AttributeError, OSError):
                 fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         loop.add_reader(process.stdout, self._read)
@@ -120,14 +120,14 @@ class StdioTransport:
         try:
             data = self._read_pipe(self._process_now.stdout)
         except MemoryError:
-            self._lose(self._no_memory())
+            self._disconnect(self._out_of_memory())
             return
         if data is None or (data and self._receiver is None):
             return
         if not data:
-            # Closed stdout. Most often the exit is a moment away and tells us more.
+            # It closed stdout. Usually it exits within a moment, and its exit code says more.
             self._loop.remove_reader(self._process_now.stdout)
-            self._loop.call_later(_EXIT_GRACE, self._lose, None)
+            self._loop.call_later(_EXIT_GRACE, self._disconnect, None)
             return
         try:
             frames = self._lines.feed(data)
@@ -135,12 +135,12 @@ class StdioTransport:
                 self._last_line = frames[-1][:MAX_WORDS]
                 self._receiver.frames_received(frames)
         except MessageTooLarge as error:
-            self._lose(error)
+            self._disconnect(error)
         except MemoryError:
-            self._lose(self._no_memory())
+            self._disconnect(self._out_of_memory())
 
-    def _no_memory(self) -> ConnectionClosed:
-        return ConnectionClosed(f"there is no memory for what {self._argv[0]!r} sends")
+    def _out_of_memory(self) -> ConnectionClosed:
+        return ConnectionClosed(f"out of memory while receiving from {self._argv[0]!r}")
 
     def _read_stderr(self) -> None:
         data = self._read_pipe(self._process_now.stderr)
@@ -169,7 +169,7 @@ class StdioTransport:
     # Sending
 
     def send(self, frames: list[bytes]) -> None:
-        """Write frames, as far as the pipe takes them now; the rest as it empties."""
+        """Write frames: now as far as the pipe has room, the rest later."""
         if self._receiver is None:
             return
         waiting = bool(self._unsent)
@@ -181,22 +181,22 @@ class StdioTransport:
         self._unsent_size += sum(map(len, pieces))
         if waiting and self._unsent_size > MAX_UNSENT_BYTES:
             limit = MAX_UNSENT_BYTES / 2**20
-            error = f"{self._argv[0]!r} does not read what it is sent: over {limit:g} MiB wait"
-            self._loop.call_soon(self._lose, ConnectionClosed(error))
+            error = f"{self._argv[0]!r} does not read its stdin (over {limit:g} MiB are waiting)"
+            self._loop.call_soon(self._disconnect, ConnectionClosed(error))
         if not waiting and self._write():
             self._loop.add_writer(self._process_now.stdin, self._write_more)
 
     def _write(self) -> bool:
-        """Write what the pipe takes; True when something is left."""
+        """Write as far as the pipe has room; return True if something is left."""
         while self._unsent:
             data = self._unsent[0]
             try:
                 written = os.write(self._process_now.stdin, data)
             except (BlockingIOError, InterruptedError):
                 return True
-            except OSError:  # it closed its stdin, so no request can reach it any more
+            except OSError:  # it closed its stdin
                 self._clear_unsent()
-                self._loop.call_later(_EXIT_GRACE, self._lose, None)
+                self._loop.call_later(_EXIT_GRACE, self._disconnect, None)
                 return False
             self._unsent_size -= written
             if written < len(data):
@@ -216,18 +216,18 @@ class StdioTransport:
     # Closing
 
     def forget(self, id: RequestId) -> None:
-        """Nothing: the answer comes where all answers come."""
+        """Do nothing: a late response is dropped."""
 
     def diagnostics(self) -> str:
-        """The error at the end of its stderr, else the last line of it.
+        """Return the error at the end of its stderr, else the last line of it.
 
-        Without any the last line of its stdout, unless that is a message.
+        If stderr is empty: the last line of its stdout, unless that is a message.
         """
-        return diagnostics(self.stderr) or words_of(self._last_line)
+        return diagnostics(self.stderr) or stdout_text(self._last_line)
 
     def abort(self, error: InterlockError) -> None:
-        """End the server in the background; the receiver is told now."""
-        self._lose(error)
+        """Notify the receiver now; end the server in the background."""
+        self._disconnect(error)
 
     async def close(self) -> None:
         """End the server: see `Process.end` for the steps. At most 5 seconds."""
@@ -236,7 +236,7 @@ class StdioTransport:
             return
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
-        # Whoever waits may be cancelled; the ending goes on.
+        # Cancelling `close` must not stop the ending.
         await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
@@ -244,7 +244,7 @@ class StdioTransport:
         self._clear_unsent()
         self._loop.remove_writer(process.stdin)
         try:
-            # Both pipes are read to the end: a full one would keep the server from leaving.
+            # Keep reading both pipes: a full one would block the server's exit.
             await process.end()
         finally:
             self._loop.remove_reader(process.stdout)
@@ -253,15 +253,14 @@ class StdioTransport:
     def _on_exit(self) -> None:
         if self._process is None:  # while it is being opened
             return
-        # Everything it wrote is in the pipes now; take it before the end is told.
+        # Read what it wrote before its exit, then notify the receiver.
         with contextlib.suppress(MemoryError):
             self._read_rest()
             self._read_stderr_rest()
-        self._lose(None)
+        self._disconnect(None)
 
     def _read_rest(self) -> None:
-        # What the server itself wrote is at most a pipeful; a process that it left may hold the
-        # pipe and write for ever.
+        # The server itself left at most a full pipe. A process that it started may keep writing.
         for _ in range(_PIPE_BYTES // _READ_BYTES + 1):
             data = self._read_pipe(self._process_now.stdout)
             if not data or self._receiver is None:
@@ -269,21 +268,21 @@ class StdioTransport:
             try:
                 frames = self._lines.feed(data)
             except MessageTooLarge as error:
-                self._lose(error)
+                self._disconnect(error)
                 return
             if frames:
                 self._last_line = frames[-1][:MAX_WORDS]
                 self._receiver.frames_received(frames)
 
     def _read_stderr_rest(self) -> None:
-        # A grandchild may hold the pipe and write for ever: a pipeful is enough.
+        # Processes that it started may keep writing: a full pipe is enough.
         for _ in range(STDERR_BYTES // _READ_BYTES + 4):
             data = self._read_pipe(self._process_now.stderr)
             if not data:
                 return
             self._keep_stderr(data)
 
-    def _lose(self, error: InterlockError | None) -> None:
+    def _disconnect(self, error: InterlockError | None) -> None:
         receiver, self._receiver = self._receiver, None
         if receiver is None:
             return
@@ -296,7 +295,7 @@ class StdioTransport:
         words = self.diagnostics()
         because = f": {words}" if words else ""
         if process.code is None:
-            return ConnectionClosed(f"{program} closed its pipes but did not exit{because}")
+            return ConnectionClosed(f"{program} closed its stdout but did not exit{because}")
         code = process.code
         how = f"was ended by signal {-code}" if code and code < 0 else f"exited with code {code}"
         return ServerExited(f"{program} {how}{because}", code, self.stderr)

@@ -23,7 +23,7 @@ def call_frame(tool: str) -> bytes:
     return protocol.frames_to_send()[0]
 
 
-class Ear:
+class RecordingReceiver:
     """Keeps what it is told. A request is answered by the first frame that comes for it.
 
     Args:
