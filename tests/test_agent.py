@@ -19,7 +19,6 @@ from interlock.errors import (
     RemoteError,
     StepLimit,
     StoreError,
-    ToolError,
 )
 from interlock.messages import (
     AssistantMessage,
@@ -324,10 +323,7 @@ async def test_a_users_refusal_is_an_error_result_without_a_traceback(
 
     @server.tool
     async def sample(context: Context) -> str:
-        try:
-            return str(await context.sample("Hi", 10))
-        except RemoteError as error:
-            raise ToolError(str(error)) from None
+        return str(await context.sample("Hi", 10))
 
     messages = conversation()
     model = ScriptedModel([tool_calls(("1", "s__ask", {}), ("2", "s__sample", {})), "I see."])
