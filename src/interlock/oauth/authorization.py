@@ -137,17 +137,7 @@ def begin(
     Raises:
         AuthError: The authorization server lacks something that a safe login needs.
     """
-    server, issuer = found.server, display(found.issuer)
-    if "S256" not in (server.code_challenge_methods_supported or ()):
-        raise AuthError(f"{issuer} does not declare support for PKCE with S256, which is required")
-    if not server.authorization_endpoint or not server.token_endpoint:
-        raise AuthError(f"{issuer} has no authorization endpoint or no token endpoint")
-    check_url(server.token_endpoint, f"the token_endpoint of {issuer}")  # before the user is asked
-    check_browsable(server.authorization_endpoint, f"the authorization_endpoint of {issuer}")
-    kind = _network_kind(server.authorization_endpoint)
-    if kind not in ("public", _network_kind(found.issuer)):
-        where = "this machine" if kind == "loopback" else "a private network"
-        raise AuthError(f"{issuer} sends the browser to {where}, but is not there itself")
+    endpoint = _check_endpoints(found)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     query = {
@@ -167,7 +157,7 @@ def begin(
     if "offline_access" in scopes:
         query["prompt"] = "consent"  # OpenID Connect requires it for a refresh token
     request = AuthorizationRequest(
-        url=_with_query(server.authorization_endpoint, query),
+        url=_with_query(endpoint, query),
         server_url=server_url,
         issuer=found.issuer,
         scopes=tuple(scopes),
@@ -177,8 +167,24 @@ def begin(
     return Pending(
         request=request,
         verifier=verifier,
-        requires_iss=bool(server.authorization_response_iss_parameter_supported),
+        requires_iss=bool(found.server.authorization_response_iss_parameter_supported),
     )
+
+
+def _check_endpoints(found: Discovery) -> str:
+    """Return the authorization endpoint, after all checks that do not need the user."""
+    server, issuer = found.server, display(found.issuer)
+    if "S256" not in (server.code_challenge_methods_supported or ()):
+        raise AuthError(f"{issuer} does not declare support for PKCE with S256, which is required")
+    if not server.authorization_endpoint or not server.token_endpoint:
+        raise AuthError(f"{issuer} has no authorization endpoint or no token endpoint")
+    check_url(server.token_endpoint, f"the token_endpoint of {issuer}")
+    check_browsable(server.authorization_endpoint, f"the authorization_endpoint of {issuer}")
+    kind = _network_kind(server.authorization_endpoint)
+    if kind not in ("public", _network_kind(found.issuer)):
+        where = "this machine" if kind == "loopback" else "a private network"
+        raise AuthError(f"{issuer} sends the browser to {where}, but is not there itself")
+    return server.authorization_endpoint
 
 
 def _with_query(endpoint: str, query: Mapping[str, str]) -> str:

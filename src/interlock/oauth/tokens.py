@@ -15,7 +15,7 @@ from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import TokenAnswer, check_token, error_of, refusal
-from interlock.oauth.fetcher import Fetcher, check_url
+from interlock.oauth.fetcher import Fetcher, Reply, check_url
 from interlock.oauth.identity import authenticate_client
 from interlock.oauth.storage import Tokens
 from interlock.urls import display
@@ -67,15 +67,13 @@ async def request_tokens(
     sent = _TokenRequest(found, client, grant, endpoint, key)
     try:
         reply = await fetcher.post(endpoint, form=sent.form, headers=sent.headers)
-        error = error_of(reply)  # some refuse with 200
-        nonce = reply.headers.get("DPoP-Nonce", "")
-        if error is not None and error.error == "use_dpop_nonce" and key is not None and nonce:
+        if nonce := _demanded_nonce(reply, key):
             # The endpoint has not used up the grant (RFC 9449 section 8).
             sent = _TokenRequest(found, client, grant, endpoint, key, nonce)
             reply = await fetcher.post(endpoint, form=sent.form, headers=sent.headers)
-            error = error_of(reply)
     except RedirectRefused as refused:
         return TokenRefused("", refused)
+    error = error_of(reply)  # some refuse with 200
     if error is not None or reply.status != 200:
         what, why = f"{issuer} gave no token", refusal(reply, sent.secrets)
         if reply.status == 429 or reply.status >= 500:
@@ -88,6 +86,14 @@ async def request_tokens(
     except HttpError as unusable:
         return TokenRefused("", unusable)
     return _tokens(answer, sent, scope)
+
+
+def _demanded_nonce(reply: Reply, key: DpopKey | None) -> str:
+    """Return the nonce for lack of which a request with a proof was refused; "" otherwise."""
+    error = error_of(reply)
+    if key is None or error is None or error.error != "use_dpop_nonce":
+        return ""
+    return reply.headers.get("DPoP-Nonce", "")
 
 
 class _TokenRequest:
