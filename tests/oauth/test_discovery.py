@@ -386,7 +386,7 @@ async def test_an_invalid_issuer_is_an_error(world: World, issuer: str):
         (always("{"), HttpError, "it is not JSON"),
         (always('{"a":' * 100_000), HttpError, "cannot be used"),
         (always(status=500), AuthError, "answers 500"),
-        (endless, MessageTooLarge, "over 1 MiB"),
+        (endless, MessageTooLarge, r"limit \(1 MiB\)"),
         (mute, RequestTimeout, "has not answered within"),
     ],
     ids=["empty object", "cut", "deep", "500", "endless", "mute"],
