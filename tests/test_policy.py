@@ -166,8 +166,8 @@ def test_golden_table_agrees_with_calls_and_explanations(caller: Caller, row: st
         decision = GOLDEN.decide(caller, tool(address), {})
         if expected.islower():
             assert letter(decision) == expected, address
-        for each in (decision, GOLDEN.decide(caller, tool(address))):
-            check_steps(each)
+        check_steps(decision, {})
+        check_steps(GOLDEN.decide(caller, tool(address)))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_decide_with_arguments_names_the_rule(
 
     assert (decision.effect, decision.reason, decision.rule) == (effect, reason, rule)
     assert not decision.is_uncertain
-    check_steps(decision)
+    check_steps(decision, arguments)
 
 
 def test_a_question_has_the_approvers_expiry_and_record_of_its_rule():
@@ -205,27 +205,29 @@ def test_a_question_has_the_approvers_expiry_and_record_of_its_rule():
 # Explaining
 
 
-def check_steps(decision: Decision) -> None:
+def check_steps(decision: Decision, arguments: dict[str, Any] | None = None) -> None:
     """The steps must lead to the decision."""
-    denials = [step for step in decision.steps if step.verdict == "deny"]
+    steps = decision.steps(arguments)
+    denials = [step for step in steps if step.verdict == "deny"]
     verdicts = {"allow": "ok", "ask": "ask"}
     if decision.effect == "deny":
-        steps = {"not_in_view": "view", "scope": "scope", "read_only": "read_only"}
-        assert denials[0].step == steps.get(decision.reason, "policy")
+        names = {"not_in_view": "view", "scope": "scope", "read_only": "read_only"}
+        assert denials[0].step == names.get(decision.reason, "policy")
     else:
         assert not denials
-        assert decision.steps[-1].verdict == verdicts[decision.effect]
+        assert steps[-1].verdict == verdicts[decision.effect]
     if decision.rule and not decision.is_uncertain:
-        holding = [fact.rule for fact in decision.steps[-1].rules if fact.holds]
+        holding = [fact.rule for fact in steps[-1].rules if fact.holds]
         assert holding[0] == decision.rule
-        assert f"rule {decision.rule}" in decision.steps[-1].detail
+        assert f"rule {decision.rule}" in steps[-1].detail
 
 
 def test_steps_name_the_keyword_that_failed_and_the_rules_that_do_not_hold():
     caller = user("user:anna", "mcp:read")
-    decision = GOLDEN.decide(caller, tool("crm:refund"), {"amount": 80})
+    arguments = {"amount": 80}
+    steps = GOLDEN.decide(caller, tool("crm:refund"), arguments).steps(arguments)
 
-    assert [(step.step, step.verdict, step.detail) for step in decision.steps] == [
+    assert [(step.step, step.verdict, step.detail) for step in steps] == [
         ("view", "ok", "all tools"),
         ("scope", "deny", "mcp:read does not cover this tool of risk write"),
         (
@@ -237,7 +239,7 @@ def test_steps_name_the_keyword_that_failed_and_the_rules_that_do_not_hold():
             "rule leads does not hold: it is for other callers",
         ),
     ]
-    fact = next(each for each in decision.steps[-1].rules if each.rule == "small-refunds")
+    fact = next(each for each in steps[-1].rules if each.rule == "small-refunds")
     assert (fact.failed, fact.name, fact.keyword) == ("arguments", "amount", "maximum")
 
 
@@ -254,7 +256,7 @@ def test_steps_name_the_keyword_that_failed_and_the_rules_that_do_not_hold():
 def test_a_rule_that_does_not_hold_says_why(address: str, arguments: Any, detail: str):
     decision = GOLDEN.decide(user("user:anna"), tool(address), arguments)
 
-    assert detail in decision.steps[-1].detail
+    assert detail in decision.steps(arguments)[-1].detail
 
 
 def test_no_value_appears_in_a_decision():
@@ -266,12 +268,12 @@ def test_no_value_appears_in_a_decision():
     caller = user("user:anna", claims={"c": "canary-4"})
     for arguments in ({}, {"a": "canary-5", "b": "canary-6"}, {"a": ["canary-7"]}):
         decision = strict.decide(caller, entry("crm:a"), arguments)
-        assert "canary" not in repr(decision) + str(decision) + repr(decision.steps)
+        assert "canary" not in repr(decision) + str(decision) + repr(decision.steps(arguments))
 
 
 def test_only_some_rules_that_do_not_hold_are_shown():
     many = compiled(*(rule(f"r{i}", "allow", "user:b", "*:*") for i in range(50)))
-    (*_, step) = many.decide(user("user:a"), entry("crm:a"), {}).steps
+    (*_, step) = many.decide(user("user:a"), entry("crm:a"), {}).steps({})
 
     assert len(step.rules) == 50
     assert step.detail.count("does not hold") == policy.MAX_SHOWN
@@ -300,7 +302,7 @@ def test_a_read_only_policy_denies_what_may_write():
     assert read_only.decide(LOCAL, entry("crm:get"), {}).effect == "allow"
     decision = read_only.decide(LOCAL, entry("crm:put"), {})
     assert decision.reason == "read_only"
-    check_steps(decision)
+    check_steps(decision, {})
 
 
 @pytest.mark.parametrize(
@@ -392,8 +394,8 @@ def test_resources_and_prompts_have_rules_of_their_own():
     assert strict.decide(user("a", view="empty"), docs).reason == "not_in_view"
     assert strict.decide(user("a", view="crm"), docs).effect == "allow"
     assert strict.decide(user("a", "mcp:git:*"), docs).reason == "scope"
-    for decision in (strict.decide(LOCAL, docs), strict.decide(LOCAL, review, {})):
-        check_steps(decision)
+    check_steps(strict.decide(LOCAL, docs))
+    check_steps(strict.decide(LOCAL, review, {}), {})
 
 
 def test_an_unknown_view_has_nothing():
@@ -419,6 +421,18 @@ def test_an_argument_may_be_absent_if_the_condition_says_so():
     assert strict.decide(LOCAL, entry("crm:a"), {"n": 5}).effect == "allow"
     assert strict.decide(LOCAL, entry("crm:a"), {"n": 6}).effect == "deny"
     assert strict.decide(LOCAL, entry("crm:a"), {"n": None}).effect == "deny"
+
+
+def test_text_that_is_not_unicode_fails_an_allowance_and_meets_a_denial():
+    allowing = compiled(rule("a", "allow", "*", "*:*", arguments={"n": {"maxLength": 5}}))
+    denying = compiled(
+        rule("a", "allow", "*", "*:*"),
+        rule("d", "deny", "*", "*:*", arguments={"n": {"pattern": "^prod"}}),
+    )
+    arguments = {"n": "\ud800"}
+
+    assert allowing.decide(LOCAL, entry("crm:a"), arguments).reason == "no_rule"
+    assert denying.decide(LOCAL, entry("crm:a"), arguments).rule == "d"
 
 
 # What is remembered
@@ -523,7 +537,7 @@ RULE_PARTS = st.fixed_dictionaries(
 RULES = st.lists(RULE_PARTS, max_size=6).map(
     lambda parts: [rule(f"r{index}", **each) for index, each in enumerate(parts)]
 )
-VALUES = st.sampled_from([0, 5, "x", "y", None, ["x"]])
+VALUES = st.sampled_from([0, 5, "x", "y", None, ["x"], "\ud800"])
 ARGUMENTS = st.dictionaries(st.sampled_from("mn"), VALUES, max_size=2)
 PRINCIPALS = st.builds(
     Principal,
@@ -600,7 +614,7 @@ def test_decisions_agree_with_a_naive_implementation(
     for address in ADDRESSES:
         decision = strict.decide(caller, entry(address), arguments)
         assert decision.effect == naive(rules, principal, address, arguments)
-        check_steps(decision)
+        check_steps(decision, arguments)
         check_steps(strict.decide(caller, entry(address)))
 
 
@@ -678,3 +692,94 @@ def test_a_read_only_policy_never_widens(rules: list[Rule], principal: Principal
     assert never_widens(
         ranks(everything(rules), principal, arguments), ranks(read_only, principal, arguments)
     )
+
+
+# Warnings
+
+
+def described(address: str, *arguments: str, **schema: Any) -> Entry:
+    server, _, name = address.partition(":")
+    properties = {each: {} for each in arguments}
+    tool = Tool(name, {"type": "object", "properties": properties, **schema})
+    return Entry(server, tool, address, f"{server}__{name}", b"{}")
+
+
+CATALOGUE = [
+    described("crm:get_customer", "id"),
+    described("crm:list_customers"),
+    described("crm:refund", "amount", "env"),
+    described("crm:any", **{"$ref": "#/$defs/any"}),
+]
+
+
+def warned(gateway: dict[str, Any]) -> list[str]:
+    servers = {
+        "crm": {"command": "crm", "tools": {"risk": {"read": ["get_*", "list_*"]}}},
+        "down": {"command": "down"},
+    }
+    text = msgspec.json.encode({"mcpServers": servers, "gateway": gateway})
+    return policy.warnings(config.loads(text), CATALOGUE)
+
+
+def warned_of(**members: Any) -> list[str]:
+    whole = {"id": "r", "effect": "allow", "who": ["*"], "tools": ["crm:*"]} | members
+    return warned({"policy": {"rules": [whole]}})
+
+
+@pytest.mark.parametrize(
+    ("members", "warnings"),
+    [
+        ({}, []),
+        (
+            {"tools": ["crm:refnd", "crm:get_*"]},
+            ["rule r: crm:refnd matches no tool (did you mean 'crm:refund'?)"],
+        ),
+        ({"tools": ["*:delete_*"]}, ["rule r: *:delete_* matches no tool"]),
+        ({"tools": ["down:anything"]}, []),
+        (
+            {"tools": ["crm:get_*"], "risk": "write"},
+            ["rule r: no tool that it names has risk write"],
+        ),
+        ({"tools": ["crm:refund"], "arguments": {"amount": {}}}, []),
+        (
+            {"tools": ["crm:refund"], "arguments": {"amuont": {}}},
+            ["rule r: no argument 'amuont' in crm:refund"],
+        ),
+        (
+            {"arguments": {"env": {}}},
+            ["rule r: no argument 'env' in crm:get_customer, crm:list_customers"],
+        ),
+        ({"arguments": {"env": {}}, "effect": "deny"}, []),
+        (
+            {"tools": ["crm:*_*"], "arguments": {"env": {}}, "effect": "deny"},
+            ["rule r: no argument 'env' in crm:get_customer, crm:list_customers"],
+        ),
+        (
+            {"effect": "ask"},
+            [
+                "rule r: the caller alone approves calls of risk write, such as crm:refund; "
+                "name other approvers for what cannot be undone"
+            ],
+        ),
+        ({"effect": "ask", "risk": "read"}, []),
+        ({"effect": "ask", "approvers": ["group:leads", "caller"]}, []),
+    ],
+)
+def test_an_odd_rule_is_warned_of(members: dict[str, Any], warnings: list[str]):
+    assert warned_of(**members) == warnings
+
+
+def test_patterns_of_views_and_limits_that_match_nothing_are_warned_of():
+    assert warned(
+        {
+            "views": {"v": {"tools": {"allow": ["crm:get"], "deny": ["crm:refund"]}}},
+            "limits": {"tools": {"crm:refunds": "5/s", "crm:*": "9/s"}},
+        }
+    ) == [
+        "view v, allow: crm:get matches no tool (did you mean 'crm:get_customer'?)",
+        "limits.tools: crm:refunds matches no tool (did you mean 'crm:refund'?)",
+    ]
+
+
+def test_a_file_without_gateway_has_no_warnings():
+    assert policy.warnings(config.loads(b"{}"), CATALOGUE) == []

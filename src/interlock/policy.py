@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import translate
 from hashlib import sha256
 from typing import Any, Literal
@@ -36,6 +36,7 @@ from interlock.config.gateway import (
     Rule,
     View,
 )
+from interlock.config.section import nearest
 from interlock.config.servers import ToolRisk
 from interlock.schema.condition import Condition, problem
 from interlock.types import JsonObject
@@ -144,12 +145,14 @@ class Decision(Struct, frozen=True, eq=False):
     record: Record | None
     is_uncertain: bool
     _right: _Right
-    _arguments: Mapping[str, Any] | None
 
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """Every check with its verdict, for `explain`. The first denial is the decision."""
-        return self._right.steps(self._arguments)
+    def steps(self, arguments: Mapping[str, Any] | None = None) -> tuple[Step, ...]:
+        """Return every check with its verdict, for `explain`. The first denial is the decision.
+
+        Args:
+            arguments: Those that were decided about. A decision does not keep them.
+        """
+        return self._right.steps(arguments)
 
     def __repr__(self) -> str:
         return f"Decision({self.effect!r}, {self.reason!r}, {self.rule!r})"
@@ -328,14 +331,14 @@ class _Right:
 
     __slots__ = (
         "_caller",
-        "_fixed",
         "_kind",
         "_listed",
         "_name",
-        "_obstacle",
+        "_otherwise",
         "_risk",
         "_rules",
         "_server",
+        "_table",
     )
 
     def __init__(
@@ -346,7 +349,6 @@ class _Right:
         self._server = server
         self._name = name
         self._risk: Risk = risk
-        self._obstacle = self._find_obstacle()
         self._rules = [
             each
             for each in caller.rules
@@ -354,24 +356,36 @@ class _Right:
             and (each.risk is None or each.risk == risk)
             and each.patterns.match(server, name)
         ]
-        self._listed = self._denied(self._obstacle) if self._obstacle else self._list()
-        self._fixed = None if any(each.checks for each in self._rules) else self._listed
+        obstacle = self._find_obstacle()
+        if obstacle:
+            self._rules = []
+        self._table = [(each.engines, self._decision(each, False)) for each in self._rules]
+        if not obstacle and caller.all_rules is None:
+            self._otherwise = Decision("allow", "", "", (), None, None, False, self)
+        else:
+            self._otherwise = self._denied(obstacle or "no_rule")
+        self._listed = self._list()
 
     def decide(self, arguments: Mapping[str, Any] | None) -> Decision:
         if arguments is None:
             return self._listed
-        if self._fixed is not None:
-            return self._fixed
-        if self._obstacle:
-            return self._denied(self._obstacle, arguments)
-        for each in self._rules:
-            for name, check, accepts_absence in each.checks:
-                value = arguments.get(name, _MISSING)
-                if not (accepts_absence if value is _MISSING else check(value)):
-                    break
-            else:
-                return self._decision(each, False, arguments)
-        return self._denied("no_rule", arguments)
+        try:
+            for checks, decision in self._table:
+                for name, is_valid, accepts_absence in checks:
+                    value = arguments.get(name, _MISSING)
+                    if not (accepts_absence if value is _MISSING else is_valid(value)):
+                        break
+                else:
+                    return decision
+        except ValueError:  # an argument that is not JSON, such as text with a lone surrogate
+            return self._decide_slowly(arguments)
+        return self._otherwise
+
+    def _decide_slowly(self, arguments: Mapping[str, Any]) -> Decision:
+        for rule, (_, decision) in zip(self._rules, self._table, strict=True):
+            if not _first_failure(rule.checks, arguments):
+                return decision
+        return self._otherwise
 
     def _find_obstacle(self) -> Reason:
         """Return why the rules do not matter; "" if they do."""
@@ -384,19 +398,15 @@ class _Right:
 
     def _list(self) -> Decision:
         """Decide without arguments, in favour of the call where it depends on them."""
-        if self._caller.all_rules is None:
-            return Decision("allow", "", "", (), None, None, False, self, None)
         certain = next((each for each in self._rules if not each.checks), None)
         # The rules are sorted, so the last of those that may hold permits most.
         best = certain or next((each for each in reversed(self._rules) if each.permits), None)
         if best is None:
-            return self._denied("no_rule")
+            return self._otherwise
         stronger = self._rules[: self._rules.index(best) + 1]
-        return self._decision(best, best.permits and any(each.checks for each in stronger), None)
+        return self._decision(best, best.permits and any(each.checks for each in stronger))
 
-    def _decision(
-        self, decisive: _CompiledRule, is_uncertain: bool, arguments: Mapping[str, Any] | None
-    ) -> Decision:
+    def _decision(self, decisive: _CompiledRule, is_uncertain: bool) -> Decision:
         rule = decisive.rule
         return Decision(
             rule.effect,
@@ -407,11 +417,10 @@ class _Right:
             rule.record,
             is_uncertain,
             self,
-            arguments,
         )
 
-    def _denied(self, reason: Reason, arguments: Mapping[str, Any] | None = None) -> Decision:
-        return Decision("deny", reason, "", (), None, None, False, self, arguments)
+    def _denied(self, reason: Reason) -> Decision:
+        return Decision("deny", reason, "", (), None, None, False, self)
 
     # Explaining
 
@@ -494,6 +503,7 @@ class _CompiledRule:
         "approvers",
         "checks",
         "claims",
+        "engines",
         "kind",
         "patterns",
         "permits",
@@ -508,6 +518,7 @@ class _CompiledRule:
         self.risk = rule.risk
         self.patterns = _Patterns(rule.patterns)
         self.checks = _checks(rule.arguments, rule.effect)
+        self.engines = _checks(rule.arguments, rule.effect, with_engines=True)
         self.claims = _checks(rule.claims, rule.effect)
         self.reason: Reason = _REASONS[rule.effect]
         self.permits = rule.effect != "deny"
@@ -552,11 +563,19 @@ def _precedence(rule: _CompiledRule) -> tuple[int, bool, bool, str]:
     return _ORDER[rule.rule.effect], is_own, bool(rule.checks), rule.rule.id
 
 
-def _checks(conditions: Mapping[str, Condition], effect: Effect) -> tuple[_Check, ...]:
-    return tuple(
-        (name, each.may_hold if effect == "deny" else each.holds, each.accepts_absence)
-        for name, each in conditions.items()
-    )
+def _checks(
+    conditions: Mapping[str, Condition], effect: Effect, *, with_engines: bool = False
+) -> tuple[_Check, ...]:
+    """Return how to check each value; engines are faster, and raise for what is not JSON."""
+    is_lenient = effect == "deny"
+    checks: list[_Check] = []
+    for name, each in conditions.items():
+        if with_engines:
+            check = each.engine(is_lenient=is_lenient)
+        else:
+            check = each.may_hold if is_lenient else each.holds
+        checks.append((name, check, each.accepts_absence))
+    return tuple(checks)
 
 
 def _first_failure(checks: tuple[_Check, ...], values: Mapping[str, Any]) -> str:
@@ -652,3 +671,77 @@ def _document(condition: Any) -> JsonObject:
     if isinstance(condition, Condition):
         return condition.document
     raise NotImplementedError
+
+
+# Warnings for the operator
+
+
+def warnings(config: Config, catalogue: Iterable[Entry]) -> list[str]:
+    """Return what is odd about the policy of a file, for `serve --check`, one line each.
+
+    Args:
+        config: The file.
+        catalogue: The tools of its servers. Patterns of a server without tools are not checked,
+            as the server may be down.
+    """
+    gateway = config.gateway
+    if gateway is None:
+        return []
+    tools = list(catalogue)
+    found: list[str] = []
+    for name, view in gateway.views.items():
+        for key, patterns in (("allow", view.allow or ()), ("deny", view.deny)):
+            found += _unmatched(f"view {name}, {key}", patterns, tools)
+    found += _unmatched("limits.tools", gateway.limits.tools, tools)
+    if gateway.policy is None:
+        return found
+    policy = Policy.from_config(config)
+    for rule in gateway.policy.rules:
+        if rule.kind == "tools":
+            found += _unmatched(f"rule {rule.id}", rule.patterns, tools)
+            found += _odd_rule(rule, policy, tools)
+    return found
+
+
+def _unmatched(where: str, patterns: Iterable[str], tools: list[Entry]) -> Iterator[str]:
+    servers = {tool.server for tool in tools}
+    for pattern in patterns:
+        matcher = _Patterns((pattern,))
+        server = _Patterns((pattern.partition(":")[0] + ":*",))
+        is_known = any(server.match(name, "") for name in servers)
+        if is_known and not any(matcher.match(tool.server, tool.tool.name) for tool in tools):
+            close = nearest(pattern, [tool.address for tool in tools])
+            yield f"{where}: {pattern} matches no tool{close}"
+
+
+def _odd_rule(rule: Rule, policy: Policy, tools: list[Entry]) -> Iterator[str]:
+    patterns = _Patterns(rule.patterns)
+    matched = [
+        tool
+        for tool in tools
+        if patterns.match(tool.server, tool.tool.name) and rule.risk in (None, policy.risk(tool))
+    ]
+    names_any = any(patterns.match(tool.server, tool.tool.name) for tool in tools)
+    if names_any and not matched:
+        yield f"rule {rule.id}: no tool that it names has risk {rule.risk}"
+    for name in rule.arguments:
+        lacking = [tool.address for tool in matched if not _may_have_argument(tool, name)]
+        # A denial for many tools is meant for those that have the argument.
+        if lacking and (rule.effect != "deny" or len(lacking) == len(matched)):
+            shown = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" * (len(lacking) > 3))
+            yield f"rule {rule.id}: no argument {name!r} in {shown}"
+    writes = [tool for tool in matched if policy.risk(tool) == "write"]
+    if rule.effect == "ask" and rule.approvers == (CALLER,) and writes:
+        yield (
+            f"rule {rule.id}: the caller alone approves calls of risk write, such as "
+            f"{writes[0].address}; name other approvers for what cannot be undone"
+        )
+
+
+def _may_have_argument(tool: Entry, name: str) -> bool:
+    schema = tool.tool.input_schema
+    properties = schema.get("properties", {})
+    if name in properties or "patternProperties" in schema:
+        return True
+    # Combined schemas may have it in any part.
+    return any(key in schema for key in ("$ref", "allOf", "anyOf", "oneOf", "if"))

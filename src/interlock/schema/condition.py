@@ -18,7 +18,7 @@ A condition that permits something must not, and one that forbids something must
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from interlock import quoting
@@ -128,6 +128,13 @@ class Condition:
             return self._lenient.is_valid(value)
         except ValueError:
             return True
+
+    def engine(self, *, is_lenient: bool) -> Callable[[Any], bool]:
+        """Return `holds` or `may_hold` in its fastest form.
+
+        It raises `ValueError` for a value that is not JSON, such as a lone surrogate.
+        """
+        return self._lenient.is_valid if is_lenient else self._strict.is_valid
 
     def failed_keyword(self, value: Any) -> str:
         """Return the first keyword that a value does not fit; "type" for one of another type."""
