@@ -17,6 +17,8 @@ from interlock.context import Session
 from interlock.errors import InvalidArguments, LocalProtocolError, SchemaError, UnknownTool
 from interlock.protocol import Request
 from interlock.revisions import ALL, LEGACY, NEWEST
+from interlock.server.http.app import HttpApp
+from interlock.server.http.options import HttpOptions
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Methods
 from interlock.server.sealing import Seal
@@ -24,6 +26,7 @@ from interlock.server.server_connection import ServerConnection
 from interlock.server.subscribers import Subscribers
 from interlock.transports.memory import MemoryTransport
 from interlock.types import CallToolResult, ClientCapabilities, Implementation, TextContent, Tool
+from tests.server.http.conftest import Http
 
 ANN, BOB = Principal("ann"), Principal("bob")
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -143,6 +146,53 @@ async def test_a_gateway_is_served_without_subclassing_server():
 
     assert json.loads(result.text) == {"a": 1}
     await serving
+
+
+async def test_over_http_each_token_sees_and_calls_its_own_tools_in_both_eras():
+    async def verify(token: str) -> Principal:
+        return Principal(token)
+
+    gateway = Gateway()
+    for name in ("ann_notes", "bob_notes"):
+        gateway.catalogue.add_tool(Echo(Tool(name=name, input_schema=SCHEMA)))
+    app = HttpApp(gateway, HttpOptions(verify_token=verify, resource="https://a.example/mcp"))
+    http = Http(app)
+
+    for who, other in (("ann", "bob"), ("bob", "ann")):
+        token = {"authorization": f"Bearer {who}"}
+        session = await http.initialize(headers=token)
+        for reply in (
+            await http.ask("tools/list", headers=token),
+            await session.ask("tools/list"),
+        ):
+            assert [each["name"] for each in reply.json["result"]["tools"]] == [f"{who}_notes"]
+        assert json.loads((await http.call(f"{who}_notes", {"a": 1}, headers=token)).text)
+        assert (await http.call(f"{other}_notes", headers=token)).error == -32602
+        assert (await http.call("none", headers=token)).error == -32602
+    await app.close()
+
+
+async def test_over_http_an_unauthenticated_client_is_a_caller_by_address_or_session():
+    gateway = Gateway()
+    gateway.catalogue.sees = lambda name, context: True  # type: ignore[method-assign]
+    callers = []
+
+    class Noting(Echo):
+        async def call(self, arguments: Raw | None, context: Context) -> Any:
+            callers.append(context.link.caller)
+            return await super().call(arguments, context)
+
+    gateway.catalogue.add_tool(Noting())
+    app = HttpApp(gateway, HttpOptions())
+    http = Http(app)
+    first, second = await http.initialize(), await http.initialize()
+    for call in (http.call, http.call, first.call, first.call, second.call):
+        await call("echo", {"a": 1})
+
+    modern, again, one, same, other = callers
+    assert modern == again == "127.0.0.1"
+    assert one == same != other
+    await app.close()
 
 
 # Tools that are not functions
