@@ -39,8 +39,8 @@ from tests.client.interrupted import (
     variants,
 )
 from tests.client.world import QUESTIONS, Peer, World, listening, notification
+from tests.support.recording_transport import Json, RecordingTransport
 from tests.support.scripted_server import LEGACY, MODERN, text
-from tests.support.wire import Json, Wire
 
 # One method at a time
 
@@ -197,7 +197,7 @@ class HoldingPeer(Peer):
 class Call:
     """One call as the machine sees it."""
 
-    def __init__(self, task: asyncio.Task[Any], wire: Wire, now: float) -> None:
+    def __init__(self, task: asyncio.Task[Any], wire: RecordingTransport, now: float) -> None:
         self.task = task
         self.wire = wire
         self.id: int | None = None  # None when it was never sent

@@ -32,8 +32,8 @@ from tests.client.interrupted import (
 )
 from tests.client.world import Peer, World, listening
 from tests.support.bearer import BearerHeaders
+from tests.support.recording_transport import Json, RecordingTransport
 from tests.support.scripted_server import LEGACY, MODERN
-from tests.support.wire import Json, Wire
 
 
 class Target:
@@ -89,7 +89,7 @@ class FailingPeer(Peer):
         super().__init__(revision)
         self.failures: dict[str, list[InterlockError]] = {}
 
-    def connect(self) -> Wire:
+    def connect(self) -> RecordingTransport:
         return super().connect()
 
     def _answer(self, id: int, method: str, params: Json) -> Iterator[Json]:

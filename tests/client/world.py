@@ -17,8 +17,9 @@ from interlock.types import (
     ElicitResult,
     TextContent,
 )
+from tests.support.clock import SteppedLoop
+from tests.support.recording_transport import Json, RecordingTransport
 from tests.support.scripted_server import MODERN, SUBSCRIPTION_KEY, text, tool
-from tests.support.wire import Clock, Json, Wire
 
 CLOCKS = [
     "interlock.connection",
@@ -31,15 +32,15 @@ QUESTIONS = {
 
 
 class Peer:
-    """What the scripted server knows; its `answer` is the script of a `Wire`."""
+    """What the scripted server knows; its `answer` is the script of a `RecordingTransport`."""
 
     def __init__(self, revision: str) -> None:
         self.revision = revision
-        self.wires: list[Wire] = []
+        self.wires: list[RecordingTransport] = []
         self.ends_itself_over: set[str] = set()
 
-    def connect(self) -> Wire:
-        self.wires.append(Wire(self.answer))
+    def connect(self) -> RecordingTransport:
+        self.wires.append(RecordingTransport(self.answer))
         return self.wires[-1]
 
     def answer(self, message: Json) -> Iterator[Json]:
@@ -133,7 +134,7 @@ class World:
     """A client, the scripted server, and the event loop that they run in."""
 
     def __init__(self, speaks: str, **options: Any) -> None:
-        self.loop = Clock()
+        self.loop = SteppedLoop()
         self.reported: list[Any] = []
         self.loop.set_exception_handler(lambda _, context: self.reported.append(context))
         self.clocks = [mock.patch(f"{each}.monotonic", self.loop.time) for each in CLOCKS]
@@ -155,11 +156,11 @@ class World:
         )
 
     @property
-    def wire(self) -> Wire:
+    def wire(self) -> RecordingTransport:
         """The transport that is in use, or about to be."""
         connection = self.client._channel._agreed
         wire = self.peer.wires[-1] if connection is None else connection.transport
-        assert isinstance(wire, Wire)
+        assert isinstance(wire, RecordingTransport)
         return wire
 
     @property

@@ -17,11 +17,11 @@ from interlock.client import Client
 from interlock.connection import Connection
 from interlock.errors import InterlockError
 from interlock.transports.http_pool import HttpPool
-from tests.faults.clock import ClockLoop
 from tests.faults.matrix import HTTP, JSON, MEMORY, OLDEST, SESSION, SSE, STDIO
 from tests.servers import evil_http
 from tests.servers.evil_http import EvilHttp
 from tests.servers.evil_memory import EvilMemory
+from tests.support.clock import ClockLoop
 
 SERVERS = Path(__file__).parents[1] / "servers"
 EVIL = [sys.executable, "-I", "-S", str(SERVERS / "evil.py")]

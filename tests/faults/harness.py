@@ -26,9 +26,9 @@ from msgspec import Struct
 
 from interlock.transports import process
 from interlock.transports.reaper import marked, own_mark, reaper
-from tests.faults.clock import ClockLoop
 from tests.faults.ground import CANARY, Ground, living
 from tests.faults.matrix import Case
+from tests.support.clock import ClockLoop
 
 ATTEMPTS = 5
 MAX_IDLE = 0.01  # of one processor

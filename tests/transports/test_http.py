@@ -27,7 +27,7 @@ from interlock.types import ElicitResult
 from tests.servers import evil_http
 from tests.servers.evil_http import LEGACY, MODERN, Asked, EvilHttp, text_result
 from tests.support.bearer import BearerHeaders
-from tests.transports.receiver import RecordingReceiver, call_frame, request_frame
+from tests.support.recording_receiver import RecordingReceiver, call_frame, request_frame
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 

@@ -22,7 +22,7 @@ from interlock.transports.http_pool import HttpPool
 from interlock.transports.http_sse import SseTransport
 from tests.servers import evil_http
 from tests.servers.evil_http import OLDEST, Asked, EvilHttp
-from tests.transports.receiver import RecordingReceiver, call_frame
+from tests.support.recording_receiver import RecordingReceiver, call_frame
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 

@@ -19,7 +19,7 @@ from interlock.errors import InterlockError
 from tests.client.world import CLOCKS, Peer, elicit, sample
 from tests.fuzz.choices import Choices
 from tests.fuzz.watch import check_text
-from tests.support.wire import Clock
+from tests.support.clock import SteppedLoop
 
 ORIGIN = "https://mcp.example"
 SECRET = "a-key-that-goes-to-one-server-only"
@@ -53,7 +53,7 @@ MOST_REQUESTS = 1500  # of one client, however long it lives
 
 def target(data: bytes) -> None:
     choices = Choices(data)
-    loop = Clock()
+    loop = SteppedLoop()
     reported: list[Any] = []
     loop.set_exception_handler(lambda _, context: reported.append(context))
     try:

@@ -17,7 +17,7 @@ from interlock.auth import static_tokens
 from interlock.auth.principal import Principal
 from interlock.server.http.app import HttpApp
 from tests.fuzz.choices import Choices
-from tests.support.wire import Clock
+from tests.support.clock import SteppedLoop
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -117,7 +117,7 @@ def target(data: bytes) -> None:
         options.update(verify_token=_VERIFY, resource="https://mcp.example/mcp")
     if choices.flag():
         options.update(cors=["https://page.example"], hosts=["mcp.example"])
-    loop = Clock()
+    loop = SteppedLoop()
     reported: list[Any] = []
     loop.set_exception_handler(lambda _, context: reported.append(context))
     try:

@@ -1,10 +1,9 @@
-"""An event loop in which waiting takes no time, and a transport whose peer is a script."""
+"""A transport that records what is sent, and whose peer is a script."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import selectors
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,53 +11,24 @@ from interlock.errors import InterlockError
 from interlock.transports import Receiver
 from interlock.types import RequestId
 
-TICK = 1e-9  # seconds; as in life, no two things happen at the very same time
-
 Json = dict[str, Any]
 Script = Callable[[Json], Iterator[Json]]
 
 
-class Clock(asyncio.SelectorEventLoop):
-    """A loop that goes on to its next timer when there is nothing else to do.
-
-    It fails when nothing can ever happen again, so a call that hangs is an error at once.
-    """
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        super().__init__(_NoWaiting(self))
-
-    def time(self) -> float:
-        """Give the seconds that seem to have passed."""
-        return self.now
-
-
-class _NoWaiting(selectors.SelectSelector):
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise AssertionError("everybody waits, and nothing will come")
-        self._clock.now += max(timeout, TICK)
-        return []
-
-
-class Wire:
+class RecordingTransport:
     """One connection to a scripted server.
 
     Args:
-        script: Gives the messages that a request causes, the answer among them, one a turn of
-            the event loop.
+        script: Yields the messages that a request causes, the answer among them, one each turn
+            of the event loop.
         turns: How many turns of the loop it takes to open, and to close.
 
     Attributes:
         sent: What the client sent.
-        forgotten: Requests that the client does not wait for any more.
+        forgotten: Requests that the client no longer waits for.
         unanswered: Requests that the script has not answered.
-        mute: What the server says from now on is lost.
-        ended: Nothing comes any more.
+        mute: Messages of the server are lost from now on.
+        ended: No more messages arrive.
         closed: The client has waited for the end.
     """
 
@@ -121,7 +91,7 @@ class Wire:
             self._go_on(messages)
 
     def say(self, *messages: Json | bytes) -> None:
-        """Let the server send this, if it still can."""
+        """Send messages from the server, unless the connection has ended."""
         if self._receiver is None or self.ended or self.mute:
             return
         for message in messages:
@@ -133,12 +103,12 @@ class Wire:
         )
 
     def fail(self, id: RequestId, error: InterlockError) -> None:
-        """Let a request have no answer, as when its HTTP response is cut off."""
+        """Fail a request without an answer, as when its HTTP response is cut off."""
         if self._receiver is not None and not self.ended:
             self.unanswered.pop(id, None)
             self._receiver.request_failed(id, error)
 
     def cancelled(self) -> list[RequestId]:
-        """List the requests that the client has taken back."""
+        """Return the requests that the client has cancelled."""
         told = [each for each in self.sent if each.get("method") == "notifications/cancelled"]
         return [each["params"]["requestId"] for each in told]

@@ -1,4 +1,8 @@
-"""An event loop in which waiting takes no time, when it is told so."""
+"""Event loops in which waiting takes no time.
+
+`SteppedLoop` has no IO: its time jumps to the next timer whenever nothing else is to be done.
+`ClockLoop` has IO, and real time except inside `Clock.flying`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,36 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+TICK = 1e-9  # seconds; no two things happen at the very same time
+
 Ready = tuple[selectors.SelectorKey, int]
 Select = Callable[[float | None], list[Ready]]
+
+
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """A loop that jumps to its next timer when there is nothing else to do.
+
+    It fails when nothing can happen any more, so that a call that hangs is an error at once.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(_NoWaiting(self))
+
+    def time(self) -> float:
+        return self.now
+
+
+class _NoWaiting(selectors.SelectSelector):
+    def __init__(self, loop: SteppedLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[Ready]:
+        if timeout is None:
+            raise AssertionError("every task waits, and no timer is set")
+        self._loop.now += max(timeout, TICK)
+        return []
 
 
 class Clock:
