@@ -21,7 +21,7 @@ from tests.support.authorization import Protected, protected
 
 pytest_plugins = ["tests.support.budget"]
 
-# The same examples every time, however long they take: a test that fails now and then is no proof
+# The same examples every time, however long they take: a test that fails sometimes proves nothing
 # of anything. To look for new ones: pytest --hypothesis-profile=default
 settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -47,9 +47,8 @@ EVIL = [sys.executable, "-I", "-S", str(Path(__file__).parent / "servers" / "evi
 async def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[dict[str, Any]]]:
     """Fail a test that leaves a process, task, thread, descriptor or reported error behind.
 
-    Gives the list of what was reported to the event loop, for tests that expect something.
-    Servers that will not go are given little time; `Process.end` has a test with all of it. The
-    kernel is given much to end what was killed.
+    Yields the list of errors reported to the event loop, for tests that expect some. Servers
+    that do not exit by themselves are ended soon; killed processes get much time to exit.
     """
     monkeypatch.setattr(process, "EOF_PATIENCE", 0.3)
     monkeypatch.setattr(process, "TERM_PATIENCE", 0.3)
@@ -99,7 +98,7 @@ def protected_addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 @pytest.fixture
 async def protected_server(protected_addresses: tuple[str, str]) -> Protected:
-    """A server of ours that wants tokens of a real authorization server, as good as new."""
+    """An interlock server with a real authorization server, both in their initial state."""
     server = Protected(*protected_addresses)
     await server.wish(reset=True, resource=server.url)
     return server

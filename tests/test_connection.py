@@ -78,7 +78,7 @@ async def settle() -> None:
 # Requests
 
 
-async def test_both_sides_may_ask():
+async def test_both_sides_send_requests():
     async with two() as (one, other):
         one.answer, other.answer = one.echo, other.echo
 
@@ -87,7 +87,7 @@ async def test_both_sides_may_ask():
     assert [bytes(each) for each in answers] == [b'{"n":1}', b'{"n":2}']
 
 
-async def test_what_one_turn_sends_goes_out_in_order():
+async def test_frames_of_one_turn_are_sent_in_order():
     async with two() as (one, other):
         for number in range(5):
             one.connection.notify("n", b'{"n":%d}' % number)
@@ -98,7 +98,7 @@ async def test_what_one_turn_sends_goes_out_in_order():
         ]
 
 
-async def test_what_one_turn_sends_goes_out_in_bursts(monkeypatch: pytest.MonkeyPatch):
+async def test_frames_of_one_turn_are_sent_in_bursts(monkeypatch: pytest.MonkeyPatch):
     sent: list[int] = []
     async with two() as (one, _):
         send = one.connection.transport.send
@@ -153,7 +153,7 @@ async def test_a_handler_is_stopped_by_an_id_of_the_same_type():
 
 
 @pytest.mark.parametrize("told", ["result", "error"])
-async def test_an_answer_that_meets_its_own_cancellation_is_dropped(told: str):
+async def test_response_that_crosses_its_cancellation_is_dropped(told: str):
     async with two() as (one, other):
         asking = asyncio.create_task(one.ask())
         request = await other.requests.get()
@@ -232,7 +232,7 @@ async def test_requests_without_answer_end_at_their_deadlines():
         assert sorted(map(str, other.stopped)) == ["1", "2", "3"]
 
 
-async def test_one_timer_serves_all_and_none_is_left(monkeypatch: pytest.MonkeyPatch):
+async def test_one_timer_serves_all_requests_and_is_cancelled(monkeypatch: pytest.MonkeyPatch):
     async with two() as (one, other):
         other.answer = other.echo
         armed: list[asyncio.TimerHandle] = []
@@ -258,7 +258,7 @@ async def test_a_hard_limit_holds_without_another_one():
             await one.ask(hard_timeout=0.01)
 
 
-async def test_the_transport_learns_which_requests_nobody_waits_for(
+async def test_transport_is_told_to_forget_ended_requests(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async with two() as (one, other):
@@ -301,7 +301,7 @@ async def test_progress_keeps_a_request_alive(monkeypatch: pytest.MonkeyPatch):
         assert [step.progress for step in steps] == [1, 2, 3]
 
 
-async def test_who_listens_for_progress_is_forgotten_with_the_request():
+async def test_progress_handler_is_removed_with_its_request():
     async with two() as (one, other):
         other.answer = other.echo
         await one.ask(progress=lambda _: None)
@@ -316,7 +316,7 @@ async def test_who_listens_for_progress_is_forgotten_with_the_request():
 # Failing
 
 
-async def test_an_error_is_raised_where_it_is_waited_for():
+async def test_remote_error_is_raised_in_the_waiting_task():
     async with two() as (one, other):
 
         async def refuse(request: Request) -> bytes:
@@ -328,7 +328,7 @@ async def test_an_error_is_raised_where_it_is_waited_for():
             await one.ask()
 
 
-async def test_garbage_without_end_ends_the_connection():
+async def test_endless_garbage_ends_the_connection():
     async with two() as (one, other):
         asking = asyncio.create_task(one.ask())
         await other.requests.get()
@@ -341,7 +341,7 @@ async def test_garbage_without_end_ends_the_connection():
         assert len(other.losses) == 1
 
 
-async def test_a_loss_handler_that_fails_harms_nobody():
+async def test_failing_loss_handler_is_reported_to_the_event_loop():
     reported: list[Any] = []
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
@@ -362,7 +362,7 @@ async def test_a_loss_handler_that_fails_harms_nobody():
 
 
 @pytest.mark.parametrize("who", ["we", "they", "abort"])
-async def test_the_end_fails_what_waits_and_stops_what_runs(who: str):
+async def test_loss_fails_requests_and_cancels_handlers(who: str):
     async with two() as (one, other):
         ours = [asyncio.create_task(one.ask()) for _ in range(3)]
         theirs = asyncio.create_task(other.ask())
@@ -386,7 +386,7 @@ async def test_the_end_fails_what_waits_and_stops_what_runs(who: str):
         }[who]
 
 
-async def test_each_waiter_raises_an_error_of_its_own():
+async def test_each_waiter_gets_its_own_copy_of_the_error():
     async with two() as (one, other):
         asking = [asyncio.create_task(one.ask()) for _ in range(2)]
         await other.requests.get()
@@ -408,7 +408,7 @@ async def test_what_was_sent_before_closing_arrives():
         assert len(other.losses) == 1
 
 
-async def test_after_the_end_nothing_can_be_asked():
+async def test_request_after_the_end_raises():
     async with two() as (one, _):
         await one.connection.close()
         await one.connection.close()
@@ -453,7 +453,7 @@ async def test_any_task_may_call_cancel_and_close():
             assert one.connection.protocol.pending == 0
 
 
-async def test_who_cannot_send_for_want_of_memory_ends_the_connection(
+async def test_memory_error_while_sending_ends_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async with two() as (one, _):
@@ -469,7 +469,7 @@ async def test_who_cannot_send_for_want_of_memory_ends_the_connection(
                 await asking
 
 
-async def test_what_memory_was_lost_for_on_its_way_ends_with_the_connection(
+async def test_request_lost_by_a_memory_error_fails_with_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async with two() as (one, other):
@@ -484,7 +484,7 @@ async def test_what_memory_was_lost_for_on_its_way_ends_with_the_connection(
             await one.ask()
 
 
-async def test_a_request_that_could_not_be_begun_is_not_waited_for(
+async def test_request_that_could_not_be_started_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async with two() as (one, _):

@@ -1,4 +1,4 @@
-"""A file is the old one or the new one, and whoever replaced it knows which."""
+"""Atomic replacement of files, and what a caller learns when it fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("umask")
-def test_a_file_has_the_mode_that_was_asked_for_and_nothing_stays_beside_it(path: Path) -> None:
+def test_replaced_file_has_its_mode_and_leaves_no_temporary_file(path: Path) -> None:
     durable.replace(path, b"new", 0o644)
     durable.replace(path.with_name("other"), b"secret")
 
@@ -44,7 +44,7 @@ def test_a_file_has_the_mode_that_was_asked_for_and_nothing_stays_beside_it(path
     assert stat.S_IMODE(path.with_name("other").stat().st_mode) == 0o600
 
 
-def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(path: Path) -> None:
+def test_symbolic_link_is_replaced_not_its_target(path: Path) -> None:
     link = path.with_name("link")
     link.symlink_to(path)
 
@@ -54,14 +54,14 @@ def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(path: Path) -> No
     assert (link.read_bytes(), path.read_bytes()) == (b"new", b"old")
 
 
-def test_whoever_reads_the_old_file_reads_on_in_it(path: Path) -> None:
+def test_open_old_file_stays_readable(path: Path) -> None:
     with path.open("rb") as reader:
         durable.replace(path, b"new")
 
         assert reader.read() == b"old"
 
 
-def test_all_of_the_new_file_is_on_the_disk_before_it_takes_the_place_and_then_the_place_is(
+def test_file_is_synced_before_the_rename_and_the_folder_after_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
@@ -78,7 +78,7 @@ def test_all_of_the_new_file_is_on_the_disk_before_it_takes_the_place_and_then_t
 
 
 @pytest.mark.parametrize("call", ["fchmod", "fsync", "replace"])
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
+def test_failed_write_leaves_the_old_file_and_no_temporary_file(
     path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     def fail(*_: object) -> None:
@@ -94,7 +94,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
 
 
 @pytest.mark.parametrize("call", ["open", "fsync"])
-def test_a_folder_that_cannot_be_synced_is_told_as_what_it_is(
+def test_failed_folder_sync_raises_not_synced(
     path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     to_open, to_sync = os.open, os.fsync

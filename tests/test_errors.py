@@ -114,7 +114,7 @@ def test_an_error_survives_being_copied_and_sent_to_another_process(kind: type[I
         assert vars(other) == vars(error)
 
 
-def test_errors_tell_their_details():
+def test_errors_have_their_details_as_attributes():
     assert str(RemoteError(-32602, "no such tool")) == "no such tool (-32602)"
     assert (
         str(ServerUnavailable("time", "it is off")) == "server 'time' is not available: it is off"
@@ -125,7 +125,7 @@ def test_errors_tell_their_details():
     assert str(SpawnError()) == ""
 
 
-def test_what_a_peer_says_is_shown_in_one_line_and_kept_as_it_is():
+def test_remote_error_text_is_one_line_and_its_message_is_unchanged():
     words = "no\r\n\x1b[2J tool\u2028" + "x" * 5_000
     error = RemoteError(1, words)
 
@@ -155,14 +155,14 @@ def test_what_a_peer_says_is_shown_in_one_line_and_kept_as_it_is():
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_errors_raised_on_purpose_have_a_code(error: InterlockError, wire: object):
+def test_to_wire_maps_our_errors_to_codes(error: InterlockError, wire: object):
     assert to_wire(error) == wire
 
 
 @pytest.mark.parametrize(
     "error", [KeyError("secret"), ValueError("secret"), SystemExit("secret"), MemoryError()]
 )
-def test_other_errors_tell_the_peer_nothing(error: BaseException):
+def test_to_wire_hides_other_exceptions(error: BaseException):
     assert to_wire(error) == (-32603, "internal error", None)
 
 
@@ -177,7 +177,7 @@ def test_other_errors_tell_the_peer_nothing(error: BaseException):
     ],
     ids=range(5),
 )
-def test_of_many_scopes_some_are_named(scopes: tuple[str, ...], text: str):
+def test_insufficient_scope_shortens_a_long_list(scopes: tuple[str, ...], text: str):
     error = InsufficientScope(scopes)
 
     assert str(error) == f"the token needs the scopes {text}"

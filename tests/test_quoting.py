@@ -17,7 +17,7 @@ from interlock import quoting
         ({}, "an object"),
     ],
 )
-def test_each_kind_of_value_has_its_name(value: Any, expected: str) -> None:
+def test_kind_names_each_json_type(value: Any, expected: str) -> None:
     assert quoting.kind(value) == expected
 
 
@@ -36,20 +36,20 @@ def test_each_kind_of_value_has_its_name(value: Any, expected: str) -> None:
         ({"a": 1}, "the object"),
     ],
 )
-def test_a_value_is_shown_in_one_short_line(value: Any, expected: str) -> None:
+def test_echo_returns_one_short_line(value: Any, expected: str) -> None:
     assert quoting.echo(value) == expected
 
 
-def test_text_is_brought_into_one_short_line() -> None:
+def test_clip_returns_one_short_line() -> None:
     assert quoting.clip(" a\n  b ") == "a b"
     assert quoting.clip("x" * 81) == "x" * 80 + "…"
 
 
-def test_nothing_that_a_terminal_would_act_on_is_left_in_such_a_line() -> None:
+def test_clip_replaces_control_characters() -> None:
     assert quoting.clip("a\x1b[2J\x00\u202eb\ud800\u2028c é") == "a\ufffd[2J\ufffd\ufffdb\ufffd c é"
 
 
-def test_a_place_is_written_as_in_a_program() -> None:
+def test_place_formats_a_path() -> None:
     assert quoting.place(["filter", "items", 2, "a b", "x" * 81]) == (
         f"filter.items[2]['a b']['{'x' * 80}…']"
     )

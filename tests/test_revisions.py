@@ -52,7 +52,7 @@ def test_elicitation_came_later_than_roots_and_sampling():
     assert known(SERVER_METHODS, "2026-07-28") == (old | {"elicitation/create"}) - {"ping"}
 
 
-def test_only_what_calls_gets_and_reads_may_ask_back():
+def test_only_calls_gets_and_reads_may_require_input():
     may_ask = {name for name, method in CLIENT_METHODS.items() if method.may_ask}
 
     assert may_ask == {"tools/call", "resources/read", "prompts/get"}

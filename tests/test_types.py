@@ -92,7 +92,7 @@ def test_a_tool_needs_name_and_schema(fields: object):
         read(Tool, fields)
 
 
-def test_an_annotation_that_is_missing_means_the_worst():
+def test_missing_tool_annotations_mean_the_worst_case():
     hints = read(ToolAnnotations, {})
 
     assert (hints.read_only_hint, hints.destructive_hint) == (False, True)
@@ -142,7 +142,7 @@ def test_params_are_written_as_the_specification_wants(params: Wire, wire: objec
 # Results
 
 
-def test_a_null_structure_is_not_a_missing_one():
+def test_null_structured_content_differs_from_none():
     missing, null = read(CallToolResult, {}), read(CallToolResult, {"structuredContent": None})
 
     assert missing.structured_content is UNSET
@@ -165,7 +165,7 @@ def test_a_result_without_type_is_complete():
     assert asked.input_requests["k"].params == Raw(b"{}")
 
 
-def test_the_text_of_an_answer_is_that_of_its_one_block_or_of_all():
+def test_sampling_text_joins_one_block_or_all():
     one = CreateMessageResult(role="assistant", content=TextContent(text="a"), model="m")
     blocks = [TextContent(text="a"), ImageContent(data="", mime_type="image/png")]
     several = CreateMessageResult(

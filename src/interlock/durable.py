@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole."""
+"""Atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 
 class NotSynced(Exception):
-    """A file is the new one, but a power cut may bring the old one back. The text says so."""
+    """The file was replaced, but a power cut may bring the old one back."""
 
 
 def replace(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Give a file new content: it is the old one or the new one, also after a power cut.
+    """Replace a file's content, so that even after a power cut it is the old or the new one.
 
     Args:
-        path: The file; its folder is there. A symbolic link is replaced itself.
-        content: All of it.
+        path: The file; its folder must exist. A symbolic link is itself replaced.
+        content: The whole new content.
         mode: Permissions of the new file, whatever the umask is.
 
     Raises:
-        OSError: It cannot be written, and is the old one.
-        NotSynced: It is the new one, but the disk may not keep it.
+        OSError: The file cannot be written; the old one is unchanged.
+        NotSynced: The file was replaced, but the disk may not keep it.
     """
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -45,8 +45,7 @@ def _sync_folder(path: Path) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        # The new file is in its place. Putting the old one back would be one more write that
-        # nobody knows the end of.
+        # The new file is in place. Restoring the old one would be one more write that may fail.
         raise NotSynced(
             f"{path} is written, but the disk may not keep it ({error.strerror}): check the disk"
         ) from None

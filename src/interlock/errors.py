@@ -1,53 +1,53 @@
 """Every error interlock raises on purpose, as one tree.
 
-The class says whose fault it is, and where a builtin fits it is that builtin too::
+The class says whose fault it is. Where a builtin exception fits, it is that too::
 
     InterlockError
-    ├── LocalProtocolError          our caller is about to break the specification
+    ├── LocalProtocolError          our caller would break the specification
     ├── RemoteProtocolError         the peer broke the specification
-    │   ├── ParseError              a message that is not acceptable JSON-RPC
-    │   └── MessageTooLarge         a message over the size limit
+    │   ├── ParseError              a message is not valid JSON-RPC
+    │   └── MessageTooLarge         a message is over the size limit
     ├── RemoteError                 the peer answered with a JSON-RPC error
     │   └── ClientRefused           ... a client did so to a handler's question
-    ├── RequestTimeout              no answer in time                (TimeoutError)
-    ├── OutOfMemory                 a message does not fit           (MemoryError)
+    ├── RequestTimeout              no response in time              (TimeoutError)
+    ├── OutOfMemory                 a message does not fit in memory (MemoryError)
     ├── ConnectionClosed            the connection ended             (ConnectionError)
     │   ├── ServerExited            ... because the process ended
-    │   ├── Unreachable             ... or never began: name, network, TLS
-    │   ├── StreamEnded             ... in the middle of an answer
-    │   └── SessionExpired          ... as the server has forgotten the session
-    ├── HttpError                   an HTTP answer that is no answer of MCP
-    │   └── RedirectRefused         it leads elsewhere
+    │   ├── Unreachable             ... or failed: DNS, network, TLS
+    │   ├── StreamEnded             ... in the middle of a response
+    │   └── SessionExpired          ... as the server does not know the session
+    ├── HttpError                   an HTTP response without an MCP response
+    │   └── RedirectRefused         a redirect to another origin
     ├── SpawnError                  a server program cannot be started (OSError)
     ├── RevisionError               no protocol revision in common
     ├── CapabilityError             the peer does not offer this feature
     │   └── MissingCapability       ... and a handler needs it
-    ├── InputRequired               a handler needs answers of the client first
-    ├── AuthError                   an HTTP request is not let in
-    │   ├── AuthRequired            no bearer token, or not a good one
-    │   ├── InsufficientScope       the token does not go far enough
-    │   ├── LoginRequired           a person must log in first
+    ├── InputRequired               a handler needs answers from the client first
+    ├── AuthError                   an HTTP request was denied
+    │   ├── AuthRequired            the bearer token is missing or invalid
+    │   ├── InsufficientScope       the token lacks scopes
+    │   ├── LoginRequired           the user must log in first
     │   │   └── LoginExpired        ... again
     │   └── AuthUnavailable         tokens cannot be verified now
     ├── ConfigError                 a configuration file is wrong    (ValueError)
-    ├── SchemaError                 a JSON Schema we refuse to use   (ValueError)
-    ├── SignatureError              a function that cannot be a tool (TypeError)
+    ├── SchemaError                 a JSON Schema cannot be used     (ValueError)
+    ├── SignatureError              a function cannot be a tool      (TypeError)
     ├── InvalidArguments            arguments do not fit the tool    (ValueError)
-    │   └── MalformedAnswer         ... or an answer does not fit the question
+    │   └── MalformedAnswer         ... or a client's answer is malformed
     ├── UnknownTool                 no tool has this name            (LookupError)
-    ├── UnknownResource             nothing can be read at this URI  (LookupError)
+    ├── UnknownResource             no resource has this URI         (LookupError)
     ├── ServerUnavailable           the tool's server is down, disabled or unknown
-    ├── ToolError                   a tool says no, in words for the model
+    ├── ToolError                   a tool failed; the model gets the text
     ├── StepLimit                   the model kept calling tools
     ├── ModelError                  a model cannot answer
     │   ├── ModelUnavailable        no such model, no key, no connection
     │   ├── ModelRefused            the provider refused the key or the request
     │   ├── ModelOverloaded         rate limit or overload
-    │   └── ModelInterrupted        the answer was cut off
+    │   └── ModelInterrupted        the response was cut off
     ├── MissingExtra                an optional dependency is not installed (ImportError)
     └── StoreError                  conversations or logins cannot be read or written
-        ├── StoreLocked             another process holds them too long
-        ├── StoreCorrupt            the file is damaged, or not what it should be
+        ├── StoreLocked             another process locks them too long
+        ├── StoreCorrupt            the file is damaged, or of another kind
         ├── StoreTooNew             written by a newer interlock
         ├── AuditUnavailable        a call cannot be recorded, so it is not made
         │   └── AuditFailed         ... until this process is restarted
@@ -58,14 +58,14 @@ from __future__ import annotations
 
 from typing import Any
 
-MAX_WORDS = 300  # characters of a server's words in a text
-MAX_MESSAGE = 1_000  # characters of what a peer calls its error, in a text
+MAX_WORDS = 300  # characters of a server's output in an error
+MAX_MESSAGE = 1_000  # characters of a peer's message in an error
 
 
 class InterlockError(Exception):
-    """Anything this package raises on purpose. Its text is one line, fit to be shown."""
+    """Base class of all errors that this package raises. The text is one line for users."""
 
-    # What `__init__` was given is not what `args` holds, so copying must not call it again.
+    # `args` does not hold the arguments of `__init__`, so copying must not call that.
     def __reduce__(self) -> tuple[Any, ...]:
         return _copy, (type(self), self.args, vars(self))
 
@@ -90,7 +90,7 @@ def _in_one_line(words: str) -> str:
 
 
 class LocalProtocolError(InterlockError):
-    """We were about to break the specification. Fix the calling code."""
+    """The calling code would break the specification. Nothing was sent."""
 
 
 class RemoteProtocolError(InterlockError):
@@ -98,7 +98,7 @@ class RemoteProtocolError(InterlockError):
 
 
 class ParseError(RemoteProtocolError):
-    """A message that is not acceptable JSON-RPC. `code` is the JSON-RPC code it deserves."""
+    """A message is not valid JSON-RPC. `code` is the JSON-RPC error code for it."""
 
     def __init__(self, message: str, code: int = -32700) -> None:
         super().__init__(message)
@@ -106,7 +106,7 @@ class ParseError(RemoteProtocolError):
 
 
 class MessageTooLarge(RemoteProtocolError):
-    """A message over the size limit. Framing is lost, so the connection is closed."""
+    """A message is over the size limit. Framing is lost, so the connection is closed."""
 
 
 class RemoteError(InterlockError):
@@ -114,10 +114,10 @@ class RemoteError(InterlockError):
 
     Attributes:
         code: JSON-RPC error code, such as -32602.
-        message: The peer's words, which may be of any length and have anything in them. As
-            text, the error has the first of them, in one line.
+        message: The peer's message: any length, any characters. The error's own text has the
+            beginning of it in one line.
         data: The peer's details, any JSON value, or None.
-        status: HTTP status that came with it; 0 where there is no HTTP, or it was 200.
+        status: HTTP status of the response; 0 without HTTP, or when it was 200.
     """
 
     def __init__(self, code: int, message: str, data: Any = None, status: int = 0) -> None:
@@ -129,15 +129,15 @@ class RemoteError(InterlockError):
 
 
 class RequestTimeout(InterlockError, TimeoutError):
-    """No answer within the time allowed. The peer has been told to stop."""
+    """No response in time. The request was cancelled at the peer."""
 
 
-class OutOfMemory(MemoryError, InterlockError):  # in this order, as only then it can be copied
-    """A message does not fit into the memory that we have. Other messages are not affected."""
+class OutOfMemory(MemoryError, InterlockError):  # in this order, or it could not be copied
+    """A message does not fit into memory. Other messages are not affected."""
 
 
 class ConnectionClosed(InterlockError, ConnectionError):
-    """The connection ended before the answer came, or was never open."""
+    """The connection ended before the response, or was never open."""
 
 
 class ServerExited(ConnectionClosed):
@@ -145,7 +145,7 @@ class ServerExited(ConnectionClosed):
 
     Attributes:
         code: Exit code; negative is the signal that ended it; None when unknown.
-        stderr: The last lines it wrote to stderr.
+        stderr: The end of its stderr.
     """
 
     def __init__(self, message: str, code: int | None = None, stderr: str = "") -> None:
@@ -155,23 +155,23 @@ class ServerExited(ConnectionClosed):
 
 
 class Unreachable(ConnectionClosed):
-    """The server cannot be reached: no such name, no connection, no TLS. Nothing was sent."""
+    """The server cannot be reached: DNS, network or TLS failed. Nothing was sent."""
 
 
 class StreamEnded(ConnectionClosed):
-    """An HTTP answer was cut off, or ended without the result. The call may have had its effect."""
+    """An HTTP response was cut off or had no result. The call may have had its effect."""
 
 
 class SessionExpired(ConnectionClosed):
-    """A legacy server does not know the session any more, so it did not take the request."""
+    """A legacy server does not know the session any more, so it refused the request."""
 
 
 class HttpError(InterlockError):
-    """An HTTP answer that is no answer of MCP: an error status, HTML, an empty body.
+    """An HTTP response without an MCP response: an error status, HTML, an empty body.
 
     Attributes:
         status: HTTP status.
-        retry_after: Seconds after which the server wants to be asked again; None if not said.
+        retry_after: Seconds that the server asks to wait before a retry; None if it does not.
     """
 
     def __init__(self, message: str, status: int, retry_after: float | None = None) -> None:
@@ -181,19 +181,19 @@ class HttpError(InterlockError):
 
 
 class RedirectRefused(HttpError):
-    """The server sends the request elsewhere, and credentials do not go there."""
+    """The server redirects to another origin, which must not get the credentials."""
 
 
 class SpawnError(InterlockError, OSError):
     """A server program cannot be started: not found, not executable, bad folder."""
 
-    # OSError.__str__ wants (errno, text); ours is one sentence.
+    # OSError.__str__ expects (errno, text); this error has one text.
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
 
 class RevisionError(InterlockError):
-    """The peer speaks no protocol revision that we speak."""
+    """The peer and we have no protocol revision in common."""
 
 
 class ClientRefused(RemoteError):
@@ -213,9 +213,9 @@ class CapabilityError(InterlockError):
 
 
 def to_wire(error: BaseException) -> tuple[int, str, Any]:
-    """Turn what a handler raised into a JSON-RPC error: code, message, data.
+    """Convert a handler's exception to a JSON-RPC error: code, message, data.
 
-    What was not raised on purpose tells the peer nothing but that it happened.
+    The peer gets no details of exceptions that are not `InterlockError`.
     """
     if isinstance(error, RemoteError):
         return error.code, error.message, error.data
@@ -243,13 +243,13 @@ class MissingCapability(CapabilityError):
 
     @property
     def required(self) -> dict[str, Any]:
-        """The capability as an object: {"elicitation": {"url": {}}}."""
+        """Return the capability as an object: {"elicitation": {"url": {}}}."""
         name, _, detail = self.capability.partition(".")
         return {name: {detail: {}} if detail else {}}
 
 
 class InputRequired(InterlockError):
-    """A modern client must answer questions, and send its request again with the answers.
+    """A modern client must answer questions and repeat its request with the answers.
 
     Attributes:
         questions: Method and encoded params of each, by key.
@@ -298,20 +298,20 @@ class InsufficientScope(AuthError):
 
 
 def _some(words: tuple[str, ...]) -> str:
-    """Write as many words as fit into some `MAX_WORDS` characters, and how many more there are."""
+    """Join as many words as fit into `MAX_WORDS` characters; count the others."""
     shown = " ".join(words)
     if len(shown) <= MAX_WORDS:
         return shown
-    shown = shown[: MAX_WORDS + 1].rpartition(" ")[0]  # whole ones only
+    shown = shown[: MAX_WORDS + 1].rpartition(" ")[0]  # whole words only
     return f"{shown} and {len(words) - len(shown.split())} more".lstrip()
 
 
 class LoginRequired(AuthError):
-    """A person must log in: there is no token, and nobody to ask."""
+    """The user must log in: a token is missing, and this program cannot open a login."""
 
 
 class LoginExpired(LoginRequired):
-    """There was a token, and it cannot be renewed."""
+    """The token cannot be refreshed; the user must log in again."""
 
 
 class AuthUnavailable(AuthError):
@@ -325,7 +325,7 @@ class AuthUnavailable(AuthError):
 
 
 class ConfigError(InterlockError, ValueError):
-    """A configuration file or setting is wrong. The text names file, place and way out."""
+    """A configuration file or setting is invalid. The text names file, place and remedy."""
 
 
 class SchemaError(InterlockError, ValueError):
@@ -341,7 +341,7 @@ class InvalidArguments(InterlockError, ValueError):
 
 
 class MalformedAnswer(InvalidArguments):
-    """What a client said to a handler's question is no answer to it."""
+    """A client's answer to a handler's question is malformed."""
 
 
 class UnknownTool(InterlockError, LookupError):
@@ -349,10 +349,10 @@ class UnknownTool(InterlockError, LookupError):
 
 
 class UnknownResource(InterlockError, LookupError):
-    """Nothing can be read at this URI. Raise it where a template matches more than there is.
+    """No resource has this URI. Raise it when a template matches a URI that does not exist.
 
     Attributes:
-        uri: What was to be read.
+        uri: The URI.
     """
 
     def __init__(self, uri: str) -> None:
@@ -375,7 +375,7 @@ class ServerUnavailable(InterlockError):
 
 
 class ToolError(InterlockError):
-    """A tool says no. The text goes to the model, so write it for the model."""
+    """A tool failed. The model gets the text, so write it for the model."""
 
 
 # Models and the agent
@@ -398,7 +398,7 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The provider refused the key or the request. Asking again will not help."""
+    """The provider refused the key or the request. A retry will not help."""
 
 
 class ModelOverloaded(ModelError):
@@ -406,7 +406,7 @@ class ModelOverloaded(ModelError):
 
 
 class ModelInterrupted(ModelError):
-    """The answer was cut off. What had arrived is not part of the conversation."""
+    """The response was cut off. The received part is not added to the conversation."""
 
 
 class MissingExtra(InterlockError, ImportError):
@@ -429,11 +429,11 @@ class StoreError(InterlockError):
 
 
 class StoreLocked(StoreError):
-    """Another process holds the database, or a login, for longer than we wait."""
+    """Another process locked the database, or a login, for too long."""
 
 
 class StoreCorrupt(StoreError):
-    """The file is damaged, or is not what it should be."""
+    """The file is damaged, or is of another kind."""
 
 
 class StoreTooNew(StoreError):

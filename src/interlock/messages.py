@@ -1,4 +1,4 @@
-"""What a conversation consists of, the same for every model provider.
+"""The messages of a conversation, the same for every model provider.
 
 A conversation is a plain list of messages. Two rules make it valid for every provider:
 
@@ -14,10 +14,10 @@ from msgspec import Struct
 
 
 class ToolCall(Struct, frozen=True, omit_defaults=True):
-    """The model asks for one run of a tool.
+    """A tool call that the model requests.
 
-    `malformed` holds the model's text when it is not a JSON object; `input` is then empty
-    and the call must be answered with an error instead of being run.
+    `malformed` is the model's text if it is not a JSON object. Then `input` is empty, and the
+    call must be answered with an error instead of being run.
     """
 
     id: str
@@ -27,29 +27,29 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
 
 
 class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
-    """What the program tells the model before the conversation."""
+    """Instructions of the program to the model, before the conversation."""
 
     content: str
 
 
 class UserMessage(Struct, frozen=True, tag_field="role", tag="user"):
-    """What the person says."""
+    """A message of the user."""
 
     content: str
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", omit_defaults=True):
-    """What the model says: text, tool calls, or both."""
+    """A message of the model: text, tool calls, or both."""
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    # What one provider wants back word for word (thinking signatures, reasoning_content):
-    # {"provider": "anthropic", ...}. Sent back to that provider, ignored by the others.
+    # Data that one provider needs back unchanged (thinking signatures, reasoning_content):
+    # {"provider": "anthropic", ...}. The other providers ignore it.
     provider_data: dict[str, Any] | None = None
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaults=True):
-    """What one tool call gave: the answer to `ToolCall.id`."""
+    """The result of one tool call: the answer to `ToolCall.id`."""
 
     tool_call_id: str
     content: str
@@ -60,11 +60,11 @@ class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaul
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 INTERRUPTED = (
-    "interrupted: the program stopped before this call's result was kept."
+    "interrupted: the program stopped before this call's result was saved."
     " It may or may not have taken effect."
 )
 
 
 def interrupted(call: ToolCall) -> ToolMessage:
-    """Answer a call whose result is not known and never will be."""
+    """Return the answer to a call whose result was lost."""
     return ToolMessage(call.id, INTERRUPTED, call.name, is_error=True)

@@ -1,4 +1,4 @@
-"""JSON values in messages: what they are called, and as much of them as is shown."""
+"""JSON values in error messages: their kind, and a short display of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_ECHO = 80  # characters of a value shown in a message
 
 
 def kind(value: Any) -> str:
-    """Say what kind of JSON value it is: "a list"."""
+    """Return the kind of a JSON value: "a list"."""
     match value:
         case None:
             return "null"
@@ -27,7 +27,7 @@ def kind(value: Any) -> str:
 
 
 def echo(value: Any) -> str:
-    """Show a value, at most some `MAX_ECHO` characters of it, in one line."""
+    """Return a value in one line of some `MAX_ECHO` characters at most."""
     if isinstance(value, dict):
         return "the object"
     if isinstance(value, list):
@@ -41,7 +41,7 @@ def echo(value: Any) -> str:
 
 
 def clip(text: str) -> str:
-    """Bring text into one line of at most some `MAX_ECHO` characters, all of them visible."""
+    """Return text as one line of some `MAX_ECHO` printable characters at most."""
     line = " ".join(text.split())
     if len(line) > MAX_ECHO:
         line = line[:MAX_ECHO] + "…"
@@ -51,7 +51,7 @@ def clip(text: str) -> str:
 
 
 def place(path: list[str | int]) -> str:
-    """Write a path as one would in a program: filter.items[2]."""
+    """Return a path as written in a program: filter.items[2]."""
     written = ""
     for step in path:
         if isinstance(step, str) and step.isidentifier() and len(step) <= MAX_ECHO:

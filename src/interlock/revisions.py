@@ -1,7 +1,7 @@
 """What each protocol revision allows, as tables.
 
-Legacy revisions begin with `initialize`; modern ones carry their metadata on every request.
-Revisions are an enumerated list: compare their places in it, never the strings.
+Legacy revisions begin with `initialize`; modern ones have metadata in every request. Compare
+revisions by their places in the list, never as strings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ALL = LEGACY + MODERN
 
 NEWEST_LEGACY = LEGACY[-1]
 NEWEST = MODERN[-1]
-BATCHES = frozenset({"2025-03-26"})  # the only revision whose peers must take JSON-RPC batches
+BATCHES = frozenset({"2025-03-26"})  # the only revision whose peers must accept JSON-RPC batches
 
 # `_meta` keys of the modern era
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
@@ -41,9 +41,9 @@ RESOURCE_NOT_FOUND = -32002  # legacy only
 
 
 class Method(Struct, frozen=True):
-    """One request method: where it exists and what it needs of the peer.
+    """One request method: the revisions that have it, and the capability that it requires.
 
-    `capability` is a path into the peer's capabilities; "" needs nothing.
+    `capability` is a path into the peer's capabilities; "" for none.
     """
 
     first: str
@@ -79,24 +79,24 @@ SERVER_METHODS: dict[str, Method] = {
     "elicitation/create": Method("2025-06-18", NEWEST, "elicitation"),
 }
 
-# First revision of what a client may have to leave out for an older server.
+# The first revisions of features that a client leaves out for an older server.
 ELICITATION = "2025-06-18"
 URL_ELICITATION = "2025-11-25"
 COMPLETION_CONTEXT = "2025-06-18"
 
 
 def at_least(revision: str, first: str) -> bool:
-    """Tell whether `revision` is `first` or newer. An unknown revision is older than all."""
+    """Return whether `revision` is `first` or newer. An unknown one is older than all."""
     return revision in ALL and ALL.index(revision) >= ALL.index(first)
 
 
 def is_modern(revision: str) -> bool:
-    """Tell whether requests of this revision carry their own metadata."""
+    """Return whether requests of this revision have their own metadata."""
     return revision in MODERN
 
 
 def has_method(methods: dict[str, Method], name: str, revision: str) -> bool:
-    """Tell whether `revision` knows the request `name`. Methods of extensions are not here."""
+    """Return whether `revision` has the request `name`. Methods of extensions are not listed."""
     method = methods.get(name)
     return (
         method is not None

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. One struct serves all revisions. What an older revision does not know is simply absent.
-2. Unknown fields are ignored on decoding; who must pass them on keeps the encoded bytes.
-3. `UNSET` stands for "not in the message", where null would mean something else.
+1. One struct serves all revisions. Fields that an older revision does not have are absent.
+2. Decoding ignores unknown fields; a forwarder keeps the encoded bytes.
+3. `UNSET` means "not in the message", where null would mean something else.
 
 Source: schemas of 2024-11-05 to 2026-07-28.
 """
@@ -25,10 +25,10 @@ LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "a
 
 
 class Wire(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What all wire types share: camelCase on the wire, defaults left out."""
+    """Base of all wire types: camelCase on the wire, defaults left out."""
 
 
-# Who speaks
+# Clients and servers
 
 
 class Icon(Wire, frozen=True):
@@ -52,7 +52,7 @@ class Implementation(Wire, frozen=True):
 
 
 class ClientCapabilities(Wire, frozen=True):
-    """What a server may ask of this client. None means "not at all"."""
+    """Requests that a server may send to this client. None means "not supported"."""
 
     roots: JsonObject | None = None
     sampling: JsonObject | None = None
@@ -62,7 +62,7 @@ class ClientCapabilities(Wire, frozen=True):
 
 
 class ServerCapabilities(Wire, frozen=True):
-    """What a client may ask of this server. None means "not at all"."""
+    """Requests that a client may send to this server. None means "not supported"."""
 
     tools: JsonObject | None = None
     resources: JsonObject | None = None
@@ -106,7 +106,7 @@ class DiscoverResult(Wire, frozen=True):
 
 
 class Annotations(Wire, frozen=True):
-    """Hints about who content is for. Since 2024-11-05; `last_modified` since 2025-06-18."""
+    """Hints about the audience of content. Since 2024-11-05; `last_modified` since 2025-06-18."""
 
     audience: list[Role] | None = None
     priority: float | None = None
@@ -230,7 +230,7 @@ def decode_content(raw: Raw) -> Content:
 
 
 def join_text(content: Iterable[object]) -> str:
-    """Join the text blocks of `content` with newlines; other blocks do not count."""
+    """Join the text blocks of `content` with newlines; ignore other blocks."""
     return "\n".join([block.text for block in content if isinstance(block, TextContent)])
 
 
@@ -238,7 +238,7 @@ def join_text(content: Iterable[object]) -> str:
 
 
 class ToolAnnotations(Wire, frozen=True):
-    """What a server claims about its tool. Hints, never grounds for trust."""
+    """A server's claims about its tool: hints, never a reason for trust."""
 
     title: str | None = None
     read_only_hint: bool = False
@@ -248,7 +248,7 @@ class ToolAnnotations(Wire, frozen=True):
 
 
 class Tool(Wire, frozen=True):
-    """What a server offers to the model. Spec 2026-07-28: server/tools, "Data Types"."""
+    """A function that a server offers to the model. Spec 2026-07-28: server/tools, "Data Types"."""
 
     name: str
     input_schema: JsonObject
@@ -277,7 +277,7 @@ class InputRequest(Wire, frozen=True):
 
 
 class Result(Wire, frozen=True):
-    """What every result may carry besides its own fields.
+    """Fields of every result.
 
     `result_type` is "complete" when absent; "input_required" brings `input_requests`,
     `request_state` or both. Spec 2026-07-28: basic/patterns/mrtr.
@@ -472,11 +472,11 @@ class ListPage(Wire, frozen=True):
     result_type: str = "complete"
 
 
-# What a server asks of a client
+# Requests of servers to clients
 
 
 class Root(Wire, frozen=True):
-    """A folder or file that the server may care about. `uri` begins with file://"""
+    """A folder or file that the server may use. `uri` begins with file://"""
 
     uri: str
     name: str | None = None
@@ -576,7 +576,7 @@ class ResourceUpdatedParams(Wire, frozen=True):
 
 
 class SubscriptionFilter(Wire, frozen=True):
-    """What a `subscriptions/listen` stream shall bring."""
+    """The notifications that a `subscriptions/listen` stream delivers."""
 
     tools_list_changed: bool = False
     prompts_list_changed: bool = False

@@ -21,7 +21,7 @@ def split(url: str) -> SplitResult:
     """Split a URL whose host and port can be read.
 
     Raises:
-        ValueError: There is no host, or host or port are malformed.
+        ValueError: The host is missing, or host or port are malformed.
     """
     parts = urlsplit(url)
     if "\\" in parts.netloc:  # browsers take it for the "/" before a path

@@ -98,7 +98,7 @@ def test_request_frame_has_what_http_repeats_in_headers():
     assert frame.meta == b'"a":1,"b":2'
 
 
-def test_a_request_is_sent_and_its_answer_given():
+def test_request_gets_its_answer():
     peer = Protocol()
     id = peer.request("tools/list", b'{"cursor":"a"}', now=0.0)
 
@@ -117,7 +117,7 @@ def test_ids_count_from_one_and_are_never_used_again():
     assert peer.request("ping", now=0.0) == 4
 
 
-def test_what_was_taken_for_the_wire_is_not_given_again():
+def test_frames_to_send_empties_the_outbox():
     peer = Protocol()
     peer.request("ping", now=0.0)
 
@@ -134,14 +134,14 @@ def test_answers_may_come_in_any_order():
     assert events == [Answer(second, Raw(b'{"n":2}')), Answer(first, Raw(b'{"n":1}'))]
 
 
-def test_names_that_json_rpc_keeps_are_refused():
+def test_reserved_method_names_are_refused():
     peer = Protocol()
     with pytest.raises(LocalProtocolError, match=r"'rpc\.discover' is reserved"):
         peer.request("rpc.discover", now=0.0)
     assert (peer.pending, peer.frames_to_send()) == (0, [])
 
 
-def test_metadata_of_connection_call_and_progress_stand_in_one_object():
+def test_meta_of_connection_request_and_progress_is_one_object():
     peer = Protocol(meta=b'"version":"v"')
     id = peer.request(
         "x", b'{"a":1}', now=0.0, options=RequestOptions(progress=ignore, meta=b'"traceparent":"t"')
@@ -156,7 +156,7 @@ def test_metadata_of_connection_call_and_progress_stand_in_one_object():
 
 
 @pytest.mark.parametrize("meta", [b"", b'"version":"v"'])
-def test_without_progress_there_is_no_token(meta: bytes):
+def test_request_without_progress_has_no_token(meta: bytes):
     peer = Protocol(meta=meta)
     peer.request("x", now=0.0)
 
@@ -216,7 +216,7 @@ def test_a_response_may_have_both_members_if_one_of_them_is_null():
     assert give(peer, message(id=null, result=None, error=None)) == [Answer(null, Raw(b"null"))]
 
 
-def test_a_response_that_cannot_be_read_fails_its_request_if_its_id_can_be():
+def test_malformed_response_with_readable_id_fails_its_request():
     peer = Protocol()
     first, second = peer.request("x", now=0.0), peer.request("x", now=0.0)
 
@@ -229,7 +229,7 @@ def test_a_response_that_cannot_be_read_fails_its_request_if_its_id_can_be():
     assert give(peer, message(id=second, result={})) == [Answer(second, Raw(b"{}"))]
 
 
-def test_a_request_that_cannot_be_read_does_not_fail_ours():
+def test_malformed_request_of_the_peer_fails_no_other():
     peer = Protocol()
     id = peer.request("x", now=0.0)
 
@@ -261,7 +261,7 @@ def test_only_the_first_of_two_answers_counts():
     assert peer.dropped == {"unexpected response": 1}
 
 
-def test_errors_without_an_id_end_nothing():
+def test_error_without_id_fails_no_request():
     peer = Protocol()
     peer.request("x", now=0.0)
     error = {"code": -32700, "message": "parse error"}
@@ -271,7 +271,7 @@ def test_errors_without_an_id_end_nothing():
     assert peer.dropped == {"unexpected response": 2}
 
 
-def test_bad_lines_cost_only_themselves():
+def test_malformed_messages_do_not_affect_others():
     peer = Protocol()
     first, second = peer.request("x", now=0.0), peer.request("x", now=0.0)
     garbage = [b"", b"hello", b"\xff\xfe", b"[]", b"null", b'{"jsonrpc":"1.0"}', b"[" * 100_000]
@@ -283,7 +283,7 @@ def test_bad_lines_cost_only_themselves():
     assert [each["id"] for each in sent(peer)] == [first, second]  # and nothing else
 
 
-def test_garbage_without_end_is_an_overrun():
+def test_endless_garbage_is_an_overrun():
     peer = Protocol()
     assert give(peer, *[b"hello"] * MAX_GARBAGE, now=0.0) == []
 
@@ -293,7 +293,7 @@ def test_garbage_without_end_is_an_overrun():
     assert f"over {MAX_GARBAGE} malformed messages" in str(overrun.error)
 
 
-def test_garbage_now_and_then_is_no_overrun():
+def test_occasional_garbage_does_not_overrun():
     peer = Protocol()
     for minute in range(5):
         assert give(peer, *[b"hello"] * MAX_GARBAGE, now=minute * GARBAGE_WINDOW) == []
@@ -352,7 +352,7 @@ def test_the_deadline_is_that_of_the_next_request_to_expire():
     assert peer.deadline() is None
 
 
-def test_all_that_is_late_expires_at_once():
+def test_all_late_requests_expire_at_once():
     peer = Protocol()
     ids = [
         peer.request("x", now=0.0, options=RequestOptions(timeout=seconds))
@@ -421,7 +421,7 @@ def test_a_flood_of_progress_is_dropped_but_for_its_first_part_in_each_second():
     assert give(peer, *flood[1_510:1_512], now=2.0) == [Progress(id, 1510), Progress(id, 1511)]
 
 
-def test_progress_that_nobody_asked_for_is_dropped():
+def test_unrequested_progress_is_dropped():
     peer = Protocol()
     quiet = peer.request("x", now=0.0, options=RequestOptions(timeout=5.0))
     done = peer.request("x", now=0.0, options=RequestOptions(progress=ignore))
@@ -459,7 +459,7 @@ def test_an_endless_progress_is_dropped_as_malformed():
 # Cancelling our requests
 
 
-def test_a_cancelled_request_ends_silently_and_the_peer_is_told():
+def test_cancelled_request_ends_silently_and_notifies_the_peer():
     peer = Protocol()
     id = peer.request("tools/call", now=0.0, options=RequestOptions(timeout=5.0))
     peer.frames_to_send()
@@ -490,7 +490,7 @@ def test_without_a_reason_none_is_sent():
 
 
 @pytest.mark.parametrize("method", ["initialize", "server/discover"])
-def test_a_handshake_is_never_cancelled_on_the_wire(method: str):
+def test_handshake_sends_no_cancellation(method: str):
     peer = Protocol()
     id = peer.request(method, now=0.0)
     peer.request(method, now=0.0, options=RequestOptions(timeout=1.0))
@@ -592,7 +592,7 @@ def test_too_many_requests_at_once_are_refused_and_the_rest_goes_on():
     assert len(give(peer, message(id="one more", method="x"))) == 1
 
 
-def test_what_cannot_be_read_is_answered_by_servers_only():
+def test_malformed_message_is_answered_by_servers_only():
     for frame, code in ((b"hello", -32700), (b'{"id":1}', -32600), (b"[]", -32600)):
         server, client = Protocol(answers_garbage=True), Protocol()
         give(server, frame)
@@ -620,7 +620,7 @@ def test_a_request_may_be_ignored():
 # Cancelling requests of the peer
 
 
-def test_a_request_that_the_peer_takes_back_is_not_answered():
+def test_cancelled_request_of_the_peer_is_not_answered():
     peer = Protocol()
     give(peer, message(id=1, method="x"))
 
@@ -631,7 +631,7 @@ def test_a_request_that_the_peer_takes_back_is_not_answered():
     assert peer.dropped == {"reply to unknown request": 1}
 
 
-def test_only_a_running_request_can_be_taken_back():
+def test_cancellation_of_an_unknown_request_is_dropped():
     peer = Protocol()
     peer.request("x", now=0.0)  # has id 1 on our side
     give(peer, message(id="2", method="x"))
@@ -668,10 +668,10 @@ def test_notifications_go_both_ways():
     ]
 
 
-# Answers that come on a request of ours, as over HTTP
+# Messages on the stream of one of our requests, as over HTTP
 
 
-def test_what_comes_on_one_request_answers_no_other():
+def test_response_on_the_stream_of_another_request_is_dropped():
     peer = Protocol(batches=True)
     mine, other = (peer.request("x", now=0.0) for _ in range(2))
     foreign = [message(id=other, result={}), message(id=other, error={"code": 1, "message": "no"})]
@@ -685,7 +685,7 @@ def test_what_comes_on_one_request_answers_no_other():
 
 
 @pytest.mark.parametrize("id", [{}, {"id": None}], ids=["no id", "null"])
-def test_an_error_that_names_no_request_is_about_the_one_on_which_it_comes(id: Json):
+def test_error_without_id_fails_the_request_of_its_stream(id: Json):
     peer = Protocol(batches=True)
     mine, _other = (peer.request("x", now=0.0) for _ in range(2))
     answer = {"jsonrpc": "2.0", **id}
@@ -703,7 +703,7 @@ def test_an_error_that_names_no_request_is_about_the_one_on_which_it_comes(id: J
 @pytest.mark.parametrize(
     "frame", [b"hello", b"[1", b"[]", b'{"jsonrpc":"2.0","id":2,"result":NaN}']
 )
-def test_what_cannot_be_read_fails_the_request_on_which_it_comes(frame: bytes):
+def test_malformed_message_fails_the_request_of_its_stream(frame: bytes):
     peer = Protocol(batches=True)
     mine, _other = (peer.request("x", now=0.0) for _ in range(2))
 
@@ -714,7 +714,7 @@ def test_what_cannot_be_read_fails_the_request_on_which_it_comes(frame: bytes):
     assert peer.pending == 1
 
 
-def test_what_cannot_be_read_in_a_batch_costs_the_request_on_which_it_comes_only_its_answer():
+def test_malformed_batch_member_fails_the_request_of_its_stream_only_if_it_answers_it():
     peer = Protocol(batches=True)
     mine, other = (peer.request("x", now=0.0) for _ in range(2))
     broken = [b'{"jsonrpc":"2.0","id":%d,"result":{},"result":{}}' % id for id in (other, mine)]
@@ -780,7 +780,7 @@ def test_a_request_cancelled_in_its_own_batch_is_left_out_of_the_answer():
     assert sent(peer) == [[message(id=2, result={})]]
 
 
-def test_a_batch_whose_last_request_is_cancelled_is_answered_then():
+def test_batch_is_answered_when_its_last_request_is_cancelled():
     peer = Protocol(batches=True)
     give(peer, batch(message(id=1, method="x"), message(id=2, method="x")))
     peer.reply(1, b"{}")
@@ -818,7 +818,7 @@ def test_a_client_does_not_answer_a_batch_of_garbage():
     assert peer.dropped == {"garbage": 5}
 
 
-def test_a_refused_request_does_not_hold_up_its_batch():
+def test_refused_request_does_not_delay_its_batch():
     peer = Protocol(batches=True)
     for id in range(MAX_RUNNING - 1):
         give(peer, message(id=id, method="x"))
@@ -831,7 +831,7 @@ def test_a_refused_request_does_not_hold_up_its_batch():
     assert [(each["id"], "error" in each) for each in reply] == [("b", True), ("a", False)]
 
 
-def test_a_handshake_is_no_part_of_a_batch():
+def test_initialize_in_a_batch_is_refused():
     peer = Protocol(batches=True)
 
     events = give(peer, batch(message(id=1, method="initialize"), message(id=2, method="x")))
@@ -856,7 +856,7 @@ def test_batches_are_refused_where_the_revision_has_none():
 # Closing
 
 
-def test_closing_fails_everything_that_waits_and_forgets_the_rest():
+def test_close_fails_open_requests_and_clears_the_outbox():
     peer = Protocol()
     ids = [peer.request("x", now=0.0, options=RequestOptions(timeout=5.0)) for _ in range(3)]
     give(peer, message(id=9, method="y"))
@@ -873,7 +873,7 @@ def test_closing_fails_everything_that_waits_and_forgets_the_rest():
     assert peer.frames_to_send() == []
 
 
-def test_after_closing_nothing_goes_in_or_out():
+def test_nothing_is_sent_or_received_after_close():
     peer = Protocol(batches=True, answers_garbage=True)
     id = peer.request("x", now=0.0, options=RequestOptions(timeout=1.0))
     give(peer, message(id=1, method="y"))
@@ -890,7 +890,7 @@ def test_after_closing_nothing_goes_in_or_out():
         peer.request("x", now=0.0)
 
 
-def test_a_request_after_the_end_tells_why_it_ended():
+def test_request_after_close_raises_its_reason():
     peer = Protocol()
     peer.close(ServerExited("the server ended with code 3", 3))
 
@@ -929,13 +929,13 @@ def test_two_protocols_understand_each_other():
 
 
 class Unfit:
-    """Bytes that there is no memory for."""
+    """Bytes that do not fit into memory."""
 
     def __bytes__(self) -> bytes:
         raise MemoryError
 
 
-def test_an_answer_that_there_was_no_memory_for_fails_its_request_only():
+def test_response_that_does_not_fit_into_memory_fails_only_its_request():
     protocol = Protocol()
     first = protocol.request("x", now=0.0)
     second = protocol.request("y", now=0.0)
@@ -958,7 +958,7 @@ def test_an_answer_that_there_was_no_memory_for_fails_its_request_only():
     ],
     ids=["id first", "id last"],
 )
-def test_a_request_that_there_is_no_memory_for_is_answered(
+def test_request_that_does_not_fit_into_memory_is_answered_with_an_error(
     request_: bytes, monkeypatch: pytest.MonkeyPatch
 ):
     protocol = Protocol()
@@ -976,7 +976,7 @@ def test_a_request_that_there_is_no_memory_for_is_answered(
     }
 
 
-def test_what_there_is_no_memory_for_leaves_nothing_behind():
+def test_request_that_cannot_be_encoded_for_lack_of_memory_leaves_nothing():
     protocol = Protocol()
     with pytest.raises(MemoryError):
         protocol.request("x", Params(b'{"a":1}'), now=0.0, options=RequestOptions(meta=b'"b":2'))
@@ -1010,7 +1010,7 @@ def test_messages_on_the_stream_of_a_request_name_it():
     ]
 
 
-def test_a_result_that_there_is_no_memory_for_may_still_become_an_error():
+def test_result_that_does_not_fit_into_memory_can_be_replaced_by_an_error():
     protocol = Protocol()
     protocol.receive(b'{"jsonrpc":"2.0","id":1,"method":"x"}', now=0.0)
 

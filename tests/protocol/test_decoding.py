@@ -49,7 +49,7 @@ def test_a_result_is_decoded_as_its_type():
 
 
 @pytest.mark.parametrize("text", [b"[]", b"null", b"1", b'{"completion":[]}', b"{", b"[" * 5_000])
-def test_what_does_not_fit_names_what_it_was(text: bytes):
+def test_decode_error_names_the_result(text: bytes):
     with pytest.raises(RemoteProtocolError, match=r"^malformed completion/complete result: "):
         decode(CompleteResult, Raw(text), "completion/complete result")
 
@@ -155,7 +155,7 @@ def test_no_result_raises_anything_but_a_protocol_error(result: Any):
 @pytest.mark.parametrize(
     "kind", [decode_call, decode_prompt, decoder(ListPage, "tools/list result")]
 )
-def test_what_does_not_fit_into_memory_says_so(kind: Any, monkeypatch: pytest.MonkeyPatch):
+def test_decoding_without_memory_raises_out_of_memory(kind: Any, monkeypatch: pytest.MonkeyPatch):
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 

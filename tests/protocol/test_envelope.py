@@ -103,7 +103,7 @@ def test_what_is_not_strict_json_is_a_parse_error(data: bytes):
         pytest.param(frame('"id":1,"method":null'), id="method null"),
     ],
 )
-def test_json_that_is_no_message_is_an_invalid_request(data: bytes):
+def test_json_that_is_not_a_message_is_an_invalid_request(data: bytes):
     assert refusal(data).code == INVALID_REQUEST
 
 
@@ -153,7 +153,7 @@ def test_a_member_given_twice_is_refused_however_it_is_written():
         assert "twice" in str(refusal(frame(rest)))
 
 
-def test_very_many_members_given_twice_cost_little_and_are_told_in_short():
+def test_many_duplicate_members_give_a_short_error():
     keys = [f'"{"k" * 50}{number:05}":1' for number in range(40_000)]
 
     error = refusal(frame(",".join(keys * 2)))
@@ -192,7 +192,7 @@ def test_members_in_another_case_are_refused(key: str):
         assert str(refusal(frame(rest))) == f"member in wrong case: {key}"
 
 
-def test_members_that_nobody_knows_are_ignored():
+def test_unknown_members_are_ignored():
     decoded = envelope.decode(frame('"id":1,"method":"x","trace":{"id":2},"_meta":{}'))
 
     assert (decoded.id, decoded.method, decoded.params) == (1, "x", UNSET)
@@ -285,7 +285,7 @@ def test_bounds_are_the_same_in_frames_of_every_size(size: int):
             assert "values" in str(refusal(params(f'["{text}",{many}{",0" * 10}]')))
 
 
-def test_digits_elsewhere_are_no_integer():
+def test_digits_outside_of_integers_have_no_limit():
     pi = "3." + "1415926535" * 10
     for value in (
         pi,
@@ -366,7 +366,7 @@ def test_a_batch_has_one_to_a_hundred_messages(count: int):
     assert caught.value.code == INVALID_REQUEST
 
 
-def test_a_batch_is_bounded_as_a_message_is():
+def test_batch_has_the_limits_of_a_message():
     for data in (
         b"[" * 100_000,
         b"[" + params("[" * 70 + "]" * 70) + b"]",
@@ -398,7 +398,7 @@ def test_a_batch_is_bounded_as_a_message_is():
         (b"", None),
     ],
 )
-def test_the_id_of_a_broken_response_is_found_where_it_usually_stands(data: bytes, id: object):
+def test_id_of_a_malformed_response_is_found_at_its_usual_places(data: bytes, id: object):
     found = envelope.id_of(data)
 
     assert (found, type(found)) == (id, type(id))
@@ -413,7 +413,7 @@ def test_the_id_of_a_broken_response_is_found_where_it_usually_stands(data: byte
         ' "id": 7, "method": "ping", "params": NaN',
     ],
 )
-def test_the_id_of_a_broken_request_is_not_taken_for_one_of_ours(rest: str):
+def test_id_of_a_malformed_request_is_not_a_response_id(rest: str):
     assert envelope.id_of(frame(rest)) is None
 
 
@@ -474,5 +474,5 @@ def test_meta_is_put_into_the_params(params: bytes, meta: bytes, whole: dict[str
 @pytest.mark.parametrize(
     "value", [{}, {"a": ["b", None, 1.5]}, "x" * 100_000], ids=["{}", "{…}", "x…"]
 )
-def test_what_may_be_large_is_encoded_as_all_else(value: object):
+def test_encode_large_encodes_as_encode(value: object):
     assert envelope.encode_large(value) == envelope.encode(value)

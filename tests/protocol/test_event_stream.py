@@ -39,7 +39,7 @@ def reference(stream: bytes) -> tuple[list[ServerSentEvent], str, float | None]:
     """Parse a whole stream as the standard tells it, step by step: events, last id, retry."""
     if stream.startswith(BOM):
         stream = stream[3:]
-    lines = re.split(rb"\r\n|\r|\n", stream)[:-1]  # what has no end is no line
+    lines = re.split(rb"\r\n|\r|\n", stream)[:-1]  # an unfinished line does not count
     events: list[ServerSentEvent] = []
     retry: float | None = None
     last_id = buffer = ""
@@ -94,7 +94,7 @@ STREAMS = st.lists(LINES | ENDS | ENDS | VALUES | st.just(BOM) | st.binary(max_s
 @example(BOM + b"data: a\n\n", [1, 2])
 @example(BOM + BOM + b"data: a\n\n", [])
 @example(b"id: 1\n\nid: 2\n", [])
-def test_any_stream_in_any_chunks_is_parsed_as_the_standard_says(stream: bytes, cuts: list[int]):
+def test_stream_in_any_chunks_is_parsed_as_the_standard_says(stream: bytes, cuts: list[int]):
     parser, events = SseParser(LIMIT), []
     places = [0, *sorted(cuts), len(stream)]
     for start, end in pairwise(places):
@@ -132,7 +132,7 @@ def test_line_breaks_within_data_come_back_as_newlines(text: str, end: bytes):
     st.sampled_from([None, 1, "\r\n"]),
     st.integers(1, 80),
 )
-def test_what_our_server_writes_is_read_as_it_was(
+def test_events_of_our_server_are_decoded_unchanged(
     message: dict[str, object], id: str, indent: int | str | None, size: int
 ):
     frame = json.dumps(message, indent=indent, ensure_ascii=False).encode()
@@ -145,7 +145,7 @@ def test_what_our_server_writes_is_read_as_it_was(
 # Rules
 
 
-def test_an_event_is_what_stands_before_a_blank_line():
+def test_blank_line_ends_an_event():
     stream = b'event: endpoint\nid: 4\ndata: /messages\n\ndata: {"a": 1}\n\n'
 
     assert parse(stream) == [
@@ -156,7 +156,7 @@ def test_an_event_is_what_stands_before_a_blank_line():
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
 @pytest.mark.parametrize("size", [0, 1, 2, 3])
-def test_each_of_the_three_line_ends_will_do(end: bytes, size: int):
+def test_all_three_line_ends_are_accepted(end: bytes, size: int):
     stream = end.join([b"id: 1", b"data: a", b"", b": b", b"data: c", b"data: d", b"", b""])
 
     assert [event.data for event in parse(stream, size)] == [b"a", b"c\nd"]
@@ -199,14 +199,14 @@ def test_lines_that_are_comments_or_unknown_change_nothing():
     assert parse(stream) == [ServerSentEvent("message", b"yes", "")]
 
 
-def test_an_event_without_its_blank_line_never_was():
+def test_event_without_its_blank_line_is_dropped():
     parser = SseParser(LIMIT)
 
     assert parser.feed(b"id: 1\ndata: a\n\nid: 2\ndata: b\n") != []
     assert parser.last_id == "1"
 
 
-def test_an_event_without_data_is_given_for_its_id_or_its_empty_line_only():
+def test_event_without_data_needs_an_id_or_an_empty_data_line():
     stream = b"id: 7\ndata: \n\nid: 8\n\ndata\n\nevent: x\n\nretry: 5\n\n\n\n"
 
     assert parse(stream) == [
@@ -230,7 +230,7 @@ def test_an_id_stays_until_another_one_comes_and_an_empty_one_takes_it_away():
 
 
 @pytest.mark.parametrize("character", ["\0", "\x01", "\x0b", "\x1f", "\x7f"])
-def test_an_id_that_no_header_can_carry_back_is_ignored(character: str):
+def test_id_that_is_invalid_in_a_header_is_ignored(character: str):
     """R-16: what comes back to the server as `Last-Event-ID` is what may stand in a header."""
     assert parse(f"id: 1\n\nid: 2{character}\ndata: a\n\n".encode())[1].id == "1"
     assert parse(f"id: {character}2\n\n".encode()) == []
@@ -256,7 +256,7 @@ def test_retry_is_digits_or_nothing(said: str):
 
 
 @pytest.mark.parametrize("digits", [8, 400, 100_000])
-def test_nobody_waits_for_ever_because_a_server_says_so(digits: int):
+def test_retry_has_a_maximum(digits: int):
     parser = SseParser(LIMIT)
     assert parser.retry is None
     parser.feed(b"retry: " + b"9" * digits + b"\n")
@@ -264,7 +264,7 @@ def test_nobody_waits_for_ever_because_a_server_says_so(digits: int):
     assert parser.retry == MAX_RETRY
 
 
-def test_another_stream_goes_on_with_id_and_retry_of_the_one_that_was_cut():
+def test_resumed_parser_keeps_id_and_retry():
     parser = SseParser(LIMIT)
     parser.feed(b"retry: 10\nid: 1\ndata: a\n\nid: 2\nevent: x\ndata: cut\ndata: of\r")
 
@@ -321,7 +321,7 @@ def test_a_line_that_goes_on_counts_together_with_the_data_before_it():
 @pytest.mark.parametrize(
     "event",
     [
-        b"data: 1234567890\n: 1234567890123456\n\n",  # what is no data does not count with the data
+        b"data: 1234567890\n: 1234567890123456\n\n",  # comments do not count as data
         b"\xef\xbb\xbfid: 123456789012345678\n\n",
         b"data: 12345\ndata: 123456789\n\n",  # a byte too many, with the newline between
         b"event: 1234567890\n\n",
@@ -343,7 +343,7 @@ def test_whether_an_event_is_over_the_limit_does_not_depend_on_the_chunks(event:
         assert is_over(chunks) == is_over([event])
 
 
-def test_what_has_ended_does_not_count():
+def test_ended_events_do_not_count_for_the_limit():
     parser = SseParser(100)
     stream = b"data: " + b"x" * 100 + b"\n\n: " + b"c" * 90 + b"\n"
 

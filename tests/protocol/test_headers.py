@@ -51,7 +51,7 @@ TEXTS = st.one_of(
 @example("=?base64??=")
 @example("a\n")
 @example("eu\r\nAuthorization: x")
-def test_any_text_fits_into_a_header_and_comes_back_the_same(value: str):
+def test_any_text_survives_encoding_as_a_header(value: str):
     """R-16: no value reaches a header unencoded; CR, LF and NUL are impossible."""
     written = encode_value(value)
 
@@ -76,7 +76,7 @@ def test_any_text_fits_into_a_header_and_comes_back_the_same(value: str):
         ("YQ==?=", "YQ==?="),
     ],
 )
-def test_a_value_is_written_as_it_is_unless_it_cannot_be(value: str, written: str):
+def test_plain_value_is_not_encoded(value: str, written: str):
     assert encode_value(value) == written
 
 
@@ -99,7 +99,7 @@ def test_base64_that_is_not_strictly_so_is_refused(inner: str):
         decode_value(f"=?base64?{inner}?=")
 
 
-def test_half_of_a_surrogate_pair_is_no_text():
+def test_half_of_a_surrogate_pair_is_refused():
     with pytest.raises(ValueError, match="surrogates not allowed"):
         encode_value("\ud800")
 
@@ -185,14 +185,14 @@ INVALID = {
 
 
 @pytest.mark.parametrize("case", list(INVALID))
-def test_an_annotation_that_is_forbidden_is_named(case: str):
+def test_forbidden_annotation_is_named_in_the_error(case: str):
     with pytest.raises(SchemaError, match=ANNOTATION) as caught:
         annotated(INVALID[case])
 
     assert str(caught.value).isprintable()
 
 
-def test_the_reason_says_what_is_wrong_where():
+def test_annotation_error_names_problem_and_place():
     def reason(case: str) -> str:
         with pytest.raises(SchemaError) as caught:
             annotated(INVALID[case])
@@ -329,7 +329,7 @@ def test_headers_repeat_arguments(
         msgspec.json.encode(arguments).decode()[:30] if arguments != {"count": 10**5000} else "huge"
     ),
 )
-def test_what_a_header_cannot_say_has_none(arguments: dict[str, Any]):
+def test_value_without_header_spelling_has_no_header(arguments: dict[str, Any]):
     assert ROUTE.of("route", arguments) == {}
 
 
@@ -340,7 +340,7 @@ def test_what_a_header_cannot_say_has_none(arguments: dict[str, Any]):
     ),
     st.sampled_from(["region", "count", "dry", "where"]),
 )
-def test_whatever_an_argument_is_headers_stay_headers(value: Any, name: str):
+def test_no_argument_breaks_a_header(value: Any, name: str):
     """R-16, for arguments of any kind."""
     for key, text in ROUTE.of("route", {name: value}).items():
         assert re.fullmatch(r"Mcp-Param-[A-Z][a-z]+", key)
@@ -354,7 +354,7 @@ def test_an_unknown_tool_and_one_without_annotations_have_no_headers():
     assert headers.of("other", {"region": "eu"}) == {}
 
 
-def test_a_tool_that_is_learnt_again_has_its_new_headers():
+def test_relearned_tool_has_its_new_headers():
     headers = learnt(region=header("Region"))
     headers.learn(Tool("route", schema(region=header("Area"))))
     assert headers.of("route", {"region": "eu"}) == {"Mcp-Param-Area": "eu"}
@@ -371,7 +371,7 @@ def test_a_tool_whose_annotations_are_not_valid_has_no_headers():
     assert headers.of("route", {"region": "eu"}) == {}
 
 
-def test_what_is_known_can_be_replaced_as_a_whole():
+def test_tool_headers_can_be_replaced_by_others():
     headers, other = learnt(region=header("Region")), ToolHeaders()
     other.learn(Tool("other", schema(zone=header("Zone"))))
     headers.replace(other)

@@ -1,4 +1,4 @@
-"""A program that gives itself little memory, with a server or a client of ours in it.
+"""A program that gives itself little memory, with an interlock server or client in it.
 
     python little_memory.py serve            a server on stdio
     python little_memory.py serve http       ... on a port, which it tells on stderr

@@ -11,7 +11,7 @@ def reserved() -> socket.socket:
     """Reserve a port on loopback, until the socket is closed.
 
     The system gives it to no other program, and connections are refused, except while a server
-    of ours listens there: one whose socket has SO_REUSEADDR, as servers' sockets do.
+    listens there: one whose socket has SO_REUSEADDR, as servers' sockets do.
     """
     reserving = socket.socket()
     reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

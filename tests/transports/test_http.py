@@ -96,7 +96,7 @@ async def tell(transport: HttpTransport, frame: bytes) -> None:
 # Headers
 
 
-async def test_a_modern_message_says_in_headers_what_it_is(modern: EvilHttp):
+async def test_modern_request_is_repeated_in_headers(modern: EvilHttp):
     modern.tools = [
         {
             "name": "echo",
@@ -125,7 +125,7 @@ async def test_a_modern_message_says_in_headers_what_it_is(modern: EvilHttp):
     assert [asked.verb for asked in modern.asked] == ["POST"] * 3  # no notification, GET, DELETE
 
 
-async def test_a_session_id_of_a_modern_server_is_nothing(modern: EvilHttp, teach: Teach):
+async def test_session_id_of_a_modern_server_is_ignored(modern: EvilHttp, teach: Teach):
     async def discover(server: EvilHttp, asked: Asked) -> None:
         result = evil_http.honest("server/discover", MODERN, [])
         body = json.dumps({"jsonrpc": "2.0", "id": asked.message["id"], "result": result})
@@ -138,7 +138,7 @@ async def test_a_session_id_of_a_modern_server_is_nothing(modern: EvilHttp, teac
     assert all(SESSION not in asked.headers for asked in modern.asked)
 
 
-async def test_a_session_begins_with_nothing_of_the_question_before(server: EvilHttp):
+async def test_legacy_session_ignores_the_session_id_of_a_failed_discover(server: EvilHttp):
     server.tell("server/discover", "status", code=400, headers={"Mcp-Session-Id": "stray"})
     async with Client.http(server.url) as client:
         assert client.revision == LEGACY
@@ -153,7 +153,7 @@ async def test_a_session_begins_with_nothing_of_the_question_before(server: Evil
 
 
 @pytest.mark.parametrize("id", ["a b", "\xe4", "a\tb"])
-async def test_a_session_id_that_cannot_be_sent_back_is_the_servers_fault(
+async def test_session_id_with_invalid_characters_is_a_protocol_error(
     server: EvilHttp, teach: Teach, id: str
 ):
     async def begin(server: EvilHttp, asked: Asked) -> None:
@@ -167,7 +167,7 @@ async def test_a_session_id_that_cannot_be_sent_back_is_the_servers_fault(
         await Client.http(server.url).open()
 
 
-async def test_a_session_that_was_refused_has_not_begun(server: EvilHttp, teach: Teach):
+async def test_refused_initialize_begins_no_session(server: EvilHttp, teach: Teach):
     async def refuse(server: EvilHttp, asked: Asked) -> None:
         error = {"code": -32000, "message": "full"}
         body = json.dumps({"jsonrpc": "2.0", "id": asked.message["id"], "error": error})
@@ -180,7 +180,7 @@ async def test_a_session_that_was_refused_has_not_begun(server: EvilHttp, teach:
     assert [asked.method for asked in server.asked] == ["initialize"]  # nothing is to be deleted
 
 
-async def test_a_modern_message_belongs_to_no_session(server: EvilHttp):
+async def test_modern_request_has_no_session_id(server: EvilHttp):
     meta = f'"io.modelcontextprotocol/protocolVersion":"{MODERN}"'.encode()
     async with transport_to(server, RecordingReceiver(1, 2)) as transport:
         await tell(transport, INITIALIZE)
@@ -194,7 +194,7 @@ async def test_a_modern_message_belongs_to_no_session(server: EvilHttp):
 # The standing stream
 
 
-async def test_requests_wait_until_the_standing_stream_is_there(server: EvilHttp, teach: Teach):
+async def test_requests_wait_for_the_standing_stream(server: EvilHttp, teach: Teach):
     may_begin = asyncio.Event()
 
     async def late(server: EvilHttp, asked: Asked) -> None:
@@ -212,7 +212,7 @@ async def test_requests_wait_until_the_standing_stream_is_there(server: EvilHttp
         await listing
 
 
-async def test_requests_do_not_wait_for_ever_for_the_standing_stream(
+async def test_requests_wait_for_the_standing_stream_only_until_a_timeout(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(http, "LISTEN_TIMEOUT", 0.01)
@@ -230,7 +230,7 @@ async def test_requests_do_not_wait_for_ever_for_the_standing_stream(
     ],
     ids=["html", "json", "204", "400", "403", "404", "405", "406", "501"],
 )
-async def test_a_server_without_standing_stream_is_asked_for_it_once(
+async def test_standing_stream_that_is_not_offered_is_requested_once(
     server: EvilHttp,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -247,9 +247,7 @@ async def test_a_server_without_standing_stream_is_asked_for_it_once(
     assert caplog.records == []
 
 
-async def test_a_standing_stream_that_ends_goes_on_after_its_last_event(
-    server: EvilHttp, teach: Teach
-):
+async def test_standing_stream_is_resumed_after_its_last_event(server: EvilHttp, teach: Teach):
     async def end(server: EvilHttp, asked: Asked) -> None:
         await asked.stream()
         changed = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
@@ -265,10 +263,10 @@ async def test_a_standing_stream_that_ends_goes_on_after_its_last_event(
     assert changes == ["tools", "tools"]
 
 
-async def test_a_standing_stream_that_says_nothing_is_asked_for_only_so_often(
+async def test_standing_stream_without_events_is_reopened_a_limited_number_of_times(
     server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
 ):
-    """Each pause is longer than the one before; any event lets it begin anew."""
+    """Each pause is longer than the one before; any event resets it."""
 
     async def end(server: EvilHttp, asked: Asked) -> None:
         await asked.stream()
@@ -341,7 +339,7 @@ EVENT = 'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n
     ],
     ids=["at once", "soon", "nothing at once", "nothing soon"],
 )
-async def test_a_standing_stream_that_ends_at_once_is_no_storm_of_requests(
+async def test_standing_stream_that_ends_at_once_is_reopened_after_a_pause(
     server: EvilHttp,
     teach: Teach,
     monkeypatch: pytest.MonkeyPatch,
@@ -355,7 +353,7 @@ async def test_a_standing_stream_that_ends_at_once_is_no_storm_of_requests(
         assert await waited.first(3) == pauses
 
 
-async def test_a_standing_stream_that_lasts_well_is_always_asked_for_again(
+async def test_standing_stream_that_lasted_is_always_reopened(
     server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
 ):
     """A proxy may cut each one after a minute of silence."""
@@ -385,7 +383,7 @@ async def test_an_event_that_is_too_large_does_not_end_the_standing_stream(
     assert "last-event-id" not in headers(server, "GET")[1]  # it would come again
 
 
-async def test_a_standing_stream_is_asked_for_when_a_busy_server_says(
+async def test_standing_stream_of_a_busy_server_is_reopened_after_its_retry_after(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     server.tell("GET", "status", code=503, headers={"Retry-After": "60"})
@@ -394,7 +392,7 @@ async def test_a_standing_stream_is_asked_for_when_a_busy_server_says(
         assert await waited.first(2) == [60, 60]
 
 
-async def test_a_standing_stream_that_is_never_there_is_given_up_after_an_hour(
+async def test_standing_stream_that_never_opens_is_given_up_after_an_hour(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     pauses: list[float] = []
@@ -413,7 +411,7 @@ async def test_a_standing_stream_that_is_never_there_is_given_up_after_an_hour(
     assert 3000 < sum(pauses) < 3600  # without the time that the server takes
 
 
-async def test_a_standing_stream_takes_no_connection_from_requests(
+async def test_standing_stream_uses_no_connection_of_requests(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(http_pool, "MAX_CONNECTIONS", 1)
@@ -422,7 +420,7 @@ async def test_a_standing_stream_takes_no_connection_from_requests(
         await client.list_tools()
 
 
-async def test_listening_takes_no_connection_from_requests(
+async def test_subscription_uses_no_connection_of_requests(
     modern: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(http_pool, "MAX_CONNECTIONS", 1)
@@ -462,7 +460,7 @@ async def refuse_first_token(server: EvilHttp, asked: Asked) -> None:
         await evil_http.echo(server, asked, "let in")
 
 
-async def test_a_standing_stream_waits_for_the_token_that_a_request_gets(
+async def test_standing_stream_waits_for_the_token_of_a_request(
     server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(http, "RETRY", 0.0)
@@ -484,7 +482,7 @@ async def test_a_standing_stream_waits_for_the_token_that_a_request_gets(
     ]
 
 
-async def test_a_standing_stream_that_no_token_helps_is_not_asked_for_again(
+async def test_standing_stream_refused_with_every_token_is_not_reopened(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(http, "RETRY", 0.0)
@@ -500,7 +498,7 @@ async def test_a_standing_stream_that_no_token_helps_is_not_asked_for_again(
 
 
 def at_resumption(server: EvilHttp, behaviour: str, **told: Any) -> None:
-    """Misbehave when somebody comes for the rest of an answer. There is no standing stream."""
+    """Misbehave when a client resumes a response. Offer no standing stream."""
     server.tell("GET", "status", times=1, code=405)
     server.tell("GET", behaviour, **told)
 
@@ -511,7 +509,7 @@ async def prime(server: EvilHttp, asked: Asked) -> None:
     await asked.link.chunk(b"id: p\nretry: 1\ndata:\n\n")
 
 
-async def test_an_answer_is_taken_up_where_it_was_cut(server: EvilHttp, teach: Teach):
+async def test_legacy_response_stream_that_was_cut_is_resumed(server: EvilHttp, teach: Teach):
     async def go_on(server: EvilHttp, asked: Asked) -> None:
         call = next(each for each in server.asked if each.method == "tools/call")
         await asked.stream()
@@ -529,9 +527,7 @@ async def test_an_answer_is_taken_up_where_it_was_cut(server: EvilHttp, teach: T
     assert server.times("tools/call") == 1
 
 
-async def test_the_rest_of_an_answer_is_left_when_the_answer_is_there(
-    server: EvilHttp, teach: Teach
-):
+async def test_resumed_stream_is_closed_after_the_response(server: EvilHttp, teach: Teach):
     async def linger(server: EvilHttp, asked: Asked) -> None:
         call = next(each for each in server.asked if each.method == "tools/call")
         await asked.stream()
@@ -546,14 +542,14 @@ async def test_the_rest_of_an_answer_is_left_when_the_answer_is_there(
         await asyncio.wait_for(server.asked[-1].gone.wait(), 20)
 
 
-async def test_a_modern_answer_that_was_cut_is_not_taken_up(modern: EvilHttp):
+async def test_modern_response_stream_that_was_cut_is_not_resumed(modern: EvilHttp):
     async with Client.http(modern.url) as client:
         with pytest.raises(StreamEnded, match="ended its answer before the result"):
             await client.call_tool("leave")
     assert modern.times("GET") == 0
 
 
-async def test_the_wait_before_going_on_is_the_one_the_server_names(
+async def test_pause_before_resuming_is_the_servers_retry(
     server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
 ):
     async def slow(server: EvilHttp, asked: Asked) -> None:
@@ -588,7 +584,7 @@ class Tokens(BearerHeaders):
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 429, 500, 503])
-async def test_a_call_whose_rest_is_refused_is_not_sent_again(
+async def test_call_whose_stream_cannot_be_resumed_is_not_retried(
     server: EvilHttp, teach: Teach, code: int
 ):
     """R-25: the server has taken it."""
@@ -612,7 +608,7 @@ async def test_a_call_whose_rest_is_refused_is_not_sent_again(
     ],
     ids=["html", "json", "202", "404"],
 )
-async def test_the_rest_of_an_answer_comes_as_a_stream_or_not_at_all(
+async def test_resuming_fails_if_the_response_is_not_a_stream(
     server: EvilHttp, teach: Teach, code: int, type: str
 ):
     async def tell_otherwise(server: EvilHttp, asked: Asked) -> None:
@@ -629,7 +625,7 @@ async def test_the_rest_of_an_answer_comes_as_a_stream_or_not_at_all(
         assert server.times("tools/call") == 1
 
 
-async def test_a_call_whose_server_is_gone_is_not_sent_again(server: EvilHttp, teach: Teach):
+async def test_call_whose_server_disappears_is_not_retried(server: EvilHttp, teach: Teach):
     """R-25: that nobody can be reached now does not mean that nobody was."""
 
     async def prime_and_leave(server: EvilHttp, asked: Asked) -> None:
@@ -648,7 +644,7 @@ async def test_a_call_whose_server_is_gone_is_not_sent_again(server: EvilHttp, t
     assert server.times("tools/call") == 1
 
 
-async def test_who_stops_waiting_stops_going_on(server: EvilHttp, teach: Teach):
+async def test_cancelled_call_stops_resuming(server: EvilHttp, teach: Teach):
     teach("prime", prime)
     at_resumption(server, "mute_stream")
     async with Client.http(server.url) as client:
@@ -681,7 +677,7 @@ async def test_who_stops_waiting_stops_going_on(server: EvilHttp, teach: Teach):
     ],
     ids=["202", "empty", "html", "untyped", "nothing", "other"],
 )
-async def test_an_answer_that_is_none_is_told_at_once(
+async def test_response_without_a_result_fails_at_once(
     modern: EvilHttp, told: dict[str, Any], why: str
 ):
     """R-01, R-09."""
@@ -690,7 +686,7 @@ async def test_an_answer_that_is_none_is_told_at_once(
             await client.call_tool("status", {"type": "", **told})
 
 
-async def test_a_type_that_is_none_is_told_shortened(modern: EvilHttp):
+async def test_long_content_type_is_shortened_in_the_error(modern: EvilHttp):
     async with Client.http(modern.url) as client:
         with pytest.raises(HttpError, match=r"it sent x{80}, not JSON"):
             await client.call_tool("status", {"code": 200, "type": "x" * 1000})
@@ -703,7 +699,7 @@ async def test_types_are_compared_without_case_and_parameters(modern: EvilHttp):
         assert (await client.call_tool("status", told)).content == []
 
 
-async def test_a_stream_that_does_not_end_after_the_answer_is_left(
+async def test_stream_that_goes_on_after_the_response_is_closed(
     modern: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
 ):
     async def linger(server: EvilHttp, asked: Asked) -> None:
@@ -733,14 +729,14 @@ async def test_a_cancelled_call_closes_its_request(modern: EvilHttp):
     ]
 
 
-async def test_a_modern_server_is_not_notified(modern: EvilHttp):
+async def test_modern_server_gets_no_notifications(modern: EvilHttp):
     before = asyncio.all_tasks()
     async with transport_to(modern, RecordingReceiver()) as transport:
         transport.send([b'{"jsonrpc":"2.0","method":"notifications/cancelled"}'])
         assert asyncio.all_tasks() == before
 
 
-async def test_a_call_that_is_forgotten_at_once_leaves_nothing(modern: EvilHttp):
+async def test_call_forgotten_at_once_leaves_no_task(modern: EvilHttp):
     async with transport_to(modern, RecordingReceiver(1)) as transport:
         transport.send([call_frame("mute")])
         transport.forget(1)
@@ -748,7 +744,7 @@ async def test_a_call_that_is_forgotten_at_once_leaves_nothing(modern: EvilHttp)
         assert transport._posts == {}
 
 
-async def test_a_call_that_was_answered_does_not_fail(nothing_is_left: object):
+async def test_answered_call_does_not_fail(nothing_is_left: object):
     receiver = RecordingReceiver(1)
     async with EvilHttp(MODERN, "stream") as server, transport_to(server, receiver) as transport:
         transport.send([call_frame("echo")])
@@ -757,7 +753,7 @@ async def test_a_call_that_was_answered_does_not_fail(nothing_is_left: object):
     assert receiver.failures == []
 
 
-async def test_a_server_that_takes_no_answers_is_left(
+async def test_connection_ends_when_too_many_responses_are_not_accepted(
     server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
 ):
     """R-118."""
@@ -778,7 +774,7 @@ async def test_a_server_that_takes_no_answers_is_left(
     assert server.times("answer") <= 3
 
 
-async def test_what_a_server_does_not_take_in_time_is_given_up(
+async def test_message_that_is_not_accepted_in_time_is_dropped(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     """R-118."""
@@ -804,7 +800,7 @@ async def test_what_a_server_does_not_take_in_time_is_given_up(
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
 
-async def test_an_answer_of_ours_does_not_wait_for_calls_to_end(
+async def test_our_response_does_not_wait_for_open_calls(
     server: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
 ):
     answered = asyncio.Event()
@@ -839,7 +835,7 @@ async def test_an_answer_of_ours_does_not_wait_for_calls_to_end(
 # The end
 
 
-async def test_closing_waits_for_requests_to_end_and_sends_no_more(modern: EvilHttp):
+async def test_close_waits_for_requests_and_sends_no_more(modern: EvilHttp):
     async with transport_to(modern, RecordingReceiver(1)) as transport:
         transport.send([call_frame("mute")])
         await modern.heard("tools/call")
@@ -851,7 +847,7 @@ async def test_closing_waits_for_requests_to_end_and_sends_no_more(modern: EvilH
         assert asyncio.all_tasks() == before
 
 
-async def test_a_loss_is_told_once_and_not_after_closing(modern: EvilHttp):
+async def test_loss_is_reported_once_and_not_after_close(modern: EvilHttp):
     receiver = RecordingReceiver()
     loss = ConnectionClosed("lost")
     async with transport_to(modern, receiver) as transport:
@@ -863,7 +859,7 @@ async def test_a_loss_is_told_once_and_not_after_closing(modern: EvilHttp):
 
 
 @pytest.mark.parametrize("behaviour", ["status", "mute", "cut"])
-async def test_a_session_is_ended_and_closing_does_not_depend_on_it(
+async def test_close_deletes_the_session_and_ignores_failures(
     server: EvilHttp, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(http, "DELETE_TIMEOUT", 0.5)
@@ -875,7 +871,7 @@ async def test_a_session_is_ended_and_closing_does_not_depend_on_it(
         await client.list_tools()
 
 
-async def test_a_forgotten_session_is_begun_anew_and_the_old_one_left(server: EvilHttp):
+async def test_expired_session_is_replaced_by_a_new_one(server: EvilHttp):
     """R-26."""
     async with Client.http(server.url) as client:
         await client.list_tools()
@@ -886,7 +882,7 @@ async def test_a_forgotten_session_is_begun_anew_and_the_old_one_left(server: Ev
 
 
 @pytest.mark.parametrize("code", [400, 404, 500])
-async def test_a_call_does_not_fail_for_what_a_new_session_cannot_be_told(
+async def test_call_succeeds_though_a_new_session_refuses_the_restored_state(
     server: EvilHttp, teach: Teach, code: int, caplog: pytest.LogCaptureFixture
 ):
     async def refuse(server: EvilHttp, asked: Asked) -> None:
@@ -906,7 +902,7 @@ async def test_a_call_does_not_fail_for_what_a_new_session_cannot_be_told(
     assert "evil: resources/subscribe could not be restored: " in caplog.text
 
 
-async def test_what_a_revision_was_found_by_is_not_what_was_asked_for(modern: EvilHttp):
+async def test_discovery_requests_are_not_repeated_in_the_session(modern: EvilHttp):
     """R-23."""
     shared = http_pool.HttpPool()
     with pytest.raises((HttpError, RemoteError)):

@@ -85,7 +85,7 @@ async def refused(server: EvilHttp, pool: HttpPool, code: int, **told: Any) -> I
         (f"http://a.example/#{SECRET}", "has a fragment"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_refused(url: str, why: str):
+def test_invalid_url_is_refused(url: str, why: str):
     with pytest.raises(ConfigError, match=why) as told:
         to(url, HttpPool())
     assert SECRET not in str(told.value)
@@ -105,13 +105,13 @@ def test_a_url_that_cannot_be_used_is_refused(url: str, why: str):
         ("MCP-SESSION-ID", "x", "is set by the client"),
     ],
 )
-def test_a_header_that_cannot_be_sent_is_refused(name: str, value: str, why: str):
+def test_invalid_header_is_refused(name: str, value: str, why: str):
     with pytest.raises(ConfigError, match=why) as told:
         to("http://a.example/", HttpPool(), headers={name: value})
     assert SECRET not in str(told.value)
 
 
-async def test_headers_of_the_user_take_the_place_of_ours(server: EvilHttp, pool: HttpPool):
+async def test_configured_headers_replace_the_defaults(server: EvilHttp, pool: HttpPool):
     server.tell("x", "status", code=200)
     async with to(server.url, pool, headers={"user-agent": "mine"}).request("POST", {}, BODY):
         pass
@@ -137,7 +137,7 @@ async def test_a_redirect_inside_the_origin_is_followed_and_kept(
     assert [asked.method for asked in server.asked] == ["x"] * 3
 
 
-async def test_where_a_stream_is_sent_says_nothing_of_messages(server: EvilHttp, pool: HttpPool):
+async def test_redirect_of_a_stream_does_not_apply_to_posts(server: EvilHttp, pool: HttpPool):
     server.tell("GET", "status", times=1, code=307, headers={"Location": "/messages"})
     server.tell("GET", "status", code=200)
     server.tell("x", "status", code=200)
@@ -153,7 +153,7 @@ async def test_where_a_stream_is_sent_says_nothing_of_messages(server: EvilHttp,
     ]
 
 
-async def test_a_redirect_that_leads_to_nothing_is_not_kept(server: EvilHttp, pool: HttpPool):
+async def test_redirect_to_a_failing_url_is_not_kept(server: EvilHttp, pool: HttpPool):
     server.tell("x", "status", times=1, code=307, headers={"Location": "/messages"})
     server.tell("x", "status", code=404)
     endpoint = to(server.url, pool)
@@ -222,7 +222,7 @@ class Tokens(BearerHeaders):
     [(Tokens("a"), "Bearer a"), (Tokens("", "b"), "Bearer b"), (Tokens(""), "Basic own")],
     ids=["kept", "renewed", "none"],
 )
-async def test_the_token_that_was_refused_is_noted_and_not_shown(
+async def test_refused_token_is_in_the_error_but_not_in_its_text(
     server: EvilHttp, pool: HttpPool, tokens: Tokens, sent: str
 ):
     server.tell("x", "status", code=401)
@@ -270,7 +270,7 @@ async def test_the_request_after_a_redirect_has_headers_for_its_own_url(
     ]
 
 
-async def test_why_there_is_no_token_is_told_as_it_is(server: EvilHttp, pool: HttpPool):
+async def test_error_of_the_authorization_is_raised_unchanged(server: EvilHttp, pool: HttpPool):
     why = AuthUnavailable("the authorization server is away")
     endpoint = to(server.url, pool, authorization=Tokens("", why))
     with pytest.raises(AuthUnavailable, match="is away"):
@@ -279,7 +279,7 @@ async def test_why_there_is_no_token_is_told_as_it_is(server: EvilHttp, pool: Ht
     assert server.asked == []
 
 
-async def test_our_own_errors_pass_a_request_as_they_are(server: EvilHttp, pool: HttpPool):
+async def test_interlock_errors_in_a_request_are_raised_unchanged(server: EvilHttp, pool: HttpPool):
     why = Unreachable("somebody else")  # an OSError, as are those of the network
     server.tell("x", "status", code=200)
     with pytest.raises(Unreachable, match="somebody else"):
@@ -290,7 +290,7 @@ async def test_our_own_errors_pass_a_request_as_they_are(server: EvilHttp, pool:
 # Refusals
 
 
-async def test_a_challenge_is_kept(server: EvilHttp, pool: HttpPool):
+async def test_challenge_is_in_the_error(server: EvilHttp, pool: HttpPool):
     told = 'Bearer error="insufficient_scope", scope="a b"'
     error = await refused(server, pool, 403, headers={"WWW-Authenticate": told})
     assert isinstance(error, InsufficientScope)
@@ -304,7 +304,7 @@ async def test_a_challenge_is_kept(server: EvilHttp, pool: HttpPool):
     assert type(error) is AuthError
 
 
-async def test_an_error_of_the_protocol_is_told_with_its_status(server: EvilHttp, pool: HttpPool):
+async def test_json_rpc_error_has_the_http_status(server: EvilHttp, pool: HttpPool):
     said = '{"jsonrpc":"2.0","error":{"code":-32022,"message":"m","data":{"supported":[]}}}'
     error = await refused(server, pool, 400, body=said)
     assert isinstance(error, RemoteError)
@@ -317,9 +317,7 @@ async def test_an_error_of_the_protocol_is_told_with_its_status(server: EvilHttp
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-async def test_trouble_of_a_server_is_its_status_whatever_it_says(
-    server: EvilHttp, pool: HttpPool, code: int
-):
+async def test_server_error_status_wins_over_its_body(server: EvilHttp, pool: HttpPool, code: int):
     said = '{"error":{"code":-32603,"message":"no\\u001b[31m\\nspace"}}'
     error = await refused(server, pool, code, body=said)
     assert isinstance(error, HttpError)
@@ -349,7 +347,7 @@ REASONS = {
 
 @pytest.mark.parametrize("code", [401, 403, 500])
 @pytest.mark.parametrize("form", REASONS)
-async def test_a_server_that_explains_itself_is_heard(
+async def test_reason_in_the_body_is_in_the_error(
     server: EvilHttp, pool: HttpPool, code: int, form: str
 ):
     body, type = REASONS[form]
@@ -380,14 +378,14 @@ async def test_a_server_that_explains_itself_is_heard(
         "depth",
     ],
 )
-async def test_what_explains_nothing_is_not_told(
+async def test_body_without_a_reason_is_not_in_the_error(
     server: EvilHttp, pool: HttpPool, body: str, type: str
 ):
     error = await refused(server, pool, 403, body=body, type=type)
     assert str(error).endswith("/mcp denied access (403)")
 
 
-async def test_credentials_that_a_server_repeats_are_not_told(server: EvilHttp, pool: HttpPool):
+async def test_credentials_in_the_body_are_redacted(server: EvilHttp, pool: HttpPool):
     said = "key s3cret-key and token t0ken-t0ken are of no use, ab"
     server.tell("x", "status", code=403, body=said)
     headers = {"X-API-Key": "s3cret-key", "X-Tenant": "ab"}
@@ -398,7 +396,7 @@ async def test_credentials_that_a_server_repeats_are_not_told(server: EvilHttp, 
 
 
 @pytest.mark.parametrize("body", ["", "<html>", '{"error":', "[" * 100_000])
-async def test_what_is_no_error_of_the_protocol_is_its_status(
+async def test_body_that_is_not_a_json_rpc_error_is_an_http_error(
     server: EvilHttp, pool: HttpPool, body: str
 ):
     error = await refused(server, pool, 404, body=body)
@@ -406,7 +404,7 @@ async def test_what_is_no_error_of_the_protocol_is_its_status(
     assert str(error).endswith("/mcp answered 404 Not Found")
 
 
-async def test_a_status_is_told_though_its_body_never_ends(
+async def test_error_status_is_reported_though_its_body_never_ends(
     server: EvilHttp, pool: HttpPool, monkeypatch: pytest.MonkeyPatch
 ):
     """R-45."""
@@ -423,14 +421,14 @@ async def test_a_status_is_told_though_its_body_never_ends(
         assert str(await endpoint.refusal(response)).endswith("answered 500 Internal Server Error")
 
 
-async def test_a_redirect_out_of_tls_is_not_advised(pool: HttpPool):
+async def test_error_of_a_redirect_out_of_tls_does_not_recommend_its_url(pool: HttpPool):
     endpoint = to("https://a.example/mcp", pool)
     response = SimpleNamespace(status=307, headers={"Location": "http://a.example/mcp/"})
     with pytest.raises(RedirectRefused, match=r"http://a.example/mcp/, which .*, without TLS$"):
         endpoint._target(response)  # type: ignore[arg-type]  # all that is looked at
 
 
-async def test_a_host_that_is_none_is_told(pool: HttpPool):
+async def test_invalid_host_is_unreachable(pool: HttpPool):
     endpoint = to("http://127.1/mcp", pool)
     with pytest.raises(Unreachable, match="its host is invalid"):
         async with endpoint.request("GET", {}):
@@ -447,7 +445,7 @@ async def test_a_host_that_is_none_is_told(pool: HttpPool):
     ],
     ids=["long", "many", "too long", "too many"],
 )
-async def test_headers_are_taken_up_to_a_limit(
+async def test_response_headers_have_a_limit(
     server: EvilHttp, pool: HttpPool, headers: dict[str, str], is_too_long: bool
 ):
     server.tell("GET", "status", code=200, headers=headers)
@@ -457,7 +455,7 @@ async def test_headers_are_taken_up_to_a_limit(
     assert caught is None or str(caught.value).endswith("/mcp: its headers are too long")
 
 
-async def test_a_status_is_told_though_its_body_is_cut(
+async def test_error_status_is_reported_though_its_body_is_cut(
     server: EvilHttp, pool: HttpPool, monkeypatch: pytest.MonkeyPatch
 ):
     async def cut(server: EvilHttp, asked: Asked) -> None:
@@ -495,7 +493,7 @@ async def test_retry_after_is_seconds_or_a_date_or_nothing(
     assert ("retry after" in str(error)) == (seconds is not None)
 
 
-async def test_a_date_is_held_against_the_clock(server: EvilHttp, pool: HttpPool):
+async def test_retry_after_date_is_relative_to_the_clock(server: EvilHttp, pool: HttpPool):
     then = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
     error = await refused(server, pool, 503, headers={"Retry-After": then})
     assert isinstance(error, HttpError)
@@ -503,7 +501,7 @@ async def test_a_date_is_held_against_the_clock(server: EvilHttp, pool: HttpPool
     assert 90 < error.retry_after <= 100
 
 
-async def test_a_connection_that_closes_before_the_request_goes_is_told_as_such(
+async def test_connection_closed_before_the_request_was_sent_is_unreachable(
     server: EvilHttp, pool: HttpPool, monkeypatch: pytest.MonkeyPatch
 ):
     """R-25: nothing was sent, so it may be sent again."""
@@ -550,7 +548,7 @@ async def test_a_body_of_the_limit_passes_and_one_byte_more_does_not(
         await body_of(server, pool, pack(whole + b"x"), **headers)
 
 
-async def test_a_body_of_unknown_length_is_bounded_as_well(server: EvilHttp, pool: HttpPool):
+async def test_body_of_unknown_length_has_the_same_limit(server: EvilHttp, pool: HttpPool):
     """R-03."""
 
     async def grow(server: EvilHttp, asked: Asked) -> None:
@@ -566,7 +564,7 @@ async def test_a_body_of_unknown_length_is_bounded_as_well(server: EvilHttp, poo
                 await endpoint.body(response)
 
 
-async def test_a_packed_body_that_was_cut_is_noticed(server: EvilHttp, pool: HttpPool):
+async def test_compressed_body_that_was_cut_is_refused(server: EvilHttp, pool: HttpPool):
     packed = gzip.compress(b"x" * 500)
     with pytest.raises(StreamEnded, match="in the middle of its gzip"):
         await body_of(server, pool, packed[:-4], **{"Content-Encoding": "gzip"})
@@ -594,9 +592,7 @@ async def streaming(
             yield endpoint.events(response, SseParser(100))
 
 
-async def test_events_come_as_they_are_sent_and_a_stream_may_be_left(
-    server: EvilHttp, pool: HttpPool
-):
+async def test_events_are_yielded_as_they_arrive(server: EvilHttp, pool: HttpPool):
     async with streaming(server, pool, [b"data: a\n\nda", b"ta: b\n\n"]) as events:
         assert [(await anext(events)).data for _ in "ab"] == [b"a", b"b"]
         await events.aclose()
@@ -609,7 +605,7 @@ async def test_an_event_over_the_limit_ends_its_stream(server: EvilHttp, pool: H
             await anext(events)
 
 
-async def test_a_packed_stream_that_was_cut_is_noticed(server: EvilHttp, pool: HttpPool):
+async def test_compressed_stream_that_was_cut_is_refused(server: EvilHttp, pool: HttpPool):
     """A chunk without bytes is the end."""
     packed = gzip.compress(b"data: a\n\n" + b": more\n\n")
     async with streaming(server, pool, [packed[:-4], b""], "gzip") as events:
@@ -619,7 +615,7 @@ async def test_a_packed_stream_that_was_cut_is_noticed(server: EvilHttp, pool: H
 
 
 @pytest.mark.parametrize("packed", [True, False])
-async def test_a_flood_of_lines_lets_others_have_their_turn(
+async def test_many_tiny_lines_do_not_block_the_event_loop(
     server: EvilHttp, pool: HttpPool, packed: bool
 ):
     loop, turns = asyncio.get_running_loop(), 0
@@ -640,7 +636,7 @@ async def test_a_flood_of_lines_lets_others_have_their_turn(
     assert turns >= 19
 
 
-async def test_want_of_memory_is_told_wherever_it_was_noticed(pool: HttpPool):
+async def test_memory_error_anywhere_in_aiohttp_is_out_of_memory(pool: HttpPool):
     endpoint = to("http://127.0.0.1:1/mcp", pool)
     ours, theirs = MemoryError(), aiohttp.ClientPayloadError("not completed. MemoryError()")
     caused = aiohttp.ClientOSError("gone")
@@ -651,7 +647,7 @@ async def test_want_of_memory_is_told_wherever_it_was_noticed(pool: HttpPool):
     assert not isinstance(endpoint.failure(aiohttp.ClientPayloadError("cut")), OutOfMemory)
 
 
-async def test_an_error_that_aiohttp_keeps_does_not_keep_what_was_read(pool: HttpPool):
+async def test_error_that_aiohttp_keeps_has_no_traceback(pool: HttpPool):
     endpoint = to("http://127.0.0.1:1/mcp", pool)
     try:
         raise aiohttp.ClientPayloadError("cut")

@@ -48,7 +48,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ("ALL_PROXY", "http://10.0.0.1/mcp", PROXY),
     ],
 )
-def test_a_proxy_is_for_a_scheme_and_not_for_this_machine(
+def test_proxy_is_used_for_its_scheme_but_not_for_loopback(
     environment: pytest.MonkeyPatch, variable: str, url: str, proxy: str | None
 ):
     environment.setenv(variable, PROXY)
@@ -68,7 +68,7 @@ def test_a_proxy_is_for_a_scheme_and_not_for_this_machine(
         ("b.example", False),
     ],
 )
-def test_no_proxy_names_hosts_that_need_none(
+def test_no_proxy_hosts_are_reached_directly(
     environment: pytest.MonkeyPatch, excepted: str, is_direct: bool
 ):
     environment.setenv("HTTPS_PROXY", PROXY)
@@ -76,13 +76,13 @@ def test_no_proxy_names_hosts_that_need_none(
     assert (HttpPool().proxy("https://a.example:8443/mcp") is None) == is_direct
 
 
-def test_a_proxy_without_scheme_is_one_of_http(environment: pytest.MonkeyPatch):
+def test_proxy_without_scheme_is_an_http_proxy(environment: pytest.MonkeyPatch):
     environment.setenv("HTTP_PROXY", "proxy.example:3128")
     assert HttpPool().proxy("http://a.example/") == PROXY
 
 
 @pytest.mark.parametrize("kind", ["socks4", "socks5", "socks5h", "ftp"])
-def test_a_proxy_of_another_kind_is_refused_with_the_way_out(
+def test_unsupported_proxy_kind_is_refused_with_a_remedy(
     environment: pytest.MonkeyPatch, kind: str
 ):
     environment.setenv("HTTPS_PROXY", f"{kind}://user:secret@proxy.example:1080")
@@ -92,7 +92,7 @@ def test_a_proxy_of_another_kind_is_refused_with_the_way_out(
 
 
 @pytest.mark.parametrize("proxy", ["http://[::1", "http://user:secret@proxy.example:99999"])
-def test_a_proxy_that_is_no_url_is_refused(environment: pytest.MonkeyPatch, proxy: str):
+def test_invalid_proxy_url_is_refused(environment: pytest.MonkeyPatch, proxy: str):
     environment.setenv("HTTP_PROXY", proxy)
     with pytest.raises(
         ConfigError, match=r"for a\.example is not a valid URL; change HTTP_PROXY"
@@ -101,7 +101,7 @@ def test_a_proxy_that_is_no_url_is_refused(environment: pytest.MonkeyPatch, prox
     assert "secret" not in str(told.value)
 
 
-async def test_requests_go_to_the_proxy_and_its_refusal_is_told(
+async def test_refusal_of_a_proxy_is_reported(
     environment: pytest.MonkeyPatch, nothing_is_left: list[object]
 ):
     async with EvilHttp() as proxy:
@@ -116,7 +116,7 @@ async def test_requests_go_to_the_proxy_and_its_refusal_is_told(
         assert proxy.asked[0].headers["host"] == "a.example"
 
 
-async def test_a_proxy_that_is_not_there_is_named_as_such(
+async def test_unreachable_proxy_is_named_in_the_error(
     environment: pytest.MonkeyPatch, nothing_is_left: list[object]
 ):
     why = r"a\.example/mcp cannot be reached through its proxy"
@@ -189,7 +189,7 @@ async def test_requests_over_the_limit_of_one_host_wait(
         await client.list_tools()
 
 
-async def test_connections_have_the_limits_that_are_meant(nothing_is_left: list[object]):
+async def test_sessions_have_the_configured_limits(nothing_is_left: list[object]):
     shared = HttpPool()
     found = []
     for session in (shared.session, shared.streams):
@@ -197,7 +197,7 @@ async def test_connections_have_the_limits_that_are_meant(nothing_is_left: list[
         assert connector is not None
         found.append((connector.limit_per_host, connector.limit, timeout.sock_connect))
     await shared.close()
-    # 0 is no limit.
+    # 0 means unlimited.
     assert found == [
         (http_pool.MAX_CONNECTIONS, 0, http_pool.CONNECT_TIMEOUT),
         (0, 0, http_pool.CONNECT_TIMEOUT),
@@ -212,7 +212,7 @@ class Clock:
         monkeypatch.setattr("aiohttp.connector.monotonic", lambda: self.now)
 
 
-async def test_an_idle_connection_is_left_before_common_servers_close_it(
+async def test_idle_connection_is_closed_after_four_seconds(
     monkeypatch: pytest.MonkeyPatch, nothing_is_left: list[object]
 ):
     clock = Clock(monkeypatch)
@@ -225,7 +225,7 @@ async def test_an_idle_connection_is_left_before_common_servers_close_it(
         assert first is second is not third
 
 
-async def test_the_address_of_a_name_is_remembered_for_half_a_minute(
+async def test_dns_answer_is_cached_for_half_a_minute(
     monkeypatch: pytest.MonkeyPatch, nothing_is_left: list[object]
 ):
     asked_for: list[str] = []
@@ -259,7 +259,7 @@ def ended(before: list[threading.Thread]) -> None:
         each.join(10)
 
 
-async def test_names_that_nobody_answers_keep_no_other_name_waiting(
+async def test_dns_lookup_that_hangs_delays_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ):
     before = threading.enumerate()
@@ -288,7 +288,7 @@ async def test_names_that_nobody_answers_keep_no_other_name_waiting(
     ended(before)
 
 
-async def test_a_name_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch):
+async def test_dns_lookup_that_hangs_times_out(monkeypatch: pytest.MonkeyPatch):
     before, answered = threading.enumerate(), threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answered.wait())
     monkeypatch.setattr(http_pool, "CONNECT_TIMEOUT", 0.01)
@@ -298,7 +298,7 @@ async def test_a_name_that_nobody_answers_is_given_up(monkeypatch: pytest.Monkey
     ended(before)
 
 
-async def test_a_name_without_a_thread_is_an_error(monkeypatch: pytest.MonkeyPatch):
+async def test_dns_lookup_without_threads_fails(monkeypatch: pytest.MonkeyPatch):
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -321,7 +321,7 @@ async def test_cookies_are_not_kept(environment: pytest.MonkeyPatch, nothing_is_
         assert all("cookie" not in asked.headers for asked in proxy.asked)
 
 
-def test_what_is_known_of_urls_has_a_limit(monkeypatch: pytest.MonkeyPatch):
+def test_cached_facts_about_urls_have_a_limit(monkeypatch: pytest.MonkeyPatch):
     """R-118."""
     monkeypatch.setattr(http_pool, "MAX_REMEMBERED", 3)
     shared = HttpPool()

@@ -67,14 +67,14 @@ async def transport_to(server: EvilHttp) -> AsyncIterator[SseTransport]:
         await connections.close()
 
 
-async def test_a_server_is_found_when_it_refuses_the_newer_ways(server: EvilHttp):
+async def test_client_falls_back_to_http_sse(server: EvilHttp):
     async with Client.http(server.url) as client:
         assert client.revision == OLDEST
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
     assert [asked.verb for asked in server.asked[:3]] == ["POST", "POST", "GET"]
 
 
-async def test_one_that_is_named_so_is_asked_for_nothing_else(server: EvilHttp):
+async def test_configured_sse_server_gets_no_other_requests(server: EvilHttp):
     async with client_of(server) as client:
         await client.list_tools()
     assert [asked.method for asked in server.asked] == [
@@ -99,7 +99,7 @@ async def test_one_that_is_named_so_is_asked_for_nothing_else(server: EvilHttp):
         ("file:///etc/passwd", "sent an invalid URL"),
     ],
 )
-async def test_messages_go_nowhere_else(
+async def test_endpoint_of_another_origin_is_refused(
     server: EvilHttp, begin: Callable[[bytes], None], target: str, why: str
 ):
     """R-43."""
@@ -111,7 +111,7 @@ async def test_messages_go_nowhere_else(
     assert [asked.verb for asked in server.asked] == ["GET"]
 
 
-async def test_the_address_is_seen_from_where_the_stream_is(
+async def test_endpoint_is_relative_to_the_streams_url(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     async def stream(server: EvilHttp, asked: Asked) -> None:
@@ -127,7 +127,7 @@ async def test_the_address_is_seen_from_where_the_stream_is(
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
 
-async def test_a_second_address_is_nothing(server: EvilHttp, monkeypatch: pytest.MonkeyPatch):
+async def test_second_endpoint_event_is_ignored(server: EvilHttp, monkeypatch: pytest.MonkeyPatch):
     async def stream(server: EvilHttp, asked: Asked) -> None:
         server._sessions["1"] = asked.link
         await asked.stream()
@@ -141,7 +141,7 @@ async def test_a_second_address_is_nothing(server: EvilHttp, monkeypatch: pytest
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
 
-async def test_a_message_before_the_address_is_nothing(
+async def test_message_before_the_endpoint_event_is_ignored(
     server: EvilHttp, begin: Callable[[bytes], None]
 ):
     begin(b"data: {}\n\nevent: endpoint\ndata: /nowhere\n\n")
@@ -151,7 +151,7 @@ async def test_a_message_before_the_address_is_nothing(
         assert receiver.frames == []
 
 
-async def test_nothing_overtakes_the_word_that_the_session_has_begun(
+async def test_requests_are_sent_after_initialized(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     may_begin = asyncio.Event()
@@ -172,9 +172,7 @@ async def test_nothing_overtakes_the_word_that_the_session_has_begun(
         await listing
 
 
-async def test_a_call_that_is_not_taken_stops_being_sent(
-    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
-):
+async def test_cancelled_call_stops_being_sent(server: EvilHttp, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
     server.tell("tools/call", "mute_post")
     async with client_of(server) as client:
@@ -185,7 +183,7 @@ async def test_a_call_that_is_not_taken_stops_being_sent(
         await asyncio.wait_for(called.link.gone.wait(), 20)
 
 
-async def test_what_was_sent_is_not_kept(server: EvilHttp):
+async def test_sent_messages_leave_no_task(server: EvilHttp):
     async with transport_to(server) as transport:
         await transport.open(RecordingReceiver())
         transport.send([call_frame("mute"), b'{"jsonrpc":"2.0","method":"notifications/x"}'])
@@ -194,7 +192,7 @@ async def test_what_was_sent_is_not_kept(server: EvilHttp):
         assert not transport._posts
 
 
-async def test_closing_waits_for_all_to_end_and_sends_no_more(
+async def test_close_waits_for_all_tasks_and_sends_no_more(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(evil_http.MISBEHAVIOURS, "mute_post", mute_post)
@@ -211,7 +209,7 @@ async def test_closing_waits_for_all_to_end_and_sends_no_more(
         assert asyncio.all_tasks() == before
 
 
-async def test_a_loss_is_told_once_and_not_after_closing(server: EvilHttp):
+async def test_loss_is_reported_once_and_not_after_close(server: EvilHttp):
     receiver = RecordingReceiver()
     loss = ConnectionClosed("lost")
     async with transport_to(server) as transport:
@@ -223,18 +221,14 @@ async def test_a_loss_is_told_once_and_not_after_closing(server: EvilHttp):
     assert receiver.losses == [loss]
 
 
-async def test_one_that_was_never_opened_is_closed_in_silence(
-    server: EvilHttp, nothing_is_left: list[object]
-):
+async def test_close_before_open_does_nothing(server: EvilHttp, nothing_is_left: list[object]):
     async with transport_to(server):
         pass
     gc.collect()
     assert nothing_is_left == []
 
 
-async def test_an_opening_that_is_cancelled_leaves_no_stream(
-    server: EvilHttp, begin: Callable[[bytes], None]
-):
+async def test_cancelled_open_leaves_no_stream(server: EvilHttp, begin: Callable[[bytes], None]):
     begin(b": wait\n\n")
     async with transport_to(server) as transport:
         opening = asyncio.create_task(transport.open(RecordingReceiver()))
@@ -245,7 +239,7 @@ async def test_an_opening_that_is_cancelled_leaves_no_stream(
         await asyncio.wait_for(server.asked[0].gone.wait(), 20)
 
 
-async def test_a_server_that_takes_no_answers_is_left(
+async def test_connection_ends_when_too_many_responses_are_not_accepted(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     """R-118."""
@@ -271,7 +265,7 @@ async def mute_post(server: EvilHttp, asked: Asked) -> None:
     await asked.link.gone.wait()
 
 
-async def test_what_a_server_does_not_take_in_time_is_given_up(
+async def test_message_that_is_not_accepted_in_time_is_dropped(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     loop = asyncio.get_running_loop()
@@ -297,7 +291,7 @@ async def test_what_a_server_does_not_take_in_time_is_given_up(
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
 
-async def test_what_comes_before_the_address_is_nothing(
+async def test_events_before_the_endpoint_event_are_ignored(
     server: EvilHttp, begin: Callable[[bytes], None]
 ):
     begin(b": hello\n\ndata: {}\n\nevent: other\ndata: x\n\nevent: endpoint\ndata: /nowhere\n\n")
@@ -318,7 +312,7 @@ async def test_what_comes_before_the_address_is_nothing(
     ],
     ids=["404", "html", "empty"],
 )
-async def test_what_is_no_stream_is_told(
+async def test_response_that_is_not_a_stream_fails_open(
     server: EvilHttp, told: dict[str, object], error: type[InterlockError], why: str
 ):
     server.tell("GET", "status", **told)
@@ -327,7 +321,7 @@ async def test_what_is_no_stream_is_told(
     assert SECRET not in str(raised.value)
 
 
-async def test_a_lost_stream_ends_all_calls_and_is_told_once(server: EvilHttp):
+async def test_lost_stream_fails_all_calls_and_is_reported_once(server: EvilHttp):
     losses: list[InterlockError] = []
     client = Client.http(server.url, transport="sse", on_loss=losses.append)
     async with client:
@@ -341,7 +335,7 @@ async def test_a_lost_stream_ends_all_calls_and_is_told_once(server: EvilHttp):
     assert [type(loss) for loss in losses] == [StreamEnded]
 
 
-async def test_a_message_that_is_refused_fails_its_own_call(server: EvilHttp):
+async def test_refused_message_fails_only_its_call(server: EvilHttp):
     async with client_of(server) as client:
         server.tell("tools/call", "status", times=1, code=500)
         with pytest.raises(HttpError, match=r"/messages answered 500"):
@@ -349,7 +343,7 @@ async def test_a_message_that_is_refused_fails_its_own_call(server: EvilHttp):
         assert (await client.call_tool("echo", {"text": "b"})).text == "b"
 
 
-async def test_closing_ends_an_opening(server: EvilHttp, begin: Callable[[bytes], None]):
+async def test_close_ends_a_pending_open(server: EvilHttp, begin: Callable[[bytes], None]):
     """R-28: it does not wait for an address that does not come."""
     begin(b": wait\n\n")
     client = client_of(server)
@@ -360,7 +354,7 @@ async def test_closing_ends_an_opening(server: EvilHttp, begin: Callable[[bytes]
         await asyncio.wait_for(opening, 20)
 
 
-async def test_who_opens_may_be_cancelled(server: EvilHttp, begin: Callable[[bytes], None]):
+async def test_open_can_be_cancelled(server: EvilHttp, begin: Callable[[bytes], None]):
     begin(b": wait\n\n")
     opening = asyncio.create_task(client_of(server).open())
     await server.heard("GET")

@@ -90,7 +90,7 @@ def proxy_url(proxy: ConnectProxy, password: str = PASSWORD) -> str:
     return f"http://{USER}:{password}@127.0.0.1:{proxy.port}"
 
 
-async def test_a_call_goes_through_a_proxy_that_sees_nothing_of_it(
+async def test_https_call_is_tunnelled_through_the_proxy(
     authority: CertificateAuthority, server: EvilHttp
 ):
     routes = {f"{HOST}:443": port_of(server)}
@@ -112,7 +112,7 @@ async def test_a_call_goes_through_a_proxy_that_sees_nothing_of_it(
         assert "proxy-authorization" not in asked.headers
 
 
-async def test_a_proxy_that_does_not_know_us_is_told_as_such(
+async def test_proxy_that_requires_authentication_is_named_in_the_error(
     authority: CertificateAuthority, server: EvilHttp
 ):
     routes = {f"{HOST}:443": port_of(server)}
@@ -128,9 +128,7 @@ async def test_a_proxy_that_does_not_know_us_is_told_as_such(
 
 
 @pytest.mark.parametrize("how", ["of an unknown authority", "of another host"])
-async def test_who_is_at_the_end_of_the_tunnel_must_prove_it(
-    authority: CertificateAuthority, how: str
-):
+async def test_certificate_is_checked_through_the_tunnel(authority: CertificateAuthority, how: str):
     """A proxy may send us wherever it likes."""
     is_of_host = how == "of an unknown authority"
     environment = {} if is_of_host else {"SSL_CERT_FILE": str(authority.file)}
@@ -146,7 +144,7 @@ async def test_who_is_at_the_end_of_the_tunnel_must_prove_it(
         assert server.asked == []
 
 
-async def test_a_host_that_needs_no_proxy_is_asked_directly(
+async def test_no_proxy_host_is_reached_without_the_tunnel(
     authority: CertificateAuthority, server: EvilHttp
 ):
     async with ConnectProxy({}) as proxy:

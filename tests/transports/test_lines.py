@@ -17,7 +17,7 @@ PIECES = st.lists(
 
 @settings(derandomize=True, database=None)
 @given(PIECES)
-def test_lines_are_the_same_however_the_bytes_come(pieces: list[bytes]):
+def test_lines_do_not_depend_on_the_chunks(pieces: list[bytes]):
     splitter = LineSplitter(1000)
     lines = [line for piece in pieces for line in splitter.feed(piece)]
 
@@ -45,7 +45,7 @@ def test_a_line_of_the_limit_passes_and_one_byte_more_does_not(chunk: int):
         feed(b"x" * 51)
 
 
-def test_a_long_line_between_short_ones_is_found():
+def test_long_line_between_short_ones_is_refused():
     with pytest.raises(MessageTooLarge):
         LineSplitter(5).feed(b"a\n" + b"x" * 6 + b"\nb\n")
 
@@ -70,13 +70,13 @@ def test_the_limit_is_in_the_message():
 
 
 class Full(bytearray):
-    """What there is no memory to make longer."""
+    """A line that cannot grow for lack of memory."""
 
     def __iadd__(self, data: object) -> Full:
         raise MemoryError
 
 
-def test_a_line_that_there_is_no_memory_for_is_cut_and_the_next_one_is_whole():
+def test_line_that_does_not_fit_into_memory_is_cut_and_the_next_one_is_whole():
     splitter = LineSplitter(10_000)
     splitter._begun = Full(b'{"id":1' + b"x" * 2_000)
 
@@ -89,7 +89,7 @@ def test_a_line_that_there_is_no_memory_for_is_cut_and_the_next_one_is_whole():
     assert splitter.feed(b" one\n") == [b"last one"]
 
 
-def test_where_there_is_no_memory_for_what_comes_it_cannot_be_framed():
+def test_bytes_that_do_not_fit_into_memory_raise_memory_error():
     splitter = LineSplitter(10_000)
     splitter._begun = Full()
 

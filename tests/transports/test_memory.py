@@ -40,7 +40,7 @@ async def test_frames_arrive_in_order_and_not_in_the_same_turn():
     assert ear.frames == [b"1", b"2", b"3"]
 
 
-async def test_what_comes_before_the_opening_is_kept():
+async def test_frames_before_open_are_delivered_later():
     one, other = MemoryTransport.pair()
     await one.open(Ear())
     one.send([b"early"])
@@ -51,7 +51,7 @@ async def test_what_comes_before_the_opening_is_kept():
     assert ear.frames == [b"early"]
 
 
-async def test_the_other_end_learns_of_the_end_once_and_this_one_not_at_all():
+async def test_close_notifies_the_other_end_once():
     one, other = MemoryTransport.pair()
     ours, theirs = Ear(), Ear()
     await one.open(ours)
@@ -79,7 +79,7 @@ async def test_after_the_end_frames_are_dropped():
     assert (ours.frames, theirs.frames) == ([], [])
 
 
-async def test_an_end_whose_other_end_has_gone_cannot_be_opened():
+async def test_open_fails_when_the_other_end_is_closed():
     one, other = MemoryTransport.pair()
     await one.close()
     await turn()

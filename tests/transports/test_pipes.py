@@ -64,7 +64,7 @@ def ends() -> Iterator[Ends]:
     ends.close()
 
 
-async def test_lines_come_and_go(ends: Ends):
+async def test_lines_are_received_and_sent(ends: Ends):
     receiver = Receiver()
     await ends.transport.open(receiver)
     os.write(ends.write, b'{"a":1}\r\n\n{"b"')
@@ -77,7 +77,7 @@ async def test_lines_come_and_go(ends: Ends):
     assert os.read(ends.read, 100) == b"one\ntwo\n"
 
 
-async def test_the_client_closing_its_end_is_told_once(ends: Ends):
+async def test_end_of_input_is_reported_once(ends: Ends):
     receiver = Receiver()
     await ends.transport.open(receiver)
     ends.close("write")
@@ -98,7 +98,7 @@ async def test_a_line_over_the_limit_ends_the_connection(ends: Ends):
     await asyncio.to_thread(os.read, ends.source, 1 << 20)
 
 
-async def test_much_is_written_as_the_client_takes_it_and_reading_goes_on(ends: Ends):
+async def test_large_output_is_written_while_reading_goes_on(ends: Ends):
     receiver = Receiver()
     await ends.transport.open(receiver)
     frames = [b"%d" % number * 1_000_00 for number in range(1, 9)]
@@ -114,7 +114,7 @@ async def test_much_is_written_as_the_client_takes_it_and_reading_goes_on(ends: 
     await ends.transport.close()
 
 
-async def test_a_client_that_reads_no_more_is_lost(ends: Ends):
+async def test_closed_output_is_a_loss(ends: Ends):
     receiver = Receiver()
     await ends.transport.open(receiver)
     ends.close("read")
@@ -123,7 +123,7 @@ async def test_a_client_that_reads_no_more_is_lost(ends: Ends):
     assert "closed its end of stdout" in str(await receiver.end())
 
 
-async def test_a_client_that_goes_while_much_waits_for_it_is_lost(ends: Ends):
+async def test_output_closed_with_unsent_data_is_a_loss(ends: Ends):
     receiver = Receiver()
     await ends.transport.open(receiver)
     ends.transport.send([b"x" * 1_000_000])
@@ -132,7 +132,7 @@ async def test_a_client_that_goes_while_much_waits_for_it_is_lost(ends: Ends):
     assert "closed its end of stdout" in str(await receiver.end())
 
 
-async def test_a_client_that_does_not_read_is_cut_off_at_a_limit(ends: Ends, monkeypatch):
+async def test_client_that_does_not_read_is_disconnected_at_a_limit(ends: Ends, monkeypatch):
     monkeypatch.setattr(pipes, "MAX_UNSENT_BYTES", 500_000)
     receiver = Receiver()
     await ends.transport.open(receiver)
@@ -144,7 +144,7 @@ async def test_a_client_that_does_not_read_is_cut_off_at_a_limit(ends: Ends, mon
     assert str(error) == "the client does not read (500,000 bytes are waiting)"
 
 
-async def test_what_was_taken_no_longer_counts_for_the_limit(ends: Ends, monkeypatch):
+async def test_written_bytes_do_not_count_for_the_limit(ends: Ends, monkeypatch):
     monkeypatch.setattr(pipes, "MAX_UNSENT_BYTES", 500_000)
     receiver = Receiver()
     await ends.transport.open(receiver)
@@ -156,7 +156,7 @@ async def test_what_was_taken_no_longer_counts_for_the_limit(ends: Ends, monkeyp
     await ends.transport.close()
 
 
-async def test_closing_waits_until_a_client_that_reads_has_all(ends: Ends):
+async def test_close_waits_until_all_is_written(ends: Ends):
     await ends.transport.open(Receiver())
     ends.transport.send([b"x" * 1_000_000])
     closing = asyncio.create_task(ends.transport.close())
@@ -172,7 +172,7 @@ async def test_closing_waits_until_a_client_that_reads_has_all(ends: Ends):
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-async def test_closing_does_not_wait_long_for_a_client_that_does_not_read(
+async def test_close_waits_a_limited_time_for_a_client_that_does_not_read(
     ends: Ends, leaves: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(pipes, "WRITE_PATIENCE", 60.0 if leaves else 0.01)
@@ -204,7 +204,7 @@ async def test_input_from_a_file_is_read_to_its_end(tmp_path: Path, ends: Ends):
         os.close(source)
 
 
-async def test_a_file_is_read_no_faster_than_it_is_taken(tmp_path: Path, ends: Ends):
+async def test_file_is_read_no_faster_than_it_is_handled(tmp_path: Path, ends: Ends):
     """R-118."""
     file = tmp_path / "input"
     file.write_bytes(b"line\n" * 1_000_000)
@@ -240,7 +240,7 @@ async def test_output_to_a_file_is_written(tmp_path: Path, ends: Ends):
 
 
 class Uncopied(list[bytes]):
-    """Frames that there is no memory to join."""
+    """Frames that cannot be joined for lack of memory."""
 
     tries = 0
 
@@ -251,7 +251,7 @@ class Uncopied(list[bytes]):
         return super().__iter__()
 
 
-async def test_what_cannot_be_copied_is_written_in_pieces_and_in_order(ends: Ends):
+async def test_frames_that_cannot_be_joined_in_memory_are_written_in_order(ends: Ends):
     await ends.transport.open(Receiver())
     ends.transport.send([b"first"])
     ends.transport.send(Uncopied([b"one", b"two"]))
@@ -261,7 +261,7 @@ async def test_what_cannot_be_copied_is_written_in_pieces_and_in_order(ends: End
     assert os.read(ends.read, 100) == b"first\none\ntwo\nlast\n"
 
 
-async def test_what_there_is_no_memory_to_read_ends_the_connection(
+async def test_memory_error_while_reading_ends_the_connection(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ):
     receiver = Receiver()

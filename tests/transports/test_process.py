@@ -73,7 +73,7 @@ async def test_a_process_leads_a_session_of_its_own():
         assert os.getsid(started.id) == os.getpgid(started.id) == started.id
 
 
-async def test_the_exit_code_is_known_when_it_is_told():
+async def test_exit_code_is_set_when_on_exit_is_called():
     codes: list[int | None] = []
     async with shell("read line; exit 7", on_exit=lambda: codes.append(started.code)) as started:
         os.write(started.stdin, b"\n")
@@ -81,7 +81,7 @@ async def test_the_exit_code_is_known_when_it_is_told():
         assert codes == [7]
 
 
-async def test_an_end_does_not_wait_for_a_listener_that_failed(nothing_is_left: list[object]):
+async def test_end_works_after_on_exit_has_failed(nothing_is_left: list[object]):
     def fail() -> None:
         raise ValueError("no")
 
@@ -159,9 +159,7 @@ async def test_ending_twice_is_ending_once():
 
 
 @pytest.mark.usefixtures("patience")
-async def test_what_it_started_goes_gently_if_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_daemon_gets_a_term_and_can_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """An orphan in another session gets a TERM and may tidy up before it goes."""
     monkeypatch.setattr(process, "REST_PATIENCE", 20.0)
     tidied = tmp_path / "tidied"
@@ -267,7 +265,7 @@ async def test_process_has_our_mark_whatever_is_configured():
     ],
     ids=["unknown program", "unknown folder", "no program", "no argument", "too long"],
 )
-async def test_what_cannot_be_started_says_why(argv: list[str], cwd: str | None, why: str):
+async def test_spawn_error_names_the_reason(argv: list[str], cwd: str | None, why: str):
     with pytest.raises(SpawnError, match=why) as raised:
         await Process.spawn(argv, on_exit=lambda: None, env={"PATH": os.environ["PATH"]}, cwd=cwd)
 

@@ -73,7 +73,7 @@ main.main()
         ),
     ],
 )
-def test_the_error_is_told_not_what_comes_after_it(stderr: str, words: str):
+def test_diagnostics_is_the_error_without_what_follows(stderr: str, words: str):
     assert diagnostics(stderr) == words
 
 
@@ -87,18 +87,18 @@ def test_the_error_is_told_not_what_comes_after_it(stderr: str, words: str):
         pytest.param(RUST, "panicked at src/main.rs:3:5: no token", id="rust"),
     ],
 )
-def test_an_error_of_several_lines_is_told_from_its_first(stderr: str, words: str):
+def test_diagnostics_joins_an_error_of_several_lines(stderr: str, words: str):
     assert words in diagnostics(stderr)
 
 
-def test_an_error_that_was_survived_is_not_told():
+def test_diagnostics_ignores_an_earlier_error():
     assert diagnostics("ValueError: old\n" + "working\n" * 100) == "working"
 
 
-def test_colours_are_left_out():
+def test_diagnostics_has_no_colours():
     assert diagnostics("\x1b[32mINFO\x1b[39m \x1b[1;36mno token\x1b[0m\n") == "INFO no token"
     assert diagnostics("\x1b[31mError: no\x1b[0m\nbye\n") == "Error: no bye"
 
 
-def test_words_end_after_300_characters():
+def test_diagnostics_has_at_most_300_characters():
     assert diagnostics("Error: " + "x" * 1000) == "Error: " + "x" * 293

@@ -39,7 +39,7 @@ def shell(script: str, **options: int) -> StdioTransport:
     return StdioTransport(["sh", "-c", script], **options)
 
 
-async def test_frames_go_as_lines_and_lines_come_as_frames():
+async def test_frames_are_sent_and_received_as_lines():
     transport, ear = shell("cat"), Ear()
     await transport.open(ear)
     transport.send([b"1", b"2"])
@@ -62,7 +62,7 @@ async def test_sending_never_waits_and_keeps_the_order():
         await transport.close()
 
 
-async def test_a_server_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch):
+async def test_server_that_never_reads_is_disconnected(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stdio, "MAX_UNSENT_BYTES", 2 * 2**20)
     transport, ear = shell("exec sleep 100"), Ear()
     await transport.open(ear)
@@ -77,7 +77,9 @@ async def test_a_server_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyP
     assert not transport._unsent
 
 
-async def test_what_a_server_has_read_counts_as_sent(monkeypatch: pytest.MonkeyPatch):
+async def test_bytes_that_were_read_do_not_count_for_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(stdio, "MAX_UNSENT_BYTES", 2 * 2**20)
     script = f"head -c {8 * 2**20} > /dev/null; echo read; exec sleep 100"
     transport, ear = shell(script), Ear()
@@ -92,7 +94,7 @@ async def test_what_a_server_has_read_counts_as_sent(monkeypatch: pytest.MonkeyP
     await transport.close()
 
 
-async def test_the_end_is_told_after_the_last_line_with_code_and_stderr():
+async def test_exit_is_reported_after_the_last_line_with_code_and_stderr():
     transport, ear = shell("echo said; echo why >&2; exit 4"), Ear()
     await transport.open(ear)
     error = await ear.lost
@@ -108,9 +110,7 @@ async def test_the_end_is_told_after_the_last_line_with_code_and_stderr():
     ("said", "words"),
     [("no key in KEY", ": no key in KEY"), ('{"jsonrpc":"2.0"}', ""), ("[]", "")],
 )
-async def test_what_stdout_says_beside_the_protocol_is_told_when_stderr_is_silent(
-    said: str, words: str
-):
+async def test_last_line_of_stdout_is_reported_when_stderr_is_empty(said: str, words: str):
     transport, ear = shell(f"echo '{said}'; exit 4"), Ear()
     await transport.open(ear)
     error = await ear.lost
@@ -119,7 +119,7 @@ async def test_what_stdout_says_beside_the_protocol_is_told_when_stderr_is_silen
     await transport.close()
 
 
-async def test_half_a_line_at_the_end_is_no_line():
+async def test_incomplete_line_at_the_end_is_dropped():
     transport, ear = shell("echo whole; printf half"), Ear()
     await transport.open(ear)
     await ear.lost
@@ -128,7 +128,7 @@ async def test_half_a_line_at_the_end_is_no_line():
     await transport.close()
 
 
-async def test_nothing_is_told_after_a_line_that_is_too_long():
+async def test_no_frames_are_delivered_after_a_line_that_is_too_long():
     transport = shell("echo 12345678901; echo 1; exec cat", max_frame_bytes=10)
     ear = Ear()
     await transport.open(ear)
@@ -161,7 +161,7 @@ async def test_a_closed_input_is_a_loss_when_something_is_sent():
     await transport.close()
 
 
-async def test_after_closing_frames_are_dropped_and_nothing_is_told():
+async def test_frames_after_close_are_dropped():
     transport, ear = shell("cat"), Ear()
     await transport.open(ear)
     await asyncio.gather(*(transport.close() for _ in range(3)))
@@ -204,7 +204,7 @@ async def test_close_stops_watching_all_pipes():
     assert not loop.remove_reader(process.stderr)
 
 
-async def test_a_pipe_that_never_empties_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch):
+async def test_pipe_that_never_empties_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch):
     """A process that the server left may write for ever."""
     reads = 0
 
@@ -246,7 +246,7 @@ async def test_only_the_end_of_stderr_is_kept_and_bytes_that_are_no_text_are_mar
 
 
 class Uncopied(list[bytes]):
-    """Frames that there is no memory to join."""
+    """Frames that cannot be joined for lack of memory."""
 
     tries = 0
 
@@ -257,7 +257,7 @@ class Uncopied(list[bytes]):
         return super().__iter__()
 
 
-async def test_what_cannot_be_copied_is_written_in_pieces_and_in_order():
+async def test_frames_that_cannot_be_joined_in_memory_are_written_in_order():
     transport, ear = shell("cat"), Ear()
     await transport.open(ear)
     for frames in ([b"first"], Uncopied([b"one", b"two"]), [b"last"]):
@@ -268,7 +268,7 @@ async def test_what_cannot_be_copied_is_written_in_pieces_and_in_order():
 
 
 @pytest.mark.parametrize("script", ["echo x; exec cat", "echo x"], ids=["running", "gone"])
-async def test_what_there_is_no_memory_to_read_ends_the_connection(
+async def test_memory_error_while_reading_ends_the_connection(
     script: str, monkeypatch: pytest.MonkeyPatch
 ):
     transport, ear = shell(script), Ear()

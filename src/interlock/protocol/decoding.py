@@ -31,7 +31,7 @@ def decode(type: type[_T], raw: Raw, what: str) -> _T:
 
     Raises:
         RemoteProtocolError: It does not fit; the text begins with `what`.
-        OutOfMemory: There is no memory for it.
+        OutOfMemory: It does not fit into memory.
     """
     try:
         return msgspec.json.decode(raw, type=type)

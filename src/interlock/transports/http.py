@@ -388,7 +388,7 @@ class HttpTransport:
     # Ending
 
     def diagnostics(self) -> str:
-        """Return "": there is no other output."""
+        """Return "", as the peer has only the protocol to send on."""
         return ""
 
     def abort(self, error: InterlockError) -> None:

@@ -54,7 +54,7 @@ class SseTransport:
         """Open the stream and read from it where to post messages.
 
         Raises:
-            InterlockError: There is no stream, or it names another origin.
+            InterlockError: The server has no such stream, or it names another origin.
         """
         self._receiver = receiver
         self._stream = asyncio.create_task(self._read())
@@ -160,7 +160,7 @@ class SseTransport:
     # Ending
 
     def diagnostics(self) -> str:
-        """Return "": there is no other output."""
+        """Return "", as the peer has only the protocol to send on."""
         return ""
 
     def abort(self, error: InterlockError) -> None:

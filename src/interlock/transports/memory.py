@@ -47,7 +47,7 @@ class MemoryTransport:
         """Do nothing: a late response is dropped."""
 
     def diagnostics(self) -> str:
-        """Return "": there is no other output."""
+        """Return "", as the peer has only the protocol to send on."""
         return ""
 
     def abort(self, error: InterlockError) -> None:

@@ -184,7 +184,7 @@ class PipeTransport:
         """Do nothing: a late response is dropped."""
 
     def diagnostics(self) -> str:
-        """Return "": there is no other output."""
+        """Return "", as the peer has only the protocol to send on."""
         return ""
 
     def abort(self, error: InterlockError) -> None:

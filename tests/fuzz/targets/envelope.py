@@ -56,7 +56,7 @@ def split(data: bytes) -> None:
         messages = envelope.split_batch(data)
     except ParseError:
         return
-    if data.isascii():  # what is no UTF-8 is found when each is decoded
+    if data.isascii():  # bad UTF-8 is found when each is decoded
         assert json.loads(b"[" + b",".join(messages) + b"]") == json.loads(data)
 
 
