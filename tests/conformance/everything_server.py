@@ -57,7 +57,7 @@ server = Server(
 
 
 def contents() -> list[Content]:
-    """Make a block of every type, with all that it may carry."""
+    """Return a block of every type, with every member."""
     return [
         TextContent(text="text", annotations=HINTS, meta=META),
         image(b"image"),
@@ -88,36 +88,36 @@ def contents() -> list[Content]:
     meta=META,
 )
 async def shapes() -> list[Content]:
-    """Give a block of every type."""
+    """Return a block of every type."""
     return contents()
 
 
 @server.tool
 async def whole() -> CallToolResult:
-    """Give a result with everything in it."""
+    """Return a result with every member."""
     return CallToolResult(content=contents(), structured_content={"one": 1}, meta=META)
 
 
 @server.tool
 async def number(value: Annotated[int, Meta(ge=0, description="Any")] = 1) -> int:
-    """Give a number: only one revision knows that as structured content."""
+    """Return a number, which only one revision allows as structured content."""
     return value
 
 
 @server.tool
 async def table() -> dict[str, int]:
-    """Give an object."""
+    """Return an object."""
     return {"one": 1}
 
 
 @server.tool
 async def nothing() -> None:
-    """Give nothing."""
+    """Return nothing."""
 
 
 @server.tool
 async def steps(context: Context) -> str:
-    """Tell of progress and log."""
+    """Report progress and log."""
     for done in (1, 2):
         context.progress(done, total=2, message=f"step {done}")
         context.log("warning", {"step": done}, logger="steps")
@@ -126,7 +126,7 @@ async def steps(context: Context) -> str:
 
 @server.tool
 async def ask(context: Context) -> str:
-    """Ask for all that the client can be asked for."""
+    """Send every request that the client supports."""
     questions = {}
     if context.can("roots"):
         questions["roots"] = roots_list()
@@ -141,7 +141,7 @@ async def ask(context: Context) -> str:
 
 @server.tool
 async def wait() -> None:
-    """Take longer than anybody waits."""
+    """Run longer than the client waits."""
     await asyncio.Event().wait()
 
 
@@ -197,7 +197,7 @@ async def complete_name(typed: str) -> list[str]:
 
 @server.prompt(title="Talk", icons=ICONS, meta=META)
 async def talk(topic: str, tone: str = "kind") -> list[PromptMessage]:
-    """Begin to talk.
+    """Start a conversation.
 
     Args:
         topic: About what.

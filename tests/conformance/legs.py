@@ -1,4 +1,4 @@
-"""What is common to the legs over stdio: one side is ours, and its messages are held to account."""
+"""The common part of the legs over stdio: check the messages of our side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wire import Exchange, Schema
 
 
 class Line(NamedTuple):
-    """One message as it was on the wire."""
+    """One message on the wire."""
 
     sender: str
     text: str
@@ -19,14 +19,14 @@ class Line(NamedTuple):
 def judge(
     name: str, schemas: dict[str, Schema], revision: str, lines: list[Line], ours: str
 ) -> int:
-    """Check all messages of a connection, in their order, and print what came of it.
+    """Check all messages of a connection in order, and print the result.
 
     Args:
         name: Of the leg.
         schemas: Those of all revisions.
-        revision: What the two speak.
+        revision: Of the connection.
         lines: The messages.
-        ours: The side that is on trial: "client" or "server".
+        ours: The side under test: "client" or "server".
 
     Returns:
         1 for any fault, else 0.
@@ -37,11 +37,11 @@ def judge(
     problems += [f"no answer to {request}" for request in checked.unanswered]
     problems += [f"never sent: {method}" for method in missing(checked)]
     spoilt, passed = spoil_each(schemas, revision, lines, ours)
-    problems += [f"the check lets pass: {text}" for text in passed]
+    problems += [f"the check accepts: {text}" for text in passed]
     print(
         f"{name}: {len(lines) - len(faults)} messages valid, "
         f"{len(faults)} invalid, {len(checked.sent[ours])} methods, "
-        f"{spoilt - len(passed)} of {spoilt} spoilt messages refused"
+        f"{spoilt - len(passed)} of {spoilt} invalid variants refused"
     )
     for problem in problems:
         print(f"  {problem}")
@@ -49,7 +49,7 @@ def judge(
 
 
 def missing(checked: Exchange) -> list[str]:
-    """List what a client or server of this revision may send and did not."""
+    """List what a client or server of this revision may send but did not."""
     return [
         f"{method} ({side})"
         for side in ("client", "server")
@@ -60,10 +60,10 @@ def missing(checked: Exchange) -> list[str]:
 
 
 def left_out(checked: Exchange, side: str, method: str) -> bool:
-    """Tell what our sides do without.
+    """Return whether our sides never send a method, which is allowed.
 
-    Tasks were an experiment of one revision; a client that reports no progress of its own and a
-    server that never cancels, nor asks whether somebody is there, are complete.
+    Tasks were an experiment of one revision. A client need not report progress, and a server need
+    neither cancel nor ping.
     """
     return (
         "tasks/" in method
@@ -80,10 +80,10 @@ def left_out(checked: Exchange, side: str, method: str) -> bool:
 def spoil_each(
     schemas: dict[str, Schema], revision: str, lines: list[Line], ours: str
 ) -> tuple[int, list[str]]:
-    """Spoil each of our messages in several ways.
+    """Make several invalid variants of each of our messages, and check them.
 
     Returns:
-        How many spoilt messages there were, and those that passed as valid.
+        The number of invalid messages, and those that passed as valid.
     """
     passed = []
     count = 0
@@ -100,7 +100,7 @@ def spoil_each(
 
 
 def spoil(text: str) -> Iterator[str]:
-    """Yield copies of a message, each with one fault."""
+    """Yield invalid copies of a message, each with one fault."""
     yield text[:-1]
     message = json.loads(text)
     yield json.dumps({**message, "jsonrpc": "1.0"})

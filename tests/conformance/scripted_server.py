@@ -33,11 +33,11 @@ class ScriptedServer:
         self._listens: dict[Any, Json] = {}  # request id -> what it wants to be told
 
     def since(self, revision: str) -> bool:
-        """Tell whether the revision spoken is `revision` or a later one."""
+        """Return whether the revision in use is `revision` or a later one."""
         return REVISIONS.index(self._revision) >= REVISIONS.index(revision)
 
     def receive(self, line: str) -> None:
-        """Take one line from the client."""
+        """Handle one line from the client."""
         self._record("client", line)
         message = json.loads(line)
         if "method" not in message:
@@ -245,7 +245,7 @@ class ScriptedServer:
         self._reply(request, result)
 
     def _change(self) -> None:
-        """Send every notification that tells of a change, the newer way on a listen stream."""
+        """Send every notification of a change; in the newer revision, on a listen stream."""
         if not self.since(MODERN):
             for kind in ("tools", "prompts", "resources"):
                 self._notify(f"notifications/{kind}/list_changed")
@@ -261,7 +261,7 @@ class ScriptedServer:
     # Asking the client
 
     def _questions(self) -> dict[str, tuple[str, Json]]:
-        """Everything that this revision lets a server ask, by a name of our own."""
+        """Return every request that this revision allows a server, by a name of this file."""
         message = {"role": "user", "content": {"type": "text", "text": "How are you?"}}
         questions: dict[str, tuple[str, Json]] = {
             "roots": ("roots/list", {}),

@@ -38,7 +38,7 @@ server = Server("interlock-conformance", version="1.0.0")
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until it is stopped."""
     parser = argparse.ArgumentParser(description="The fixture of the conformance suite.")
     parser.add_argument("--port", type=int, help="of 127.0.0.1; without it: stdio")
     port = parser.parse_args().port
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def red_dot() -> bytes:
-    """Make a PNG of one red pixel."""
+    """Return a PNG of one red pixel."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         check = zlib.crc32(kind + data)
@@ -62,7 +62,7 @@ def red_dot() -> bytes:
 
 
 def silence() -> bytes:
-    """Make a WAV file of ten silent samples."""
+    """Return a WAV file of ten silent samples."""
     file = io.BytesIO()
     with wave.open(file, "wb") as sound:
         sound.setnchannels(1)
@@ -73,17 +73,17 @@ def silence() -> bytes:
 
 
 def form(**properties: JsonObject) -> JsonObject:
-    """Make the schema of a form whose fields are all required."""
+    """Return the schema of a form whose fields are all required."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def embedded(uri: str, text: str, mime_type: str = "text/plain") -> EmbeddedResource:
-    """Put a text into a result as a resource."""
+    """Return a text as an embedded resource."""
     return EmbeddedResource(resource=ResourceContents(uri=uri, mime_type=mime_type, text=text))
 
 
 def filled_in(answer: ElicitResult, field: str) -> Any:
-    """Give a field of an accepted form, or tell the model that there is none."""
+    """Return a field of an accepted form, or raise an error for the model."""
     if answer.action != "accept" or answer.content is None or field not in answer.content:
         raise ToolError(f"the person did not give {field}: {answer.action}")
     return answer.content[field]
@@ -142,7 +142,7 @@ async def test_error_handling() -> str:
 
 @server.tool
 async def test_tool_with_progress(context: Context) -> str:
-    """Tell how far it is, three times."""
+    """Report progress three times."""
     for percent in (0, 50, 100):
         context.progress(percent, total=100, message=f"Completed step {percent} of 100")
         await asyncio.sleep(STEP)
@@ -160,17 +160,17 @@ async def test_tool_with_logging(context: Context) -> str:
 
 @server.tool
 async def test_logging_tool(context: Context) -> str:
-    """Log a message, if the client wants any."""
+    """Log a message, if the client's log level allows it."""
     context.log("info", "This is only for clients that ask for it")
     return "Logged a message"
 
 
 @server.tool
 async def test_trigger_tool_change() -> str:
-    """Change the list of tools, and change it back: nobody else shall see another list."""
+    """Change the list of tools and change it back, so that other scenarios see the usual one."""
 
     async def test_dynamic_tool() -> str:
-        """Be there for a moment."""
+        """Exist for a moment."""
         return "dynamic"
 
     server.tool(test_dynamic_tool)
@@ -183,7 +183,7 @@ async def test_trigger_prompt_change() -> str:
     """Change the list of prompts, and change it back."""
 
     async def test_dynamic_prompt() -> str:
-        """Be there for a moment."""
+        """Exist for a moment."""
         return "dynamic"
 
     server.prompt(test_dynamic_prompt)
@@ -193,7 +193,7 @@ async def test_trigger_prompt_change() -> str:
 
 @server.tool
 async def test_reconnection(context: Context) -> str:
-    """Let the connection go in the middle of the work."""
+    """Drop the connection during the call."""
     context.close_stream(retry_ms=500)
     await asyncio.sleep(STEP)
     return "Reconnection test completed successfully"
@@ -210,7 +210,7 @@ async def test_sampling(prompt: str, context: Context) -> str:
 
 @server.tool
 async def test_elicitation(message: str, context: Context) -> str:
-    """Ask the person for a name and an address."""
+    """Ask the user for a name and an address."""
     wanted = form(
         username={"type": "string", "description": "User's response"},
         email={"type": "string", "description": "User's email address"},
@@ -269,13 +269,13 @@ def _summary(answer: ElicitResult) -> str:
 
 @server.tool
 async def test_missing_capability(context: Context) -> str:
-    """Ask a model that may not be there."""
+    """Ask the client's model, which may be missing."""
     return (await context.sample("Are you there?", 100)).text
 
 
 @server.tool
 async def test_streaming_elicitation(context: Context) -> str:
-    """Ask the person for a name."""
+    """Ask the user for a name."""
     answer = await context.elicit("What is your name?", NAME_FORM, key="user_name")
     return f"Hello, {filled_in(answer, 'name')}!"
 
@@ -285,7 +285,7 @@ async def test_streaming_elicitation(context: Context) -> str:
 
 @server.tool
 async def test_input_required_result_elicitation(context: Context) -> str:
-    """Ask the person for a name."""
+    """Ask the user for a name."""
     answer = await context.elicit("What is your name?", NAME_FORM, key="user_name")
     return f"Hello, {filled_in(answer, 'name')}!"
 
@@ -306,7 +306,7 @@ async def test_input_required_result_list_roots(context: Context) -> str:
 
 @server.tool
 async def test_input_required_result_request_state(context: Context) -> str:
-    """Ask for a confirmation; the client hands the state back."""
+    """Ask for a confirmation; the client returns the state."""
     wanted = form(ok={"type": "boolean"})
     answer = await context.elicit("Please confirm", wanted, key="confirm")
     return f"state-ok: {filled_in(answer, 'ok')}"
@@ -314,7 +314,7 @@ async def test_input_required_result_request_state(context: Context) -> str:
 
 @server.tool
 async def test_input_required_result_tampered_state(context: Context) -> str:
-    """Ask for a confirmation; a state that was changed on its way is refused."""
+    """Ask for a confirmation; a modified state is refused."""
     return await test_input_required_result_request_state(context)
 
 
@@ -349,7 +349,7 @@ async def test_input_required_result_multi_round(context: Context) -> str:
 
 @server.tool
 async def test_input_required_result_capabilities(context: Context) -> str:
-    """Ask what the client can be asked, and nothing else."""
+    """Send only requests that the client supports."""
     questions = {}
     if context.can("sampling"):
         questions["capital_question"] = sampling("What is the capital of France?", 100)
@@ -370,7 +370,7 @@ async def greet(name: str) -> str:
 
 @server.tool(task=True)
 async def slow_compute(seconds: float, label: str = "") -> str:
-    """Take some time."""
+    """Run for some time."""
     await asyncio.sleep(seconds)
     return f"Computed {label} in {seconds:g} s"
 
@@ -384,13 +384,13 @@ async def failing_job() -> str:
 
 @server.tool(task=True)
 async def protocol_error_job(context: Context) -> str:
-    """Need something of the client that it does not have."""
+    """Require a capability that the client lacks."""
     return f"{len(await context.roots())} roots"
 
 
 @server.tool(task=True)
 async def confirm_delete(filename: str, context: Context) -> str:
-    """Delete a file that is not there, once the person has agreed."""
+    """Delete a file that does not exist, once the user has agreed."""
     wanted = form(confirm={"type": "boolean"})
     answer = await context.elicit(f"Delete {filename}?", wanted, key="confirm")
     return f"Deleted {filename}" if filled_in(answer, "confirm") else f"Kept {filename}"
@@ -446,7 +446,7 @@ async def test_tool_with_task(context: Context) -> str:
     }
 )
 async def json_schema_2020_12_tool(**arguments: Any) -> str:
-    """Take what a schema of the 2020-12 dialect describes."""
+    """Accept arguments described by a schema of the 2020-12 dialect."""
     return f"Got {', '.join(arguments)}"
 
 
@@ -454,7 +454,7 @@ async def json_schema_2020_12_tool(**arguments: Any) -> str:
 async def test_x_mcp_header(
     region: Annotated[str, Meta(extra_json_schema={"x-mcp-header": "Region"})],
 ) -> str:
-    """Take an argument that HTTP clients repeat in a header."""
+    """Accept an argument that HTTP clients repeat in a header."""
     return f"region: {region}"
 
 
@@ -490,13 +490,13 @@ async def template_data(id: str) -> JsonObject:
 
 @server.prompt
 async def test_simple_prompt() -> str:
-    """Make one message."""
+    """Return one message."""
     return "This is a simple prompt for testing."
 
 
 @server.prompt
 async def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
-    """Make one message of two arguments.
+    """Return one message of two arguments.
 
     Args:
         arg1: First test argument.
@@ -515,7 +515,7 @@ async def complete_arg1(typed: str) -> list[str]:
 async def prompt_with_embedded_resource(
     resourceUri: str,  # the name that the suite gives
 ) -> list[Content]:
-    """Make a resource and a text.
+    """Return a resource and a text.
 
     Args:
         resourceUri: URI of the resource to embed.
@@ -528,7 +528,7 @@ async def prompt_with_embedded_resource(
 
 @server.prompt
 async def test_prompt_with_image() -> list[Content]:
-    """Make a picture and a text."""
+    """Return a picture and a text."""
     return [image(red_dot()), TextContent(text="Please analyze the image above.")]
 
 

@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def leg(schemas: dict[str, Schema], revision: str, wanted: str) -> int:
-    """Exercise the client and print what came of it.
+    """Exercise the client and print the result.
 
     Args:
         schemas: Those of all revisions.
@@ -87,7 +87,7 @@ async def exchange(revision: str, wanted: str) -> list[Line]:
 
 
 async def use_tools(client: Client) -> None:
-    """List and call tools: with progress, with questions, one that fails, one that is stopped."""
+    """List and call tools: with progress, with requests, one that fails, one that is cancelled."""
     tools = await client.list_tools()
     assert [tool.name for tool in tools] == ["count", "ask", "wait", "change", "fail"]
     steps: list[float] = []
@@ -122,7 +122,7 @@ async def use_the_rest(client: Client) -> None:
 
 
 async def be_told(client: Client, updated: asyncio.Event) -> None:
-    """Subscribe, hear of changes, unsubscribe; tell the server of new roots."""
+    """Subscribe, receive changes, unsubscribe; notify the server of new roots."""
     await client.subscribe("memo://greeting")
     await client.call_tool("change")
     await updated.wait()
@@ -132,13 +132,13 @@ async def be_told(client: Client, updated: asyncio.Event) -> None:
 
 
 async def sample(_: CreateMessageParams) -> CreateMessageResult:
-    """Be the client's model."""
+    """Answer as the client's model."""
     text = TextContent(text="Well, thanks.")
     return CreateMessageResult(role="assistant", content=text, model="scripted")
 
 
 async def elicit(_: ElicitParams) -> ElicitResult:
-    """Be the person who fills in the form."""
+    """Answer as the user who fills in the form."""
     return ElicitResult(action="accept", content={"name": "Ada"})
 
 

@@ -45,13 +45,13 @@ def main() -> int:
 
 
 def leg(schemas: dict[str, Schema], revision: str) -> int:
-    """Exercise the server and print what came of it; 1 for any fault."""
+    """Exercise the server and print the result; return 1 for any fault."""
     lines = asyncio.run(asyncio.wait_for(exchange(revision), timeout=60))
     return judge(f"stdio server {revision}", schemas, revision, lines, "server")
 
 
 class Tap:
-    """A transport that notes all messages, and where to get one: `connect`."""
+    """A transport that records all messages; `connect` returns it."""
 
     def __init__(self, lines: list[Line]) -> None:
         self._lines = lines
@@ -59,7 +59,7 @@ class Tap:
         self._inner = StdioTransport(SERVER)
 
     def connect(self) -> Transport:
-        """Give the one connection that there is."""
+        """Return the only connection."""
         return self
 
     async def open(self, receiver: Receiver) -> None:
@@ -68,37 +68,37 @@ class Tap:
         await self._inner.open(self)
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
-        """Note what the server says."""
+        """Record messages of the server."""
         self._lines += [Line("server", frame.decode()) for frame in frames]
         self._receiver.frames_received(frames, request)
 
     def awaits(self, id: RequestId) -> bool:
-        """Pass it on."""
+        """Delegate to the transport."""
         return self._receiver.awaits(id)
 
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
-        """Pass it on."""
+        """Delegate to the transport."""
         self._receiver.request_failed(id, error)
 
     def connection_lost(self, error: InterlockError) -> None:
-        """Pass it on."""
+        """Delegate to the transport."""
         self._receiver.connection_lost(error)
 
     def send(self, frames: list[bytes]) -> None:
-        """Note what the client says."""
+        """Record messages of the client."""
         self._lines += [Line("client", frame.decode()) for frame in frames]
         self._inner.send(frames)
 
     def forget(self, id: RequestId) -> None:
-        """Pass it on."""
+        """Delegate to the transport."""
         self._inner.forget(id)
 
     def diagnostics(self) -> str:
-        """Pass it on."""
+        """Delegate to the transport."""
         return self._inner.diagnostics()
 
     def abort(self, error: InterlockError) -> None:
-        """Pass it on."""
+        """Delegate to the transport."""
         self._inner.abort(error)
 
     async def close(self) -> None:
@@ -141,7 +141,7 @@ async def exchange(revision: str) -> list[Line]:
 
 
 async def use_tools(client: Client) -> None:
-    """Call every tool; one fails, one is not there, one is stopped."""
+    """Call every tool; one fails, one does not exist, one is cancelled."""
     await client.set_log_level("debug")
     for tool in await client.list_tools():
         if tool.name not in ("wait", "change"):
@@ -158,7 +158,7 @@ async def use_tools(client: Client) -> None:
 
 
 async def use_the_rest(client: Client) -> None:
-    """Resources, prompts and completion, and what is not there."""
+    """Resources, prompts and completion, and missing ones."""
     (resource,) = await client.list_resources()
     (template,) = await client.list_resource_templates()
     await client.read_resource(resource.uri)
@@ -180,13 +180,13 @@ async def refused(request: object) -> None:
 
 
 async def sample(_: CreateMessageParams) -> CreateMessageResult:
-    """Be the client's model."""
+    """Answer as the client's model."""
     text = TextContent(text="Well, thanks.")
     return CreateMessageResult(role="assistant", content=text, model="scripted")
 
 
 async def elicit(question: ElicitParams) -> ElicitResult:
-    """Be the person who fills in the form, or goes to the page."""
+    """Answer as the user who fills in the form or opens the page."""
     content = {"name": "Ada"} if question.mode == "form" else None
     return ElicitResult(action="accept", content=content)
 

@@ -1,4 +1,4 @@
-"""Whether messages are what a protocol revision allows, by the specification's own schemas.
+"""Check messages of a protocol revision against the specification's own schemas.
 
 The schemas leave every object open, so a field that a revision does not know passes them. What our
 side writes is therefore also held against closed copies: a field from another revision is a fault.
@@ -39,14 +39,14 @@ class Schema:
         }
 
     def result_of(self, request: str, result: object) -> str:
-        """Name the definition that `result`, the answer to the definition `request`, must fit."""
+        """Return the name of the definition for `result`, an answer to definition `request`."""
         if isinstance(result, dict) and result.get("resultType") == "input_required":
             return "InputRequiredResult"
         name = request.removesuffix("Request") + "Result"
         return name if name in self._definitions else "EmptyResult"
 
     def faults(self, definition: str, value: object, *, closed: bool) -> Iterator[str]:
-        """Yield what is wrong with `value`; `closed` also refuses fields that are not named."""
+        """Yield the faults of `value`; `closed` also refuses unknown fields."""
         if "jsonrpc" not in self._definitions[definition].get("properties", {}) and (
             isinstance(value, dict) and "method" in value
         ):
@@ -57,7 +57,7 @@ class Schema:
             yield f"{definition}: {place or 'message'}: {error.message}"
 
     def envelope(self, message: dict[str, Any]) -> str:
-        """Name the JSON-RPC definition that `message` must fit."""
+        """Return the name of the JSON-RPC definition for `message`."""
         if "method" in message:
             return "JSONRPCRequest" if "id" in message else "JSONRPCNotification"
         newer = "JSONRPCResultResponse" in self._definitions
@@ -85,7 +85,7 @@ class Schema:
 
 
 def load(folder: Path) -> dict[str, Schema]:
-    """Read the schema of every revision from the folder that extract_schemas.mjs filled."""
+    """Read the schema of every revision from the folder that extract_schemas.mjs wrote."""
     documents = {name: json.loads((folder / f"{name}.json").read_bytes()) for name in REVISIONS[1:]}
     documents["2024-11-05"] = _first_revision(documents["2025-03-26"])
     return {name: Schema(documents[name]) for name in REVISIONS}
@@ -112,12 +112,12 @@ class Exchange:
 
     @property
     def schema(self) -> Schema:
-        """The schema of the revision that the two have agreed on."""
+        """The schema of the negotiated revision."""
         return self._schemas[self._revision]
 
     @property
     def unanswered(self) -> list[str]:
-        """Requests that have no answer, as "asker id definition".
+        """Requests without answer, as "sender id definition".
 
         Listening is not among them: it lasts as long as the connection.
         """
@@ -196,7 +196,7 @@ class Exchange:
 
 
 def _first_revision(document: dict[str, Any]) -> dict[str, Any]:
-    """Make the schema of 2024-11-05, which the suite does not carry, from its successor's.
+    """Derive the schema of 2024-11-05, which the suite lacks, from its successor's.
 
     2025-03-26 added audio, annotations of tools, the text of a progress notification, the
     capability `completions`, and batches; nothing was taken away.
@@ -224,7 +224,7 @@ def _drop_audio(part: dict[str, Any]) -> None:
 
 
 def _closed(schema: Any, name: str = "") -> Any:
-    """Copy `schema` so that objects refuse fields it does not name.
+    """Return a copy of `schema` whose objects refuse unknown fields.
 
     Metadata and the schemas of tools stay open.
     """
