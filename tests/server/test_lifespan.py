@@ -6,8 +6,10 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec import Raw
 
 from interlock import Client, Server
+from interlock.protocol import Request
 
 
 class Journal:
@@ -170,3 +172,22 @@ async def test_middleware_can_refuse_requests_and_see_results():
         await client.call_tool("t")
 
     assert b'"text":"hello"' in answers[-1]
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_middleware_can_change_the_params_of_a_call(revision):
+    def middleware(handler):
+        async def handle(request, context):
+            params = Raw(bytes(request.params).replace(b"secret", b"hidden"))
+            return await handler(Request(request.id, request.method, params), context)
+
+        return handle
+
+    server = Server("s", middleware=[middleware])
+
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    async with Client.memory(server, revision=revision) as client:
+        assert (await client.call_tool("echo", {"text": "a secret"})).text == "a hidden"

@@ -12,11 +12,12 @@ import asyncio
 import logging
 import signal
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from interlock.context import Context
+from interlock.protocol import Request
 from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
@@ -113,10 +114,17 @@ class Server:
             task_ttl,
         )
         handler: Handler = self._methods.answer
+        if middleware:
+            handler = self._answer_changed
         for wrap in reversed(middleware):
             handler = wrap(handler)
         # Answers one request with an encoded result, or raises an `InterlockError`.
         self.answer: Handler = handler
+
+    def _answer_changed(self, request: Request, context: Context) -> Awaitable[bytes]:
+        """Answer a request whose params may differ from those that were decoded before."""
+        context.call_params = None
+        return self._methods.answer(request, context)
 
     # Tools, resources, prompts
 
