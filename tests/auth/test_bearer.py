@@ -84,7 +84,7 @@ async def test_without_a_token_the_client_learns_where_to_get_one():
     )
 
 
-async def test_a_token_that_nobody_knows_is_refused_and_never_anonymous():
+async def test_unknown_token_is_refused():
     error = await refusal(guard(verify=static_tokens({})), bearer(TOKEN))
 
     assert (type(error), error.status) == (AuthRequired, 401)
@@ -125,7 +125,7 @@ async def test_another_scheme_is_asked_for_a_bearer_token():
     assert error.challenge.startswith("Bearer resource_metadata=")
 
 
-async def test_a_token_without_the_scopes_is_told_all_that_are_needed():
+async def test_token_without_the_scopes_gets_a_challenge_with_all_required_scopes():
     error = await refusal(guard(required_scopes=["notes:read", "notes:write"]), bearer(TOKEN))
 
     assert isinstance(error, InsufficientScope)
@@ -149,7 +149,7 @@ def test_a_step_up_names_the_scopes_of_the_endpoint_too():
 
 
 @pytest.mark.parametrize("returned", [True, {"id": "root"}, "root", 0])
-async def test_a_verifier_that_gives_no_principal_lets_nobody_in(returned, caplog):
+async def test_verifier_that_returns_another_type_refuses_everybody(returned, caplog):
     async def verify(token):
         return returned
 
@@ -159,7 +159,7 @@ async def test_a_verifier_that_gives_no_principal_lets_nobody_in(returned, caplo
     assert type(returned).__name__ in caplog.text
 
 
-async def test_what_a_verifier_raises_is_told_to_nobody(caplog):
+async def test_error_of_a_verifier_is_neither_sent_nor_logged(caplog):
     async def verify(token):
         raise ValueError(f"cannot parse {token}")
 
@@ -197,7 +197,7 @@ async def test_no_token_is_written_anywhere(caplog):
         ("http://[::1]:8000", "/.well-known/oauth-protected-resource"),
     ],
 )
-def test_metadata_lies_where_clients_look_and_names_the_resource_as_configured(resource, path):
+def test_metadata_path_and_resource_follow_the_configured_url(resource, path):
     guarded = guard(resource=resource, authorization_servers=["https://issuer.example"])
 
     assert guarded.metadata_path == path
@@ -209,7 +209,7 @@ def test_metadata_lies_where_clients_look_and_names_the_resource_as_configured(r
     }
 
 
-def test_metadata_tells_the_scopes():
+def test_metadata_lists_the_scopes():
     guarded = guard(scopes_supported=["notes:read", "notes:write"])
 
     assert json.loads(guarded.metadata())["scopes_supported"] == ["notes:read", "notes:write"]
@@ -264,7 +264,7 @@ def test_a_scope_that_no_challenge_can_carry_is_refused(scope):
     ],
     ids=["empty", "short", "just too short", "too long", "blank", "not ASCII"],
 )
-def test_a_static_token_that_is_weak_or_cannot_arrive_is_refused_unnamed(token):
+def test_weak_or_unsendable_static_token_is_refused_without_naming_it(token):
     with pytest.raises(ConfigError) as refused:
         static_tokens({token: ADA})
 

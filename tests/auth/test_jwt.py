@@ -105,7 +105,7 @@ def verifier(**options: Any) -> JwtVerifier:
         "at+jwt",
     ],
 )
-async def test_a_token_of_the_issuer_for_us_is_good(made, algorithms):
+async def test_token_of_the_issuer_for_this_audience_is_accepted(made, algorithms):
     keys = {"keys": [*KEYS["keys"], public(P384, "ec-2"), public(ED, "ed-1")]}
 
     principal = await verifier(algorithms=algorithms, jwks=keys)(made())
@@ -243,11 +243,11 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-async def test_a_bad_token_belongs_to_nobody(attack):
+async def test_invalid_token_has_no_principal(attack):
     assert await verifier()(attack()) is None
 
 
-async def test_claims_that_were_asked_for_must_be_there():
+async def test_required_claim_that_is_missing_refuses_the_token():
     strict = verifier(required_claims=["tenant"])
 
     assert await strict(token()) is None
@@ -281,7 +281,7 @@ async def test_a_token_without_kid_is_refused_when_several_keys_could_be_meant()
     ],
     ids=lambda key: "-".join(sorted(key))[:40],
 )
-def test_a_key_that_is_no_public_key_for_signatures_is_not_used(key):
+def test_key_not_meant_for_signatures_is_ignored(key):
     with pytest.raises(ConfigError, match="no usable key"):
         verifier(jwks={"keys": [key]})
 
@@ -310,7 +310,7 @@ def test_a_wrong_setting_is_named(options, words):
         verifier(**options)
 
 
-def test_without_the_library_the_extra_is_named(monkeypatch):
+def test_missing_library_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "jwt", None)
 
     with pytest.raises(MissingExtra, match="serve"):
@@ -396,7 +396,7 @@ async def test_an_unknown_key_id_fetches_again_but_not_more_often_than_allowed(i
     assert issuer.asked == 2
 
 
-async def test_a_token_of_another_algorithm_asks_the_issuer_nothing(issuer):
+async def test_token_of_another_algorithm_fetches_no_keys(issuer):
     assert await fetching(issuer)(token(P384, "ES384", "ec-2")) is None
     assert issuer.asked == 0
 
@@ -411,7 +411,7 @@ async def test_a_rotated_key_is_found(issuer, clock):
     assert await verify(token()) is not None
 
 
-async def test_a_removed_key_is_no_good_after_the_next_fetch(issuer, clock):
+async def test_removed_key_is_refused_after_the_next_fetch(issuer, clock):
     verify = fetching(issuer)
     assert await verify(token()) is not None
     issuer.keys = {"keys": [public(OTHER_RSA, "rsa-2")]}
@@ -423,7 +423,7 @@ async def test_a_removed_key_is_no_good_after_the_next_fetch(issuer, clock):
     assert await verify(token()) is None
 
 
-async def test_a_removed_key_is_no_good_after_a_silence(issuer, clock):
+async def test_removed_key_is_refused_after_a_pause(issuer, clock):
     verify = fetching(issuer)
     assert await verify(token()) is not None
     issuer.keys = {"keys": [public(OTHER_RSA, "rsa-2")]}
@@ -432,7 +432,7 @@ async def test_a_removed_key_is_no_good_after_a_silence(issuer, clock):
     assert await verify(token()) is None
 
 
-async def test_an_issuer_that_is_down_for_a_while_harms_nobody(issuer, clock):
+async def test_short_outage_of_the_issuer_refuses_nobody(issuer, clock):
     verify = fetching(issuer)
     await verify(token())
     issuer.status = 500
@@ -444,7 +444,7 @@ async def test_an_issuer_that_is_down_for_a_while_harms_nobody(issuer, clock):
     assert issuer.asked == 2
 
 
-async def test_an_issuer_that_is_down_for_long_lets_nobody_in(issuer, clock):
+async def test_long_outage_of_the_issuer_refuses_everybody(issuer, clock):
     verify = fetching(issuer)
     await verify(token())
     issuer.status = 500
@@ -460,7 +460,7 @@ async def test_an_issuer_that_is_down_for_long_lets_nobody_in(issuer, clock):
     assert await verify(token()) is not None
 
 
-async def test_a_client_that_goes_away_does_not_spoil_the_fetch(issuer):
+async def test_cancelled_request_does_not_cancel_the_fetch_of_keys(issuer):
     verify = fetching(issuer)
     issuer.gate.clear()
     gone = asyncio.create_task(verify(token()))
@@ -489,7 +489,7 @@ async def test_a_client_that_goes_away_does_not_spoil_the_fetch(issuer):
     ],
     ids=lambda answer: repr(answer)[:40],
 )
-async def test_an_answer_that_is_no_key_set_lets_nobody_in(issuer, answer):
+async def test_response_that_is_not_a_key_set_refuses_everybody(issuer, answer):
     for name, value in answer.items():
         setattr(issuer, name, value)
 
@@ -507,7 +507,7 @@ async def test_redirects_are_not_followed(issuer):
     assert issuer.asked == 1
 
 
-async def test_an_issuer_that_does_not_answer_is_given_up(issuer, monkeypatch):
+async def test_issuer_that_does_not_answer_times_out(issuer, monkeypatch):
     monkeypatch.setattr(jwt, "FETCH_TIMEOUT", 0.01)
     issuer.gate.clear()
 
@@ -516,7 +516,7 @@ async def test_an_issuer_that_does_not_answer_is_given_up(issuer, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["jku", "x5u"])
-async def test_a_token_cannot_say_where_its_key_is(issuer, name):
+async def test_key_location_in_a_token_is_ignored(issuer, name):
     issuer.keys = {"keys": [public(OTHER_RSA, "rsa-1")]}
 
     assert await verifier()(token(OTHER_RSA, header={name: issuer.url})) is None
@@ -526,7 +526,7 @@ async def test_a_token_cannot_say_where_its_key_is(issuer, name):
 # With BearerAuth
 
 
-async def test_bearer_auth_takes_the_verifier_as_it_is(caplog):
+async def test_bearer_auth_works_with_the_verifier(caplog):
     guard = BearerAuth(verify=verifier(), resource=AUDIENCE, required_scopes=["notes:read"])
     good, poor = token(scope="notes:read"), token(scope="notes:list")
 

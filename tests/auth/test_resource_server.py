@@ -112,7 +112,7 @@ def hand(protected_server: Protected) -> Hand:
     return Hand(protected_server)
 
 
-async def test_who_registers_and_logs_in_is_let_in(hand: Hand) -> None:
+async def test_client_that_registers_and_logs_in_is_accepted(hand: Hand) -> None:
     client = (await hand.server.register())["client_id"]
     query, _ = await hand.authorize(client)
     tokens = await hand.log_in(client)
@@ -132,14 +132,14 @@ async def test_a_person_can_refuse(hand: Hand) -> None:
     assert query["iss"] == hand.server.issuer
 
 
-async def test_without_a_challenge_there_is_no_code(hand: Hand) -> None:
+async def test_authorization_without_a_code_challenge_is_refused(hand: Hand) -> None:
     client = (await hand.server.register())["client_id"]
     query, _ = await hand.authorize(client, code_challenge="", code_challenge_method="")
 
     assert query["error"] == "invalid_request"
 
 
-async def test_there_are_tokens_for_its_resource_only(hand: Hand) -> None:
+async def test_authorization_for_another_resource_is_refused(hand: Hand) -> None:
     client = (await hand.server.register())["client_id"]
     query, _ = await hand.authorize(client, resource="http://127.0.0.1:1/mcp")
 
@@ -158,7 +158,7 @@ async def test_a_token_of_too_little_scope_is_refused_with_what_is_needed(hand: 
     assert await hand.call(much, "write", text="tea") == (200, "wrote tea")
 
 
-async def test_a_refresh_token_is_good_once(hand: Hand) -> None:
+async def test_refresh_token_works_once(hand: Hand) -> None:
     client = (await hand.server.register())["client_id"]
     first = await hand.log_in(client)
     status, second = await hand.refresh(client, first["refresh_token"])
@@ -170,7 +170,7 @@ async def test_a_refresh_token_is_good_once(hand: Hand) -> None:
     assert (again[0], again[1]["error"]) == (400, "invalid_grant")
 
 
-async def test_tokens_can_be_expired_from_the_first(hand: Hand) -> None:
+async def test_expired_token_is_refused_and_can_be_refreshed(hand: Hand) -> None:
     client = (await hand.server.register())["client_id"]
     await hand.server.wish(expired=1)
     expired = await hand.log_in(client)

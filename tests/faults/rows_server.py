@@ -1,4 +1,4 @@
-"""What clients may do wrong to a server of ours, and what its own tools may do."""
+"""Faults of clients and of tools, and what a server promises for them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ ITSELF = (STDIO, MEMORY, JSON, SSE, SESSION, OLDEST)  # a client of ours reaches
 
 
 class Stage:
-    """A server, and what its tools have seen.
+    """A server, and the state of its tools.
 
     Attributes:
         entered: Set when `hold` or `flood` runs.
-        ended: Set when it does not any more.
-        told: How often `flood` has said something.
+        ended: Set when they have ended.
+        told: How many notifications `flood` has sent.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Stage:
         return "held"
 
     async def flood(self, context: Context) -> str:
-        """Tell progress for ever."""
+        """Send progress without end."""
         self.entered.set()
         try:
             while True:
@@ -86,7 +86,7 @@ class Stage:
 
     @asynccontextmanager
     async def on_a_port(self, **options: Any) -> AsyncIterator[EvilClient]:
-        """Serve over HTTP; gives a raw client of it."""
+        """Serve over HTTP; yield a raw client of it."""
         running = serve.UvicornServer(self.server.asgi(**options), "127.0.0.1", 0)
         task = asyncio.create_task(running.serve())
         await until(lambda: running.started or task.done())
@@ -100,7 +100,7 @@ class Stage:
 
     @asynccontextmanager
     async def reached(self, transport: str, **options: Any) -> AsyncIterator[Client]:
-        """Serve, and reach it with a client of ours."""
+        """Serve, and yield a connected `Client`."""
         if transport == MEMORY:
             async with Client.memory(self.server) as client:
                 yield client
@@ -124,7 +124,7 @@ class Stage:
 
     @asynccontextmanager
     async def on_pipes(self) -> AsyncIterator[Pipes]:
-        """Serve on a pair of pipes, as on stdin and stdout."""
+        """Serve on a pair of pipes, as on stdin and stdout; yield the client's ends."""
         to_server, from_server = os.pipe(), os.pipe()
         fcntl.fcntl(to_server[1], fcntl.F_SETPIPE_SZ, 2**20)  # for what a test sends at once
         peer = ServerConnection(self.server, PipeTransport(to_server[0], from_server[1]))
@@ -140,7 +140,7 @@ class Stage:
 
 
 class Piped:
-    """A server whose client is in this program, but reaches it by pipes."""
+    """A server that a client of the same program reaches through pipes."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -153,7 +153,7 @@ class Piped:
         await self._stack.aclose()
 
     def connect(self) -> PipeTransport:
-        """Make the client's end of a connection."""
+        """Return the client's end of a connection."""
         (source, to_server), (from_server, target) = os.pipe(), os.pipe()
         serving = asyncio.create_task(
             ServerConnection(self._server, PipeTransport(source, target)).serve()
@@ -203,7 +203,7 @@ class Pipes:
         return json.loads(line)
 
     def hang_up(self) -> None:
-        """Close both."""
+        """Close both pipes."""
         if self._target is not None:
             os.close(self._target)
             os.close(self._source)
@@ -211,18 +211,18 @@ class Pipes:
 
 
 async def echo(text: str) -> str:
-    """Say it again."""
+    """Return the text."""
     return text
 
 
 def block(seconds: float) -> str:
-    """Do nothing, and keep a thread from doing anything else."""
+    """Block a thread."""
     time.sleep(seconds)
     return "done"
 
 
 def spin(seconds: float) -> str:
-    """Use the processor."""
+    """Keep the processor busy."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         sum(range(1000))
@@ -230,7 +230,7 @@ def spin(seconds: float) -> str:
 
 
 def leave(how: str) -> str:
-    """End the program, as a tool should not."""
+    """Try to end the program, which a tool must not do."""
     if how == "exit":
         sys.exit(3)
     if how == "interrupt":
@@ -241,7 +241,7 @@ def leave(how: str) -> str:
 
 
 def fine(answer: tuple[int, bytes]) -> bool:
-    """Whether this is a good answer to a call of `echo`."""
+    """Whether this is the right answer to a call of `echo`."""
     return answer[0] == 200 and json.loads(answer[1])["result"]["content"][0]["text"] == "hi"
 
 
@@ -275,7 +275,7 @@ async def closes_its_pipes(ground: Ground) -> None:
 
 
 @row(
-    "Client disconnects mid-call: a client of ours, which closes",
+    "Client disconnects mid-call: our own client, which closes",
     "the handler is cancelled",
     *(MEMORY, SESSION, OLDEST),  # of the others, above
     within=1.0,
@@ -292,7 +292,7 @@ async def closes_its_client(ground: Ground) -> None:
 
 
 @row(
-    "Client disconnects mid-call: a client of ours, which cancels the call",
+    "Client disconnects mid-call: our own client, which cancels the call",
     "the handler is cancelled; the next call is answered",
     *ITSELF,
     within=1.0,
@@ -478,7 +478,7 @@ async def opens_sessions_for_ever(ground: Ground) -> None:
 
 
 async def initialize(asgi: Any) -> tuple[int, str]:
-    """Begin a session; give the status and the session's id."""
+    """Begin a session; return the status and the session's id."""
     params = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -489,7 +489,7 @@ async def initialize(asgi: Any) -> tuple[int, str]:
 
 
 async def request(asgi: Any, body: bytes, session: str = "") -> tuple[int, str]:
-    """Send one request to an application; give the status and the session's id."""
+    """Send one request to an application; return the status and the session's id."""
     started: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -606,7 +606,7 @@ async def blocks_the_loop(ground: Ground) -> None:
 
 
 class Told(logging.Handler):
-    """Keeps warnings."""
+    """Collects warnings."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -621,7 +621,7 @@ class Told(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[Told]:
-    """Keep the warnings of servers in here."""
+    """Collect the warnings of servers."""
     told = Told()
     logging.getLogger("interlock.server").addHandler(told)
     try:
@@ -834,7 +834,7 @@ async def is_asked_to_end_twice(ground: Ground) -> None:
 
 @contextmanager
 def serving_program(notes: Path) -> Iterator[tuple[subprocess.Popen[bytes], EvilClient]]:
-    """Run a program that serves over HTTP and writes notes; gives it and a raw client of it."""
+    """Run a program that serves over HTTP; yield it and a raw client of it."""
     program = [sys.executable, str(SERVERS / "noisy.py"), str(notes), "http"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(program, **quiet) as server:
@@ -851,7 +851,7 @@ def serving_program(notes: Path) -> Iterator[tuple[subprocess.Popen[bytes], Evil
 
 
 async def refused(client: EvilClient) -> None:
-    """Wait until no connection is taken any more."""
+    """Wait until the server accepts no more connections."""
     with suppress(OSError):
         while True:
             (await client.connect()).close()

@@ -1,4 +1,4 @@
-"""A certificate authority that lives as long as a test, and signs for any host."""
+"""A certificate authority for tests, which signs for any host."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class CertificateAuthority:
     """Signs certificates.
 
     Args:
-        folder: For its files.
+        folder: The folder of its files.
 
     Attributes:
-        file: Its own certificate, for those who shall trust it.
+        file: The file of its own certificate, for clients to trust.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +49,7 @@ class CertificateAuthority:
         self.file.write_bytes(signed.public_bytes(_PEM))
 
     def server(self, host: str) -> ssl.SSLContext:
-        """Make what a server needs to be `host`."""
+        """Return the TLS context of a server for `host`, with a new certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternative = x509.SubjectAlternativeName([x509.DNSName(host)])
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())

@@ -1,4 +1,4 @@
-"""A proxy that opens tunnels (CONNECT), and keeps what it is told and what passes through it."""
+"""A proxy that opens tunnels (CONNECT), and records requests and the bytes of its tunnels."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class ConnectProxy:
     """The proxy. Use it as an async context manager.
 
     Args:
-        routes: Ports on loopback by what a client asks for, such as "a.example:443".
-        user, password: To be let in; "" lets everybody in.
+        routes: Ports on loopback by the target of a request, such as "a.example:443".
+        user, password: Required credentials; "" requires none.
 
     Attributes:
-        heads: What each client asked, from its first line to the blank one.
-        passed: All bytes that went through tunnels, in either direction.
-        port: Where it listens, on loopback.
+        heads: The head of each request, from its first line to the blank line.
+        passed: All bytes that went through tunnels, in both directions.
+        port: The port that it listens on, on loopback.
     """
 
     def __init__(self, routes: Mapping[str, int], *, user: str = "", password: str = "") -> None:
@@ -27,14 +27,14 @@ class ConnectProxy:
         self.passed = bytearray()
         self.port = 0
         self._routes = routes
-        self._wanted = ""
+        self._credentials = ""
         if user:
             encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-            self._wanted = f"Proxy-Authorization: Basic {encoded}"
+            self._credentials = f"Proxy-Authorization: Basic {encoded}"
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._greet, "127.0.0.1")
+        self._server = await asyncio.start_server(self._on_connection, "127.0.0.1")
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -46,7 +46,7 @@ class ConnectProxy:
             await asyncio.wait(self._tasks)
         await self._server.wait_closed()
 
-    def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -57,7 +57,7 @@ class ConnectProxy:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 self.heads.append(head)
                 method, target, _ = head.split(" ", 2)
-                if self._wanted and self._wanted not in head.split("\r\n"):
+                if self._credentials and self._credentials not in head.split("\r\n"):
                     await _refuse(writer, 407)
                 elif method != "CONNECT" or target not in self._routes:
                     await _refuse(writer, 403)

@@ -2,8 +2,9 @@
 
     python evil_client.py URL [seed=N] [times=N]
 
-plays a script of misbehaviours, the same for the same seed, and prints how often it did what.
-The server must offer the tools `hold`, which never answers, and `flood`, which talks for ever.
+runs a script of misbehaviours, the same for the same seed, and prints how often it ran each.
+The server must offer the tools `hold`, which never answers, and `flood`, which never stops
+sending progress.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ KEY = "io.modelcontextprotocol/"
 
 
 class EvilClient:
-    """All connections of one client. It does not read what it has no use for.
+    """All connections of one client. It reads only what a test asks for.
 
     Args:
-        url: Of the server.
+        url: The URL of the server.
     """
 
     def __init__(self, url: str) -> None:
@@ -39,7 +40,7 @@ class EvilClient:
         self._wires: list[Wire] = []
 
     async def connect(self, *, buffer: int = 0) -> Wire:
-        """Open a connection, with a small buffer for what comes if so told."""
+        """Open a connection; `buffer` is the size of its receive buffer, if not 0."""
         loop = asyncio.get_running_loop()
         raw = socket.socket()
         raw.setblocking(False)
@@ -69,13 +70,13 @@ class EvilClient:
         return json.dumps({**message, **more}).encode()
 
     def call(self, tool: str, **arguments: Any) -> bytes:
-        """Write a whole request that calls a tool."""
+        """Return a whole HTTP request that calls a tool."""
         return self.post(self.message("tools/call", {"name": tool, "arguments": arguments}), tool)
 
     def post(
         self, body: bytes, name: str = "", method: str = "tools/call", **headers: str
     ) -> bytes:
-        """Write a whole request with this body."""
+        """Return a whole HTTP request with this body."""
         given = {
             "Host": f"{self.host}:{self.port}",
             "Content-Type": "application/json",
@@ -90,7 +91,7 @@ class EvilClient:
         return "\r\n".join([*lines, "", ""]).encode() + body
 
     async def ask(self, request: bytes) -> tuple[int, bytes]:
-        """Send a request as it should be; give status and body of the answer."""
+        """Send a request and return the status and body of the answer."""
         wire = await self.connect()
         await wire.send(request)
         answer = await wire.answer()
@@ -111,7 +112,7 @@ class Wire:
         await self._loop.sock_sendall(self._raw, data)
 
     async def answer(self) -> tuple[int, bytes]:
-        """Read one answer with a length; give its status and body."""
+        """Read one answer with a Content-Length; return its status and body."""
         while b"\r\n\r\n" not in self._read:
             await self._more()
         head, _, self._read = self._read.partition(b"\r\n\r\n")
@@ -132,23 +133,23 @@ class Wire:
         self._read += data
 
     async def receive(self) -> bytes:
-        """Read what has come; b"" at the end."""
+        """Return the bytes that have arrived; b"" at the end."""
         return await self._loop.sock_recv(self._raw, 65536)
 
     async def closed(self) -> None:
-        """Wait until the server closes the connection; what it says before is lost."""
+        """Wait until the server closes the connection; drop what it sends before."""
         with suppress(ConnectionError):
             while await self.receive():
                 pass
 
     def close(self, *, reset: bool = False) -> None:
-        """Close it, by a reset if so told."""
+        """Close the connection, with a TCP reset if `reset`."""
         if reset and self._raw.fileno() >= 0:
             self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._raw.close()
 
 
-# Misbehaviours: each begins to, and gives the connection on which it does
+# Misbehaviours: each begins one and returns its connection
 
 
 async def half_headers(client: EvilClient) -> Wire:
@@ -171,7 +172,7 @@ async def silence(client: EvilClient) -> Wire:
 
 
 async def hang_up(client: EvilClient) -> Wire:
-    """Call a tool that takes its time, and hang up."""
+    """Call a slow tool, and close the connection."""
     wire = await client.connect()
     await wire.send(client.call("hold"))
     await asyncio.sleep(0.02)
@@ -180,7 +181,7 @@ async def hang_up(client: EvilClient) -> Wire:
 
 
 async def reset(client: EvilClient) -> Wire:
-    """Call a tool that takes its time, and reset the connection."""
+    """Call a slow tool, and reset the connection."""
     wire = await client.connect()
     await wire.send(client.call("hold"))
     await asyncio.sleep(0.02)
@@ -189,14 +190,14 @@ async def reset(client: EvilClient) -> Wire:
 
 
 async def never_read(client: EvilClient) -> Wire:
-    """Call a tool that says much, and read nothing of it."""
+    """Call a tool that sends much, and read nothing."""
     wire = await client.connect(buffer=4096)
     await wire.send(client.call("flood"))
     return wire
 
 
 async def huge_body(client: EvilClient) -> Wire:
-    """Announce a body that nobody wants, and send some of it."""
+    """Announce a body over any limit, and send a part of it."""
     wire = await client.connect()
     head, _, _ = client.post(b"", Content_Length=str(10**12)).partition(b"\r\n\r\n")
     await wire.send(head + b"\r\n\r\n" + b"x" * 65536)
@@ -211,7 +212,7 @@ async def garbage(client: EvilClient) -> Wire:
 
 
 async def bad_messages(client: EvilClient) -> Wire:
-    """Send bodies that are no messages, one after the other, and read no answer."""
+    """Send bodies that are not messages, one after the other, and read no answer."""
     wire = await client.connect()
     for body in BAD_MESSAGES:
         await wire.send(client.post(body))
@@ -246,7 +247,7 @@ MISBEHAVIOURS: dict[str, Misbehaviour] = {
 
 
 async def play(client: EvilClient, *, seed: int, times: int) -> Counter[str]:
-    """Misbehave again and again; give how often in which way."""
+    """Run misbehaviours at random; return how often each ran."""
     chance, done = random.Random(seed), Counter[str]()
     for _ in range(times):
         name = chance.choice(sorted(MISBEHAVIOURS))
@@ -259,11 +260,11 @@ async def play(client: EvilClient, *, seed: int, times: int) -> Counter[str]:
 
 
 async def main() -> None:
-    """Misbehave as often as the arguments say."""
-    told = dict(argument.partition("=")[::2] for argument in sys.argv[2:])
+    """Run as many misbehaviours as the arguments say."""
+    options = dict(argument.partition("=")[::2] for argument in sys.argv[2:])
     client = EvilClient(sys.argv[1])
-    times = int(told.get("times", 100))
-    done = await play(client, seed=int(told.get("seed", 0)), times=times)
+    times = int(options.get("times", 100))
+    done = await play(client, seed=int(options.get("seed", 0)), times=times)
     print(json.dumps(done))
     client.close()
 

@@ -1,4 +1,4 @@
-"""Headers: any text comes back as it was, and what our client sends our server agrees with."""
+"""Headers: any text survives the round trip, and the server accepts what the client sends."""
 
 from __future__ import annotations
 

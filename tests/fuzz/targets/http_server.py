@@ -1,4 +1,4 @@
-"""The HTTP endpoint: whatever a client sends gets one well-formed reply, and leaves nothing."""
+"""The HTTP endpoint: every request gets one well-formed reply and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -132,23 +132,23 @@ def target(data: bytes) -> None:
 
 
 async def serve(app: HttpApp, choices: Choices) -> None:
-    """Send some requests, one after another or while others are open, and go away."""
+    """Send some requests, one after another or at once, and disconnect."""
     sessions = [b""]
-    exchanges: list[tuple[HttpRequest, asyncio.Task[None]]] = []
+    requests: list[tuple[HttpRequest, asyncio.Task[None]]] = []
     try:
         for _ in range(1 + choices.number(5)):
-            exchange = HttpRequest(choices, sessions[-1])
-            task = asyncio.create_task(app(exchange.scope, exchange.receive, exchange.send))
-            exchanges.append((exchange, task))
+            request = HttpRequest(choices, sessions[-1])
+            task = asyncio.create_task(app(request.scope, request.receive, request.send))
+            requests.append((request, task))
             if choices.number(4):
                 await asyncio.wait({task}, timeout=choices.one_of([100.0, 1.0]))
-            sessions += [each.session for each, _ in exchanges if each.session]
+            sessions += [each.session for each, _ in requests if each.session]
     finally:
-        for exchange, _ in exchanges:
-            exchange.leave()
-        for exchange, task in exchanges:
+        for request, _ in requests:
+            request.leave()
+        for request, task in requests:
             await task
-            exchange.check()
+            request.check()
         await app.close()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -181,7 +181,7 @@ class HttpRequest:
         self._is_whole = choices.number(16) > 0
         if self._is_whole:
             self._incoming[-1]["more_body"] = False
-        self._patience = choices.one_of([0.0, 5.0, 1000.0])  # seconds until the client goes away
+        self._stay = choices.one_of([0.0, 5.0, 1000.0])  # seconds until the client goes away
         self._gone = asyncio.Event()
         self._sent: list[Any] = []
 
@@ -189,11 +189,11 @@ class HttpRequest:
         if self._incoming:
             return self._incoming.pop(0)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._gone.wait(), self._patience)
+            await asyncio.wait_for(self._gone.wait(), self._stay)
         return {"type": "http.disconnect"}
 
     def leave(self) -> None:
-        """Let the client go away now."""
+        """Disconnect the client now."""
         self._gone.set()
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -208,7 +208,7 @@ class HttpRequest:
 
     def check(self) -> None:
         if not self._sent:
-            return  # who went away gets no reply
+            return  # a client that has disconnected gets no reply
         start, *rest = self._sent
         assert start["type"] == "http.response.start"
         assert start["status"] in _STATUSES
@@ -224,7 +224,7 @@ class HttpRequest:
 
 
 def whole(headers: dict[bytes, bytes], status: int, body: bytes) -> None:
-    """Check a reply that has come to its end."""
+    """Check a complete reply."""
     if headers.get(b"content-type") != b"application/json":
         return
     assert int(headers[b"content-length"]) == len(body)
@@ -273,7 +273,7 @@ def message_of(choices: Choices, modern: bool) -> Any:
 
 
 def headers_of(choices: Choices, message: Any, session: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Give the headers of a good client, and then some that may contradict them."""
+    """Yield the headers of a good client, and then some that may contradict them."""
     first = message[0] if isinstance(message, list) and message else message or {}
     params = first.get("params") if isinstance(first.get("params"), dict) else {}
     yield b"host", choices.one_of([b"mcp.example", b"mcp.example:80", b"localhost", b"evil"])
@@ -296,5 +296,5 @@ def headers_of(choices: Choices, message: Any, session: bytes) -> Iterator[tuple
 
 
 def clean(value: bytes) -> bytes:
-    """Leave out what no HTTP server hands on in a header."""
+    """Remove bytes that no HTTP server passes on in a header."""
     return _CONTROL.sub(b"", value).strip(b" \t")

@@ -45,7 +45,7 @@ async def test_only_posts_are_taken(http, method):
         (b'{"jsonrpc":"2.0","id":1,"result":{}}', -32600),
     ],
 )
-async def test_what_is_no_request_is_refused_without_an_id(http, body, code):
+async def test_message_that_is_not_a_request_is_refused_without_an_id(http, body, code):
     headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "server/discover"}
     reply = await http.request("POST", body=body, headers=headers)
 
@@ -53,7 +53,7 @@ async def test_what_is_no_request_is_refused_without_an_id(http, body, code):
     assert "id" not in reply.json
 
 
-async def test_a_notification_is_taken_and_ignored(http):
+async def test_notification_gets_an_empty_202(http):
     body = http.rpc("notifications/whatever", {"_meta": META})
     reply = await http.request("POST", body=body)
 
@@ -121,7 +121,7 @@ async def test_headers_must_agree_with_the_body(http, headers):
     assert (reply.code, reply.error, reply.json["id"]) == (400, -32020, 1)
 
 
-async def test_a_name_that_looks_encoded_must_be_encoded(http):
+async def test_name_that_looks_like_base64_must_be_encoded(http):
     # As it is, it would be read as "add" by whoever routes by headers.
     reply = await http.call("=?base64?YWRk?=", {"a": 1})
 
@@ -163,7 +163,7 @@ async def test_a_routing_header_given_twice_is_refused(http, name):
     assert (reply.code, reply.error, reply.json["id"]) == (400, -32020, 1)
 
 
-async def test_an_unknown_revision_gets_those_that_are_known(http):
+async def test_unknown_revision_gets_the_supported_revisions(http):
     meta = {VERSION: "v999.0.0"}
     headers = {"mcp-protocol-version": "v999.0.0"}
     reply = await http.ask("server/discover", meta=meta, headers=headers)
@@ -184,14 +184,14 @@ async def test_an_unknown_revision_gets_those_that_are_known(http):
         "unknown/method",
     ],
 )
-async def test_methods_of_the_past_are_unknown(http, method):
+async def test_removed_method_is_unknown(http, method):
     reply = await http.ask(method)
 
     assert (reply.code, reply.error, reply.json["id"]) == (404, -32601, 1)
     assert reply.header("mcp-session-id") is None
 
 
-async def test_the_first_fault_wins(http):
+async def test_several_faults_are_reported_in_a_fixed_order(http):
     """Each line mends the first fault of the line before."""
     good = {"mcp-protocol-version": "v999", "mcp-method": "no/method"}
     lacking = {VERSION: "v999", CAPABILITIES: None}
@@ -232,7 +232,7 @@ async def test_a_wrong_log_level_is_refused(http):
     assert (reply.code, reply.error) == (400, -32602)
 
 
-async def test_a_capability_that_is_needed_but_missing_is_named_as_an_object(http):
+async def test_missing_capability_is_named_as_an_object(http):
     reply = await http.call("sample")
 
     assert (reply.code, reply.error, reply.json["id"]) == (400, -32021, 1)
@@ -245,7 +245,7 @@ async def test_an_unknown_tool_is_an_answer_not_a_refusal(http):
     assert (reply.code, reply.error) == (200, -32602)
 
 
-async def test_what_a_tool_raises_stays_here(http, caplog):
+async def test_exception_of_a_tool_is_not_sent(http, caplog):
     reply = await http.call("fail")
 
     assert reply.json["result"]["isError"]
@@ -294,7 +294,7 @@ def routed(server: Server, http):
         ({}, {"unrelated": "x"}),
     ],
 )
-async def test_arguments_that_headers_repeat_truly_are_taken(routed, arguments, headers):
+async def test_call_whose_headers_equal_its_arguments_is_accepted(routed, arguments, headers):
     given = {f"mcp-param-{name}": value for name, value in headers.items()}
     reply = await routed.call("routed", arguments, headers=given)
 
@@ -336,7 +336,7 @@ async def test_arguments_that_headers_do_not_repeat_are_refused(routed, argument
         {"region": "a b", "count": 42.0, "dry": None, "where": None},
     ],
 )
-async def test_headers_as_our_client_writes_them_are_taken(routed, arguments):
+async def test_headers_written_by_the_client_are_accepted(routed, arguments):
     known = ToolHeaders()
     known.learn(Tool("routed", ROUTED))
     headers = {name.lower(): value for name, value in known.of("routed", arguments).items()}
@@ -345,7 +345,7 @@ async def test_headers_as_our_client_writes_them_are_taken(routed, arguments):
     assert reply.code == 200
 
 
-async def test_the_tool_is_not_called_when_headers_lie(server, http):
+async def test_tool_is_not_called_when_headers_differ_from_arguments(server, http):
     called = []
 
     @server.tool(input_schema=ROUTED)
@@ -372,7 +372,7 @@ async def test_a_redefined_tool_has_the_headers_of_its_new_schema(server, routed
 # Eras
 
 
-async def test_both_eras_live_on_one_path(http):
+async def test_both_eras_are_served_on_one_path(http):
     client = await http.initialize()
     modern = await http.call("add", {"a": 1}, id=7)
     legacy = await client.call("add", {"a": 2}, id=7)
@@ -383,7 +383,7 @@ async def test_both_eras_live_on_one_path(http):
     assert "resultType" not in legacy.json["result"]
 
 
-async def test_the_body_tells_the_era_whatever_else_is_sent(http):
+async def test_era_follows_from_the_body(http):
     client = await http.initialize()
     reply = await http.call("add", {"a": 1}, headers={"mcp-session-id": client.id})
 
@@ -400,7 +400,7 @@ async def test_a_body_that_states_nothing_is_modern_by_an_unknown_revision_in_th
     assert VERSION in reply.json["error"]["message"]
 
 
-async def test_the_header_mcp_method_proves_nothing(http):
+async def test_header_mcp_method_does_not_decide_the_era(http):
     body = http.rpc("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}}, id=1)
     params = json.loads(body)["params"] | {"clientInfo": {"name": "x", "version": "1"}}
     body = http.rpc("initialize", params, id=1)

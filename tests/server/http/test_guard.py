@@ -49,7 +49,7 @@ async def test_every_route_is_guarded_before_anything_else(make, method, path):
 @pytest.mark.parametrize(
     "origin", ["http://localhost", "http://127.0.0.1:3000", "https://[::1]:1", "HTTP://LOCALHOST"]
 )
-async def test_pages_from_loopback_are_let_in_on_loopback(http, origin):
+async def test_origins_of_loopback_are_allowed_on_loopback(http, origin):
     assert (await http.call("add", {"a": 1}, headers={"origin": origin})).code == 200
 
 
@@ -65,7 +65,7 @@ async def test_other_pages_are_refused(http, origin):
     assert (await http.call("add", {"a": 1}, headers={"origin": origin})).code == 403
 
 
-async def test_elsewhere_any_host_is_served_until_hosts_are_listed(make):
+async def test_public_address_serves_any_host_unless_hosts_are_listed(make):
     http = make(address="192.0.2.1")
     assert (await http.call("add", {"a": 1}, headers={"host": "any.example.com"})).code == 200
 
@@ -81,7 +81,7 @@ async def test_elsewhere_any_host_is_served_until_hosts_are_listed(make):
         assert (await http.call("add", {"a": 1}, headers={"host": host})).code == code
 
 
-async def test_elsewhere_pages_are_refused_until_they_are_listed(make):
+async def test_public_address_refuses_origins_unless_listed(make):
     headers = {"host": "api.example.com", "origin": "https://app.example.com"}
     http = make(address="192.0.2.1")
     assert (await http.call("add", {"a": 1}, headers=headers)).code == 403
@@ -101,7 +101,7 @@ async def test_listed_hosts_are_served_behind_a_proxy_on_loopback(make):
     assert (await http.call("add", {"a": 1}, headers={"host": "evil.com"})).code == 403
 
 
-async def test_what_was_let_in_at_one_address_is_not_thereby_let_in_on_loopback(make):
+async def test_host_allowed_at_one_address_is_still_checked_on_loopback(make):
     http = make(address="192.0.2.1")
     host = {"host": "evil.example.com"}
     assert (await http.call("add", {"a": 1}, headers=host)).code == 200
@@ -110,7 +110,7 @@ async def test_what_was_let_in_at_one_address_is_not_thereby_let_in_on_loopback(
     assert (await http.call("add", {"a": 1}, headers=host)).code == 403
 
 
-async def test_hosts_that_were_let_in_are_remembered_up_to_a_number(make):
+async def test_allowed_hosts_are_cached_up_to_a_limit(make):
     http = make(hosts=["*"])
     for number in range(guard._MAX_CACHED + 10):
         await http.request("GET", "/elsewhere", headers={"host": f"host-{number}"})
@@ -121,14 +121,14 @@ async def test_hosts_that_were_let_in_are_remembered_up_to_a_number(make):
 # Pages that may read
 
 
-async def test_pages_read_nothing_unless_told(http):
+async def test_pages_cannot_read_replies_by_default(http):
     reply = await http.call("add", {"a": 1}, headers={"origin": "http://localhost"})
 
     assert reply.header("access-control-allow-origin") is None
     assert (await http.request("OPTIONS")).code == 405
 
 
-async def test_listed_pages_may_read(make):
+async def test_listed_cors_origins_may_read_replies(make):
     http = make(cors=["https://app.example.com"])
     origin = {"origin": "https://app.example.com"}
     reply = await http.call("add", {"a": 1}, headers=origin)
@@ -143,7 +143,7 @@ async def test_listed_pages_may_read(make):
     assert (await http.call("add", headers={"origin": "https://evil.com"})).code == 403
 
 
-async def test_pages_that_are_let_in_may_not_read_for_that(make):
+async def test_allowed_origins_alone_cannot_read_replies(make):
     http = make(origins=["https://other.example.com"], cors=["https://app.example.com"])
     reply = await http.call("add", {"a": 1}, headers={"origin": "https://other.example.com"})
 
@@ -151,7 +151,7 @@ async def test_pages_that_are_let_in_may_not_read_for_that(make):
     assert reply.header("access-control-allow-origin") is None
 
 
-async def test_browsers_ask_first(make):
+async def test_cors_preflight_names_methods_and_headers(make):
     http = make(cors=["https://app.example.com"])
     headers = {
         "origin": "https://app.example.com",
@@ -167,7 +167,7 @@ async def test_browsers_ask_first(make):
     assert "x-evil" not in allowed
 
 
-async def test_browsers_ask_without_a_token(make):
+async def test_cors_preflight_needs_no_token(make):
     async def verify(token):
         return None
 
@@ -294,7 +294,7 @@ async def test_a_body_in_pieces_is_put_together(http):
     assert reply.json["result"] == {}
 
 
-async def test_a_body_that_does_not_end_in_time_is_given_up(http, monkeypatch):
+async def test_body_that_does_not_end_in_time_is_refused(http, monkeypatch):
     monkeypatch.setattr(request, "BODY_DEADLINE", 0.01)
     reply = http.start("POST", body=[b"{", b""])
     reply._incoming.get_nowait()
@@ -328,7 +328,7 @@ async def test_a_deadline_for_bodies_does_not_touch_handlers(http, gate, monkeyp
 
 
 @pytest.mark.parametrize("late", ["while it comes", "after it"])
-async def test_no_deadline_is_left_of_a_body_that_came(monkeypatch, late):
+async def test_received_body_leaves_no_deadline(monkeypatch, late):
     monkeypatch.setattr(request, "BODY_DEADLINE", 0.0)
 
     async def receive():
@@ -354,7 +354,7 @@ async def test_nothing_of_a_request_is_logged(http, caplog):
     assert "hunter2" not in "".join(lines)
 
 
-async def test_what_is_remembered_of_headers_is_small(make):
+async def test_long_headers_are_not_cached(make):
     """R-118: of a host that anybody may write, and of what a client accepts."""
     http = make(hosts=["*"])
     accepted = request._accepted.cache_info().currsize

@@ -37,12 +37,12 @@ def oldest(make):
     return make(sse=True)
 
 
-async def test_it_is_off_unless_switched_on(http):
+async def test_sse_endpoints_are_off_by_default(http):
     assert (await http.request("GET", "/sse")).code == 404
     assert (await http.request("POST", "/messages")).code == 404
 
 
-async def test_everything_comes_on_the_one_stream(server, oldest):
+async def test_all_messages_are_sent_on_the_single_stream(server, oldest):
     stream, post = await connect(oldest)
     call = {"name": "count", "arguments": {"to": 1}, "_meta": {"progressToken": 1}}
     reply = await post("tools/call", call, id=1)
@@ -56,7 +56,7 @@ async def test_everything_comes_on_the_one_stream(server, oldest):
     assert b"id: " not in stream.body
 
 
-async def test_nothing_is_kept_of_what_was_answered(oldest):
+async def test_sent_answers_of_a_single_stream_are_forgotten(oldest):
     """R-118."""
     _, post = await connect(oldest)
     for number in range(50):
@@ -66,7 +66,7 @@ async def test_nothing_is_kept_of_what_was_answered(oldest):
     assert len(session.standalone._answers) <= 1
 
 
-async def test_the_path_below_a_mount_is_told(make):
+async def test_message_url_includes_the_mount_prefix(make):
     http = make(sse=True, root="/tools")
     stream = http.start("GET", "/sse")
 
@@ -96,7 +96,7 @@ async def test_the_session_ends_with_its_stream(oldest, gate):
     assert len(oldest.app.sessions) == 0
 
 
-async def test_nothing_is_kept_of_what_was_sent(oldest):
+async def test_sent_messages_of_a_single_stream_are_not_kept(oldest):
     stream, post = await connect(oldest)
     kept = oldest.app._legacy._budget.bytes
     for id in range(20):
@@ -128,13 +128,13 @@ async def test_a_message_needs_a_session(oldest, query, code):
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PUT"])
-async def test_the_stream_is_only_read(oldest, method):
+async def test_stream_path_accepts_get_only(oldest, method):
     reply = await oldest.request(method, "/sse")
 
     assert (reply.code, reply.header("allow")) == (405, "GET")
 
 
-async def test_messages_are_only_posted(oldest):
+async def test_message_path_accepts_post_only(oldest):
     assert (await oldest.request("GET", "/messages")).code == 405
     assert (await oldest.request("GET", "/sse", headers={"accept": "text/html"})).code == 406
 
@@ -158,7 +158,7 @@ async def test_only_json_is_taken(oldest):
     assert reply.code == 415
 
 
-async def test_nothing_is_told_of_a_call_after_its_answer(server, oldest):
+async def test_call_sends_no_notification_after_its_answer(server, oldest):
     kept = []
 
     @server.tool

@@ -31,7 +31,7 @@ def failing(function: Callable[..., Any], nth: int) -> Callable[..., Any]:
     return called
 
 
-async def test_a_request_that_there_is_no_memory_for_gets_503(
+async def test_request_that_does_not_fit_into_memory_gets_503(
     http, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(envelope, "decode", failing(envelope.decode, 1))
@@ -41,7 +41,7 @@ async def test_a_request_that_there_is_no_memory_for_gets_503(
     assert (await http.call("add", {"a": 1})).code == 200
 
 
-async def test_a_body_that_there_is_no_memory_for_gets_503(http):
+async def test_body_that_does_not_fit_into_memory_gets_503(http):
     class Unfit(bytes):
         def __len__(self) -> int:
             raise MemoryError
@@ -50,7 +50,7 @@ async def test_a_body_that_there_is_no_memory_for_gets_503(http):
     assert (await reply.finished()).code == 503
 
 
-async def test_an_answer_that_there_is_no_memory_for_is_an_error(
+async def test_answer_that_does_not_fit_into_memory_is_an_error(
     http, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(envelope, "result", failing(envelope.result, 1))
@@ -59,7 +59,7 @@ async def test_an_answer_that_there_is_no_memory_for_is_an_error(
     assert (reply.code, reply.error) == (200, -32603)
 
 
-async def test_a_stream_that_there_is_no_memory_to_end_is_cut(
+async def test_stream_is_cut_if_its_end_does_not_fit_into_memory(
     http, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(modern, "event", failing(modern.event, 3))

@@ -44,7 +44,7 @@ async def test_a_notification_is_sent_before_the_answer_is_known(http, gate):
     assert (await reply.message())["id"] == 1
 
 
-async def test_a_long_silence_makes_the_reply_a_stream_that_is_kept_alive(make, gate):
+async def test_long_silence_turns_the_reply_into_a_stream_with_comments(make, gate):
     http = make(json_silence=0.01, keep_alive=0.01)
     reply = http.begin("tools/call", {"name": "hold"})
 
@@ -61,21 +61,21 @@ async def test_a_client_without_streams_gets_the_answer_alone(make):
     assert reply.text == "counted to 3"
 
 
-async def test_a_client_that_takes_streams_alone_gets_one(http):
+async def test_client_that_accepts_only_streams_gets_a_stream(http):
     reply = await http.call("add", {"a": 1}, headers={"accept": "text/event-stream"})
 
     assert (await reply.message())["result"]["structuredContent"] == 2
 
 
 @pytest.mark.parametrize("accept", ["-", "*/*", "application/*, text/*", "application/json;q=0.5"])
-async def test_a_client_that_says_little_gets_json(http, accept):
+async def test_client_without_accept_gets_json(http, accept):
     reply = await http.call("add", {"a": 1}, headers={"accept": accept})
 
     assert reply.text == "2"
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/*", "application/json;q=0"])
-async def test_a_client_that_takes_no_form_of_answer_gets_none(http, accept):
+async def test_client_that_accepts_neither_type_gets_406(http, accept):
     assert (await http.call("add", {"a": 1}, headers={"accept": accept})).code == 406
 
 
@@ -170,7 +170,7 @@ async def test_a_hundred_requests_cancelled_at_any_point_answer_nothing(make, ga
         assert b"result" not in reply.body
 
 
-async def test_nobody_watches_a_client_whose_answer_was_sent(make, gate, monkeypatch):
+async def test_watching_stops_once_the_answer_is_sent(make, gate, monkeypatch):
     http = make(json_silence=1234.0)
     http.app._slow_requests._tick = 0.0
     await http.call("add", {"a": 1})
@@ -196,7 +196,7 @@ async def test_nobody_watches_a_client_whose_answer_was_sent(make, gate, monkeyp
     assert [timer.cancelled() for delay, timer in timers if delay == 1234.0] == [True]
 
 
-async def test_nobody_watches_a_client_that_only_has_to_read_its_answer(http):
+async def test_watching_stops_while_the_answer_is_sent(http):
     http.app._slow_requests._tick = 0.0
     await http.call("add", {"a": 1})
     before = asyncio.all_tasks()
@@ -210,7 +210,7 @@ async def test_nobody_watches_a_client_that_only_has_to_read_its_answer(http):
     assert (await reply.finished()).text == "2"
 
 
-async def test_nothing_is_told_of_a_request_after_its_answer(server, http, caplog):
+async def test_request_sends_no_notification_after_its_answer(server, http, caplog):
     kept = []
 
     @server.tool
@@ -227,7 +227,7 @@ async def test_nothing_is_told_of_a_request_after_its_answer(server, http, caplo
     assert caplog.text == ""  # such as of a second reply to one request
 
 
-async def test_a_client_that_reads_nothing_and_goes_is_not_waited_for(http, gate):
+async def test_client_that_reads_nothing_and_disconnects_is_dropped(http, gate):
     http.app._slow_requests._tick = 0.0
     reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
     await gate.entered.wait()
@@ -295,7 +295,7 @@ async def test_a_question_ends_the_request_and_its_answer_comes_with_the_next(ht
 FILTER = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["notes://one"]}}
 
 
-async def test_a_listener_is_acknowledged_and_told(server, http):
+async def test_subscriber_gets_an_acknowledgement_and_notifications(server, http):
     reply = http.begin("subscriptions/listen", FILTER, id="sub")
     first = await reply.message()
     assert first["method"] == "notifications/subscriptions/acknowledged"
@@ -312,7 +312,7 @@ async def test_a_listener_is_acknowledged_and_told(server, http):
         assert each["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "sub"}
 
 
-async def test_a_listener_that_leaves_is_forgotten(server, http):
+async def test_subscriber_that_disconnects_is_removed(server, http):
     reply = http.begin("subscriptions/listen", FILTER)
     await reply.message()
     reply.disconnect()
@@ -322,13 +322,13 @@ async def test_a_listener_that_leaves_is_forgotten(server, http):
     assert not http.app._modern._listening
 
 
-async def test_a_listener_must_take_a_stream(http):
+async def test_subscriber_that_accepts_no_stream_is_refused(http):
     reply = await http.ask("subscriptions/listen", FILTER, headers={"accept": "application/json"})
 
     assert (reply.code, reply.json["id"]) == (406, 1)
 
 
-async def test_listening_can_be_switched_off(make):
+async def test_subscriptions_can_be_switched_off(make):
     http = make(listen=False)
     reply = await http.ask("subscriptions/listen", FILTER)
     assert (reply.code, reply.error) == (404, -32601)
@@ -338,7 +338,7 @@ async def test_listening_can_be_switched_off(make):
     assert "tools" in capabilities
 
 
-async def test_listeners_are_limited(make):
+async def test_number_of_subscribers_is_limited(make):
     http = make(max_streams=1)
     first = http.begin("subscriptions/listen", FILTER)
     await first.message()
@@ -395,7 +395,7 @@ async def test_parameters_of_a_stream_are_limited_to_what_may_be_kept(http):
     assert (reply.code, reply.json["id"]) == (413, 1)
 
 
-async def test_an_end_of_the_server_is_told_to_listeners(http):
+async def test_end_of_the_server_ends_subscriptions_with_a_result(http):
     reply = http.begin("subscriptions/listen", FILTER, id=9)
     await reply.message()
     await http.app.close()

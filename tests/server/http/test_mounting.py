@@ -168,7 +168,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_harms_no_other(make):
     await http.app.close()
 
 
-async def test_what_could_not_be_opened_is_tried_again_with_the_next_request(make):
+async def test_failed_lifespan_is_retried_with_the_next_request(make):
     tried = []
 
     @asynccontextmanager
@@ -188,7 +188,7 @@ async def test_what_could_not_be_opened_is_tried_again_with_the_next_request(mak
     await http.app.close()
 
 
-async def test_the_end_ends_sessions_and_their_streams(make):
+async def test_closing_ends_sessions_and_their_streams(make):
     http = make()
     client = await http.initialize()
     stream = client.listen()
@@ -200,7 +200,7 @@ async def test_the_end_ends_sessions_and_their_streams(make):
     assert http.app.sessions._timer is None
 
 
-async def test_a_lifespan_that_fails_is_told_without_its_words(caplog):
+async def test_failed_lifespan_is_reported_without_its_text(caplog):
     @asynccontextmanager
     async def lifespan(_server):
         raise RuntimeError("hunter2")

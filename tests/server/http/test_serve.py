@@ -209,7 +209,7 @@ async def test_an_idle_connection_is_closed(server, monkeypatch):
         writer.close()
 
 
-async def test_answers_do_not_tell_which_program_serves(server):
+async def test_responses_have_no_server_header(server):
     async with (
         served(server) as (running, client),
         client.post(running.url, **call("add", {"a": 1})) as reply,
@@ -369,18 +369,18 @@ async def test_large_bodies_are_refused_on_the_wire(server, header):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
-def test_an_address_that_others_can_reach_needs_tokens(host):
+def test_public_address_without_authentication_is_refused(host):
     with pytest.raises(ConfigError, match="unprotected=True"):
         serve.check_exposure(host, protected=False)
     serve.check_exposure(host, protected=True)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
-def test_loopback_needs_no_tokens(host):
+def test_loopback_address_needs_no_authentication(host):
     serve.check_exposure(host, protected=False)
 
 
-def test_a_program_that_would_let_everybody_in_does_not_start():
+def test_program_on_a_public_address_without_authentication_does_not_start():
     program = "from interlock import Server; Server('x').run_http('0.0.0.0', 0)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
@@ -389,7 +389,7 @@ def test_a_program_that_would_let_everybody_in_does_not_start():
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
-def test_a_program_tells_where_it_serves_and_ends_when_told(by):
+def test_program_prints_its_url_and_ends_on_a_signal(by):
     program = "from interlock import Server; Server('x').run_http(port=0)"
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
     line = process.stderr.readline()

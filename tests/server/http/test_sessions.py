@@ -26,7 +26,7 @@ def initialize(http, **params):
 # Beginning
 
 
-async def test_a_session_begins_with_initialize_and_has_an_id_nobody_can_guess(http):
+async def test_session_begins_with_initialize_and_has_an_unguessable_id(http):
     one, other = await http.initialize(), await http.initialize()
 
     assert one.id != other.id
@@ -36,14 +36,14 @@ async def test_a_session_begins_with_initialize_and_has_an_id_nobody_can_guess(h
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_every_revision_is_spoken(http, revision):
+async def test_each_legacy_revision_is_negotiated(http, revision):
     client = await http.initialize(revision)
 
     assert (await client.call("add", {"a": 1})).text == "2"
     assert (await client.ask("ping")).json["result"] == {}
 
 
-async def test_refused_beginnings_leave_no_session(http):
+async def test_refused_initialize_leaves_no_session(http):
     bad = [
         http.rpc("initialize", {}, id=1),
         http.rpc("initialize", {"protocolVersion": 7}, id=1),
@@ -85,7 +85,7 @@ async def test_two_session_ids_are_refused(http):
     assert reply.code == 400
 
 
-async def test_streams_and_ends_without_a_session_are_not_offered(http):
+async def test_get_and_delete_without_a_session_are_refused(http):
     for method in ("GET", "DELETE"):
         reply = await http.request(method)
         assert (reply.code, reply.header("allow")) == (405, "POST")
@@ -125,14 +125,14 @@ async def test_a_session_beyond_the_limit_of_listeners_still_works(server, http,
     assert (await client.call("add", {"a": 1})).text == "2"
 
 
-async def test_an_error_is_an_answer(http):
+async def test_error_of_a_handler_is_a_200_with_an_error(http):
     client = await http.initialize()
     reply = await client.ask("no/method", id="x")
 
     assert (reply.code, reply.error, reply.json["id"]) == (200, -32601, "x")
 
 
-async def test_notifications_and_answers_are_taken_without_a_word(server, http):
+async def test_notifications_and_responses_get_an_empty_202(server, http):
     client = await http.initialize()
 
     for reply in (
@@ -200,6 +200,35 @@ async def test_a_request_is_cancelled_by_a_notification_and_not_answered(http, g
     assert (reply.code, reply.body) == (200, b"")
 
 
+async def test_cancellation_that_a_tool_catches_leaves_the_task_of_the_request_alone(
+    http, server, gate
+):
+    @server.tool
+    async def stubborn(context: Context) -> str:
+        gate.entered.set()
+        try:
+            await gate.opened.wait()
+        except asyncio.CancelledError:
+            return "stayed"
+        return "opened"
+
+    client = await http.initialize()
+    reply = client.begin_call("stubborn", id="c")
+    await gate.entered.wait()
+    await client.notify("notifications/cancelled", {"requestId": "c"})
+    await reply.finished()
+    assert reply.task.cancelling() == 0
+
+    gate.entered.clear()
+    modern = http.begin("tools/call", {"name": "stubborn"})
+    await gate.entered.wait()
+    http.app._slow_requests._on_tick()
+    http.app._slow_requests._on_tick()
+    await modern.leave()
+    await modern.finished()
+    assert modern.task.cancelling() == 0
+
+
 @pytest.mark.parametrize("params", [{}, {"requestId": []}, {"requestId": 1}, None])
 async def test_a_cancellation_of_nothing_does_nothing(http, gate, params):
     client = await http.initialize()
@@ -253,14 +282,14 @@ async def test_a_batch_is_answered_by_a_batch(http):
     assert {each["id"] for each in reply.json} == {1, "2"}
 
 
-async def test_a_batch_of_notifications_is_taken_without_a_word(http):
+async def test_batch_of_notifications_gets_an_empty_202(http):
     client = await http.initialize("2025-03-26")
     reply = await client.post(b"[%b]" % http.rpc("notifications/roots/list_changed")).finished()
 
     assert (reply.code, reply.body) == (202, b"")
 
 
-async def test_a_batch_that_tells_more_than_answers_is_a_stream(http):
+async def test_batch_with_notifications_is_a_stream(http):
     client = await http.initialize("2025-03-26")
     call = {"name": "count", "arguments": {"to": 1}, "_meta": {"progressToken": 1}}
     parts = [http.rpc("ping", id=1), http.rpc("tools/call", call, id=2)]
@@ -287,7 +316,7 @@ async def test_a_batch_in_the_name_of_another_revision_is_refused(http, version)
     assert (reply.code, reply.error) == (400, -32600)
 
 
-async def test_an_answer_that_comes_with_the_cancelling_of_its_question_is_dropped(http):
+async def test_response_to_a_cancelled_question_is_dropped(http):
     client = await http.initialize("2025-03-26", capabilities={"sampling": {}})
     asking = client.begin_call("sample", id=5)
     question = await asking.message()
@@ -307,7 +336,7 @@ async def test_a_batch_with_a_bad_part_is_refused_whole(http, bad):
     assert reply.code == 400
 
 
-async def test_nobody_begins_in_a_batch_and_batches_have_ends(http):
+async def test_initialize_in_a_batch_and_oversized_batches_are_refused(http):
     client = await http.initialize("2025-03-26")
     for body in (b"[%b]" % initialize(http), b"[]", b"[%b]" % b",".join([b"{}"] * 101)):
         assert (await client.post(body).finished()).code == 400
@@ -346,7 +375,7 @@ async def test_the_end_of_a_session_leaves_no_task(http):
     assert asyncio.all_tasks() <= before
 
 
-async def test_who_asks_in_the_background_is_told_of_the_end_of_the_session(server, http):
+async def test_question_in_a_background_task_fails_when_the_session_ends(server, http):
     asking = []
 
     @server.tool
@@ -364,7 +393,7 @@ async def test_who_asks_in_the_background_is_told_of_the_end_of_the_session(serv
     await reply.finished()
 
 
-async def test_one_client_is_asked_only_so_much_at_once(http, monkeypatch):
+async def test_questions_to_one_client_are_limited(http, monkeypatch):
     monkeypatch.setattr(sessions, "MAX_ASKED", 0)
     client = await http.initialize(capabilities={"sampling": {}})
     result = (await client.call("sample")).json["result"]
@@ -372,7 +401,7 @@ async def test_one_client_is_asked_only_so_much_at_once(http, monkeypatch):
     assert result["isError"]
 
 
-async def test_sessions_are_limited_and_those_that_are_there_go_on(make):
+async def test_session_over_the_limit_is_refused_and_others_go_on(make):
     http = make(max_sessions=2)
     client = await http.initialize()
     await http.initialize()
@@ -416,7 +445,7 @@ async def test_a_session_that_is_used_or_listened_to_is_not_idle(make, gate, mon
     assert (await idle.ask("ping")).code == 404
 
 
-async def test_a_session_whose_last_answer_is_still_being_read_is_not_idle(make, gate, monkeypatch):
+async def test_session_with_an_unread_answer_is_not_idle(make, gate, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(sessions, "monotonic", lambda: now)
     http = make(session_idle=600.0)
@@ -456,7 +485,7 @@ async def test_idle_sessions_are_freed_without_another_request(make, monkeypatch
     assert len(http.app.sessions) == 0
 
 
-async def test_what_is_not_idle_yet_is_looked_at_again(make, monkeypatch):
+async def test_session_that_is_not_idle_yet_is_checked_again(make, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(sessions, "monotonic", lambda: now)
     http = make(session_idle=600.0)
@@ -513,7 +542,7 @@ async def test_a_session_uses_the_scopes_of_the_newest_request(make, server):
     assert (await client.call("scopes")).text == "write"
 
 
-async def test_a_session_of_somebody_else_does_not_exist(owned):
+async def test_session_of_another_principal_is_not_found(owned):
     client = await owned.initialize(headers=bearer("user-a"))
     assert (await client.ask("ping")).code == 200
 
@@ -542,7 +571,7 @@ async def test_sessions_of_one_principal_are_limited(owned):
 # Beginning at once
 
 
-async def test_those_who_begin_at_once_do_not_get_past_the_limit_together():
+async def test_simultaneous_initialize_requests_respect_the_session_limit():
     begun, all_begun, may_answer = 0, asyncio.Event(), asyncio.Event()
 
     def slow(handler):

@@ -13,7 +13,7 @@ from interlock.server.http import sessions, streams
 TOKEN = {"progressToken": "p"}
 
 
-async def test_a_stream_that_is_read_is_as_long_as_it_likes(monkeypatch):
+async def test_stream_that_is_read_has_no_length_limit(monkeypatch):
     monkeypatch.setattr(streams, "MAX_QUEUED", 10)
     sent: asyncio.Queue = asyncio.Queue()
     outlet = streams.EventWriter(sent.put, (), keep_alive=10.0, dropped=Counter())
@@ -41,7 +41,7 @@ async def test_a_stream_that_cannot_be_sent_is_cut_and_drops_what_waits(error: t
     assert not outlet._queue
 
 
-def test_nothing_is_kept_of_what_comes_after_the_end():
+def test_message_after_the_end_of_a_stream_is_dropped():
     budget = streams.Budget(1, Counter())
     stream = streams.ReplayStream(1, budget)
     stream.end()
@@ -53,7 +53,7 @@ def test_nothing_is_kept_of_what_comes_after_the_end():
 # Which stream
 
 
-async def test_what_belongs_to_a_request_comes_on_its_stream(http):
+async def test_notification_of_a_request_is_sent_on_its_stream(http):
     client = await http.initialize()
     standalone = client.listen()
     await standalone.status()
@@ -65,7 +65,7 @@ async def test_what_belongs_to_a_request_comes_on_its_stream(http):
     assert b"progress" not in standalone.body
 
 
-async def test_what_waited_for_a_reader_is_given_to_one_only(server, http):
+async def test_waiting_message_is_sent_to_the_first_reader_only(server, http):
     client = await http.initialize()
     server.remove_tool("add")
     first = client.listen()
@@ -79,7 +79,7 @@ async def test_what_waited_for_a_reader_is_given_to_one_only(server, http):
     assert (await second.message())["method"] == "notifications/resources/list_changed"
 
 
-async def test_what_a_client_does_not_read_is_not_kept_for_it(http, gate):
+async def test_notifications_for_a_client_without_streams_are_not_kept(http, gate):
     client = await http.initialize()
     client.headers["accept"] = "application/json"
     running = client.begin_call("tell_and_hold", **TOKEN)
@@ -90,7 +90,7 @@ async def test_what_a_client_does_not_read_is_not_kept_for_it(http, gate):
     assert (await running.finished()).text == "done"
 
 
-async def test_what_belongs_to_no_request_comes_on_the_standalone_stream(server, http, gate):
+async def test_notification_without_a_request_is_sent_on_the_standalone_stream(server, http, gate):
     client = await http.initialize()
     standalone, running = client.listen(), client.begin_call("tell_and_hold", **TOKEN)
     await standalone.status()
@@ -103,7 +103,7 @@ async def test_what_belongs_to_no_request_comes_on_the_standalone_stream(server,
     assert b"list_changed" not in running.body
 
 
-async def test_what_is_told_before_anybody_listens_is_kept(server, http):
+async def test_notification_before_the_first_reader_is_kept(server, http):
     client = await http.initialize()
     server.remove_tool("add")
     standalone = client.listen()
@@ -111,7 +111,7 @@ async def test_what_is_told_before_anybody_listens_is_kept(server, http):
     assert (await standalone.message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_message_is_told_once(server, http):
+async def test_message_that_was_read_is_not_sent_to_the_next_reader(server, http):
     client = await http.initialize()
     first = client.listen()
     await first.status()
@@ -133,7 +133,7 @@ async def test_a_second_standalone_stream_is_refused(http):
     assert (await client.listen().finished()).code == 409
 
 
-async def test_a_subscribed_resource_is_told_of(server, http):
+async def test_subscribed_resource_sends_updates(server, http):
     client = await http.initialize()
     standalone = client.listen()
     await client.ask("resources/subscribe", {"uri": "notes://one"})
@@ -142,7 +142,7 @@ async def test_a_subscribed_resource_is_told_of(server, http):
     assert (await standalone.message())["params"]["uri"] == "notes://one"
 
 
-async def test_a_stream_must_be_wanted(http):
+async def test_stream_without_accept_is_refused(http):
     client = await http.initialize()
     client.headers["accept"] = "application/json"
 
@@ -168,7 +168,7 @@ async def test_only_new_clients_get_an_event_without_data(http, revision, primed
     assert reply.body.startswith(b"id: 1-0\ndata: \n\n") is primed
 
 
-async def test_ids_of_events_are_there_once_in_a_session(http):
+async def test_event_ids_are_unique_in_a_session(http):
     client = await http.initialize()
     ids = []
     for id in range(3):
@@ -209,7 +209,7 @@ async def test_a_client_may_see_everything_again(http):
     assert await rest.event() == seen[2]
 
 
-async def test_only_the_same_stream_is_played_again(http):
+async def test_replay_contains_only_the_same_stream(http):
     client = await http.initialize()
     await client.call("count", {"to": 1}, id=1, **TOKEN)
     await client.call("count", {"to": 1}, id=2, **TOKEN)
@@ -219,7 +219,7 @@ async def test_only_the_same_stream_is_played_again(http):
     assert b'"id":2' not in again.body
 
 
-async def test_the_standalone_stream_is_taken_over_by_who_has_seen_its_events(server, http):
+async def test_resumed_standalone_stream_replaces_the_open_one(server, http):
     client = await http.initialize()
     old = client.listen()
     await old.status()
@@ -255,7 +255,7 @@ async def test_plain_answers_are_not_kept(http):
     assert http.app._legacy._budget.bytes == 0
 
 
-async def test_streams_that_are_kept_have_a_limit(http, monkeypatch):
+async def test_number_of_kept_streams_is_limited(http, monkeypatch):
     monkeypatch.setattr(sessions, "MAX_STREAMS", 3)
     client = await http.initialize()
     for id in range(6):
@@ -267,7 +267,7 @@ async def test_streams_that_are_kept_have_a_limit(http, monkeypatch):
     assert http.app._legacy._budget.bytes == 0
 
 
-async def test_messages_that_are_kept_have_a_limit(server, http, monkeypatch):
+async def test_size_of_kept_messages_is_limited(server, http, monkeypatch):
     monkeypatch.setattr(streams, "MAX_QUEUED", 2000)
     client = await http.initialize()
     for _ in range(100):
@@ -278,7 +278,7 @@ async def test_messages_that_are_kept_have_a_limit(server, http, monkeypatch):
     assert (await client.listen().message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_flood_costs_only_the_session_that_makes_it(server, http):
+async def test_flood_drops_only_messages_of_its_own_session(server, http):
     http.app._legacy._budget.max_bytes = 3000
     one, other = await http.initialize(), await http.initialize()
     await one.call("count", {"to": 3}, **TOKEN)
@@ -292,7 +292,7 @@ async def test_a_flood_costs_only_the_session_that_makes_it(server, http):
 # Leaving early
 
 
-async def test_a_tool_may_let_its_client_go_for_a_while(http, gate):
+async def test_close_stream_ends_the_response_and_the_client_comes_back(http, gate):
     client = await http.initialize()
     reply = client.begin_call("release")
     assert await reply.part() == "id: 1-0\ndata: "
@@ -306,7 +306,7 @@ async def test_a_tool_may_let_its_client_go_for_a_while(http, gate):
     assert (await again.finished()).ended
 
 
-async def test_a_client_that_is_let_go_in_the_middle_finds_back(server, http):
+async def test_client_whose_stream_is_closed_midway_gets_the_rest(server, http):
     steps = asyncio.Queue()
 
     @server.tool
@@ -331,14 +331,14 @@ async def test_a_client_that_is_let_go_in_the_middle_finds_back(server, http):
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18"])
-async def test_older_clients_are_not_let_go(http, gate, revision):
+async def test_close_stream_does_nothing_for_older_clients(http, gate, revision):
     client = await http.initialize(revision)
     gate.opened.set()
 
     assert (await client.call("release")).text == "released"
 
 
-async def test_modern_clients_are_not_let_go(http, gate):
+async def test_close_stream_does_nothing_for_modern_clients(http, gate):
     gate.opened.set()
 
     assert (await http.call("release")).text == "released"
@@ -405,7 +405,7 @@ async def test_a_question_has_a_deadline_and_is_taken_back(server, http, monkeyp
     assert answer["id"] == 1
 
 
-async def test_who_takes_no_stream_cannot_be_asked(http):
+async def test_client_without_streams_cannot_be_asked(http):
     client = await http.initialize(capabilities={"sampling": {}})
     client.headers["accept"] = "application/json"
     reply = await client.call("sample")
@@ -473,7 +473,7 @@ async def test_a_slow_reader_is_cut_off_and_finds_the_latest_messages(server, ht
     assert (await again.event())[0] == "0-4991"
 
 
-async def test_what_a_reader_has_had_is_not_counted_as_dropped(monkeypatch):
+async def test_messages_sent_to_a_reader_are_not_counted_as_dropped(monkeypatch):
     monkeypatch.setattr(streams, "MAX_QUEUED", 1000)
     budget = streams.Budget(1, Counter())
     stream = streams.ReplayStream(1, budget)
@@ -489,7 +489,7 @@ async def test_what_a_reader_has_had_is_not_counted_as_dropped(monkeypatch):
     assert budget.dropped == {}
 
 
-def test_which_messages_are_answers_is_forgotten_with_them(monkeypatch):
+def test_dropped_messages_leave_nothing_behind(monkeypatch):
     """R-118."""
     monkeypatch.setattr(streams, "MAX_QUEUED", 100)
     budget = streams.Budget(1, Counter())

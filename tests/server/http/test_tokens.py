@@ -30,7 +30,7 @@ def bearer(token):
     return {"authorization": f"Bearer {token}"}
 
 
-async def test_nobody_is_let_in_without_a_token(guarded):
+async def test_request_without_a_token_is_refused(guarded):
     for reply in (
         await guarded.call("add", {"a": 1}),
         await guarded.request("POST", body=b"{"),
@@ -63,7 +63,7 @@ async def test_two_tokens_are_refused(guarded):
     assert (await guarded.call("add", {"a": 1}, repeated=repeated)).code == 400
 
 
-async def test_a_verifier_that_fails_lets_nobody_in(guarded, caplog):
+async def test_failing_verifier_refuses_everybody(guarded, caplog):
     reply = await guarded.call("add", {"a": 1}, headers=bearer("broken"))
 
     assert reply.code == 503
@@ -160,7 +160,7 @@ async def test_a_token_needs_the_scopes(make):
     assert 'scope="mcp admin"' in challenge
 
 
-async def test_anybody_may_read_where_tokens_come_from(make):
+async def test_metadata_is_served_without_authentication(make):
     auth = BearerAuth(
         verify=verify,
         resource="https://api.example.com/mcp",
@@ -173,7 +173,7 @@ async def test_anybody_may_read_where_tokens_come_from(make):
     assert reply.json["authorization_servers"] == ["https://login.example.com"]
 
 
-async def test_there_is_nothing_to_read_without_tokens(http, guarded):
+async def test_metadata_without_authentication_is_not_found(http, guarded):
     assert (await http.request("GET", METADATA)).code == 404
     assert (await guarded.request("POST", METADATA, body=b"{}")).code == 404
     assert (await guarded.request("GET", "/elsewhere")).code == 404
@@ -197,7 +197,7 @@ async def test_a_state_of_somebody_else_is_refused(guarded):
         assert ("result" in json.loads(reply.body)) is good
 
 
-def test_a_verifier_needs_the_name_of_what_it_guards(server):
+def test_verify_token_without_resource_is_refused(server):
     with pytest.raises(ConfigError, match="resource="):
         server.asgi(verify_token=verify)
 

@@ -101,11 +101,12 @@ class Legacy:
         try:
             return await session.answer(request, call)
         except asyncio.CancelledError:
-            if not call.is_cancelled:
+            if not call.is_cancelled or http.task.cancelling() > 1:  # by the host
                 raise
-            http.task.uncancel()
             return None
         finally:
+            if call.is_cancelled:
+                http.task.uncancel()
             http.on_late = None
             session.finish(request.id, call)
 

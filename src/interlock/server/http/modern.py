@@ -162,6 +162,8 @@ class Modern:
         call.is_running = True
         try:
             result = await self._server.answer(request, context)
+            if call.is_over:  # the handler caught its cancellation
+                http.task.uncancel()
         except asyncio.CancelledError:
             if not call.is_over:
                 call.cut()  # the host cancelled the task, and nothing else would end the stream
