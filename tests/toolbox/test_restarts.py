@@ -1,0 +1,54 @@
+"""When a server may be started again."""
+
+from __future__ import annotations
+
+from interlock.toolbox.restarts import (
+    LONGEST_BACKOFF,
+    MAX_STARTS,
+    STARTS_WINDOW,
+    Restarts,
+)
+
+
+def test_first_start_waits_for_nothing():
+    assert Restarts().wait(now=5.0) <= 0
+
+
+def test_failed_starts_double_the_pause_up_to_a_limit():
+    restarts, now, pauses = Restarts(), 0.0, []
+    for _ in range(9):
+        restarts.begin(now, limited=False)
+        restarts.failed(now)
+        pauses.append(restarts.wait(now))
+        now += pauses[-1]
+
+    assert pauses[:4] == [0.5, 1.0, 2.0, 4.0]
+    assert pauses[-1] == LONGEST_BACKOFF
+
+
+def test_success_resets_the_pause():
+    restarts = Restarts()
+    for now in (0.0, 1.0, 2.0):
+        restarts.failed(now)
+    restarts.succeeded()
+    restarts.failed(10.0)
+
+    assert restarts.wait(10.0) == 0.5
+
+
+def test_a_lost_connection_may_start_again_at_once():
+    restarts = Restarts()
+    restarts.failed(0.0)
+    restarts.lost(0.1)
+
+    assert restarts.wait(0.1) <= 0
+
+
+def test_starts_beyond_the_limit_wait_for_the_end_of_the_window():
+    restarts = Restarts()
+    for now in range(MAX_STARTS):
+        assert restarts.wait(float(now)) <= 0
+        restarts.begin(float(now))
+
+    assert restarts.wait(10.0) == STARTS_WINDOW - 10.0
+    assert restarts.wait(STARTS_WINDOW) <= 0
