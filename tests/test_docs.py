@@ -42,14 +42,14 @@ def test_code_on_a_page_is_part_of_its_example(page: str, example: str, code: st
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
+def test_links_on_a_page_lead_to_files(page: Path) -> None:
     for target in _LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 @pytest.mark.program("mcp-server-time and the embedded model")
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs(example: Path) -> None:
+def test_an_example_runs_without_errors(example: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
     ran = subprocess.run(
@@ -67,12 +67,12 @@ def test_an_example_runs(example: Path) -> None:
 
 
 @pytest.mark.parametrize("example", SERVERS, ids=lambda path: path.stem)
-async def test_a_server_among_the_examples_offers_its_tools(example: Path) -> None:
+async def test_an_example_server_lists_its_tools(example: Path) -> None:
     async with Client.stdio(sys.executable, "-W", "error", str(example)) as client:
         assert await client.list_tools()
 
 
-async def test_the_protected_server_among_the_examples_lets_nobody_in_without_a_token() -> None:
+async def test_the_protected_example_rejects_a_request_without_a_token() -> None:
     app = runpy.run_path(str(OVER_HTTP))["app"]
     sent: list[dict[str, Any]] = []
     headers = [(b"host", b"127.0.0.1:8000"), (b"content-type", b"application/json")]

@@ -67,12 +67,12 @@ def room(module: str) -> str:
 # Names
 
 
-def test_public_names_are_sorted_and_there_is_no_name_twice():
+def test_public_names_are_sorted_and_unique():
     assert interlock.__all__ == sorted(set(interlock.__all__))
 
 
 @pytest.mark.parametrize("name", interlock.__all__)
-def test_every_public_name_can_be_imported_and_says_what_it_is(name: str):
+def test_every_public_name_can_be_imported_and_has_a_docstring(name: str):
     value = getattr(interlock, name)
 
     assert inspect.getdoc(value)
@@ -81,7 +81,7 @@ def test_every_public_name_can_be_imported_and_says_what_it_is(name: str):
     assert name in dir(interlock)
 
 
-def test_names_are_found_where_type_checkers_look_for_them():
+def test_type_checkers_find_the_same_names():
     tree = ast.parse(Path(interlock.__file__).read_text())
     seen = {
         alias.name: str(node.module).removeprefix("interlock.")
@@ -95,7 +95,7 @@ def test_names_are_found_where_type_checkers_look_for_them():
     assert sorted(seen) == interlock.__all__
 
 
-def test_there_are_no_other_names():
+def test_an_unknown_name_raises_attribute_error():
     with pytest.raises(AttributeError, match="module 'interlock' has no attribute 'Sever'"):
         _ = interlock.Sever
     assert (PACKAGE / "py.typed").exists()
@@ -105,7 +105,7 @@ def test_there_are_no_other_names():
 
 
 def loaded_by(statement: str) -> set[str]:
-    """Run a statement in a new interpreter; give the packages that it has loaded."""
+    """Run a statement in a new interpreter; return the packages that it has loaded."""
     code = f"{statement}; import sys; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return {name.partition(".")[0] for name in shown.stdout.split()}
@@ -128,21 +128,21 @@ HEAVY = {
 }
 
 
-def test_importing_the_package_loads_next_to_nothing():
+def test_importing_the_package_loads_no_heavy_module():
     loaded = loaded_by("import interlock")
 
     assert not loaded & (HEAVY | {"asyncio", "msgspec", "ssl", "logging"})
 
 
 @pytest.mark.parametrize("name", interlock.__all__)
-def test_no_public_name_loads_what_only_some_programs_need(name: str):
+def test_importing_a_public_name_loads_no_optional_module(name: str):
     assert not loaded_by(f"from interlock import {name}") & HEAVY
 
 
 # Architecture
 
 
-def test_every_module_has_its_place():
+def test_every_module_belongs_to_a_room():
     assert {room(module) for module in MODULES if module} <= set(ROOMS)
     assert len(set(ROOMS)) == len(ROOMS)
 
@@ -160,7 +160,7 @@ def test_modules_never_import_each_other_even_lazily():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
-def test_the_core_knows_neither_network_nor_clock():
+def test_the_core_imports_neither_network_nor_clock():
     pure = [each for each in MODULES if each.startswith("protocol")]
     for module in ("errors", "messages", "types", "revisions", "toolbox.names", *pure):
         tree = ast.parse(MODULES[module].read_text())

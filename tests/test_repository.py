@@ -32,14 +32,14 @@ def pins(file: Path) -> dict[str, str]:
 # Commands
 
 
-def test_ci_runs_lint_conformance_and_tests_and_nothing_else():
+def test_ci_runs_lint_conformance_and_tests():
     script = (ROOT / ".ci/run").read_text()
 
     assert re.findall(r"^make .*", script, re.M) == ["make lint", "make conformance", "make test"]
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
 
-def test_every_make_command_in_the_documents_is_a_target():
+def test_every_make_command_in_the_docs_is_a_target():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
     named = {
@@ -100,29 +100,27 @@ CHAT = ["interlock", "chat", "--config", "examples/mcp.json"]
         "müßig",
     ],
 )
-def test_a_prompt_reaches_the_program_as_it_was_written(checkout: Path, prompt: str):
+def test_make_chat_passes_the_prompt_unchanged(checkout: Path, prompt: str):
     assert make(checkout, "chat", f"PROMPT={prompt}") == [*CHAT, "--", prompt]
     assert not (checkout / "ran").exists()
 
 
-def test_without_a_prompt_there_is_none_whatever_the_shell_calls_its_own(checkout: Path):
+def test_make_chat_ignores_the_prompt_of_the_shell(checkout: Path):
     assert make(checkout, "chat", PROMPT="%n@%m $(touch ran) ") == CHAT
 
 
 @pytest.mark.parametrize(("asked", "used"), [("", "local"), ("ollama:qwen3", "ollama:qwen3")])
-def test_a_first_look_uses_the_embedded_model_whatever_keys_are_set(
-    checkout: Path, asked: str, used: str
-):
+def test_make_chat_uses_the_embedded_model_despite_api_keys(checkout: Path, asked: str, used: str):
     make(checkout, "chat", INTERLOCK_MODEL=asked, OPENAI_API_KEY="a key")
 
     assert (checkout / "model").read_text() == f"{used}\n"
 
 
-def test_a_second_start_installs_nothing(checkout: Path):
+def test_make_chat_installs_nothing_the_second_time(checkout: Path):
     assert "python" not in make(checkout, "chat", "PROMPT=hello")
 
 
-def test_a_changed_requirements_file_is_installed_with_its_hashes_checked(checkout: Path):
+def test_a_changed_requirements_file_is_installed_with_hashes(checkout: Path):
     (checkout / "requirements/run.txt").touch()
     os.utime(checkout / ".venv/.stamp-run", (1, 1))
 
@@ -132,7 +130,7 @@ def test_a_changed_requirements_file_is_installed_with_its_hashes_checked(checko
     assert "--no-deps --no-build-isolation --editable ." in calls
 
 
-def test_a_python_that_is_too_old_is_refused_with_the_way_out(tmp_path: Path):
+def test_make_with_an_old_python_fails_and_names_the_remedy(tmp_path: Path):
     old = tmp_path / "python-old"
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
@@ -151,7 +149,7 @@ def test_a_python_that_is_too_old_is_refused_with_the_way_out(tmp_path: Path):
 
 
 @pytest.mark.parametrize("file", PINNED, ids=lambda file: file.name)
-def test_requirements_are_versions_and_hashes_and_no_address(file: Path):
+def test_requirements_have_versions_and_hashes_but_no_url(file: Path):
     text = re.sub(r"^ *#.*\n", "", file.read_text(), flags=re.M)
     blocks = re.split(r"\n(?! )", text.strip())
 
@@ -193,7 +191,7 @@ def test_installing_interlock_alone_brings_at_most_20_distributions():
     assert len(pins(ROOT / "requirements/base.txt")) + 1 <= 20
 
 
-def test_the_counted_requirements_are_those_of_the_package_alone():
+def test_base_requirements_are_those_of_the_package_alone():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     counted = pins(ROOT / "requirements/base.txt")
     needed: set[str] = set()
@@ -242,7 +240,7 @@ def test_the_example_servers_are_programs_of_the_pinned_requirements():
 
 
 @pytest.mark.program("mcp-server-time and mcp-server-git")
-async def test_the_example_offers_only_tools_that_say_they_read():
+async def test_the_example_configuration_offers_read_only_tools():
     config = load(ROOT / "examples/mcp.json")
     assert not config.warnings
 

@@ -76,7 +76,7 @@ def test_a_future_that_nobody_ends_is_noticed(undo: Undo):
         harness.run(case(scenario))
 
 
-def test_a_request_that_still_waits_is_noticed_whoever_made_its_connection():
+def test_harness_fails_a_case_that_leaves_a_request_pending_on_any_connection():
     async def scenario(ground: Ground) -> None:
         await keep(ground)
         client = await ground.stack.enter_async_context(Client.memory(EvilMemory()))

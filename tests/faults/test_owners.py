@@ -93,7 +93,7 @@ async def test_opening_a_server_program_may_be_cancelled(evil: Evil, server: str
 
 
 @pytest.mark.parametrize("server", ["server/discover=mute", "slow=30", "server/discover=exit"])
-async def test_closing_ends_an_opening_and_starts_no_server_anew(evil: Evil, server: str):
+async def test_close_while_opening_ends_it_and_restarts_no_server(evil: Evil, server: str):
     client = evil(server, "initialize=mute")
     opening = asyncio.create_task(client.open())
     await asyncio.sleep(0.1)
@@ -103,7 +103,7 @@ async def test_closing_ends_an_opening_and_starts_no_server_anew(evil: Evil, ser
         await opening
 
 
-async def test_any_task_may_close_any_number_of_times(evil: Evil):
+async def test_close_from_many_tasks_ends_all_calls_once(evil: Evil):
     client = evil()
     await client.open()
     waiting = asyncio.create_task(client.call_tool("mute"))
@@ -117,7 +117,7 @@ async def test_any_task_may_close_any_number_of_times(evil: Evil):
         await client.call_tool("echo", {"text": ""})
 
 
-async def test_closing_goes_on_when_whoever_waits_for_it_is_cancelled(evil: Evil):
+async def test_close_continues_after_its_caller_is_cancelled(evil: Evil):
     client = evil("stay")
     await client.open()
     closing = asyncio.create_task(client.close())

@@ -24,7 +24,7 @@ def gauge(minutes: int, left_by_a_call: float) -> Gauge:
 
 
 @pytest.mark.parametrize("minutes", [3, 5, 20])
-def test_what_comes_and_goes_is_no_leak(minutes: int):
+def test_gauge_ignores_values_that_come_and_go(minutes: int):
     made = gauge(minutes, 0)
 
     assert made.growth < made.limit
@@ -33,14 +33,14 @@ def test_what_comes_and_goes_is_no_leak(minutes: int):
 
 @pytest.mark.parametrize("minutes", [3, 5, 20])
 @pytest.mark.parametrize("one_of", [1_000, 20_000])
-def test_a_thing_that_is_left_by_one_call_in_many_is_seen(minutes: int, one_of: int):
+def test_gauge_reports_a_leak_of_one_call_in_many(minutes: int, one_of: int):
     made = gauge(minutes, 1 / one_of)
 
     assert made.growth > made.limit
     assert made.line().endswith("GROWS")
 
 
-def test_things_are_looked_at_when_there_is_no_work():
+def test_gauge_of_things_skips_samples_under_load():
     made = Gauge("things", lambda: 1.0)
     made.add(1, at_rest=False)
 
@@ -48,7 +48,7 @@ def test_things_are_looked_at_when_there_is_no_work():
 
 
 @pytest.mark.parametrize(("left_by_a_call", "verdict"), [(0.0, "ok"), (2e-5, "GROWS")])
-def test_twice_the_memory_that_calls_may_leave_is_seen(left_by_a_call: float, verdict: str):
+def test_gauge_reports_memory_that_grows_beyond_the_limit(left_by_a_call: float, verdict: str):
     chance = random.Random(1)
     calls = 0
     memory = Gauge(
