@@ -308,7 +308,7 @@ class Connection:
                     await asyncio.wait(self._handlers)
 
     async def retire(self) -> None:
-        """Let our open requests end, then close."""
+        """Wait until our open requests have ended, then close."""
         try:
             if self._waiting:
                 await asyncio.wait(list(self._waiting.values()))

@@ -140,7 +140,7 @@ class AudioContent(Wire, frozen=True, tag_field="type", tag="audio"):
 
 
 class ResourceContents(Wire, frozen=True):
-    """What is in a resource: `text`, or `blob` in Base64."""
+    """The contents of a resource: `text`, or `blob` in Base64."""
 
     uri: str
     mime_type: str | None = None

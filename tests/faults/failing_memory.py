@@ -28,7 +28,7 @@ class FailingMemory:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Let it run out in here, in this thread."""
+        """Make memory run out in here, in this thread."""
         sys.setprofile(self._step)
         try:
             yield

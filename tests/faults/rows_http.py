@@ -1,4 +1,4 @@
-"""What a server may do wrong with HTTP, in both eras and on HTTP+SSE."""
+"""Faults of servers over HTTP, in both eras and on HTTP+SSE."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MIB = 2**20
 
 
 async def tell(context: Context, text: str) -> str:
-    """Tell progress, wait a little, and say the text again."""
+    """Report progress, wait a little, and return the text."""
     context.progress(1)
     for _ in range(3):
         await asyncio.sleep(0)
@@ -54,7 +54,7 @@ async def clients(stage: Stage, transport: str) -> AsyncIterator[Callable[[], Cl
 
 @contextmanager
 def memory_reports_allowed() -> Iterator[None]:
-    """Let the loop and the garbage collector be told of a want of memory, and of nothing else."""
+    """Allow only memory errors to be reported to the loop and the garbage collector."""
     loop = asyncio.get_running_loop()
     report = loop.get_exception_handler()
     assert report is not None
@@ -129,7 +129,7 @@ async def one_failure(
 
 
 def ended_well(end: Any, text: str) -> bool:
-    """Whether a call has ended with its text, or in a way that a caller expects."""
+    """Return whether a call has ended with its text, or with an expected error."""
     return isinstance(end, InterlockError) or end.is_error or end.text == text
 
 
@@ -162,7 +162,7 @@ async def gets_too_much_on_the_only_stream(ground: Ground) -> None:
 
 
 async def report_of_client(ground: Ground) -> dict[str, Any]:
-    """Let a client with little memory ask for too much, and give its report."""
+    """Run a client with little memory that requests too much; return its report."""
     place = EVIL if ground.transport == STDIO else [await ground.url()]
     ran = await asyncio.to_thread(
         subprocess.run, [*LITTLE, "use", *place], stdout=subprocess.PIPE, check=True

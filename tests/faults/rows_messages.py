@@ -1,4 +1,4 @@
-"""What a server may do wrong with its messages, on every transport that carries them."""
+"""Faults of a server's messages, on every transport."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GARBAGE = ["hello, this is a banner", "\xff", '{"jsonrpc":"2.0","id":', "[]", "n
 
 
 async def say(client: Client, *lines: Any, **options: Any) -> str:
-    """Let the server say these messages when it is called."""
+    """Make the server send these messages during a call."""
     return (await client.call_tool("say", {"lines": list(lines)}, **options)).text
 
 
@@ -377,5 +377,5 @@ async def races(ground: Ground) -> None:
 
 
 def limited_lists(seconds: float) -> AbstractContextManager[object]:
-    """Let lists take at most so long in here."""
+    """Limit the time for lists in here."""
     return mock.patch("interlock.client.client.LIST_TIMEOUT", seconds)

@@ -1,4 +1,4 @@
-"""What a server program may do wrong, and what we may do wrong to it."""
+"""Faults of server programs, and of our own process."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ async def processes_of(client: Client) -> list[int]:
 
 
 def real_patience() -> object:
-    """Give servers the time to end that they have outside of tests."""
+    """Use the times to end servers that apply outside of tests."""
     patience = {"EOF_PATIENCE": 2.0, "TERM_PATIENCE": 2.0, "REST_PATIENCE": 20.0}
     return mock.patch.multiple(process, **patience)
 
 
 @contextmanager
 def no_descriptors_left(process: int = 0) -> Iterator[None]:
-    """Let the process, by default this one, open no file, pipe or socket in here."""
+    """Leave a process, by default this one, no descriptors in here."""
     first_free = len(os.listdir(f"/proc/{process or 'self'}/fd"))  # noqa: PTH208 - not a disk
     limits = resource.prlimit(process, resource.RLIMIT_NOFILE)
     if not process:
@@ -51,7 +51,7 @@ def no_descriptors_left(process: int = 0) -> Iterator[None]:
 
 @contextmanager
 def failing_fork(reason: int) -> Iterator[None]:
-    """Let no process be started in here."""
+    """Make starting processes fail in here."""
     error = OSError(reason, os.strerror(reason))
     with mock.patch("subprocess._fork_exec", side_effect=error):
         yield
@@ -185,7 +185,7 @@ async def says_far_too_much(ground: Ground) -> None:
 
 
 async def report_of(task: str) -> dict[str, float]:
-    """Let a program of its own use an evil server, and give its report."""
+    """Run a client of an evil server in a process of its own; return its report."""
     host = [sys.executable, str(SERVERS / "host.py"), task, *EVIL]
     ran = await asyncio.to_thread(subprocess.run, host, stdout=subprocess.PIPE, check=True)
     report: dict[str, float] = json.loads(ran.stdout)

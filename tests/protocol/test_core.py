@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 
 def give(protocol: Protocol, *messages: Json | bytes, now: float = 0.0) -> list[Event]:
-    """Let the protocol receive messages, and give all events."""
+    """Return the events of these messages."""
     events: list[Event] = []
     for message in messages:
         frame = message if isinstance(message, bytes) else encode(message)
@@ -54,7 +54,7 @@ def message(**members: Any) -> Json:
 
 
 def sent(protocol: Protocol) -> list[Any]:
-    """Take what the protocol sends, decoded."""
+    """Return the frames to send, decoded."""
     return [json.loads(frame) for frame in protocol.frames_to_send()]
 
 

@@ -189,7 +189,7 @@ class OneConnection(RuleBasedStateMachine):
 
     @rule(id=taken, replies=st.booleans())
     def take_back(self, id: int | str, replies: bool) -> None:
-        """Take a request back, whose answer may come too late for that."""
+        """Cancel a request of the peer, perhaps after its answer."""
         params = {"requestId": id}
         self.receive(
             encode({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})

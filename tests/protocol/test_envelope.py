@@ -1,4 +1,4 @@
-"""What is taken for a JSON-RPC message, and what is not."""
+"""Decoding, limits and encoding of JSON-RPC messages."""
 
 from __future__ import annotations
 

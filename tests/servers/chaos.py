@@ -23,7 +23,7 @@ NEVER = 10**12  # bytes
 
 @dataclass(frozen=True)
 class Weather:
-    """What happens to one connection. By itself: nothing.
+    """The faults of one connection. By default: none.
 
     Attributes:
         delay: Seconds that each piece waits before it goes on, in either direction.

@@ -107,7 +107,7 @@ def main() -> None:
 
 
 def tell_progress(meta: Json) -> None:
-    """Say that half of it is done, to who wants to know."""
+    """Report half of the progress, if it was requested."""
     if "progressToken" in meta:
         how = {"progress": 1, "total": 2, "message": "half-way"}
         params = {"progressToken": meta["progressToken"], **how}

@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def receive(line: bytes) -> None:
-    """Take one line: a request, or something that a tool may want to hear."""
+    """Handle one line: a request, or a message that a tool waits for."""
     message = json.loads(line)
     if isinstance(message, dict) and {"id", "method"} <= message.keys():
         answer(message)
@@ -103,7 +103,7 @@ def answer(request: Json) -> None:
 
 
 def results(request: Json) -> Json | None:
-    """Give the result that an honest server would give; None for an unknown method."""
+    """Return a correct result; None for an unknown method."""
     capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
     info = {"name": "evil", "version": "1"}
     method = request["method"]
@@ -204,7 +204,7 @@ def close_stdout(request: Json) -> None:
 
 
 def close_stdin(request: Json) -> None:
-    """Say that it is done, close stdin and live on."""
+    """Answer, close stdin and stay alive."""
     os.close(0)
     reply_text(request, "done")
     while True:

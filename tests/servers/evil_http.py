@@ -61,7 +61,7 @@ class Asked:
 
     @property
     def method(self) -> str:
-        """What is asked for: the JSON-RPC method, else the verb."""
+        """The JSON-RPC method, else the HTTP method."""
         return self.message.get("method") or ("answer" if self.message else self.verb)
 
     @property
@@ -102,7 +102,7 @@ class Asked:
             await self.accept()
 
     async def accept(self) -> None:
-        """Say that the message came; its answer, if any, comes by another way."""
+        """Accept the message (202); its response, if any, is sent on another stream."""
         await self.link.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
         self.accepted.set()
 
@@ -174,7 +174,7 @@ class Link:
         await self.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def half_close(self) -> None:
-        """Say that nothing more will be written; go on reading."""
+        """Close the writing side; go on reading."""
         if not self._writer.is_closing():
             self._writer.write_eof()
 
@@ -277,7 +277,7 @@ class EvilHttp:
         self._always.clear()
 
     def forget_sessions(self) -> None:
-        """Know no session any more, as after a restart."""
+        """Forget all sessions, as after a restart."""
         self._sessions.clear()
 
     def times(self, method: str) -> int:
@@ -397,7 +397,7 @@ class EvilHttp:
 
 
 def honest(method: str, revision: str, tools: list[Json]) -> Json | None:
-    """Give the result that an honest server would give; None for an unknown method."""
+    """Return a correct result; None for an unknown method."""
     capabilities = {"tools": {}}
     info = {"name": "evil", "version": "1"}
     more = {"resultType": "complete"} if revision == MODERN else {}
@@ -594,7 +594,7 @@ async def endless(server: EvilHttp, asked: Asked, what: str = "line") -> None:
 
 
 async def half_close(server: EvilHttp, asked: Asked) -> None:
-    """Say that nothing comes any more, but stay."""
+    """Close the writing side, but keep the connection open."""
     asked.out.half_close()
     await asked.gone.wait()
 

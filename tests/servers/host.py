@@ -51,7 +51,7 @@ async def echo(client: Client) -> None:
 
 
 def peak_memory() -> int:
-    """Give the most memory that this program has had, in bytes."""
+    """Return the peak memory of this process in bytes."""
     # Not `getrusage`: its figure begins with that of the process that has started us.
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024

@@ -33,14 +33,14 @@ server = Server("little")
 
 @server.tool
 async def shrink() -> str:
-    """Take no more memory than a little from now on."""
+    """Limit the memory of this process."""
     leave_room()
     return "done"
 
 
 @server.tool
 async def echo(text: str) -> str:
-    """Say it again."""
+    """Return the text."""
     return text
 
 
@@ -81,7 +81,7 @@ async def use(*place: str) -> None:
 
 
 async def end_of(call: Awaitable[CallToolResult]) -> str:
-    """Give the text of a result, or the type and text of an error."""
+    """Return the text of a result, or the type and text of an error."""
     try:
         return (await call).text
     except InterlockError as error:

@@ -56,19 +56,19 @@ def shout() -> str:
 
 @server.tool
 async def big(size: int) -> str:
-    """Give much."""
+    """Return a large result."""
     return "x" * size
 
 
 @server.tool
 async def size(text: str) -> str:
-    """Take much."""
+    """Accept large arguments."""
     return str(len(text))
 
 
 @server.tool
 async def mirror(text: str) -> str:
-    """Give text back."""
+    """Return the text."""
     return text
 
 
@@ -93,7 +93,7 @@ async def nap(seconds: float) -> str:
 
 @server.tool
 def after(pipe: str, size: int) -> str:
-    """Give much when somebody has written to this pipe."""
+    """Return a large result once something was written to this pipe."""
     note("waiting")
     Path(pipe).read_bytes()
     return "x" * size

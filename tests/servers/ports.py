@@ -21,6 +21,6 @@ def reserved() -> socket.socket:
 
 @contextmanager
 def free_port() -> Iterator[int]:
-    """Give a port where nobody listens."""
+    """Return a port without a listener."""
     with reserved() as reserving:
         yield reserving.getsockname()[1]

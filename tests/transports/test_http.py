@@ -297,7 +297,7 @@ async def test_standing_stream_without_events_is_reopened_a_limited_number_of_ti
 
 
 class Pauses:
-    """What the standing stream waits between its requests; none of it is really waited."""
+    """Records the pauses between requests for the standing stream, and skips them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds: list[float] = []

@@ -60,7 +60,7 @@ def to(url: str, pool: HttpPool, *, max_bytes: int = 1000, **more: Any) -> HttpE
 
 
 async def refused(server: EvilHttp, pool: HttpPool, code: int, **told: Any) -> InterlockError:
-    """Give the error that an answer is."""
+    """Return the error that a response means."""
     server.tell("x", "status", code=code, **told)
     endpoint = to(f"{server.url}?key={SECRET}", pool)
     async with endpoint.request("POST", {}, BODY) as response:

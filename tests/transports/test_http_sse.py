@@ -37,7 +37,7 @@ async def server(nothing_is_left: object) -> AsyncIterator[EvilHttp]:
 
 @pytest.fixture
 def begin(server: EvilHttp, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
-    """Let the stream begin with these bytes, and go on for as long as there is a client."""
+    """Make the stream begin with these bytes and last as long as its client."""
 
     def begin(said: bytes) -> None:
         async def stream(server: EvilHttp, asked: Asked) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch, nothing_is_left: object) -> None:
-    """Let who goes when asked have all the time for it, however busy the machine is."""
+    """Wait long enough for processes that exit by themselves, even on a busy machine."""
     monkeypatch.setattr(process, "EOF_PATIENCE", 60.0)
     monkeypatch.setattr(process, "TERM_PATIENCE", 60.0)
 

@@ -1,4 +1,4 @@
-"""What is told of a server's stderr when it fails."""
+"""The reason of a failure, from a server's stderr."""
 
 import pytest
 

@@ -191,7 +191,7 @@ class Process:
         await _is_set_within(self._gone, REST_PATIENCE)
 
     def _kill(self) -> None:
-        """Let the supervisor kill everything at once, and wait for that."""
+        """Make the supervisor kill everything at once; block until it has."""
         with contextlib.suppress(OSError):
             self._link.settimeout(KILL_PATIENCE)
             self._link.send(b"k")

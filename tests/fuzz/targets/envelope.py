@@ -61,7 +61,7 @@ def split(data: bytes) -> None:
 
 
 def again(message: envelope.Envelope) -> None:
-    """What we write ourselves is read as it was meant."""
+    """Check that our own messages decode to what was encoded."""
     params = b"{}" if message.params is UNSET else bytes(message.params)
     if message.method is UNSET or not params.startswith(b"{"):
         return

@@ -135,7 +135,7 @@ class Web:
         return Response(self, self._choices, headers, self._answers(data))
 
     def _answers(self, data: bytes | None) -> list[Any]:
-        """Give what a good server answers, more or less."""
+        """Return a mostly correct answer."""
         message = json.loads(data or b"{}")
         if not isinstance(message, dict) or "id" not in message or "method" not in message:
             return []

@@ -60,7 +60,7 @@ def target(data: bytes) -> None:
 
 
 def written(choices: Choices) -> Iterator[bytes]:
-    """Give frames, and batches of them."""
+    """Yield frames, and batches of them."""
     while choices:
         frames = [frame_of(choices) for _ in range(1 + choices.number(3))]
         if choices.number(4):

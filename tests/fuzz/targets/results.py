@@ -1,4 +1,4 @@
-"""What servers answer: decoded, or an error of that one call."""
+"""Results of servers: each is decoded, or an error of its call only."""
 
 from __future__ import annotations
 
