@@ -10,6 +10,7 @@ import pytest
 
 from interlock import errors
 from interlock.errors import (
+    CallRefused,
     CapabilityError,
     ClientRefused,
     ConfigError,
@@ -18,6 +19,7 @@ from interlock.errors import (
     InsufficientScope,
     InterlockError,
     InvalidArguments,
+    LimitExceeded,
     LocalProtocolError,
     MessageTooLarge,
     MissingExtra,
@@ -50,6 +52,8 @@ SPECIAL: dict[type, InterlockError] = {
     HttpError: HttpError("no answer", 502, 1.5),
     RedirectRefused: RedirectRefused("elsewhere", 302),
     ServerUnavailable: ServerUnavailable("time", "down"),
+    CallRefused: CallRefused("no rule allows crm:refund", "no_rule"),
+    LimitExceeded: LimitExceeded("too many calls", "rate_limited", 1.5),
     StepLimit: StepLimit(10),
     MissingExtra: MissingExtra("chat", "chat"),
 }

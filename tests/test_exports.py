@@ -21,10 +21,10 @@ TABLE = """
     errors messages types revisions version
     quoting redaction urls aio durable
     protocol schema
-    auth oauth transports connection
+    auth oauth transports connection config store
     calls context
-    config client server toolbox policy
-    models agent store chat
+    client server toolbox policy
+    models agent chat
     gateway openapi web claude
     cli
 """

@@ -37,6 +37,8 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     ├── UnknownTool                 no tool has this name            (LookupError)
     ├── UnknownResource             no resource has this URI         (LookupError)
     ├── ServerUnavailable           the tool's server is down, disabled or unknown
+    ├── CallRefused                 a layer refused a call, so it was not sent
+    │   └── LimitExceeded           ... because of a rate, a quota, or too many calls at once
     ├── ToolError                   a tool failed; the model gets the text
     ├── StepLimit                   the model kept calling tools
     ├── ModelError                  a model cannot answer
@@ -372,6 +374,27 @@ class ServerUnavailable(InterlockError):
         super().__init__(f"server {server!r} is not available: {reason}")
         self.server = server
         self.reason = reason
+
+
+class CallRefused(InterlockError):
+    """A layer around the servers refused a call, so it was not sent.
+
+    Attributes:
+        reason: A stable code for programs, such as "rate_limited".
+        retry_after: Seconds until the same call may succeed; None if time alone does not help.
+    """
+
+    def __init__(self, message: str, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.retry_after = retry_after
+
+
+class LimitExceeded(CallRefused):
+    """A rate, a quota or a number of concurrent calls was exceeded. `retry_after` is never None."""
+
+    def __init__(self, message: str, reason: str, retry_after: float) -> None:
+        super().__init__(message, reason, retry_after)
 
 
 class ToolError(InterlockError):

@@ -31,6 +31,11 @@ class Caller(Struct, frozen=True):
     session: str = ""
     surface: Surface = "library"
 
+    @property
+    def owner(self) -> str:
+        """The key for fair sharing and limits: the principal's owner; "" for the local user."""
+        return self.principal.owner if self.principal is not None else ""
+
 
 LOCAL = Caller()
 

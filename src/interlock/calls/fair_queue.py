@@ -1,0 +1,134 @@
+"""Slots of one server, shared fairly among the callers that wait for them.
+
+1. A freed slot goes to the next caller in the ring, and to the oldest waiting call of that caller.
+   So a caller with a thousand calls delays another one by one call a round.
+2. Every operation costs the same however many calls wait, but for leaving the queue early, which
+   costs at most `PER_CALLER` steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+
+from interlock.calls.call import Call, Outcome
+from interlock.calls.stack import Around, CallHandler
+from interlock.errors import LimitExceeded
+
+PER_CALLER = 64  # waiting calls of one caller
+TIMEOUT = 30.0  # seconds that a call waits
+RETRY_AFTER = 1.0  # seconds, when the queue is full
+
+_Waiter = asyncio.Future[None]
+
+
+class FairQueue:
+    """The slots of one server.
+
+    Args:
+        server: Its name, for errors.
+        slots: Calls at once.
+        size: Calls that wait, of all callers together.
+    """
+
+    def __init__(self, server: str, slots: int, size: int) -> None:
+        self._server = server
+        self._free = slots
+        self._size = size
+        self._ring: OrderedDict[str, deque[_Waiter]] = OrderedDict()  # empty while a slot is free
+        self._waiting = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait."""
+        return self._waiting
+
+    async def acquire(self, owner: str) -> None:
+        """Wait for a slot; `release` it afterwards.
+
+        Args:
+            owner: The caller, whose calls share one place in the ring.
+
+        Raises:
+            LimitExceeded: `overloaded`: too many calls wait; `queue_timeout`: no slot in time.
+        """
+        if self._free:
+            self._free -= 1
+            return
+        loop = asyncio.get_running_loop()
+        waiter: _Waiter = loop.create_future()
+        self._enter(owner, waiter)
+        timer = loop.call_later(TIMEOUT, self._expire, owner, waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():  # cancelled just after it got the slot
+                self.release()
+            else:
+                self._leave(owner, waiter)
+            raise
+        finally:
+            timer.cancel()
+
+    def release(self) -> None:
+        """Pass a slot on to the next caller in the ring."""
+        if not self._ring:
+            self._free += 1
+            return
+        owner, line = self._ring.popitem(last=False)
+        waiter = line.popleft()
+        if line:
+            self._ring[owner] = line  # at the end of the ring
+        self._waiting -= 1
+        waiter.set_result(None)
+
+    def _enter(self, owner: str, waiter: _Waiter) -> None:
+        line = self._ring.get(owner)
+        if line is not None and len(line) >= PER_CALLER:
+            text = f"too many of your calls wait for server {self._server!r} (limit {PER_CALLER})"
+            raise LimitExceeded(f"{text}; wait until one has ended", "overloaded", RETRY_AFTER)
+        if self._waiting >= self._size:
+            text = f"too many calls wait for server {self._server!r} (limit {self._size})"
+            raise LimitExceeded(f"{text}; retry later", "overloaded", RETRY_AFTER)
+        if line is None:
+            line = self._ring[owner] = deque()
+        line.append(waiter)
+        self._waiting += 1
+
+    def _leave(self, owner: str, waiter: _Waiter) -> None:
+        line = self._ring[owner]
+        line.remove(waiter)
+        self._waiting -= 1
+        if not line:
+            del self._ring[owner]
+
+    def _expire(self, owner: str, waiter: _Waiter) -> None:
+        if waiter.done():
+            return
+        self._leave(owner, waiter)
+        text = f"server {self._server!r} is busy (no free slot for {TIMEOUT:g} s); retry later"
+        waiter.set_exception(LimitExceeded(text, "queue_timeout", RETRY_AFTER))
+
+
+def queued(queues: Mapping[str, FairQueue]) -> Around:
+    """Return a layer in which each call waits for a slot of its server.
+
+    Args:
+        queues: By name of the server. Calls of other servers do not wait.
+    """
+
+    def around(handle: CallHandler) -> CallHandler:
+        async def call_in_turn(call: Call) -> Outcome:
+            queue = queues.get(call.entry.server)
+            if queue is None:
+                return await handle(call)
+            await queue.acquire(call.caller.owner)
+            try:
+                return await handle(call)
+            finally:
+                queue.release()
+
+        return call_in_turn
+
+    return around
