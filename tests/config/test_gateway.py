@@ -421,6 +421,20 @@ def test_a_wrong_file_is_refused_with_line_and_place(section: Any, place: str, p
 
 
 @pytest.mark.parametrize(
+    "section",
+    [
+        {"groups": {"": []}},
+        {"groups": {"a\u202e": []}},
+        rule(arguments={"\ud800": {}}),
+        rule(claims={"a\n": {}}),
+    ],
+)
+def test_a_name_with_control_characters_is_refused(section: dict[str, Any]):
+    with pytest.raises(ConfigError, match="must be a name without control characters"):
+        gateway(section)
+
+
+@pytest.mark.parametrize(
     ("entry", "place", "problem"),
     [
         ({"tools": {"risk": []}}, ".tools.risk", "must be an object, not a list"),

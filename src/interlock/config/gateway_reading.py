@@ -229,7 +229,7 @@ def _check_pattern(
     section: Section, pattern: str, servers: Collection[str], *steps: str | int
 ) -> None:
     server, colon, name = pattern.partition(":")
-    if not (server and colon and name):
+    if not (server and colon and name and pattern.isprintable()):
         section.refuse('must be "SERVER:NAME", and may have *: "crm:*", "*:get_*"', *steps)
     if not any(char in server for char in "*?[") and server not in servers:
         section.warn(f"names a server that this file lacks{nearest(server, servers)}", *steps)
@@ -291,8 +291,8 @@ def scope_problem(scope: str) -> str | None:
 def _groups(section: Section) -> dict[str, tuple[str, ...]]:
     groups = {name: section.texts(name) for name in section.members}
     for name, members in groups.items():
-        if not name.strip():
-            section.refuse("must have a name", name)
+        if not name.strip() or not name.isprintable():
+            section.refuse("must be a name without control characters", name)
         for index, member in enumerate(members):
             if not _is_principal(member):
                 section.refuse('must be "user:NAME" or "ISSUER#SUBJECT"', name, index)
@@ -399,6 +399,8 @@ def _conditions(section: Section) -> dict[str, Condition]:
     from interlock.schema import condition  # loads the validation engine
 
     for name, document in section.members.items():
+        if not name.isprintable():
+            section.refuse("must be a name without control characters", name)
         try:
             conditions[name] = condition.compile(document)
         except SchemaError as error:

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock import config, policy
+from interlock import config
 from interlock.auth import Principal
 from interlock.calls import LOCAL, Caller, Entry
 from interlock.config.gateway import Effect, PolicyRules, Rule, View
 from interlock.config.servers import ToolRisk
-from interlock.policy import Decision, Item, Policy
+from interlock.policy import Decision, Item, Policy, opens_any, policy
+from interlock.policy.rights import MAX_SHOWN
 from interlock.schema import condition
 from interlock.types import Tool, ToolAnnotations
 
@@ -276,7 +277,7 @@ def test_only_some_rules_that_do_not_hold_are_shown():
     (*_, step) = many.decide(user("user:a"), entry("crm:a"), {}).steps({})
 
     assert len(step.rules) == 50
-    assert step.detail.count("does not hold") == policy.MAX_SHOWN
+    assert step.detail.count("does not hold") == MAX_SHOWN
 
 
 # Rules
@@ -366,7 +367,7 @@ def test_scopes_cover_tools(scopes: str, allowed: str):
     ("scopes", "opens"), [(["mcp:read"], True), (["admin:write"], False), ([], False)]
 )
 def test_scopes_open_the_endpoint_if_one_is_for_tools(scopes: list[str], opens: bool):
-    assert policy.opens_any(scopes) == opens
+    assert opens_any(scopes) == opens
 
 
 def test_the_server_of_a_pattern_ends_at_the_first_colon():
@@ -423,6 +424,37 @@ def test_an_argument_may_be_absent_if_the_condition_says_so():
     assert strict.decide(LOCAL, entry("crm:a"), {"n": None}).effect == "deny"
 
 
+@pytest.mark.parametrize("part", ["arguments", "claims"])
+def test_a_condition_on_a_name_without_characters_counts(part: str):
+    strict = compiled(rule("a", "allow", "*", "*:*", **{part: {"": {"const": 1}}}))
+
+    for value, effect in ((1, "allow"), (2, "deny")):
+        values = {"": value}
+        caller = user("a", claims=values)
+        decision = strict.decide(caller, entry("crm:a"), values)
+        assert decision.effect == effect
+        check_steps(decision, values)
+
+
+@pytest.mark.parametrize("name", ["group:leads", "caller", "*"])
+def test_the_id_of_a_principal_makes_it_no_group(name: str):
+    strict = compiled(rule("a", "allow", "group:leads caller", "*:*"))
+
+    assert strict.decide(user(name), entry("crm:a"), {}).effect == "deny"
+    assert not strict.is_one_of(Principal(name), ("group:leads", "caller"))
+
+
+def test_approvers_are_named_by_id_group_and_everybody():
+    strict = compiled(groups={"leads": ("user:berta",)})
+    berta, carl = Principal("user:berta"), Principal("user:carl", groups=frozenset({"ops"}))
+
+    assert strict.is_one_of(berta, ("group:leads",))
+    assert strict.is_one_of(carl, ("group:leads", "group:ops"))
+    assert strict.is_one_of(None, ("user:local",))
+    assert strict.is_one_of(carl, ("*",))
+    assert not strict.is_one_of(carl, ("group:leads", "user:berta"))
+
+
 def test_text_that_is_not_unicode_fails_an_allowance_and_meets_a_denial():
     allowing = compiled(rule("a", "allow", "*", "*:*", arguments={"n": {"maxLength": 5}}))
     denying = compiled(
@@ -471,7 +503,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch):
                 assert (decision.effect == "allow") == (name == 1)
         rights = [len(each.tools) for each in strict._callers.values()]
         assert len(rights) <= 3
-        assert sum(rights) <= strict._remembered <= 22
+        assert sum(rights) <= strict._remembered <= 20
 
 
 def test_the_hash_changes_with_whatever_changes_a_decision():
@@ -692,94 +724,3 @@ def test_a_read_only_policy_never_widens(rules: list[Rule], principal: Principal
     assert never_widens(
         ranks(everything(rules), principal, arguments), ranks(read_only, principal, arguments)
     )
-
-
-# Warnings
-
-
-def described(address: str, *arguments: str, **schema: Any) -> Entry:
-    server, _, name = address.partition(":")
-    properties = {each: {} for each in arguments}
-    tool = Tool(name, {"type": "object", "properties": properties, **schema})
-    return Entry(server, tool, address, f"{server}__{name}", b"{}")
-
-
-CATALOGUE = [
-    described("crm:get_customer", "id"),
-    described("crm:list_customers"),
-    described("crm:refund", "amount", "env"),
-    described("crm:any", **{"$ref": "#/$defs/any"}),
-]
-
-
-def warned(gateway: dict[str, Any]) -> list[str]:
-    servers = {
-        "crm": {"command": "crm", "tools": {"risk": {"read": ["get_*", "list_*"]}}},
-        "down": {"command": "down"},
-    }
-    text = msgspec.json.encode({"mcpServers": servers, "gateway": gateway})
-    return policy.warnings(config.loads(text), CATALOGUE)
-
-
-def warned_of(**members: Any) -> list[str]:
-    whole = {"id": "r", "effect": "allow", "who": ["*"], "tools": ["crm:*"]} | members
-    return warned({"policy": {"rules": [whole]}})
-
-
-@pytest.mark.parametrize(
-    ("members", "warnings"),
-    [
-        ({}, []),
-        (
-            {"tools": ["crm:refnd", "crm:get_*"]},
-            ["rule r: crm:refnd matches no tool (did you mean 'crm:refund'?)"],
-        ),
-        ({"tools": ["*:delete_*"]}, ["rule r: *:delete_* matches no tool"]),
-        ({"tools": ["down:anything"]}, []),
-        (
-            {"tools": ["crm:get_*"], "risk": "write"},
-            ["rule r: no tool that it names has risk write"],
-        ),
-        ({"tools": ["crm:refund"], "arguments": {"amount": {}}}, []),
-        (
-            {"tools": ["crm:refund"], "arguments": {"amuont": {}}},
-            ["rule r: no argument 'amuont' in crm:refund"],
-        ),
-        (
-            {"arguments": {"env": {}}},
-            ["rule r: no argument 'env' in crm:get_customer, crm:list_customers"],
-        ),
-        ({"arguments": {"env": {}}, "effect": "deny"}, []),
-        (
-            {"tools": ["crm:*_*"], "arguments": {"env": {}}, "effect": "deny"},
-            ["rule r: no argument 'env' in crm:get_customer, crm:list_customers"],
-        ),
-        (
-            {"effect": "ask"},
-            [
-                "rule r: the caller alone approves calls of risk write, such as crm:refund; "
-                "name other approvers for what cannot be undone"
-            ],
-        ),
-        ({"effect": "ask", "risk": "read"}, []),
-        ({"effect": "ask", "approvers": ["group:leads", "caller"]}, []),
-    ],
-)
-def test_an_odd_rule_is_warned_of(members: dict[str, Any], warnings: list[str]):
-    assert warned_of(**members) == warnings
-
-
-def test_patterns_of_views_and_limits_that_match_nothing_are_warned_of():
-    assert warned(
-        {
-            "views": {"v": {"tools": {"allow": ["crm:get"], "deny": ["crm:refund"]}}},
-            "limits": {"tools": {"crm:refunds": "5/s", "crm:*": "9/s"}},
-        }
-    ) == [
-        "view v, allow: crm:get matches no tool (did you mean 'crm:get_customer'?)",
-        "limits.tools: crm:refunds matches no tool (did you mean 'crm:refund'?)",
-    ]
-
-
-def test_a_file_without_gateway_has_no_warnings():
-    assert policy.warnings(config.loads(b"{}"), CATALOGUE) == []

@@ -1,0 +1,182 @@
+"""The policy of a configuration: one function that decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from interlock.auth.principal import Principal
+from interlock.calls import Caller, Entry
+from interlock.config import Config
+from interlock.config.gateway import PolicyRules, Risk, View
+from interlock.config.servers import ToolRisk
+from interlock.policy.decisions import Decision, Item
+from interlock.policy.rights import CallerRights, Right
+from interlock.policy.rules import (
+    EVERYTHING,
+    NOTHING,
+    CompiledRule,
+    CompiledView,
+    names_of,
+    precedence,
+)
+from interlock.schema.condition import Condition
+from interlock.types import JsonObject
+
+LOCAL_USER = Principal("user:local", frozenset({"mcp:*"}))  # a `Caller` without principal
+MAX_CALLERS = 4_096  # whose rights are remembered
+MAX_RIGHTS = 100_000  # of a caller to a tool, remembered in all
+
+
+class Policy:
+    """The compiled rules. Immutable, but for what it remembers to be fast.
+
+    Decisions are remembered by the `Principal` object and the definition of the tool, so keep one
+    principal for the requests of one credential and view.
+
+    Attributes:
+        hash: Changes with rules, groups, views and risks. An approval is for one such hash.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyRules | None,
+        groups: Mapping[str, tuple[str, ...]],
+        views: Mapping[str, View],
+        risks: Mapping[str, ToolRisk],
+    ) -> None:
+        self.hash = _hash(policy, dict(groups), dict(views), dict(risks))
+        self._rules = None if policy is None else [CompiledRule(rule) for rule in policy.rules]
+        if self._rules is not None:
+            self._rules.sort(key=precedence)
+        self._read_only = policy is not None and policy.read_only
+        self._groups = groups
+        self._views = {name: CompiledView(view) for name, view in views.items()}
+        self._risks = risks
+        self._callers: dict[int, CallerRights] = {}
+        self._remembered = 0
+
+    @classmethod
+    def compile(
+        cls,
+        policy: PolicyRules | None,
+        *,
+        groups: Mapping[str, tuple[str, ...]] | None = None,
+        views: Mapping[str, View] | None = None,
+        risks: Mapping[str, ToolRisk] | None = None,
+    ) -> Policy:
+        """Compile rules.
+
+        Args:
+            policy: The rules; None to let scopes and views decide.
+            groups: The principals of each group. A principal has groups of its own besides.
+            views: By name. A caller with an unknown view is denied everything.
+            risks: By the name of a server in addresses. A tool without risk is `write`.
+        """
+        return cls(policy, groups or {}, views or {}, risks or {})
+
+    @classmethod
+    def from_config(cls, config: Config) -> Policy:
+        """Compile the policy of a file, or of scopes alone if it has none."""
+        servers = {**config.servers, **config.python}
+        risks = {each.namespace or name: each.tools.risk for name, each in servers.items()}
+        gateway = config.gateway
+        if gateway is None:
+            return cls.compile(None, risks=risks)
+        return cls.compile(gateway.policy, groups=gateway.groups, views=gateway.views, risks=risks)
+
+    def decide(
+        self, caller: Caller, entry: Entry | Item, arguments: Mapping[str, Any] | None = None
+    ) -> Decision:
+        """Decide about a call.
+
+        Args:
+            caller: On whose behalf; without a principal, the local user.
+            entry: The tool, resource or prompt.
+            arguments: As they will be sent; None to decide whether to list it.
+        """
+        principal = caller.principal or LOCAL_USER
+        rights = self._callers.get(id(principal))
+        if rights is None or rights.principal is not principal:
+            rights = self._remember(principal)
+        if isinstance(entry, Item):  # its name comes from the caller, so it is not remembered
+            return Right(rights, entry.kind, entry.server, entry.name, "read").decide(arguments)
+        found = rights.tools.get(entry.address)
+        if found is None or found[0] is not entry.tool:
+            if self._remembered >= MAX_RIGHTS:
+                self._callers.clear()
+                self._remembered = 0
+                rights = self._remember(principal)
+            right = Right(rights, "tools", entry.server, entry.tool.name, self.risk(entry))
+            found = rights.tools[entry.address] = entry.tool, right
+            self._remembered += 1
+        return found[1].decide(arguments)
+
+    def risk(self, entry: Entry) -> Risk:
+        """Return the risk of a tool: the operator's word, which a hint of its server may raise."""
+        said = self._risks.get(entry.server)
+        if said is None or _claims_destruction(entry):
+            return "write"
+        return said.of(entry.tool.name)
+
+    def is_one_of(self, principal: Principal | None, who: Iterable[str]) -> bool:
+        """Return whether a principal is among those that a rule names, such as its approvers.
+
+        The word "caller" stands for no principal; compare it yourself.
+        """
+        principal = principal or LOCAL_USER
+        return not self._names_of(principal).isdisjoint(who)
+
+    def _names_of(self, principal: Principal) -> frozenset[str]:
+        listed = (name for name, members in self._groups.items() if principal.id in members)
+        return names_of(principal, principal.groups.union(listed))
+
+    def _remember(self, principal: Principal) -> CallerRights:
+        view = self._views.get(principal.view, NOTHING) if principal.view else EVERYTHING
+        rights = CallerRights(
+            principal, self._names_of(principal), view, self._rules, self._read_only
+        )
+        if len(self._callers) >= MAX_CALLERS:
+            oldest = self._callers.pop(next(iter(self._callers)))
+            self._remembered -= len(oldest.tools)
+        self._callers[id(principal)] = rights
+        return rights
+
+
+def opens_any(scopes: Iterable[str]) -> bool:
+    """Return whether scopes cover anything at all under `/mcp`."""
+    return any(scope.startswith("mcp:") for scope in scopes)
+
+
+class _Hints(Struct, rename="camel"):
+    destructive_hint: bool | None = None
+
+
+class _Annotated(Struct):
+    annotations: _Hints | None = None
+
+
+def _claims_destruction(entry: Entry) -> bool:
+    """Return whether the server says that a tool destroys; its silence does not count."""
+    annotations = entry.tool.annotations
+    if annotations is None or not annotations.destructive_hint:
+        return False
+    if not entry.definition:
+        return not annotations.read_only_hint
+    hints = msgspec.json.decode(entry.definition, type=_Annotated).annotations
+    return hints is not None and bool(hints.destructive_hint)
+
+
+def _hash(*parts: Any) -> str:
+    encoded = msgspec.json.encode(parts, enc_hook=_document, order="deterministic")
+    return sha256(encoded).hexdigest()
+
+
+def _document(condition: Any) -> JsonObject:
+    if isinstance(condition, Condition):
+        return condition.document
+    raise NotImplementedError

@@ -1,0 +1,198 @@
+"""What one caller may do with one tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from interlock import quoting
+from interlock.auth.principal import Principal
+from interlock.config.gateway import Effect, Kind, Risk
+from interlock.policy.decisions import Decision, Reason, RuleFact, Step
+from interlock.policy.rules import MISSING, CompiledRule, CompiledView, Scopes, first_failure
+
+MAX_SHOWN = 10  # rules that do not hold, in the text of a step
+
+
+class CallerRights:
+    """What holds for one principal, whatever the tool."""
+
+    def __init__(
+        self,
+        principal: Principal,
+        names: frozenset[str],
+        view: CompiledView,
+        rules: list[CompiledRule] | None,
+        read_only: bool,
+    ) -> None:
+        self.principal = principal  # kept, so that no other one gets its id()
+        self.names = names
+        self.view = view
+        self.scopes = Scopes(principal.scopes)
+        self.all_rules = rules
+        self.read_only = read_only
+        self.rules = [each for each in rules or () if each.is_for(principal, names)]
+        self.tools: dict[str, tuple[object, Right]] = {}
+
+
+class Right:
+    """What one caller may do with one tool, but for the conditions on arguments."""
+
+    __slots__ = (
+        "_caller",
+        "_kind",
+        "_listed",
+        "_name",
+        "_otherwise",
+        "_risk",
+        "_rules",
+        "_server",
+        "_table",
+    )
+
+    def __init__(
+        self, caller: CallerRights, kind: Kind, server: str, name: str, risk: Risk
+    ) -> None:
+        self._caller = caller
+        self._kind: Kind = kind
+        self._server = server
+        self._name = name
+        self._risk: Risk = risk
+        self._rules = [
+            each
+            for each in caller.rules
+            if each.kind == kind
+            and (each.risk is None or each.risk == risk)
+            and each.patterns.match(server, name)
+        ]
+        obstacle = self._find_obstacle()
+        if obstacle:
+            self._rules = []
+        self._table = [(each.engines, self._decision(each, False)) for each in self._rules]
+        if not obstacle and caller.all_rules is None:
+            self._otherwise = Decision("allow", "", "", (), None, None, False, self.steps)
+        else:
+            self._otherwise = self._denied(obstacle or "no_rule")
+        self._listed = self._list()
+
+    def decide(self, arguments: Mapping[str, Any] | None) -> Decision:
+        """Decide about a call; without arguments, about listing the tool."""
+        if arguments is None:
+            return self._listed
+        try:
+            for checks, decision in self._table:
+                for name, is_valid, accepts_absence in checks:
+                    value = arguments.get(name, MISSING)
+                    if not (accepts_absence if value is MISSING else is_valid(value)):
+                        break
+                else:
+                    return decision
+        except ValueError:  # an argument that is not JSON, such as text with a lone surrogate
+            return self._decide_slowly(arguments)
+        return self._otherwise
+
+    def _decide_slowly(self, arguments: Mapping[str, Any]) -> Decision:
+        for rule, (_, decision) in zip(self._rules, self._table, strict=True):
+            if first_failure(rule.checks, arguments) is None:
+                return decision
+        return self._otherwise
+
+    def _find_obstacle(self) -> Reason:
+        """Return why the rules do not matter; "" if they do."""
+        caller = self._caller
+        if not caller.view.admits(self._kind, self._server, self._name):
+            return "not_in_view"
+        if not caller.scopes.cover(self._server, self._name, self._risk):
+            return "scope"
+        return "read_only" if caller.read_only and self._risk == "write" else ""
+
+    def _list(self) -> Decision:
+        """Decide without arguments, in favour of the call where it depends on them."""
+        certain = next((each for each in self._rules if not each.checks), None)
+        # The rules are sorted, so the last of those that may hold permits most.
+        best = certain or next((each for each in reversed(self._rules) if each.permits), None)
+        if best is None:
+            return self._otherwise
+        stronger = self._rules[: self._rules.index(best) + 1]
+        return self._decision(best, best.permits and any(each.checks for each in stronger))
+
+    def _decision(self, decisive: CompiledRule, is_uncertain: bool) -> Decision:
+        rule = decisive.rule
+        return Decision(
+            rule.effect,
+            decisive.reason,
+            rule.id,
+            decisive.approvers,
+            rule.expires,
+            rule.record,
+            is_uncertain,
+            self.steps,
+        )
+
+    def _denied(self, reason: Reason) -> Decision:
+        return Decision("deny", reason, "", (), None, None, False, self.steps)
+
+    # Explaining
+
+    def steps(self, arguments: Mapping[str, Any] | None) -> tuple[Step, ...]:
+        """Return every check that `decide` makes, with its verdict."""
+        caller = self._caller
+        view = caller.principal.view
+        in_view = caller.view.admits(self._kind, self._server, self._name)
+        covered = caller.scopes.cover(self._server, self._name, self._risk)
+        scopes = quoting.clip(", ".join(sorted(caller.principal.scopes))) or "no scope"
+        what = self._kind.removesuffix("s")
+        steps = [
+            Step(
+                "view",
+                "ok" if in_view else "deny",
+                f"view {view}" if view else f"all {self._kind}",
+            ),
+            Step(
+                "scope",
+                "ok" if covered else "deny",
+                scopes if covered else f"{scopes} does not cover this {what} of risk {self._risk}",
+            ),
+        ]
+        if caller.read_only:
+            is_denied = self._risk == "write"
+            detail = f"only risk read is allowed; this {what} is of risk {self._risk}"
+            steps.append(Step("read_only", "deny" if is_denied else "ok", detail))
+        return (*steps, self._explain_rules(arguments))
+
+    def _explain_rules(self, arguments: Mapping[str, Any] | None) -> Step:
+        caller = self._caller
+        if caller.all_rules is None:
+            return Step("policy", "ok", "no policy; scopes and views decide")
+        rules = [
+            each
+            for each in caller.all_rules
+            if each.kind == self._kind and each.patterns.match(self._server, self._name)
+        ]
+        facts = tuple(
+            each.fact(caller.principal, caller.names, self._risk, arguments) for each in rules
+        )
+        decisive = next((index for index, fact in enumerate(facts) if fact.holds), None)
+        misses = sorted((fact for fact in facts if fact.is_telling), key=_distance)[:MAX_SHOWN]
+        if decisive is None:
+            may_hold = [fact for fact in facts if fact.holds is None and fact.effect != "deny"]
+            verdict: Literal["ok", "ask", "deny"] = "deny"
+            if may_hold:
+                verdict = "ask" if all(each.effect == "ask" for each in may_hold) else "ok"
+            told = "; ".join(map(str, misses)) or "no rule is for it"
+            return Step("policy", verdict, told, facts)
+        rule = rules[decisive].rule
+        told = f"rule {rule.id}"
+        if rule.effect == "ask":
+            told += f", {' or '.join(rule.approvers)} must approve"
+        words: dict[Effect, Literal["ok", "ask", "deny"]] = {
+            "allow": "ok",
+            "ask": "ask",
+            "deny": "deny",
+        }
+        return Step("policy", words[rule.effect], "; ".join([told, *map(str, misses)]), facts)
+
+
+def _distance(fact: RuleFact) -> int:
+    """Return how far a rule was from holding."""
+    return ("", "arguments", "claims", "view", "risk", "who").index(fact.failed)

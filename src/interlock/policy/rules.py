@@ -1,0 +1,202 @@
+"""Rules, views and scopes, compiled once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import translate
+from typing import Any
+
+from interlock.auth.principal import Principal
+from interlock.config.gateway import CALLER, EVERYBODY, GROUP, Effect, Kind, Risk, Rule, View
+from interlock.policy.decisions import Reason, RuleFact
+from interlock.schema.condition import Condition
+
+MISSING: Any = object()
+_ORDER: dict[Effect, int] = {"deny": 0, "ask": 1, "allow": 2}
+_REASONS: dict[Effect, Reason] = {
+    "deny": "denied_by_rule",
+    "ask": "approval_required",
+    "allow": "",
+}
+_Check = tuple[str, Callable[[Any], bool], bool]
+
+
+class CompiledRule:
+    """A rule with its patterns and conditions compiled."""
+
+    __slots__ = (
+        "approvers",
+        "checks",
+        "claims",
+        "engines",
+        "kind",
+        "patterns",
+        "permits",
+        "reason",
+        "risk",
+        "rule",
+    )
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.kind = rule.kind
+        self.risk = rule.risk
+        self.patterns = Patterns(rule.patterns)
+        self.checks = _checks(rule.arguments, rule.effect)
+        self.engines = _checks(rule.arguments, rule.effect, with_engines=True)
+        self.claims = _checks(rule.claims, rule.effect)
+        self.reason: Reason = _REASONS[rule.effect]
+        self.permits = rule.effect != "deny"
+        self.approvers = rule.approvers if rule.effect == "ask" else ()
+
+    def is_for(self, principal: Principal, names: frozenset[str]) -> bool:
+        """Return whether the rule holds for a caller, whatever the tool and the arguments."""
+        return not self._failed_for(principal, names)
+
+    def fact(
+        self,
+        principal: Principal,
+        names: frozenset[str],
+        risk: Risk,
+        arguments: Mapping[str, Any] | None,
+    ) -> RuleFact:
+        """Return whether the rule holds, and the first part of it that does not."""
+        rule = self.rule
+        values: Mapping[str, Any]
+        failed = self._failed_for(principal, names)
+        if not failed and rule.risk not in (None, risk):
+            failed = "risk"
+        if failed and failed != "claims":
+            return RuleFact(rule.id, rule.effect, False, failed)
+        if failed:
+            checks, conditions, values = self.claims, rule.claims, principal.claims
+        elif arguments is None:
+            return RuleFact(rule.id, rule.effect, None if self.checks else True)
+        else:
+            checks, conditions, values = self.checks, rule.arguments, arguments
+        name = first_failure(checks, values)
+        if name is None:
+            return RuleFact(rule.id, rule.effect, True)
+        keyword = conditions[name].failed_keyword(values[name]) if name in values else "absent"
+        return RuleFact(rule.id, rule.effect, False, failed or "arguments", name, keyword)
+
+    def _failed_for(self, principal: Principal, names: frozenset[str]) -> str:
+        if names.isdisjoint(self.rule.who):
+            return "who"
+        if self.rule.view and self.rule.view != principal.view:
+            return "view"
+        return "" if first_failure(self.claims, principal.claims) is None else "claims"
+
+
+def precedence(rule: CompiledRule) -> tuple[int, bool, bool, str]:
+    """Return the sorting key of a rule: of several rules that hold, the first one decides."""
+    is_own = CALLER in rule.approvers or EVERYBODY in rule.approvers
+    return _ORDER[rule.rule.effect], is_own, bool(rule.checks), rule.rule.id
+
+
+def _checks(
+    conditions: Mapping[str, Condition], effect: Effect, *, with_engines: bool = False
+) -> tuple[_Check, ...]:
+    """Return how to check each value; engines are faster, and raise for what is not JSON."""
+    is_lenient = effect == "deny"
+    checks: list[_Check] = []
+    for name, each in conditions.items():
+        if with_engines:
+            check = each.engine(is_lenient=is_lenient)
+        else:
+            check = each.may_hold if is_lenient else each.holds
+        checks.append((name, check, each.accepts_absence))
+    return tuple(checks)
+
+
+def first_failure(checks: tuple[_Check, ...], values: Mapping[str, Any]) -> str | None:
+    """Return the name of the first value that does not fit its condition; None if all do."""
+    for name, check, accepts_absence in checks:
+        value = values.get(name, MISSING)
+        if not (accepts_absence if value is MISSING else check(value)):
+            return name
+    return None
+
+
+class Patterns:
+    """Patterns of addresses. Their parts are matched one by one, as names may contain colons."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._pairs = [
+            (_matcher(server), _matcher(name))
+            for server, _, name in (pattern.partition(":") for pattern in patterns)
+        ]
+
+    def match(self, server: str, name: str) -> bool:
+        """Return whether a pattern fits an item of a server."""
+        for matches_server, matches_name in self._pairs:
+            if (matches_server is None or matches_server(server)) and (
+                matches_name is None or matches_name(name)
+            ):
+                return True
+        return False
+
+
+def _matcher(pattern: str) -> Callable[[str], object] | None:
+    """Return a function that matches one part of an address; None if everything does."""
+    if pattern == "*":
+        return None
+    if not any(char in pattern for char in "*?["):
+        return pattern.__eq__
+    return re.compile(translate(pattern)).match
+
+
+class CompiledView:
+    """A view with its patterns compiled."""
+
+    def __init__(self, view: View) -> None:
+        self._servers = None if view.servers is None else frozenset(view.servers)
+        self._allow = None if view.allow is None else Patterns(view.allow)
+        self._deny = Patterns(view.deny)
+
+    def admits(self, kind: Kind, server: str, name: str) -> bool:
+        """Return whether the view has an item. Patterns are about tools only."""
+        if self._servers is not None and server not in self._servers:
+            return False
+        if kind != "tools":
+            return True
+        is_allowed = self._allow is None or self._allow.match(server, name)
+        return is_allowed and not self._deny.match(server, name)
+
+
+EVERYTHING = CompiledView(View())
+NOTHING = CompiledView(View(servers=()))
+
+
+class Scopes:
+    """Scopes of a credential: `mcp:*`, `mcp:read`, `mcp:SERVER:PATTERN`. Others cover nothing."""
+
+    def __init__(self, scopes: Iterable[str]) -> None:
+        scopes = frozenset(scopes)
+        self._all = "mcp:*" in scopes
+        self._read = "mcp:read" in scopes
+        parts = (scope.split(":", 2) for scope in scopes)
+        self._patterns = [
+            (part[1], _matcher(part[2])) for part in parts if part[0] == "mcp" and len(part) == 3
+        ]
+
+    def cover(self, server: str, name: str, risk: Risk) -> bool:
+        """Return whether a scope covers an item; resources and prompts are of risk `read`."""
+        return (
+            self._all
+            or (self._read and risk == "read")
+            or any(
+                server == each and (matches is None or bool(matches(name)))
+                for each, matches in self._patterns
+            )
+        )
+
+
+def names_of(principal: Principal, groups: Iterable[str]) -> frozenset[str]:
+    """Return every word by which rules may name a principal that is in these groups."""
+    is_reserved = principal.id == CALLER or principal.id.startswith(GROUP)
+    ids = () if is_reserved else (principal.id,)
+    return frozenset((EVERYBODY, *ids, *(GROUP + group for group in groups)))

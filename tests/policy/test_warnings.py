@@ -1,0 +1,101 @@
+"""Warnings of rules that do not do what they seem to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock import config
+from interlock.calls import Entry
+from interlock.policy import find_warnings
+from interlock.types import Tool
+
+
+def described(address: str, *arguments: str, **schema: Any) -> Entry:
+    server, _, name = address.partition(":")
+    properties = {each: {} for each in arguments}
+    tool = Tool(name, {"type": "object", "properties": properties, **schema})
+    return Entry(server, tool, address, f"{server}__{name}", b"{}")
+
+
+CATALOGUE = [
+    described("crm:get_customer", "id"),
+    described("crm:list_customers"),
+    described("crm:refund", "amount", "env"),
+    described("crm:any", **{"$ref": "#/$defs/any"}),
+]
+
+
+def warned(gateway: dict[str, Any]) -> list[str]:
+    servers = {
+        "crm": {"command": "crm", "tools": {"risk": {"read": ["get_*", "list_*"]}}},
+        "down": {"command": "down"},
+    }
+    text = msgspec.json.encode({"mcpServers": servers, "gateway": gateway})
+    return find_warnings(config.loads(text), CATALOGUE)
+
+
+def warned_of(**members: Any) -> list[str]:
+    whole = {"id": "r", "effect": "allow", "who": ["*"], "tools": ["crm:*"]} | members
+    return warned({"policy": {"rules": [whole]}})
+
+
+@pytest.mark.parametrize(
+    ("members", "warnings"),
+    [
+        ({}, []),
+        (
+            {"tools": ["crm:refnd", "crm:get_*"]},
+            ["rule r: crm:refnd matches no tool (did you mean 'crm:refund'?)"],
+        ),
+        ({"tools": ["*:delete_*"]}, ["rule r: *:delete_* matches no tool"]),
+        ({"tools": ["down:anything"]}, []),
+        (
+            {"tools": ["crm:get_*"], "risk": "write"},
+            ["rule r: no tool that it names has risk write"],
+        ),
+        ({"tools": ["crm:refund"], "arguments": {"amount": {}}}, []),
+        (
+            {"tools": ["crm:refund"], "arguments": {"amuont": {}}},
+            ["rule r: no argument 'amuont' in crm:refund"],
+        ),
+        (
+            {"arguments": {"env": {}}},
+            ["rule r: no argument 'env' in crm:get_customer, crm:list_customers"],
+        ),
+        ({"arguments": {"env": {}}, "effect": "deny"}, []),
+        (
+            {"tools": ["crm:*_*"], "arguments": {"env": {}}, "effect": "deny"},
+            ["rule r: no argument 'env' in crm:get_customer, crm:list_customers"],
+        ),
+        (
+            {"effect": "ask"},
+            [
+                "rule r: the caller alone approves calls of risk write, such as crm:refund; "
+                "name other approvers for what cannot be undone"
+            ],
+        ),
+        ({"effect": "ask", "risk": "read"}, []),
+        ({"effect": "ask", "approvers": ["group:leads", "caller"]}, []),
+    ],
+)
+def test_an_odd_rule_is_warned_of(members: dict[str, Any], warnings: list[str]):
+    assert warned_of(**members) == warnings
+
+
+def test_patterns_of_views_and_limits_that_match_nothing_are_warned_of():
+    assert warned(
+        {
+            "views": {"v": {"tools": {"allow": ["crm:get"], "deny": ["crm:refund"]}}},
+            "limits": {"tools": {"crm:refunds": "5/s", "crm:*": "9/s"}},
+        }
+    ) == [
+        "view v, allow: crm:get matches no tool (did you mean 'crm:get_customer'?)",
+        "limits.tools: crm:refunds matches no tool (did you mean 'crm:refund'?)",
+    ]
+
+
+def test_a_file_without_gateway_has_no_warnings():
+    assert find_warnings(config.loads(b"{}"), CATALOGUE) == []
