@@ -86,6 +86,7 @@ START_TIMEOUT = 30.0  # instead, for a program: it may have to be fetched, or wa
 
 MAX_ROUNDS = 10  # of "input_required"
 
+_IN_ALL_REVISIONS = frozenset({"tools/call", "resources/read", "prompts/get"})
 _COMPLETE = b'{"resultType":"complete"'
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=InterlockError)
@@ -647,6 +648,8 @@ class Client:
         )
 
     def _check_method(self, method: str) -> None:
+        if method in _IN_ALL_REVISIONS:
+            return
         known = method in revisions.CLIENT_METHODS
         if known and not revisions.has_method(revisions.CLIENT_METHODS, method, self.revision):
             raise LocalProtocolError(f"revision {self.revision} has no {method!r}")
