@@ -111,6 +111,7 @@ class Context(Struct, eq=False, kw_only=True):
         progress_token: The token for progress notifications; None if the client wants none.
         log_level: The lowest level of log messages that the client wants; None for none.
         answers: Answers to questions of earlier rounds, by key.
+        round_state: The `state` of the `InputRequired` that ended the last round.
         finished: Whether the request is answered; nothing can be sent for it any more.
         session: The state of a legacy client.
         call_params: Decoded params of `tools/call`; used by the server.
@@ -128,6 +129,7 @@ class Context(Struct, eq=False, kw_only=True):
     log_level: LogLevel | None = None
     session: Session | None = None
     answers: dict[str, Raw] = {}
+    round_state: str | None = None
     finished: bool = False
     call_params: Struct | None = None
     _progress: float = float("-inf")

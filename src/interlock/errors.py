@@ -255,11 +255,13 @@ class InputRequired(InterlockError):
 
     Attributes:
         questions: Method and encoded params of each, by key.
+        state: What the handler wants to have again with the answers, as `Context.round_state`.
     """
 
-    def __init__(self, questions: dict[str, tuple[str, bytes]]) -> None:
+    def __init__(self, questions: dict[str, tuple[str, bytes]], state: str | None = None) -> None:
         super().__init__(f"the client must answer first: {', '.join(questions)}")
         self.questions = questions
+        self.state = state
 
 
 # Authorization

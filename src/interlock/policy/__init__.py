@@ -13,17 +13,20 @@
 from __future__ import annotations
 
 from interlock.policy.decisions import Decision, Item, Reason, RuleFact, Step
+from interlock.policy.enforcement import CallDenied, enforce
 from interlock.policy.policy import LOCAL_USER, Policy, opens_any
 from interlock.policy.warnings import find_warnings
 
 __all__ = [
     "LOCAL_USER",
+    "CallDenied",
     "Decision",
     "Item",
     "Policy",
     "Reason",
     "RuleFact",
     "Step",
+    "enforce",
     "find_warnings",
     "opens_any",
 ]

@@ -23,10 +23,11 @@ MAX_ROUNDS = 10
 
 
 class _State(Struct):
-    """The content of `requestState`: the number of rounds, and the answers so far."""
+    """The content of `requestState`: the rounds and answers so far, and the handler's own state."""
 
     round: int
     answers: dict[str, Raw] = field(default_factory=dict)
+    own: str | None = None
 
 
 class Round:
@@ -60,6 +61,7 @@ class Round:
             answers = {key: Raw(encode(value)) for key, value in params.input_responses.items()}
             self._state.answers = {**self._state.answers, **answers}
         context.answers = self._state.answers
+        context.round_state = self._state.own
 
     def ask(self, error: InputRequired, encoder: Encoder) -> bytes:
         """Encode the questions as the result of this round."""
@@ -67,7 +69,7 @@ class Round:
             raise InvalidArguments(
                 f"too many rounds of questions (limit {MAX_ROUNDS}); start the request again"
             )
-        sealed = encode(_State(self._state.round + 1, self._state.answers))
+        sealed = encode(_State(self._state.round + 1, self._state.answers, error.state))
         return encoder.input_required(error.questions, self._seal.close(sealed, self._bound()))
 
     def _bound(self) -> bytes:

@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -48,6 +48,8 @@ class Toolbox:
     Attributes:
         warnings: About the configuration file, one line each.
         handle: Passes a `Call` through the stack. Every call of every surface goes through it.
+        version: Changes whenever a tool or the state of a server does.
+        on_change: Called after such a change; None for nothing.
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class Toolbox:
         **options: Unpack[ClientOptions],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
+        self.version = 0
+        self.on_change: Callable[[], None] | None = None
         self._upstreams: dict[str, Upstream] = {}
         self.handle = self._validated(calls.build(self._send, around))
         self._tools: list[Entry] | None = None  # None when a server's tools have changed
@@ -213,8 +217,18 @@ class Toolbox:
             raise ConfigError(f"no server {server!r}; the servers are: {known}")
         return found
 
+    def by_wire_name(self, name: str) -> Entry | None:
+        """Return the tool with this wire name, or None."""
+        if self._tools is None:
+            self._index()
+        entry = self._by_name.get(name)
+        return entry if entry is not None and entry.wire_name == name else None
+
     def _changed(self) -> None:
         self._tools = None
+        self.version += 1
+        if self.on_change is not None:
+            self.on_change()
 
     def _index(self) -> None:
         self._tools = []

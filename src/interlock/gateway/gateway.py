@@ -1,0 +1,137 @@
+"""A server whose catalogue is a toolbox.
+
+The path of a call::
+
+    Request -> Gateway.answer -> Methods -> ForwardedTool.call -> Toolbox.handle -> Upstream.send
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from interlock.calls import Around
+from interlock.config import ServerConfig
+from interlock.context import Context
+from interlock.errors import CapabilityError
+from interlock.gateway.catalogue import ToolboxCatalogue
+from interlock.policy import Policy, enforce
+from interlock.server.catalogue import ServedTool
+from interlock.server.lifespan import Lifespan
+from interlock.server.methods import Methods
+from interlock.server.sealing import Seal
+from interlock.server.server_connection import ServerConnection
+from interlock.server.subscribers import Subscribers
+from interlock.server.tasks import TASK_TTL
+from interlock.toolbox import Toolbox
+from interlock.transports import InProcessServer, Transport
+from interlock.transports.memory import MemoryTransport
+from interlock.types import ElicitParams, ElicitResult, Implementation
+from interlock.version import __version__
+
+if TYPE_CHECKING:
+    from interlock.server.http.app import HttpApp
+    from interlock.server.http.options import HttpKeywords
+
+LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
+
+
+class Gateway:
+    """Answers MCP requests with the tools of a toolbox, as a policy lets each caller use them.
+
+    The first connection opens the toolbox, the last one closes it.
+
+    Args:
+        servers: As for `Toolbox`.
+        policy: Who may use which tool. Lists and calls obey it alike.
+        environ: Where `${VAR}` is looked up; `os.environ` when None.
+        around: Further layers around every call, inside the policy.
+        name: For display.
+        instructions: What a model should know before it uses the tools.
+        sealing_key: Signs what modern clients return between rounds of questions; random if None.
+
+    Attributes:
+        toolbox: The servers behind the gateway.
+        dropped: How many messages and requests were dropped, by reason.
+        subscribers: The clients to notify of changes.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, ServerConfig | InProcessServer],
+        policy: Policy,
+        *,
+        environ: Mapping[str, str] | None = None,
+        around: Sequence[Around] = (),
+        name: str = "interlock",
+        instructions: str | None = None,
+        sealing_key: bytes | None = None,
+    ) -> None:
+        # Servers are told that they may ask; the client that is calling answers, or refuses.
+        self.toolbox = Toolbox(
+            servers,
+            environ=environ,
+            around=[enforce(policy), *around],
+            elicitation=_refuse,
+            roots=[],
+        )
+        self.dropped: Counter[str] = Counter()
+        self.subscribers = Subscribers()
+        self._catalogue = ToolboxCatalogue(self.toolbox, policy)
+        self._methods = Methods(
+            Implementation(name=name, version=__version__),
+            instructions,
+            self._catalogue,
+            self.subscribers,
+            Seal(sealing_key),
+            LIST_TTL_MS,
+            None,
+            TASK_TTL,
+        )
+        self.answer = self._methods.answer
+        self._lifespan = Lifespan(self._open)
+        self._memory_connections: set[asyncio.Task[None]] = set()
+
+    # As `Answering`
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Hold the toolbox open; the first holder opens it, the last one closes it."""
+        return self._lifespan.hold()
+
+    def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
+        """Return a tool that the caller may use."""
+        found: ServedTool | None = self._catalogue.find(kind, name, context)
+        return found
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[None, None]:
+        self.toolbox.on_change = lambda: self.subscribers.list_changed("tools")
+        async with self.toolbox:
+            try:
+                yield
+            finally:
+                await self._methods.tasks.close()
+
+    # Serving
+
+    def connect(self) -> Transport:
+        """Return the client's end of a connection within this process: see `Client.memory`."""
+        ours, theirs = MemoryTransport.pair()
+        task = asyncio.get_running_loop().create_task(ServerConnection(self, ours).serve())
+        self._memory_connections.add(task)
+        task.add_done_callback(self._memory_connections.discard)
+        return theirs
+
+    def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
+        """Return an ASGI application, by default at the path `/mcp`; see `HttpOptions`."""
+        from interlock.server.http.app import HttpApp
+        from interlock.server.http.options import HttpOptions
+
+        return HttpApp(self, HttpOptions(**options))
+
+
+async def _refuse(_: ElicitParams) -> ElicitResult:
+    raise CapabilityError("no client is calling, so nobody can be asked")

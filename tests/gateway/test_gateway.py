@@ -1,0 +1,155 @@
+"""A gateway in front of other servers: who sees which tools, and what calls carry through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock import Client
+from interlock.config import loads
+from interlock.errors import RemoteError
+from interlock.gateway import Gateway
+from interlock.policy import Policy
+from interlock.types import ElicitParams, ElicitResult
+from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
+
+
+def policy(**gateway: Any) -> Policy:
+    file = {"mcpServers": {"s": {"command": "x", "tools": {"risk": {"read": ["get_*"]}}}}}
+    return Policy.from_config(loads(msgspec.json.encode(file | {"gateway": gateway})))
+
+
+def gateway_of(server: Any, rules: list[Json] | None = None) -> Gateway:
+    found = policy() if rules is None else policy(policy={"rules": rules})
+    return Gateway({"s": server}, found, environ={})
+
+
+def upstream(*names: str, revision: str = LEGACY) -> ScriptedServer:
+    tools = {"tools": [tool(name, **{"x-team": "billing"}) for name in names]}
+    return ScriptedServer(revision, {"tools/list": tools, "tools/call": text("done")})
+
+
+READ = {"id": "reads", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"}
+SMALL = {
+    "id": "small",
+    "effect": "allow",
+    "who": ["*"],
+    "tools": ["s:pay"],
+    "arguments": {"amount": {"maximum": 50}},
+}
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+async def test_call_passes_through_in_every_pair_of_eras(revision: str, theirs: str):
+    server = upstream("get_x", revision=theirs)
+    async with Client.memory(gateway_of(server), revision=revision) as client:
+        listed = await client.list_tools()
+        result = await client.call_tool("s__get_x", {"a": 1})
+
+    assert [each.name for each in listed] == ["s__get_x"]
+    assert listed.definitions[0]["x-team"] == "billing"
+    assert result.text == "done"
+    (sent,) = server.sent("tools/call")
+    assert (sent["name"], sent["arguments"]) == ("get_x", {"a": 1})
+
+
+async def test_tools_are_listed_as_far_as_the_policy_allows_them():
+    server = upstream("get_x", "delete", "pay")
+    async with Client.memory(gateway_of(server, [READ, SMALL])) as client:
+        names = [each.name for each in await client.list_tools()]
+
+    assert names == ["s__get_x", "s__pay"]
+
+
+async def test_hidden_tool_answers_exactly_as_one_that_does_not_exist():
+    server = upstream("get_x", "delete")
+    errors = []
+    async with Client.memory(gateway_of(server, [READ])) as client:
+        for name in ("s__delete", "s__nothin"):
+            with pytest.raises(RemoteError) as caught:
+                await client.call_tool(name)
+            errors.append((caught.value.code, caught.value.message.replace(name, "NAME")))
+
+    assert errors[0] == errors[1]
+    assert server.sent("tools/call") == []
+
+
+async def test_call_that_a_condition_denies_is_a_result_with_its_reason():
+    server = upstream("pay")
+    async with Client.memory(gateway_of(server, [SMALL])) as client:
+        denied = await client.call_tool("s__pay", {"amount": 80})
+        paid = await client.call_tool("s__pay", {"amount": 20})
+
+    assert denied.is_error
+    assert (denied.meta or {})["interlock/reason"]["code"] == "no_rule"
+    assert "80" not in denied.text
+    assert paid.text == "done"
+    assert [each["arguments"] for each in server.sent("tools/call")] == [{"amount": 20}]
+
+
+async def test_server_that_is_down_is_a_result_with_its_reason():
+    server = upstream("get_x")
+    async with Client.memory(gateway_of(server)) as client:
+        await client.list_tools()
+        server.answers["initialize"] = lambda _: (_ for _ in ()).throw(RemoteError(-1, "broken"))
+        server.answers["server/discover"] = server.answers["initialize"]
+        await server.end()
+        result = await client.call_tool("s__get_x")
+
+    assert result.is_error
+    assert (result.meta or {})["interlock/reason"]["code"] in ("server_down", "upstream_closed")
+
+
+async def test_changed_tools_are_notified():
+    server = upstream("get_x")
+    server.capabilities = {"tools": {"listChanged": True}}
+    changed: list[str] = []
+    gateway = gateway_of(server)
+    async with Client.memory(gateway, revision=LEGACY, on_list_changed=changed.append) as client:
+        server.answers["tools/list"] = {"tools": [tool("get_y")]}
+        server.notify("notifications/tools/list_changed")
+        while not changed:
+            await client.ping()
+        assert [each.name for each in await client.list_tools()] == ["s__get_y"]
+
+
+def asking(revision: str) -> ScriptedServer:
+    """A server whose tool asks for a name, and returns it."""
+    server = ScriptedServer(revision, {"tools/list": {"tools": [tool("who")]}})
+    form = {"message": "who?", "requestedSchema": {"type": "object", "properties": {}}}
+
+    async def legacy(_: Json) -> Json:
+        answer = await server.ask("elicitation/create", form)
+        return text(answer["result"]["content"]["name"])
+
+    def modern(params: Json) -> Json:
+        if "inputResponses" in params:
+            assert params["requestState"] == "theirs"
+            return text(params["inputResponses"]["q"]["content"]["name"])
+        question = {"method": "elicitation/create", "params": form}
+        return {
+            "resultType": "input_required",
+            "inputRequests": {"q": question},
+            "requestState": "theirs",
+        }
+
+    server.answers["tools/call"] = legacy if revision == LEGACY else modern
+    return server
+
+
+async def anna(_: ElicitParams) -> ElicitResult:
+    return ElicitResult(action="accept", content={"name": "anna"})
+
+
+@pytest.mark.parametrize(
+    ("client_revision", "server_revision"), [(LEGACY, LEGACY), (LEGACY, MODERN), (MODERN, MODERN)]
+)
+async def test_question_of_a_server_is_answered_by_the_client_of_the_gateway(
+    client_revision: str, server_revision: str
+):
+    gateway = gateway_of(asking(server_revision))
+    async with Client.memory(gateway, revision=client_revision, elicitation=anna) as client:
+        assert (await client.call_tool("s__who")).text == "anna"
