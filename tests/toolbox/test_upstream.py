@@ -744,7 +744,9 @@ async def test_secrets_in_a_url_are_redacted_in_login_errors():
             server.tell(method, "result", **(answer or {}))
         settings = HttpServer(url=f"{server.url}/${{KEY}}", auth="none")
         async with Toolbox({"s": settings}, environ={"KEY": "canary-path"}) as toolbox:
-            with pytest.raises(AuthRequired, match=r"/mcp/\*\*\* requires authentication") as caught:
+            with pytest.raises(
+                AuthRequired, match=r"/mcp/\*\*\* requires authentication"
+            ) as caught:
                 await toolbox.call("s:status", {"code": 401})
 
     assert "canary" not in str(caught.value)
