@@ -91,7 +91,7 @@ class _Summary:
         self._own: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        folder = report.nodeid.removeprefix("tests/").rpartition("::")[0].partition("/")
+        folder = report.nodeid.partition("::")[0].removeprefix("tests/").partition("/")
         name = folder[0] if folder[1] else "tests"
         self._folders[name] += report.cpu
         self._cases[name] += report.when == "call"
