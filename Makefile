@@ -19,15 +19,14 @@ export PROMPT
 # Without compiled files every program that the tests start compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help chat test quick lint prose format conformance bench fuzz soak requirements clean
+.PHONY: help chat test quick lint format conformance bench fuzz soak requirements clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
 	@echo "make chat            the same, as a conversation"
 	@echo "make test            all tests"
 	@echo "make quick           those that need no program of others and little time"
-	@echo "make lint            ruff and mypy"
-	@echo "make prose           phrases that do not belong into plain English"
+	@echo "make lint            ruff, mypy, and phrases that are not plain English"
 	@echo "make format          let ruff put the style right"
 	@echo "make conformance     the specification's schemas, and the official suite"
 	@echo "make bench           us beside the peers; one group: make bench ONLY=http"
@@ -53,10 +52,7 @@ lint: .venv/.stamp-dev
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
-
-# Becomes a part of `lint` when it finds nothing.
-prose: .venv/.stamp-dev
-	@$(bin)/python -m tests.prose
+	$(bin)/python -m tests.prose
 
 format: .venv/.stamp-dev
 	$(bin)/ruff check --fix
