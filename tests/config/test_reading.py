@@ -604,3 +604,19 @@ def test_loading_does_not_replace_variables(monkeypatch: pytest.MonkeyPatch) -> 
     server = config.loads(one_server(command="${KEY}")).servers["time"]
 
     assert server == StdioServer(command="${KEY}")
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ("", 30.0),
+        (', "timeout": 3', 3.0),
+        (', "timeout": 300', 30.0),
+        (', "timeout": 3, "connectTimeout": 20', 20.0),
+    ],
+)
+def test_connect_timeout_defaults_to_at_most_the_timeout(members: str, expected: float) -> None:
+    text = f'{{"mcpServers": {{"a": {{"command": "x"{members}}}}}}}'
+
+    server = config.loads(text.encode()).servers["a"]
+    assert server.connect_timeout == expected

@@ -214,9 +214,14 @@ def _stdio_server(entry: Section) -> StdioServer:
         args=entry.texts("args"),
         env=_environment(entry.within("env")),
         cwd=entry.filled("cwd") if "cwd" in entry.members else None,
-        connect_timeout=entry.seconds("connectTimeout", 30.0),
+        connect_timeout=_connect_timeout(entry, 30.0),
         **_common(entry),
     )
+
+
+def _connect_timeout(entry: Section, usual: float) -> float:
+    """Read `connectTimeout`; unless given, it is not longer than the server's `timeout`."""
+    return entry.seconds("connectTimeout", min(usual, entry.seconds("timeout", usual)))
 
 
 def _http_server(entry: Section) -> HttpServer:
@@ -240,7 +245,7 @@ def _http_server(entry: Section) -> HttpServer:
         type=type,
         auth=auth,
         oauth=oauth,
-        connect_timeout=entry.seconds("connectTimeout", 10.0),
+        connect_timeout=_connect_timeout(entry, 10.0),
         **_common(entry),
     )
 

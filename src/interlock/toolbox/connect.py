@@ -48,8 +48,7 @@ def make_client(
     """
     if not isinstance(server, StdioServer | HttpServer):
         return Client(server.connect, **options), Redactor()
-    connect_timeout = min(server.timeout, server.connect_timeout)
-    options = {**options, "timeout": server.timeout, "connect_timeout": connect_timeout}
+    options = {**options, "timeout": server.timeout, "connect_timeout": server.connect_timeout}
     if isinstance(server, StdioServer):
         return _of_program(server, config.resolve(server, environ), options)
     return _of_url(server, config.resolve(server, environ), pool(), options, owner)

@@ -269,9 +269,7 @@ class Upstream:
         except RequestTimeout as error:
             if self._settings is None:
                 raise
-            is_shorter = self._settings.timeout < self._settings.connect_timeout
-            setting = "timeout" if is_shorter else "connectTimeout"
-            raise RequestTimeout(f'{error}; raise "{setting}" for a slow server') from None
+            raise RequestTimeout(f'{error}; raise "connectTimeout" for a slow server') from None
         if pooled.key != SHARED:
             return None
         try:
