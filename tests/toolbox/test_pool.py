@@ -10,11 +10,14 @@ import pytest
 
 from interlock.auth import Principal
 from interlock.calls import Caller
+from interlock.client import Client
 from interlock.client import client as client_module
 from interlock.config import StdioServer
 from interlock.config.servers import Pool
-from interlock.errors import ServerUnavailable
-from interlock.toolbox import Toolbox, pool
+from interlock.errors import ServerUnavailable, SpawnError
+from interlock.redaction import Redactor
+from interlock.toolbox import Toolbox, pool, upstream
+from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
 ANNA, BERTA = Principal("user:anna"), Principal("user:berta")
@@ -168,3 +171,236 @@ async def test_loss_of_a_users_connection_leaves_the_others_alone(counters: Coun
         assert toolbox.status["c"].state == "ok"
         assert await count(toolbox, ANNA) == "1"
         assert await count(toolbox, BERTA) == "2"
+
+
+# The pool by itself: clients that are not open, and starts that a test lets go on
+
+
+class Starts:
+    """Opens connections, once `go` is set."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.go.set()
+        self.keys: list[Key] = []
+        self.ended: list[PooledClient] = []
+
+    async def connect(self, key: Key) -> PooledClient:
+        self.keys.append(key)
+        await self.go.wait()
+        return PooledClient(key, Client(ScriptedServer(LEGACY, {}).connect), Redactor())
+
+    def pool(self, sharing: Any, **limits: Any) -> ConnectionPool:
+        return ConnectionPool(
+            "c", self.connect, sharing, Pool(**limits), lambda key: None, self.ended.append
+        )
+
+
+async def turns(number: int = 10) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+def by(name: str) -> Caller:
+    return Caller(Principal(name))
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_connection_for_a_cancelled_call_alone_is_closed():
+    starts = Starts()
+    starts.go.clear()
+    opening = starts.pool("per_call")
+    call = asyncio.create_task(opening.acquire(by("anna")))
+    await turns()
+    await cancelled(call)
+    starts.go.set()
+    await turns()
+
+    assert opening.size == 0
+    assert len(starts.ended) == 1
+
+
+async def test_connection_that_no_call_ever_used_is_closed_when_idle():
+    starts = Starts()
+    starts.go.clear()
+    opening = starts.pool("per_user", idle=0.001)
+    call = asyncio.create_task(opening.acquire(by("anna")))
+    await turns()
+    await cancelled(call)
+    starts.go.set()
+    await until(lambda: len(starts.ended) == 1)
+
+    assert opening.size == 0
+
+
+async def test_cancelled_waiting_call_leaves_the_room_to_the_next_one():
+    opening = Starts().pool("per_user", max=1)
+    used = await opening.acquire(by("anna"))
+    first = asyncio.create_task(opening.acquire(by("berta")))
+    second = asyncio.create_task(opening.acquire(by("carla")))
+    await turns()
+    opening.release(used)
+    await cancelled(first)
+    await turns()
+
+    assert second.done()
+    assert (await second).key == opening.key_of(by("carla"))
+
+
+async def test_waiting_calls_of_one_user_share_the_connection_that_becomes_free():
+    opening = Starts().pool("per_user", max=1)
+    used = await opening.acquire(by("anna"))
+    waiting = [asyncio.create_task(opening.acquire(by(name))) for name in ("b", "c", "b")]
+    await turns()
+    opening.release(used)
+    await turns()
+
+    assert [each.done() for each in waiting] == [True, False, True]
+    opening.release(await waiting[0])
+    opening.release(await waiting[2])
+    assert (await waiting[1]).key == opening.key_of(by("c"))
+
+
+async def test_new_call_does_not_overtake_a_waiting_one():
+    opening = Starts().pool("per_user", max=1)
+    used = await opening.acquire(by("anna"))
+    waiting = asyncio.create_task(opening.acquire(by("berta")))
+    await turns()
+    opening.release(used)
+    late = asyncio.create_task(opening.acquire(by("carla")))
+    opening.release(await waiting)
+
+    assert (await late).key == opening.key_of(by("carla"))
+    assert waiting.result().key == opening.key_of(by("berta"))
+
+
+async def test_connection_in_constant_use_is_replaced_after_its_last_allowed_call():
+    opening = Starts().pool("per_user", calls=2)
+    first = [await opening.acquire(by("anna")) for _ in range(3)]
+    opening.release(first[0])
+    opening.release(first[1])
+    later = await opening.acquire(by("anna"))
+
+    assert first[0] is first[1] is first[2] is not later
+
+
+async def test_lost_spare_connection_is_not_used():
+    starts = Starts()
+    opening = starts.pool("per_call", spare=1)
+    await opening.start(SHARED)
+    await turns()
+    (spare,) = set(opening.connections) - {opening.shared}
+    opening.drop(spare)
+    pooled = await opening.acquire(by("anna"))
+
+    assert pooled is not spare
+    opening.release(pooled)
+    await turns()
+    assert opening.size == 2
+
+
+async def test_spare_connection_is_replaced_as_soon_as_there_is_room():
+    starts = Starts()
+    opening = starts.pool("per_call", spare=1, max=2)
+    await opening.start(SHARED)
+    await turns()
+    for _ in range(3):
+        assert len(starts.keys) == len(starts.ended) + 2  # it is open before the call
+        opening.release(await opening.acquire(by("anna")))
+        await turns()
+
+
+async def test_spare_connections_are_no_more_than_configured():
+    starts = Starts()
+    opening = starts.pool("per_call", spare=2)
+    await opening.start(SHARED)
+    await turns()
+    starts.go.clear()
+    for _ in range(2):
+        await opening.acquire(by("anna"))
+    starts.go.set()
+    await turns()
+
+    assert opening.size == 1 + 2 + 2
+
+
+async def test_waiting_calls_fail_at_once_when_the_pool_is_closed():
+    starts = Starts()
+    is_closed = False
+
+    def check(key: Key) -> None:
+        if is_closed:
+            raise ServerUnavailable("c", "the toolbox is closed")
+
+    opening = ConnectionPool(
+        "c", starts.connect, "per_user", Pool(max=1), check, starts.ended.append
+    )
+    await opening.acquire(by("anna"))
+    waiting = [asyncio.create_task(opening.acquire(by(name))) for name in ("b", "c")]
+    await turns()
+    is_closed = True
+    await opening.close()
+
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [str(each) for each in results] == [
+        "server 'c' is not available: the toolbox is closed"
+    ] * 2
+
+
+async def test_replaced_connections_do_not_count_as_restarts(counters: Counters):
+    async with box("per_user", calls=1) as toolbox:
+        assert [await count(toolbox, ANNA) for _ in range(7)] == ["1"] * 7
+
+
+async def test_dropped_messages_of_closed_connections_stay_in_the_status(counters: Counters):
+    async with box("per_user", calls=1) as toolbox:
+        await count(toolbox, ANNA)
+        before = sum(toolbox.status["c"].dropped.values())
+        counters.held = asyncio.Event()
+        call = asyncio.create_task(count(toolbox, ANNA))
+        await until(lambda: len(counters.servers) == 3)
+        await until(lambda: counters.servers[2].sent("tools/call") != [])
+        counters.servers[2].send(b"garbage")
+        counters.held.set()
+        await call
+
+        assert sum(toolbox.status["c"].dropped.values()) == before + 1
+
+
+async def test_failing_start_for_a_user_has_its_reason_in_the_next_error(
+    counters: Counters, monkeypatch: pytest.MonkeyPatch
+):
+    async with box("per_user") as toolbox:
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise SpawnError("cannot start 'counter'")
+
+        monkeypatch.setattr(client_module, "StdioTransport", fail)
+        for _ in range(2):
+            with pytest.raises(ServerUnavailable, match="cannot start 'counter'"):
+                await count(toolbox, ANNA)
+        assert toolbox.status["c"].state == "ok"
+
+
+async def test_failed_starts_of_many_users_are_forgotten_but_not_those_of_the_server(
+    counters: Counters, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(upstream, "MAX_RESTARTS", 2)
+    async with box("per_user") as toolbox:
+        await counters.servers[0].end()
+        await until(lambda: toolbox.status["c"].state == "down")
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise SpawnError("cannot start 'counter'")
+
+        monkeypatch.setattr(client_module, "StdioTransport", fail)
+        for principal in (None, ANNA, BERTA, Principal("user:carla")):
+            with pytest.raises(ServerUnavailable):
+                await count(toolbox, principal)
+        assert toolbox.status["c"].retry_in > 0
+        with pytest.raises(ServerUnavailable, match="next try in"):
+            await count(toolbox, None)

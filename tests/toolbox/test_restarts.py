@@ -17,9 +17,8 @@ def test_first_start_waits_for_nothing():
 def test_failed_starts_double_the_pause_up_to_a_limit():
     restarts, now, pauses = Restarts(), 0.0, []
     for _ in range(9):
-        restarts.begin(now, limited=False)
-        restarts.failed(now)
-        pauses.append(restarts.wait(now))
+        restarts.failed(now, "refused")
+        pauses.append(restarts.wait(now, limited=False))
         now += pauses[-1]
 
     assert pauses[:4] == [0.5, 1.0, 2.0, 4.0]
@@ -29,17 +28,17 @@ def test_failed_starts_double_the_pause_up_to_a_limit():
 def test_success_resets_the_pause():
     restarts = Restarts()
     for now in (0.0, 1.0, 2.0):
-        restarts.failed(now)
+        restarts.failed(now, "refused")
     restarts.succeeded()
-    restarts.failed(10.0)
+    restarts.failed(10.0, "refused")
 
     assert restarts.wait(10.0) == 0.5
 
 
 def test_a_lost_connection_may_start_again_at_once():
     restarts = Restarts()
-    restarts.failed(0.0)
-    restarts.lost(0.1)
+    restarts.failed(0.0, "refused")
+    restarts.lost(0.1, "exited")
 
     assert restarts.wait(0.1) <= 0
 
@@ -48,7 +47,7 @@ def test_starts_beyond_the_limit_wait_for_the_end_of_the_window():
     restarts = Restarts()
     for now in range(MAX_STARTS):
         assert restarts.wait(float(now)) <= 0
-        restarts.begin(float(now))
+        restarts.lost(float(now), "exited")
 
     assert restarts.wait(10.0) == STARTS_WINDOW - 10.0
     assert restarts.wait(STARTS_WINDOW) <= 0

@@ -4,8 +4,8 @@ Rules:
 
 1. A caller gets a connection of its own key only, so nothing that a server keeps for one
    connection reaches a caller with another key.
-2. One start serves all callers that wait for the same key; a caller that stops waiting does not
-   stop the start.
+2. One start serves all callers that wait for the same key. A cancelled caller does not stop the
+   start; a connection for its call alone is then closed.
 3. There are at most `max` connections. Beyond it the one that has been idle for longest is closed;
    if all are in use, calls wait in turn.
 4. A dropped connection takes no new call and is closed after its last one.
@@ -16,7 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
+from itertools import count
 from time import monotonic
 
 from interlock.calls import Caller
@@ -66,6 +68,7 @@ class ConnectionPool:
         sharing: Who may share a connection.
         limits: How many there may be, and for how long.
         check: Raises `ServerUnavailable` if a connection for a key must not be opened now.
+        on_end: Called with each connection when it begins to close.
     """
 
     def __init__(
@@ -75,22 +78,23 @@ class ConnectionPool:
         sharing: Sharing,
         limits: Pool,
         check: Callable[[Key], None],
+        on_end: Callable[[PooledClient], None],
     ) -> None:
         self._name = name
         self._connect = connect
         self._sharing = sharing
         self._limits = limits
         self._check = check
+        self._on_end = on_end
         self._open: dict[Key, PooledClient] = {}
         self._starting: dict[Key, asyncio.Task[PooledClient]] = {}
         self._spare: deque[PooledClient] = deque()
         self._dropped: set[PooledClient] = set()  # their last calls have not ended
         self._closing: set[asyncio.Task[None]] = set()
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: list[asyncio.Event] = []  # calls that wait for room, in turn
         self._wanted: Counter[Key] = Counter()  # callers that wait for a connection
-        self._calls = 0  # numbers the keys of `per_call`
+        self._numbers = count(1)  # for the keys of `per_call`
         self._sweeper: asyncio.TimerHandle | None = None
-        self._is_closed = False
 
     @property
     def shared(self) -> PooledClient | None:
@@ -102,13 +106,17 @@ class ConnectionPool:
         """How many connections there are, those that are being opened included."""
         return len(self._open) + len(self._starting) + len(self._spare) + len(self._dropped)
 
+    @property
+    def connections(self) -> list[PooledClient]:
+        """The open connections."""
+        return [*self._open.values(), *self._spare, *self._dropped]
+
     def key_of(self, caller: Caller) -> Key:
         """Return the key of the connections that a caller may use."""
         if self._sharing == "shared":
             return SHARED
         if self._sharing == "per_call":
-            self._calls += 1
-            return "call", str(self._calls)
+            return "call", str(next(self._numbers))
         principal = caller.principal.owner if caller.principal is not None else ""
         if self._sharing == "per_session" and caller.session:
             return "session", principal, caller.session
@@ -128,6 +136,11 @@ class ConnectionPool:
             self._wanted[key] += 1  # so that it is not taken for idle before its first call
             try:
                 pooled = await self._obtain(key)
+            except asyncio.CancelledError:
+                unused = self._open.get(key)
+                if unused is not None and _is_for_one_call(key):
+                    self.drop(unused)
+                raise
             finally:
                 self._wanted[key] -= 1
                 if not self._wanted[key]:
@@ -136,19 +149,23 @@ class ConnectionPool:
         return pooled
 
     async def _obtain(self, key: Key) -> PooledClient:
-        if key[:1] == ("call",) and self._spare:
-            pooled = self._spare.popleft()
-            pooled.key = key
-            self._open[key] = pooled
-            self._fill_spare()
-            return pooled
         while True:
-            if key in self._open:
-                return self._open[key]
-            if key not in self._starting and not self._has_room():
-                await self._wait_for_room()
-                continue
-            return await self.start(key)
+            if not self._needs_no_room(key) and (self._waiting or not self._has_room()):
+                await self._wait_for_room(key)
+            if self._spare and _is_for_one_call(key):
+                pooled = self._spare.popleft()
+                pooled.key = key
+                self._open[key] = pooled
+                self._fill_spare()
+                return pooled
+            pooled = self._open.get(key) or await self.start(key)
+            # It may have been replaced before this caller's turn. A new one may be open by now.
+            if not pooled.is_dropped or _is_for_one_call(key):
+                return pooled
+
+    def _needs_no_room(self, key: Key) -> bool:
+        has_spare = bool(self._spare) and _is_for_one_call(key)
+        return has_spare or key in self._open or key in self._starting
 
     async def start(self, key: Key) -> PooledClient:
         """Open the connection of a key, or wait for the start that is under way.
@@ -171,17 +188,23 @@ class ConnectionPool:
         starting = self._starting.get(key)
         if starting is None:
             self._check(key)
-            self._is_closed = False
             starting = self._starting[key] = asyncio.create_task(self._start(key))
             starting.add_done_callback(partial(self._started, key))
         return starting
 
     async def _start(self, key: Key) -> PooledClient:
         pooled = await self._connect(key)
-        if not pooled.is_dropped:
-            self._open[key] = pooled
-            if key == SHARED:
-                self._fill_spare()
+        del self._starting[key]  # so that it is not counted twice
+        if pooled.is_dropped:  # lost already
+            return pooled
+        if _is_for_one_call(key) and key not in self._wanted:  # its caller was cancelled
+            self.drop(pooled)
+            return pooled
+        self._open[key] = pooled
+        if key == SHARED:
+            self._fill_spare()
+        else:
+            self._sweep_later()  # its callers may have been cancelled
         return pooled
 
     def _started(self, key: Key, task: asyncio.Task[PooledClient]) -> None:
@@ -200,27 +223,30 @@ class ConnectionPool:
         self.drop(min(idle, key=lambda each: each.idle_since))
         return True
 
-    async def _wait_for_room(self) -> None:
-        room = asyncio.get_running_loop().create_future()
-        self._waiting.append(room)
+    async def _wait_for_room(self, key: Key) -> None:
+        """Wait until it is this call's turn and there is room, or until it needs no room."""
+        turn = asyncio.Event()
+        self._waiting.append(turn)
         try:
             async with asyncio.timeout(WAIT_TIMEOUT):
-                await room
+                while not self._needs_no_room(key) and (
+                    self._waiting[0] is not turn or not self._has_room()
+                ):
+                    turn.clear()
+                    await turn.wait()
         except TimeoutError:
             raise ServerUnavailable(
                 self._name,
                 f"all {self._limits.max} connections are in use; try again later",
             ) from None
         finally:
-            if room in self._waiting:
-                self._waiting.remove(room)
+            self._waiting.remove(turn)
+            self._wake()
 
     def _wake(self) -> None:
-        while self._waiting:
-            room = self._waiting.popleft()
-            if not room.done():
-                room.set_result(None)
-                return
+        """Let the waiting calls check whether they can go on."""
+        for turn in self._waiting:
+            turn.set()
 
     # Releasing
 
@@ -229,20 +255,18 @@ class ConnectionPool:
         pooled.calls -= 1
         pooled.served += 1
         pooled.idle_since = monotonic()
+        if not pooled.is_dropped and pooled.key != SHARED and self._is_used_up(pooled):
+            self.drop(pooled)
         if pooled.calls:
             return
         if pooled in self._dropped:
             self._dropped.remove(pooled)
             self._close_later(pooled)
-        elif pooled.is_dropped:
-            pass  # the pool was closed
-        elif pooled.key != SHARED:
-            if self._is_used_up(pooled):
-                self.drop(pooled)
-            elif self._sweeper is None:
-                self._sweep_in(self._limits.idle)
-        if self._waiting:
-            self._wake()
+        elif not pooled.is_dropped and pooled.key != SHARED:
+            self._sweep_later()
+        self._wake()
+        if not self._waiting:
+            self._fill_spare()
 
     def drop(self, pooled: PooledClient) -> None:
         """Give a connection no new calls, and close it after its last one."""
@@ -251,15 +275,18 @@ class ConnectionPool:
         pooled.is_dropped = True
         if self._open.get(pooled.key) is pooled:
             del self._open[pooled.key]
+        if pooled in self._spare:
+            self._spare.remove(pooled)
         if pooled.calls:
             self._dropped.add(pooled)
         else:
             self._close_later(pooled)
+            self._wake()
 
     def _is_used_up(self, pooled: PooledClient) -> bool:
         calls, life = self._limits.calls, self._limits.life
         return (
-            pooled.key[0] == "call"
+            _is_for_one_call(pooled.key)
             or (calls is not None and pooled.served >= calls)
             or pooled.idle_since >= pooled.opened_at + life
         )
@@ -271,6 +298,10 @@ class ConnectionPool:
             if not each.calls and key != SHARED and key not in self._wanted
         ]
 
+    def _sweep_later(self) -> None:
+        if self._sweeper is None:
+            self._sweep_in(self._limits.idle)
+
     def _sweep_in(self, seconds: float) -> None:
         self._sweeper = asyncio.get_running_loop().call_later(seconds, self._sweep)
 
@@ -278,58 +309,66 @@ class ConnectionPool:
         """Close the connections that have been idle for too long."""
         self._sweeper = None
         limit = monotonic() - self._limits.idle
-        idle = self._idle()
-        for pooled in idle:
+        for pooled in self._idle():
             if pooled.idle_since <= limit:
                 self.drop(pooled)
-        left = [each.idle_since for each in idle if not each.is_dropped]
+        left = [
+            each.idle_since for key, each in self._open.items() if key != SHARED and not each.calls
+        ]
         if left:
             self._sweep_in(max(min(left) - limit, 0.01))
 
     def _close_later(self, pooled: PooledClient) -> None:
+        self._on_end(pooled)
         closing = asyncio.create_task(pooled.client.close())
         self._closing.add(closing)
-        closing.add_done_callback(self._closed)
-
-    def _closed(self, task: asyncio.Task[None]) -> None:
-        self._closing.discard(task)
-        self._wake()
+        closing.add_done_callback(self._closing.discard)
 
     # Spare connections, for calls that get one each
 
     def _fill_spare(self) -> None:
-        if self._sharing != "per_call" or self._is_closed:
+        if self._sharing != "per_call":
             return
-        missing = self._limits.spare - len(self._spare)
-        for number in range(missing):
-            key = "spare", str(number)
-            if key not in self._starting and self.size < self._limits.max:
+        starting = sum(key[:1] == ("spare",) for key in self._starting)
+        with suppress(ServerUnavailable):  # the back-off does not allow it yet, or it is closed
+            for _ in range(self._limits.spare - len(self._spare) - starting):
+                if self.size >= self._limits.max:
+                    return
+                key = "spare", str(next(self._numbers))
+                self._check(key)
                 task = self._starting[key] = asyncio.create_task(self._start_spare(key))
                 task.add_done_callback(partial(self._started, key))
 
     async def _start_spare(self, key: Key) -> PooledClient:
         pooled = await self._connect(key)
-        self._spare.append(pooled)
+        del self._starting[key]
+        if not pooled.is_dropped:
+            self._spare.append(pooled)
         return pooled
 
     # Closing
 
     async def close(self) -> None:
         """Close all connections; calls that are under way fail."""
-        self._is_closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
         starting = list(self._starting.values())
         for task in starting:
             task.cancel()
         if starting:
             await asyncio.wait(starting)
-        for pooled in [*self._open.values(), *self._spare, *self._dropped]:
-            pooled.is_dropped = True
-            self._close_later(pooled)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        connections = self.connections
         self._open.clear()
         self._spare.clear()
         self._dropped.clear()
+        for pooled in connections:
+            pooled.is_dropped = True
+            self._close_later(pooled)
+        self._wake()  # waiting calls find it closed
         if self._closing:
             await asyncio.wait(self._closing)
+
+
+def _is_for_one_call(key: Key) -> bool:
+    return key[:1] == ("call",)

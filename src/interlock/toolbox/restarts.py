@@ -13,35 +13,44 @@ STARTS_WINDOW = 60.0  # seconds
 
 
 class Restarts:
-    """The starts of one connection. Times are in seconds of the monotonic clock."""
+    """The starts of one connection that failed, or whose connection was lost.
+
+    Times are in seconds of the monotonic clock.
+
+    Attributes:
+        reason: Why the last one failed or was lost, without secrets.
+    """
 
     def __init__(self) -> None:
-        self._starts: deque[float] = deque()
+        self.reason = ""
+        self._ended: deque[float] = deque(maxlen=MAX_STARTS)
         self._backoff = Backoff(FIRST_BACKOFF, LONGEST_BACKOFF)
         self._not_before = 0.0
 
-    def wait(self, now: float) -> float:
-        """Return the seconds until the next start may begin; 0 or less for now."""
-        while self._starts and self._starts[0] <= now - STARTS_WINDOW:
-            self._starts.popleft()
+    def wait(self, now: float, *, limited: bool = True) -> float:
+        """Return the seconds until the next start may begin; 0 or less for now.
+
+        Args:
+            now: The time.
+            limited: Allow only `MAX_STARTS` within `STARTS_WINDOW`.
+        """
         wait = self._not_before - now
-        if len(self._starts) >= MAX_STARTS:
-            wait = max(wait, self._starts[0] + STARTS_WINDOW - now)
+        if limited and len(self._ended) == MAX_STARTS:
+            wait = max(wait, self._ended[0] + STARTS_WINDOW - now)
         return wait
 
-    def begin(self, now: float, *, limited: bool = True) -> None:
-        """Count a start, unless the number of starts is not limited."""
-        if limited:
-            self._starts.append(now)
-
-    def failed(self, now: float) -> None:
+    def failed(self, now: float, reason: str) -> None:
         """Count a failed start; the next one has to wait for twice as long."""
+        self.reason = reason
+        self._ended.append(now)
         self._not_before = now + self._backoff.next_pause(now)
 
     def succeeded(self) -> None:
         """Forget earlier failures."""
         self._backoff.reset()
 
-    def lost(self, now: float) -> None:
-        """Allow the next start at once: a connection that worked has ended."""
+    def lost(self, now: float, reason: str) -> None:
+        """Count a connection that worked and has ended; the next start may begin at once."""
+        self.reason = reason
+        self._ended.append(now)
         self._not_before = now

@@ -143,6 +143,7 @@ class Upstream:
             settings.sharing if settings else "shared",
             settings.pool if settings else Pool(),
             self._check_start,
+            self._note_end,
         )
         self._slots = asyncio.Semaphore(settings.concurrency if settings else DEFAULT_CONCURRENCY)
         self._state: State = "starting"
@@ -167,6 +168,7 @@ class Upstream:
         client = shared.client if shared else None
         info = client.server_info if client else None
         restarts = self._restarts.get(SHARED)
+        connections = self._pool.connections
         return ServerStatus(
             name=self.name,
             state=self._state,
@@ -177,7 +179,9 @@ class Upstream:
                 f"tool {tool!r}: {times} wrong results, the last one: {error}"
                 for tool, (times, error) in self._flagged.items()
             ),
-            dropped=dict(self._dropped + Counter(client.dropped if client else {})),
+            dropped=dict(
+                sum((Counter(each.client.dropped) for each in connections), self._dropped)
+            ),
             revision=client.revision if client else "",
             server_info=f"{info.name} {info.version}".strip() if info else "",
             start_seconds=self._start_seconds,
@@ -209,21 +213,24 @@ class Upstream:
     def _check_start(self, key: Key) -> None:
         if self._state == "disabled" or self._closed:
             raise ServerUnavailable(self.name, self._reason)
-        key = _restarts_key(key)
-        if key not in self._restarts and len(self._restarts) >= MAX_RESTARTS:
-            del self._restarts[next(iter(self._restarts))]
-        restarts = self._restarts.setdefault(key, Restarts())
-        now = monotonic()
-        wait = restarts.wait(now)
+        restarts = self._restarts_of(key)
+        wait = restarts.wait(monotonic(), limited=_restarts_key(key) != PER_CALL)
         if wait > 0:
-            raise ServerUnavailable(self.name, f"{self._reason}; next try in {wait:.1f} s")
-        restarts.begin(now, limited=key != PER_CALL)
+            raise ServerUnavailable(self.name, f"{restarts.reason}; next try in {wait:.1f} s")
         self._starts += 1
+
+    def _restarts_of(self, key: Key) -> Restarts:
+        key = _restarts_key(key)
+        found = self._restarts.pop(key, None) or Restarts()
+        self._restarts[key] = found  # the last one is the one used most recently
+        if len(self._restarts) > MAX_RESTARTS:
+            del self._restarts[next(each for each in self._restarts if each != SHARED)]
+        return found
 
     async def _connect(self, key: Key) -> PooledClient:
         """Open a connection; the shared one lists the tools."""
         started = monotonic()
-        restarts = self._restarts.setdefault(_restarts_key(key), Restarts())
+        restarts = self._restarts_of(key)
         redactor = Redactor()
         try:
             pooled = self._make(key)
@@ -235,8 +242,8 @@ class Upstream:
             else:  # from the program that the server is a part of
                 _log.exception("starting server %r failed", self.name)
                 reason = f"{type(error).__name__} while starting: {error}"
-            restarts.failed(monotonic())
             reason = redactor.redact(reason)
+            restarts.failed(monotonic(), reason)
             if key == SHARED:
                 self._set_state(_state_of(error) or ("down" if self.entries else "failed"), reason)
             raise ServerUnavailable(self.name, reason) from error
@@ -286,12 +293,16 @@ class Upstream:
         """Give a connection that has ended no new calls. Those under way go on, if they can."""
         if pooled.is_dropped:
             return
+        reason = pooled.redactor.redact(reason)
         is_shared = pooled is self._pool.shared
+        if pooled in self._pool.connections:  # otherwise its start fails, which is counted
+            self._restarts_of(pooled.key).lost(monotonic(), reason)
         self._pool.drop(pooled)
-        self._dropped.update(pooled.client.dropped)
-        self._restarts.setdefault(_restarts_key(pooled.key), Restarts()).lost(monotonic())
         if is_shared:
-            self._set_state("down", pooled.redactor.redact(reason))
+            self._set_state("down", reason)
+
+    def _note_end(self, pooled: PooledClient) -> None:
+        self._dropped.update(pooled.client.dropped)
 
     def _why(self, error: InterlockError) -> str:
         return with_hint(error, self.name, self._server)
@@ -309,7 +320,7 @@ class Upstream:
     # Tools
 
     def _list_changed(self, kind: str) -> None:
-        if kind == "tools":
+        if kind == "tools" and not self._closed:
             self._listed_until = 0.0
             self._changes += 1
             if self._refreshing is None:
@@ -529,9 +540,6 @@ class Upstream:
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.wait({self._refreshing})
-        shared = self._pool.shared
-        if shared is not None:
-            self._dropped.update(shared.client.dropped)
         await self._pool.close()
 
 
