@@ -97,7 +97,7 @@ async def test_busy_server_is_retried_after_its_retry_after(code: int):
         assert server.times("server/discover") == 3
 
         server.tell("server/discover", "status", code=code, **LATER)  # than we would wait
-        with pytest.raises(HttpError, match=f"answered {code} .*asked again in 600 s"):
+        with pytest.raises(HttpError, match=f"answered {code} .*retry after 600 s"):
             await Client.http(server.url).open()
         assert server.times("server/discover") == 4
 
