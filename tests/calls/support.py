@@ -42,6 +42,7 @@ class Upstream:
         self.running = 0
         self.gate = asyncio.Event()
         self.gate.set()
+        self.arrived = asyncio.Event()  # the first call
 
     @property
     def calls(self) -> int:
@@ -51,6 +52,7 @@ class Upstream:
         principal = call.caller.principal
         self.order.append(principal.id if principal is not None else "")
         self.running += 1
+        self.arrived.set()
         try:
             await self.gate.wait()
         finally:

@@ -11,6 +11,7 @@ from interlock.calls import CallHandler, fair_queue
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.errors import LimitExceeded, RemoteError
 from tests.calls.support import Upstream, call_of, settle
+from tests.support.clock import SteppedLoop
 
 
 class Queued:
@@ -112,18 +113,22 @@ async def test_greedy_caller_does_not_keep_another_one_out():
     assert server.upstream.calls == 66
 
 
-async def test_call_that_waits_too_long_is_refused_and_leaves(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fair_queue, "TIMEOUT", 0.01)
-    server = Queued(slots=1)
-    first, *late = server.start("anna", 3)
-    for task in late:
-        with pytest.raises(LimitExceeded, match="server 'crm' is busy") as refused:
-            await task
-        assert refused.value.reason == "queue_timeout"
+def test_call_that_waits_too_long_is_refused_and_leaves():
+    async def run() -> None:
+        server = Queued(slots=1)
+        first, *late = server.start("anna", 3)
+        for task in late:
+            with pytest.raises(LimitExceeded, match="server 'crm' is busy") as refused:
+                await task
+            assert refused.value.reason == "queue_timeout"
 
-    assert server.queue.waiting == 0
-    await server.finish(first, *server.start("berta"))
-    assert server.upstream.order == ["anna", "berta"]
+        assert asyncio.get_running_loop().time() == pytest.approx(fair_queue.TIMEOUT)
+        assert server.queue.waiting == 0
+        await server.finish(first, *server.start("berta"))
+        assert server.upstream.order == ["anna", "berta"]
+
+    with asyncio.Runner(loop_factory=SteppedLoop) as runner:
+        runner.run(run())
 
 
 async def test_cancelled_call_leaves_the_queue_at_once():

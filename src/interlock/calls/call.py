@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import getrandbits
 from typing import Literal
 
 import msgspec
@@ -40,6 +41,11 @@ class Caller(Struct, frozen=True):
 LOCAL = Caller()
 
 
+def new_call_id() -> str:
+    """Return an id that no other call has."""
+    return f"c_{getrandbits(64):016x}"  # it is public, and `secrets` takes ten times as long
+
+
 class Call(Struct, frozen=True, eq=False):
     """One call of a tool. Layers of the stack read it, and pass on a changed copy if need be.
 
@@ -59,6 +65,7 @@ class Call(Struct, frozen=True, eq=False):
         progress: Called with each `Progress`.
         meta: Further members of `_meta`, encoded without braces.
         idempotent: Calling twice has the effect of calling once, so a lost call may be repeated.
+        id: Names the call in the audit trail and in errors.
     """
 
     entry: Entry
@@ -73,6 +80,7 @@ class Call(Struct, frozen=True, eq=False):
     progress: ProgressHandler | None = None
     meta: bytes = b""
     idempotent: bool = False
+    id: str = msgspec.field(default_factory=new_call_id)
 
     def params(self) -> bytes:
         """Encode the params of `tools/call`."""
@@ -112,12 +120,20 @@ class Outcome:
     def is_error(self) -> bool:
         """Whether the tool reported an error, found without decoding its content."""
         if self._result is None:
-            return _decode_flag(self.raw).is_error
+            return _decode_flags(self.raw).is_error
         return self._result.is_error
 
+    @property
+    def is_question(self) -> bool:
+        """Whether the server has questions instead of a result, found without decoding them."""
+        if self._result is None:
+            return _decode_flags(self.raw).result_type == "input_required"
+        return self._result.result_type == "input_required"
 
-class _Flag(Struct, rename="camel"):
+
+class _Flags(Struct, rename="camel"):
     is_error: bool = False
+    result_type: str = "complete"
 
 
-_decode_flag = msgspec.json.Decoder(_Flag).decode
+_decode_flags = msgspec.json.Decoder(_Flags).decode

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import socket
@@ -106,6 +107,14 @@ class AuditWriter:
         """
         await self._group.add(_columns(record))
 
+    def queue(self, record: AuditRecord) -> asyncio.Future[None]:
+        """Queue a record; return a future that is done when it is durable, or fails as `append`.
+
+        Raises:
+            AuditUnavailable: The database does not answer, or the writer has been closed.
+        """
+        return self._group.queue(_columns(record))
+
     def append_soon(self, record: AuditRecord) -> None:
         """Queue a record, such as an outcome, without waiting until it is durable.
 
@@ -115,6 +124,11 @@ class AuditWriter:
             AuditUnavailable: The writer has been closed.
         """
         self._group.add_soon(_columns(record))
+
+    @property
+    def dropped(self) -> int:
+        """How many records of `append_soon` are lost, as too many failed or the disk lost them."""
+        return self._group.dropped
 
     async def _commit(self, records: list[_Columns]) -> None:
         head, self._head = self._head, None

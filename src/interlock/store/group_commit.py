@@ -35,7 +35,7 @@ class GroupCommit(Generic[T]):
         self._queued_at = 0.0  # when the first item of the queue was added
         self._group: list[_Entry[T]] = []  # being committed
         self._retried: list[_Entry[T]] = []
-        self._dropped = 0
+        self.dropped = 0  # items without a waiter that will never be committed
         self._task: asyncio.Task[None] | None = None
         self._stalled = False
         self._closed = False
@@ -49,11 +49,15 @@ class GroupCommit(Generic[T]):
             AuditUnavailable: The item is not durable after `WAIT` seconds, or cannot be. It may
                 still be committed if the commit was running by then.
         """
+        await self.queue(item)
+
+    def queue(self, item: T) -> asyncio.Future[None]:
+        """Add an item; return a future that `add` would wait for."""
         if self._stalled:
             raise self._late()
         waiter = asyncio.get_running_loop().create_future()
         self._put((item, waiter))
-        await waiter
+        return waiter
 
     def add_soon(self, item: T) -> None:
         """Add an item without waiting. If its commit fails, the next one includes it."""
@@ -64,7 +68,7 @@ class GroupCommit(Generic[T]):
         self._closed = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drain(), CLOSE_WAIT)
-        lost = len(self._group) + len(self._retried) + len(self._queue) + self._dropped
+        lost = len(self._group) + len(self._retried) + len(self._queue) + self.dropped
         if lost:
             logger.error("%s: %d audit records may be lost", self._name, lost)
 
@@ -133,10 +137,10 @@ class GroupCommit(Generic[T]):
     def _retry(self, group: list[_Entry[T]], error: Exception) -> None:
         unwaited = [entry for entry in group if entry[1] is None]
         if isinstance(error, AuditFailed) or not isinstance(error, StoreError):
-            self._dropped += len(unwaited)
+            self.dropped += len(unwaited)
             return
         self._retried = unwaited[:MAX_RETRIED]
-        self._dropped += len(unwaited) - len(self._retried)
+        self.dropped += len(unwaited) - len(self._retried)
 
 
 def _fail(group: list[_Entry[T]], error: Exception) -> None:

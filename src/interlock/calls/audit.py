@@ -1,0 +1,294 @@
+"""The audit trail of calls: an intent before each call, an outcome after it, and refusals.
+
+1. A call is sent only when its intent is durable. If that fails, the call is not sent.
+2. A call of risk read may be sent while its intent is being written. Its answer is held until the
+   intent is durable. Once an intent has failed, such calls wait until one succeeds.
+3. A call with an intent gets one outcome, also if it fails or is cancelled. Nothing waits for it.
+4. In lenient mode nothing waits, and a record "gap" states how many records were lost.
+5. Arguments are recorded as a keyed hash, and in clear only where the operator says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Callable
+from time import monotonic
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from interlock.calls.call import Call, Caller, Outcome
+from interlock.calls.entry import Entry
+from interlock.calls.refusals import Refusals
+from interlock.calls.stack import CallHandler
+from interlock.config.gateway import Audit, Record, Risk
+from interlock.errors import (
+    AuditUnavailable,
+    CallRefused,
+    ConnectionClosed,
+    InterlockError,
+    LoginRequired,
+    MessageTooLarge,
+    RemoteProtocolError,
+    RequestTimeout,
+    ServerUnavailable,
+    ToolError,
+)
+from interlock.protocol.envelope import encode_large
+from interlock.store import AuditRecord, AuditWriter
+from interlock.types import JsonObject
+
+LOCAL_USER = "user:local"
+DEFAULT_TENANT = "default"
+MAX_NAME = 200  # characters of a name that a caller made up
+
+# The first class that fits, with status and reason.
+_FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
+    (asyncio.CancelledError, "cancelled", "cancelled"),
+    (RequestTimeout, "timeout", "upstream_timeout"),
+    (ServerUnavailable, "error", "server_down"),
+    (LoginRequired, "error", "needs_login"),
+    (MessageTooLarge, "error", "result_too_large"),
+    (RemoteProtocolError, "error", "protocol_error"),
+    (msgspec.ValidationError, "error", "protocol_error"),
+    (ConnectionClosed, "error", "upstream_closed"),
+    (ToolError, "tool_error", ""),
+    (InterlockError, "error", "upstream_error"),
+    (BaseException, "error", "internal_error"),
+)
+
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+_log = logging.getLogger("interlock.audit")
+
+
+class _Intent(Struct, omit_defaults=True):
+    surface: str
+    risk: str
+    bytes: int  # of the arguments
+    view: str = ""
+    hash: str = ""  # HMAC-SHA256 of the arguments
+    arguments: Raw | UnsetType = UNSET
+
+
+class _Outcome(Struct, omit_defaults=True):
+    ms: float
+    bytes: int = 0  # of the result
+
+
+class AuditTrail:
+    """Records calls in an audit trail. `refusals` is the outermost layer, `calls` the innermost.
+
+    Args:
+        writer: Where the records go.
+        key: Of the hash of arguments.
+        settings: The mode, and whether calls of risk read overlap with their intents.
+        risk: Returns the risk of a call.
+        record: Returns how the arguments of a call are recorded; None: as in `settings`.
+        clock: The monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        writer: AuditWriter,
+        key: bytes,
+        settings: Audit,
+        *,
+        risk: Callable[[Call], Risk],
+        record: Callable[[Call], Record] | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._writer = writer
+        self._key = key
+        self._settings = settings
+        self._risk = risk
+        self._record = record or (lambda _: settings.arguments)
+        self._clock = clock
+        self._refusals = Refusals(self._write_soon)
+        self._is_failing = False  # the last intent is not durable
+        self._marked = 0  # lost records that a "gap" accounts for
+        self._gap: asyncio.Future[None] | None = None  # being written
+
+    # Layers
+
+    def calls(self, handle: CallHandler) -> CallHandler:
+        """Return a handler that records each call and its outcome, to be put around the servers."""
+        if self._settings.mode == "off":
+            return handle
+
+        async def record_and_call(call: Call) -> Outcome:
+            intent, risk = self._intent(call)
+            overlaps = self._may_overlap(risk)
+            written = self._begin(intent)
+            began = self._clock()
+            try:
+                if written is not None and not overlaps:
+                    await written
+                outcome = await handle(call)
+                status = "tool_error" if outcome.is_error else "ok"
+                is_question = call.returns_questions and outcome.is_question
+            except AuditUnavailable:  # nothing was sent
+                raise
+            except BaseException as error:
+                self._end(intent, began, *_failure(error))
+                if written is not None and overlaps and isinstance(error, Exception):
+                    await written
+                raise
+            reason = "input_required" if is_question else ""
+            self._end(intent, began, status, reason, len(bytes(outcome.raw)))
+            if written is not None and overlaps:
+                await written
+            return outcome
+
+        return record_and_call
+
+    def refusals(self, handle: CallHandler) -> CallHandler:
+        """Return a handler that records refusals of the layers inside of it."""
+        if self._settings.mode == "off":
+            return handle
+
+        async def call_and_record(call: Call) -> Outcome:
+            try:
+                return await handle(call)
+            except CallRefused as error:
+                self.refused(call.caller, error.reason, entry=call.entry, call=call.id)
+                raise
+            except AuditUnavailable:
+                self.refused(call.caller, "audit_unavailable", entry=call.entry, call=call.id)
+                raise
+
+        return call_and_record
+
+    def refused(
+        self,
+        caller: Caller,
+        reason: str,
+        *,
+        entry: Entry | None = None,
+        name: str = "",
+        call: str = "",
+    ) -> None:
+        """Record a refusal; the same one of one caller at most once a second, with a count.
+
+        Args:
+            caller: Whose call was refused.
+            reason: Its code.
+            entry: The tool; None if no tool is concerned or it does not exist.
+            name: What the caller called instead of a tool.
+            call: The call's id.
+        """
+        record = replace(
+            _record_of(caller, "refused"),
+            call=call,
+            server=entry.server if entry is not None else "",
+            tool=entry.address if entry is not None else name[:MAX_NAME],
+            reason=reason,
+        )
+        self._refusals.add(record, caller.surface, is_tool=entry is not None)
+
+    def flush(self) -> None:
+        """Record the counts of the last second; to be called before the writer is closed."""
+        self._refusals.flush()
+
+    # Records
+
+    def _intent(self, call: Call) -> tuple[AuditRecord, Risk]:
+        risk, how = self._risk(call), self._record(call)
+        arguments = _canonical(call.arguments)
+        principal = call.caller.principal
+        body = _Intent(
+            call.caller.surface,
+            risk,
+            len(arguments),
+            view=principal.view if principal is not None else "",
+            hash=hmac.digest(self._key, arguments, "sha256").hex() if how != "none" else "",
+            arguments=Raw(arguments) if how == "full" else UNSET,
+        )
+        entry = call.entry
+        return _record_of(
+            call.caller, "intent", call.id, entry.server, entry.address, _encode(body)
+        ), risk
+
+    def _may_overlap(self, risk: Risk) -> bool:
+        return risk == "read" and self._settings.reads == "overlap" and not self._is_failing
+
+    def _begin(self, intent: AuditRecord) -> asyncio.Future[None] | None:
+        """Queue an intent; return what to wait for, if anything."""
+        if self._settings.mode == "lenient":
+            self._mark_gap()
+            self._write_soon(intent)
+            return None
+        try:
+            written = self._writer.queue(intent)
+        except AuditUnavailable:
+            self._is_failing = True
+            raise
+        written.add_done_callback(self._written)
+        return written
+
+    def _written(self, written: asyncio.Future[None]) -> None:
+        if not written.cancelled():
+            self._is_failing = written.exception() is not None
+
+    def _end(
+        self, intent: AuditRecord, began: float, status: str, reason: str, size: int = 0
+    ) -> None:
+        body = _encode(_Outcome(round((self._clock() - began) * 1_000, 1), size))
+        self._write_soon(replace(intent, kind="outcome", status=status, reason=reason, body=body))
+
+    def _write_soon(self, record: AuditRecord) -> None:
+        try:
+            self._writer.append_soon(record)
+        except AuditUnavailable as error:
+            _log.error("an audit record %r was lost: %s", record.kind, error)
+
+    # Gaps
+
+    def _mark_gap(self) -> None:
+        """Record how many records were lost since the last mark, if any."""
+        lost = self._writer.dropped - self._marked
+        if not lost or self._gap is not None:
+            return
+        body = _encode({"records": lost})
+        try:
+            self._gap = self._writer.queue(AuditRecord("gap", body=body))
+        except AuditUnavailable:
+            return  # the next call tries again
+
+        def marked(gap: asyncio.Future[None]) -> None:
+            self._gap = None
+            if not gap.cancelled() and gap.exception() is None:
+                self._marked += lost
+                _log.error("%d audit records were lost", lost)
+
+        self._gap.add_done_callback(marked)
+
+
+def _record_of(
+    caller: Caller, kind: str, call: str = "", server: str = "", tool: str = "", body: bytes = b"{}"
+) -> AuditRecord:
+    principal = caller.principal
+    if principal is None:
+        return AuditRecord(kind, call, LOCAL_USER, "", server, tool, body=body)
+    tenant = principal.tenant or DEFAULT_TENANT
+    return AuditRecord(
+        kind, call, principal.id, principal.key_id, server, tool, body=body, tenant=tenant
+    )
+
+
+def _canonical(arguments: JsonObject) -> bytes:
+    """Encode arguments with sorted members."""
+    try:
+        return _encode_sorted(arguments)
+    except UnicodeEncodeError:
+        return encode_large(arguments)  # which raises an error that names the argument
+
+
+def _failure(error: BaseException) -> tuple[str, str]:
+    """Return the status and the reason of a call that raised."""
+    if isinstance(error, CallRefused):
+        return "error", error.reason
+    return next((status, reason) for kind, status, reason in _FAILURES if isinstance(error, kind))

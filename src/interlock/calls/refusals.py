@@ -1,0 +1,83 @@
+"""Refusals for the audit trail: a caller that repeats one does not fill the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.store import AuditRecord
+
+INTERVAL = 1.0  # seconds between two records of the same refusal
+MAX_REFUSALS = 10_000  # different ones within an interval; beyond it they are counted by reason
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Body(Struct, omit_defaults=True):
+    surface: str
+    count: int = 1  # refusals that the record stands for
+
+
+class _Repeated(Struct):
+    record: AuditRecord
+    surface: str
+    count: int = 0  # not recorded yet
+
+
+class Refusals:
+    """Writes the first of equal refusals at once, and the others once a second with a count.
+
+    Args:
+        write: Writes a record.
+    """
+
+    def __init__(self, write: Callable[[AuditRecord], None]) -> None:
+        self._write = write
+        self._recent: dict[Hashable, _Repeated] = {}
+
+    def add(self, record: AuditRecord, surface: str, *, is_tool: bool) -> None:
+        """Write or count a refusal.
+
+        Args:
+            record: The refusal.
+            surface: The part of interlock that the call came through.
+            is_tool: `record.tool` exists. Names that callers make up are no separate refusals.
+        """
+        key: Hashable = (
+            *(record.tenant, record.user, record.key, record.reason),
+            record.tool if is_tool else "",
+        )
+        repeated = self._recent.get(key)
+        if repeated is None and len(self._recent) >= MAX_REFUSALS:
+            key = record.reason
+            record = AuditRecord("refused", reason=record.reason)
+            repeated = self._recent.get(key)
+        if repeated is not None:
+            repeated.count += 1
+            return
+        self._recent[key] = _Repeated(record, surface)
+        self._write(replace(record, body=_encode(_Body(surface))))
+        asyncio.get_running_loop().call_later(INTERVAL, self._elapsed, key)
+
+    def flush(self) -> None:
+        """Write what has been counted."""
+        for repeated in self._recent.values():
+            self._write_count(repeated)
+
+    def _elapsed(self, key: Hashable) -> None:
+        repeated = self._recent[key]
+        if not repeated.count:
+            del self._recent[key]
+            return
+        self._write_count(repeated)
+        asyncio.get_running_loop().call_later(INTERVAL, self._elapsed, key)
+
+    def _write_count(self, repeated: _Repeated) -> None:
+        if repeated.count:
+            body = _encode(_Body(repeated.surface, repeated.count))
+            repeated.count = 0
+            self._write(replace(repeated.record, call="", body=body))
