@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -16,7 +17,9 @@ import pytest
 from interlock import Server, Toolbox
 from interlock.calls import Call, Caller, CallHandler, Outcome, audit, refusals
 from interlock.calls.audit import AuditTrail
-from interlock.config.gateway import Audit
+from interlock.calls.fair_queue import FairQueue, queued
+from interlock.calls.limits import Limiter
+from interlock.config.gateway import Audit, KeyLimits, Limits, Rate
 from interlock.errors import (
     AuditUnavailable,
     CallRefused,
@@ -341,6 +344,52 @@ async def test_closed_writer_fails_a_call_before_it_is_sent_and_no_answer(tmp_pa
     with pytest.raises(AuditUnavailable, match="has been closed"):
         await crm.handle(call_of())
     assert crm.upstream.calls == 1
+
+
+# Together with the limits
+
+
+async def test_call_that_is_refused_in_the_stack_is_recorded_and_spends_nothing(tmp_path: Path):
+    server = Server("crm")
+
+    @server.tool
+    async def refund(order: int) -> str:
+        return "done"
+
+    path = tmp_path / "audit.db"
+    limiter = Limiter(Limits(per_key=KeyLimits(rate=Rate(2, 86_400))))
+    queue = FairQueue("crm", slots=1, size=0)
+    with failing_disk() as disk:
+        async with AuditWriter.open(path) as writer:
+            trail = AuditTrail(writer, KEY, Audit(), risk=lambda _: "write")
+            around = [trail.refusals, limiter.around, queued({"crm": queue}), trail.calls]
+            async with Toolbox({"crm": server}, around=around, environ={}) as toolbox:
+                disk.arm("full", 1, lasting=True)
+                for _ in range(5):
+                    with pytest.raises(AuditUnavailable):
+                        await toolbox.call("crm:refund", {"order": 1})
+                disk.disarm()
+                await queue.acquire("")
+                with pytest.raises(LimitExceeded, match="too many calls wait for server 'crm'"):
+                    await toolbox.call("crm:refund", {"order": 1})
+                queue.release()
+                for _ in range(2):
+                    await toolbox.call("crm:refund", {"order": 1})
+                with pytest.raises(LimitExceeded, match="too many calls with this key"):
+                    await toolbox.call("crm:refund", {"order": 1})
+            trail.flush()
+
+    rows = read(path)
+    found: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        found[row["kind"], row["reason"]] += row["body"].get("count", 1)
+    assert found == {
+        ("refused", "audit_unavailable"): 5,
+        ("refused", "overloaded"): 1,
+        ("refused", "rate_limited"): 1,
+        ("intent", ""): 2,
+        ("outcome", ""): 2,
+    }
 
 
 # Refusals

@@ -164,7 +164,7 @@ class Limiter:
         async def call_within_limits(call: Call) -> Outcome:
             key = _key_of(call)
             self._check_running(key)
-            spent = self.spend(call, key)
+            spent = self._spend(call, key)
             self._running[key] = self._running.get(key, 0) + 1
             self._total += 1
             try:
@@ -181,7 +181,7 @@ class Limiter:
 
         return call_within_limits
 
-    def spend(self, call: Call, key: str) -> _Spent:
+    def _spend(self, call: Call, key: str) -> _Spent:
         """Spend what a call needs of each rate and quota, or nothing.
 
         Args:
