@@ -165,9 +165,9 @@ class Connection:
 
     def answers_during(self, request: RequestId | None) -> set[object]:
         """Return the `answers` of one of our requests; with None, those of all open requests."""
-        if request is not None and request in self._answers:
-            return {self._answers[request]}
-        return set(self._answers.values())
+        if request is None:
+            return set(self._answers.values())
+        return {self._answers[request]} if request in self._answers else set()
 
     def notify(self, method: str, params: bytes = b"{}") -> None:
         """Send a notification."""

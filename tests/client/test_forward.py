@@ -189,3 +189,31 @@ async def test_error_of_the_server_is_raised():
     async with Client.memory(server, revision=LEGACY) as client:
         with pytest.raises(RemoteError, match="unknown tool"):
             await forward(client, None)
+
+
+async def test_question_on_the_stream_of_an_ended_call_reaches_no_other_caller():
+    server, berta = ScriptedServer(LEGACY), Caller("berta")
+    held = asyncio.Event()
+
+    async def call(given: Json) -> Json:
+        if given["name"] == "hold":
+            await held.wait()
+        return text("done")
+
+    server.answers["tools/call"] = call
+    async with Client.memory(server, revision=LEGACY) as client:
+        await forward(client, Caller("anna"))
+        (ended,) = [each["id"] for each in server.received if each["method"] == "tools/call"]
+        holding = asyncio.create_task(
+            client.forward(
+                "tools/call", params("hold"), name="hold", back=berta, capabilities=CAN_ELICIT
+            )
+        )
+        await server.heard("tools/call", times=2)
+        question = {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": FORM}
+        # As an HTTP transport passes on what a stream brings after its response.
+        client._connection.frames_received([msgspec.json.encode(question)], request=ended)
+        held.set()
+        await holding
+
+    assert berta.asked == []

@@ -9,7 +9,7 @@ import pytest
 
 from interlock import Client, Context, Server
 from interlock.client import tasks
-from interlock.errors import RemoteError, RequestTimeout
+from interlock.errors import CapabilityError, RemoteError, RequestTimeout
 from interlock.protocol import Progress
 from interlock.types import ElicitParams, ElicitResult
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
@@ -129,3 +129,25 @@ async def test_failed_task_of_a_modern_server_raises_its_error():
     async with Client.memory(server, revision=MODERN) as client:
         with pytest.raises(RemoteError, match="it broke"):
             await client.call_tool("slow")
+
+
+async def test_task_whose_question_cannot_be_answered_is_cancelled():
+    question = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {}}}
+    waiting = {"status": "input_required", "inputRequests": {"q": question}}
+    task = {"resultType": "task", "taskId": "t1", "ttlMs": None, **waiting}
+    server = ScriptedServer(MODERN, {"tools/call": task, "tasks/cancel": {}})
+    async with Client.memory(server, revision=MODERN) as client:
+        with pytest.raises(CapabilityError):
+            await client.call_tool("slow")
+
+    assert [each["taskId"] for each in server.sent("tasks/cancel")] == ["t1"]
+
+
+async def test_tool_that_runs_only_as_a_task_can_be_forwarded_for_a_modern_caller():
+    server = LegacyTasks()
+    async with Client.memory(server, revision=LEGACY) as client:
+        await client.list_tools()
+        params = b'{"name":"slow","arguments":{}}'
+        raw = await client.forward("tools/call", params, name="slow", returns_questions=True)
+
+    assert b"done" in bytes(raw)

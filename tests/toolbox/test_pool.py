@@ -14,7 +14,7 @@ from interlock.client import Client
 from interlock.client import client as client_module
 from interlock.config import StdioServer
 from interlock.config.servers import Pool
-from interlock.errors import ServerUnavailable, SpawnError
+from interlock.errors import RemoteError, RemoteProtocolError, ServerUnavailable, SpawnError
 from interlock.redaction import Redactor
 from interlock.toolbox import Toolbox, pool, upstream
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient
@@ -404,3 +404,38 @@ async def test_failed_starts_of_many_users_are_forgotten_but_not_those_of_the_se
         assert toolbox.status["c"].retry_in > 0
         with pytest.raises(ServerUnavailable, match="next try in"):
             await count(toolbox, None)
+
+
+async def test_tool_that_runs_only_as_a_task_is_called_so_on_a_users_connection(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def call(params: Json) -> Json:
+        if "task" not in params:
+            raise RemoteError(-32601, "this tool runs only as a task")
+        return {"task": {"taskId": "t1", "status": "completed", "ttl": None}}
+
+    slow = tool("count", execution={"taskSupport": "required"})
+    answers: Any = {
+        "tools/list": {"tools": [slow]},
+        "tools/call": call,
+        "tasks/result": text("done"),
+    }
+    server = ScriptedServer(LEGACY, answers)
+    monkeypatch.setattr(client_module, "StdioTransport", lambda *_, **__: server.connect())
+    async with box("per_user") as toolbox:
+        assert await count(toolbox, ANNA) == "done"
+
+
+async def test_result_on_a_users_connection_is_checked_against_the_output_schema(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    fields = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    answers: Any = {
+        "tools/list": {"tools": [tool("count", outputSchema=fields)]},
+        "tools/call": text("1", structuredContent={"n": "one"}),
+    }
+    server = ScriptedServer(LEGACY, answers)
+    monkeypatch.setattr(client_module, "StdioTransport", lambda *_, **__: server.connect())
+    async with box("per_user") as toolbox:
+        with pytest.raises(RemoteProtocolError, match="outputSchema"):
+            await count(toolbox, ANNA)

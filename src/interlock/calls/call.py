@@ -12,7 +12,7 @@ from interlock.auth.principal import Principal
 from interlock.calls.back_channel import BackChannel
 from interlock.calls.entry import Entry
 from interlock.protocol import ProgressHandler
-from interlock.protocol.decoding import decode_call
+from interlock.protocol.decoding import decode, decode_call
 from interlock.protocol.envelope import encode, encode_large
 from interlock.types import CallToolResult, ClientCapabilities, JsonObject
 
@@ -98,11 +98,12 @@ class Call(Struct, frozen=True, eq=False):
 class Outcome:
     """The result of a call as its server encoded it, decoded when it is first looked at."""
 
-    __slots__ = ("_result", "raw")
+    __slots__ = ("_flags", "_result", "raw")
 
     def __init__(self, raw: Raw, result: CallToolResult | None = None) -> None:
         self.raw = raw
         self._result = result
+        self._flags: _Flags | None = None
 
     @property
     def result(self) -> CallToolResult:
@@ -118,22 +119,27 @@ class Outcome:
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool reported an error, found without decoding its content."""
-        if self._result is None:
-            return _decode_flags(self.raw).is_error
-        return self._result.is_error
+        """Whether the tool reported an error, found without decoding its content.
+
+        Raises:
+            RemoteProtocolError: The result is malformed.
+            OutOfMemory: It does not fit into memory.
+        """
+        return self._head().is_error
 
     @property
     def is_question(self) -> bool:
-        """Whether the server has questions instead of a result, found without decoding them."""
-        if self._result is None:
-            return _decode_flags(self.raw).result_type == "input_required"
-        return self._result.result_type == "input_required"
+        """Whether the server has questions instead of a result; errors as `is_error`."""
+        return self._head().result_type == "input_required"
+
+    def _head(self) -> CallToolResult | _Flags:
+        if self._result is not None:
+            return self._result
+        if self._flags is None:
+            self._flags = decode(_Flags, self.raw, "tools/call result")
+        return self._flags
 
 
 class _Flags(Struct, rename="camel"):
     is_error: bool = False
     result_type: str = "complete"
-
-
-_decode_flags = msgspec.json.Decoder(_Flags).decode

@@ -375,6 +375,19 @@ class Client:
         http = self._channel.http
         check = http.check_tools if http and revisions.is_modern(self.revision) else None
         tools = await self._list(listing.TOOLS, check)
+        self._use_tools(tools)
+        return tools
+
+    def adopt_tools(self, tools: Listing[Tool]) -> None:
+        """Use the tools that another client of the same server has listed.
+
+        Their calls are then made and checked as if this client had listed them.
+        """
+        if self._channel.http and revisions.is_modern(self.revision):
+            self._channel.http.check_tools(tools)
+        self._use_tools(tools)
+
+    def _use_tools(self, tools: Listing[Tool]) -> None:
         self._output_schemas = {
             tool.name: tool.output_schema for tool in tools if tool.output_schema is not None
         }
@@ -384,7 +397,6 @@ class Client:
             for tool, definition in zip(tools, tools.definitions, strict=True)
             if self._needs_legacy_task(definition)
         }
-        return tools
 
     def _needs_legacy_task(self, definition: JsonObject) -> bool:
         execution = definition.get("execution")
@@ -697,7 +709,7 @@ class Client:
             stated = meta_of(self.revision, capabilities, own_info(), self._log_level or "")
             joined = b"%b,%b" % (stated, meta) if meta else stated
             options = replace(options, meta=joined, replace_meta=True)
-        if returns_questions:
+        if returns_questions and revisions.is_modern(self.revision):
             return await self._channel.request(method, params, options)
         raw, _ = await self._ask(method, params, options)
         return raw
@@ -907,7 +919,7 @@ def _needs_task(error: RemoteError) -> bool:
 
 def _unknown_type(method: str, result: Result) -> RemoteProtocolError:
     return RemoteProtocolError(
-        f"{method} was answered with unknown resultType {result.result_type!r}"
+        f"{method} was answered with unknown resultType {result.result_type[:40]!r}"
     )
 
 

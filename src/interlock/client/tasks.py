@@ -93,6 +93,11 @@ async def finish(
     except asyncio.CancelledError:
         await asyncio.shield(_cancel(task, ask))
         raise
+    except RemoteError:  # it has ended, or the server does not know it
+        raise
+    except Exception:  # such as a question that could not be answered
+        await _cancel(task, ask)
+        raise
 
 
 async def _follow(

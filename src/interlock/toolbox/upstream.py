@@ -149,6 +149,7 @@ class Upstream:
         self._state: State = "starting"
         self._reason = ""
         self._missing: tuple[str, ...] = ()
+        self._listing: Listing[Tool] = Listing()  # the last good one
         self._listed_until = 0.0
         self._changes = 0  # how often the server has said that its tools changed
         self._starts = 0
@@ -278,6 +279,7 @@ class Upstream:
                 raise
             raise RequestTimeout(f'{error}; raise "connectTimeout" for a slow server') from None
         if pooled.key != SHARED:
+            client.adopt_tools(self._listing)
             return None
         try:
             listing = await _list_tools(client)
@@ -378,6 +380,10 @@ class Upstream:
 
     def _install_tools(self, listing: Listing[Tool]) -> None:
         self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
+        self._listing = listing
+        for pooled in self._pool.connections:
+            if pooled.key != SHARED:
+                pooled.client.adopt_tools(listing)
         self._validators.clear()
         self._flagged.clear()
         missing = [*listing.skipped]

@@ -1,0 +1,23 @@
+"""A call's outcome."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import Raw
+
+from interlock.calls import Outcome
+from interlock.errors import RemoteProtocolError
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [(b'{"content":[]}', False), (b'{"content":[],"isError":true}', True)],
+)
+def test_outcome_reports_an_error_without_decoding_the_content(raw: bytes, expected: bool):
+    assert Outcome(Raw(raw)).is_error is expected
+
+
+@pytest.mark.parametrize("raw", [b'{"isError":"yes"}', b"5"])
+def test_outcome_of_a_malformed_result_is_an_error_of_the_server(raw: bytes):
+    with pytest.raises(RemoteProtocolError, match="malformed tools/call result"):
+        _ = Outcome(Raw(raw)).is_error
