@@ -201,10 +201,10 @@ class ConnectionPool:
             self.drop(pooled)
             return pooled
         self._open[key] = pooled
-        if key == SHARED:
-            self._fill_spare()
-        else:
+        if key != SHARED:
             self._sweep_later()  # its callers may have been cancelled
+        elif self._sharing == "per_call":
+            self._fill_spare()
         return pooled
 
     def _started(self, key: Key, task: asyncio.Task[PooledClient]) -> None:
@@ -264,8 +264,9 @@ class ConnectionPool:
             self._close_later(pooled)
         elif not pooled.is_dropped and pooled.key != SHARED:
             self._sweep_later()
-        self._wake()
-        if not self._waiting:
+        if self._waiting:
+            self._wake()
+        elif self._sharing == "per_call":
             self._fill_spare()
 
     def drop(self, pooled: PooledClient) -> None:
@@ -327,8 +328,6 @@ class ConnectionPool:
     # Spare connections, for calls that get one each
 
     def _fill_spare(self) -> None:
-        if self._sharing != "per_call":
-            return
         starting = sum(key[:1] == ("spare",) for key in self._starting)
         with suppress(ServerUnavailable):  # the back-off does not allow it yet, or it is closed
             for _ in range(self._limits.spare - len(self._spare) - starting):
