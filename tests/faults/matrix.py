@@ -136,10 +136,10 @@ FAULTS = (
 NOT_BUILT = {
     "Tool changed after approval": "tools are not approved or pinned yet",
     "Redis down / slow / flushed": "nothing uses Redis yet",
-    "Postgres down / slow / failover: stale reads": "only conversations are kept there, without a "
-    "cache: they cannot be read until the server is back",
+    "Postgres down / slow / failover: stale reads": "what is kept there is not cached: it cannot "
+    "be read until the server is back",
     "kill -9 of one worker": "a server is one process",
     "Event loop blocked > 1 s, readiness": "health endpoints are not built yet",
     "Bad config reload": "a configuration is read once, at the start",
-    "Obedient-to-injection model": "policies are not built yet",
+    "Obedient-to-injection model": "no command applies a policy yet",
 }
