@@ -61,7 +61,7 @@ def repository(tmp_path: Path) -> str:
 
 @pytest.mark.asyncio(loop_scope="function")
 @pytest.mark.parametrize("command", [TIME, GIT], ids=["time", "git"])
-async def test_closing_a_real_server_leaves_nothing(
+async def test_closing_a_real_server_leaves_no_process_or_file_descriptor(
     command: tuple[str, ...], nothing_is_left: object
 ):
     async with Client.stdio(*command) as client:

@@ -246,7 +246,7 @@ class Context(Struct, eq=False, kw_only=True):
         return answer
 
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> ElicitResult:
-        """Ask the user to open a page; as `elicit`."""
+        """Ask the user to open a page. The handler may run again, as for `elicit`."""
         answer: ElicitResult = await self._ask_one(url_elicitation(message, url), key)
         return answer
 
@@ -258,13 +258,16 @@ class Context(Struct, eq=False, kw_only=True):
         key: str | None = None,
         **more: Any,
     ) -> CreateMessageResult:
-        """Ask the client's model; as `elicit`. `more`: see `CreateMessageParams`."""
+        """Ask the client's model. The handler may run again, as for `elicit`.
+
+        `more` are further members of `CreateMessageParams`.
+        """
         question = sampling(messages, max_tokens, **more)
         answer: CreateMessageResult = await self._ask_one(question, key)
         return answer
 
     async def roots(self, *, key: str | None = None) -> list[Root]:
-        """Return the client's roots; as `elicit`."""
+        """Ask for the client's roots. The handler may run again, as for `elicit`."""
         answer: ListRootsResult = await self._ask_one(roots_list(), key)
         return answer.roots
 

@@ -436,7 +436,7 @@ class CompleteParams(Wire, frozen=True):
 
 
 class Completion(Wire, frozen=True):
-    """At most 100 proposals."""
+    """Completion values for an argument, at most 100."""
 
     values: list[str] = []
     total: int | None = None

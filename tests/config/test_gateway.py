@@ -85,7 +85,7 @@ def gateway(section: dict[str, Any] | None = None, **servers: Any) -> Config:
 # Reading
 
 
-def test_every_member_is_read():
+def test_every_member_of_gateway_is_read():
     assert config.loads(WHOLE).gateway == Gateway(
         listen=Address("127.0.0.1", 8080),
         public_url="https://tools.example.com/mcp",
@@ -159,7 +159,7 @@ def test_every_member_is_read():
     assert config.loads(WHOLE).warnings == ()
 
 
-def test_members_of_servers_are_read():
+def test_gateway_members_of_servers_are_read():
     loaded = config.loads(WHOLE)
 
     github = loaded.servers["github"]
@@ -171,7 +171,7 @@ def test_members_of_servers_are_read():
     assert loaded.python == {"notes": PythonServer(object="company.notes:server", timeout=20.0)}
 
 
-def test_an_empty_member_has_the_defaults():
+def test_empty_gateway_member_has_the_defaults():
     defaults = gateway().gateway
 
     assert defaults == Gateway()
@@ -185,11 +185,11 @@ def test_an_empty_member_has_the_defaults():
     )
 
 
-def test_a_file_without_the_member_has_no_gateway():
+def test_file_without_gateway_member_has_no_gateway():
     assert config.loads(b'{"mcpServers": {}}').gateway is None
 
 
-def test_an_empty_list_of_rules_is_not_the_same_as_no_policy():
+def test_empty_rules_are_kept_as_a_policy():
     assert gateway({"policy": {"rules": []}}).gateway.policy == PolicyRules()
 
 
@@ -197,7 +197,7 @@ def test_an_empty_list_of_rules_is_not_the_same_as_no_policy():
     ("text", "rate"),
     [("20/s", (20, 1)), ("600/min", (600, 60)), ("9/h", (9, 3_600)), ("1/day", (1, 86_400))],
 )
-def test_a_rate_has_a_unit(text: str, rate: tuple[int, int]):
+def test_rate_is_parsed_with_its_unit(text: str, rate: tuple[int, int]):
     limits = gateway({"limits": {"perKey": {"rate": text}}}).gateway.limits
 
     assert limits.per_key.rate == Rate(*rate)
@@ -208,7 +208,7 @@ def test_a_rate_has_a_unit(text: str, rate: tuple[int, int]):
     ("tool", "risk"),
     [("get_a", "read"), ("get_x", "write"), ("delete", "write"), ("Get_a", "write")],
 )
-def test_the_risk_of_a_tool_is_write_unless_the_operator_says_read(tool: str, risk: str):
+def test_tool_risk_is_write_unless_configured_as_read(tool: str, risk: str):
     assert ToolRisk(read=("get_*",), write=("get_x",)).of(tool) == risk
 
 
@@ -216,7 +216,7 @@ def test_the_risk_of_a_tool_is_write_unless_the_operator_says_read(tool: str, ri
     ("asks", "read"),
     [("auto", ("elicitation", "roots")), ("never", ()), (["roots"], ("roots",)), ([], ())],
 )
-def test_asks_is_a_word_or_a_list(asks: Any, read: tuple[str, ...]):
+def test_asks_accepts_a_word_or_a_list(asks: Any, read: tuple[str, ...]):
     assert gateway(crm={"command": "crm", "asks": asks}).servers["crm"].asks == read
 
 
@@ -248,14 +248,14 @@ def test_asks_is_a_word_or_a_list(asks: Any, read: tuple[str, ...]):
         ),
     ],
 )
-def test_what_has_no_effect_is_warned_of(section: dict[str, Any], warning: str):
+def test_unknown_member_server_or_group_causes_a_warning(section: dict[str, Any], warning: str):
     (line,) = gateway(section).warnings
 
     assert line.startswith("configuration, line 1: ")
     assert warning in line
 
 
-def test_a_group_may_come_from_a_claim():
+def test_unknown_group_causes_no_warning_if_an_issuer_has_a_groups_claim():
     issuer = {
         "issuer": "https://id.example",
         "audience": "a",
@@ -406,7 +406,9 @@ WRONG: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("section", "place", "problem"), WRONG)
-def test_a_wrong_file_is_refused_with_line_and_place(section: Any, place: str, problem: str):
+def test_invalid_gateway_member_is_refused_with_line_and_place(
+    section: Any, place: str, problem: str
+):
     text = json.dumps({"mcpServers": {"crm": {"command": "crm"}}, "gateway": section}, indent=1)
     with pytest.raises(ConfigError) as caught:
         config.loads(text.encode(), Path("gateway.json"))
@@ -452,7 +454,7 @@ def test_a_name_with_control_characters_is_refused(section: dict[str, Any]):
         ({"type": "python", "object": "notes"}, ".object", 'must be "package.module:name"'),
     ],
 )
-def test_a_wrong_server_is_refused_with_line_and_place(
+def test_invalid_server_is_refused_with_line_and_place(
     entry: dict[str, Any], place: str, problem: str
 ):
     with pytest.raises(ConfigError) as caught:
@@ -468,7 +470,7 @@ def test_a_python_server_has_no_command():
 
 
 @pytest.mark.parametrize("sharing", ["per_user", "per_session", "per_call"])
-def test_a_users_credential_is_accepted_where_users_share_nothing(sharing: str):
+def test_user_credential_is_accepted_unless_users_share_the_server(sharing: str):
     loaded = gateway(
         a={"command": "a", "env": {"KEY": "${user:KEY}"}, "sharing": sharing},
         b={"url": "https://b.example", "headers": {"X-Key": "${user:KEY}"}, "sharing": sharing},
@@ -523,7 +525,7 @@ def test_variables_are_replaced_in_the_database_and_in_secrets_only():
 # Editing
 
 
-def test_a_server_with_members_of_the_gateway_is_written_as_it_was_read(tmp_path: Path):
+def test_added_server_with_gateway_members_is_read_back_equal(tmp_path: Path):
     path = tmp_path / "mcp.json"
     path.write_bytes(WHOLE)
     added = HttpServer(
@@ -544,7 +546,7 @@ def test_a_server_with_members_of_the_gateway_is_written_as_it_was_read(tmp_path
     assert config.load(path).gateway == config.loads(WHOLE).gateway
 
 
-def test_a_name_of_a_python_server_is_taken(tmp_path: Path):
+def test_added_server_with_the_name_of_a_python_server_is_refused(tmp_path: Path):
     path = tmp_path / "mcp.json"
     path.write_bytes(WHOLE)
 

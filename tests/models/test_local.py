@@ -292,7 +292,7 @@ async def test_the_model_answers_again_after_a_cancelled_answer(model: LocalMode
     assert "Paris" in reply.message.content
 
 
-async def test_a_closed_model_is_an_error(cache: Path) -> None:
+async def test_closed_model_raises_model_unavailable(cache: Path) -> None:
     model = LocalModel(cache)
     await model.close()
     await model.close()

@@ -282,7 +282,7 @@ async def test_a_client_is_identified_by_its_metadata_document(
     assert "registrations" not in await protected_server.done()
 
 
-async def test_a_program_logs_in_with_its_secret(
+async def test_client_credentials_with_a_secret_need_no_user(
     protected_server: Protected, store: TokenStore
 ) -> None:
     known = await protected_server.register(
@@ -292,7 +292,7 @@ async def test_a_program_logs_in_with_its_secret(
     await use_without_a_user(protected_server, identity, store)
 
 
-async def test_a_program_logs_in_with_its_private_key(
+async def test_client_credentials_with_a_private_key_need_no_user(
     protected_server: Protected, store: TokenStore
 ) -> None:
     key = ec.generate_private_key(ec.SECP256R1())

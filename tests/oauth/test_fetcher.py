@@ -510,7 +510,7 @@ async def test_cookies_are_ignored(server: Server, caplog: pytest.LogCaptureFixt
     assert not caplog.records
 
 
-async def test_a_form_is_sent_once(server: Server):
+async def test_form_is_sent_urlencoded_with_the_given_headers(server: Server):
     await near(server).post(
         f"{server.url}/token",
         form={"code": "a b&c=d", "x": "ä"},
@@ -522,7 +522,7 @@ async def test_a_form_is_sent_once(server: Server):
     assert "Authorization: Basic eA==\r\n" in server.heads[0]
 
 
-async def test_a_json_document_is_sent_once(server: Server):
+async def test_json_document_is_sent_with_its_content_type(server: Server):
     await near(server).post(f"{server.url}/register", json={"client_name": "interlock"})
 
     assert server.bodies == [b'{"client_name":"interlock"}']

@@ -185,7 +185,7 @@ async def test_saved_tokens_are_loaded_by_another_program(store: TokenStore, fol
         "https://[broken",
     ],
 )
-async def test_another_url_has_no_tokens(any_store: TokenStore, other: str):
+async def test_tokens_of_another_url_are_not_loaded(any_store: TokenStore, other: str):
     await any_store.save_tokens(SERVER, TOKENS)
     await any_store.save_registration(SERVER, REGISTRATION)
 
@@ -194,7 +194,7 @@ async def test_another_url_has_no_tokens(any_store: TokenStore, other: str):
 
 
 @pytest.mark.parametrize("other", ["https://as.example/", "https://AS.example", "", "as.example"])
-async def test_another_issuer_has_no_tokens(any_store: TokenStore, other: str):
+async def test_tokens_of_another_issuer_are_not_loaded(any_store: TokenStore, other: str):
     await any_store.save_tokens(SERVER, TOKENS)
     await any_store.save_registration(SERVER, REGISTRATION)
 
@@ -227,7 +227,7 @@ async def test_deleted_tokens_and_registrations_are_gone(any_store: TokenStore):
     assert await any_store.load_registration(SERVER, ISSUER) is None
 
 
-async def test_the_issuer_of_a_client_outlives_the_login(any_store: TokenStore):
+async def test_issuer_of_a_client_is_kept_when_the_login_is_deleted(any_store: TokenStore):
     await any_store.save_issuer(SERVER, "me", ISSUER)
     await any_store.save_tokens(SERVER, TOKENS)
     await any_store.save_registration(SERVER, REGISTRATION)
@@ -301,7 +301,7 @@ async def test_a_lock_of_one_owner_does_not_block_another(any_store: TokenStore)
         pass
 
 
-async def test_no_pair_of_owner_and_url_has_the_entry_of_another_pair(store: TokenStore):
+async def test_each_pair_of_owner_and_url_has_its_own_entry(store: TokenStore):
     pairs = [("", SERVER), ("a", SERVER), ("ab", SERVER), ("", f"a{SERVER}"), (SERVER, "a")]
     for number, (owner, url) in enumerate(pairs):
         saved = msgspec.structs.replace(TOKENS, access_token=str(number))
@@ -643,7 +643,7 @@ async def test_a_login_that_cannot_be_written_is_an_error_and_the_old_one_stays(
     assert [path.suffix for path in listed(folder)] == [".json"]
 
 
-async def test_a_folder_that_cannot_be_synced_is_an_error_and_the_new_login_is_read(
+async def test_failed_sync_of_the_folder_is_an_error_and_the_new_login_is_read(
     store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def failing(descriptor: int) -> None:
@@ -690,7 +690,7 @@ async def test_a_keyring_is_used_instead_of_files(safe: Safe, folder: Path):
     assert safe.kept == {}
 
 
-async def test_a_keyring_of_priority_one_is_used(
+async def test_keyring_with_the_lowest_accepted_priority_is_used(
     use: Callable[[KeyringBackend], None], folder: Path
 ):
     use(Good())
@@ -731,7 +731,7 @@ async def test_a_keyring_that_does_not_encrypt_is_not_used(
 
 
 @pytest.mark.parametrize("members", [[Safe(), Plaintext()], [Plaintext(), Plaintext()]], ids=len)
-async def test_of_a_chain_only_the_best_keyring_is_used(
+async def test_chained_keyring_uses_only_its_best_backend(
     use: Callable[[KeyringBackend], None],
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -748,7 +748,9 @@ async def test_of_a_chain_only_the_best_keyring_is_used(
     assert (listed(folder) == []) is safe
 
 
-async def test_files_are_used_without_the_package(folder: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_files_are_used_if_keyring_is_not_installed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setitem(sys.modules, "keyring", None)
 
     await UserTokenStore(folder).save_tokens(SERVER, TOKENS)

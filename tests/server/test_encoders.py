@@ -326,7 +326,7 @@ async def test_contents_and_prompts_in_each_revision(server: Server, asker, revi
 
 
 @pytest.mark.parametrize("revision", ALL)
-async def test_completions_always_have_values(server: Server, asker, revision):
+async def test_completion_without_values_has_an_empty_list(server: Server, asker, revision):
     @server.prompt
     def greet(name: str) -> str:
         return name

@@ -55,7 +55,7 @@ class MarkdownAnswer:
             self._next_parse = len(self._open) * 5 // 4
 
     def finish(self) -> None:
-        """Print the rest."""
+        """Print the text that has not been printed, and end the live display."""
         rest, self._open = self._open, ""
         live, self._live = self._live, None
         if live is not None:

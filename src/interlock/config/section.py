@@ -22,7 +22,7 @@ MAX_KEY = 64  # characters of an unknown key that are compared with known keys
 
 
 class _Source(NamedTuple):
-    """The part that all sections of a file share."""
+    """The file that a section belongs to, and the warnings about it."""
 
     document: Document
     path: Path | None

@@ -89,7 +89,7 @@ async def request_tokens(
 
 
 def _demanded_nonce(reply: Reply, key: DpopKey | None) -> str:
-    """Return the nonce for lack of which a request with a proof was refused; "" otherwise."""
+    """Return the DPoP nonce that the endpoint requires; "" unless it refused for that."""
     error = error_of(reply)
     if key is None or error is None or error.error != "use_dpop_nonce":
         return ""
@@ -131,7 +131,7 @@ def _tokens(answer: TokenAnswer, sent: _TokenRequest, scope: str) -> Tokens:
     issuer = display(sent.found.issuer)
     kind = "bearer" if answer.token_type is None else answer.token_type.lower()
     if kind not in ("bearer", "dpop") or (kind == "dpop" and sent.key is None):
-        raise AuthError(f"{issuer} gave a token of a type that was not requested")
+        raise AuthError(f"{issuer} issued a token whose type was not requested")
     now, lifetime = time(), answer.lifetime
     # Without a new refresh token, the old one stays valid.
     refresh = answer.refresh_token or sent.form.get("refresh_token", "")

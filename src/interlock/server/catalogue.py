@@ -121,7 +121,7 @@ class Catalogue(Protocol):
     def find_completion(
         self, ref: PromptReference | ResourceTemplateReference, argument: str, context: Context
     ) -> ServedCompletion | None:
-        """Return the proposals for an argument; None if there are none.
+        """Return the completion for an argument; None if it has none.
 
         Raises:
             InvalidArguments: The caller cannot see such a prompt or template.

@@ -113,7 +113,7 @@ class LocalCatalogue:
         argument: str,
         context: Context,  # noqa: ARG002
     ) -> ServedCompletion | None:
-        """Return the proposals for an argument of a prompt or template."""
+        """Return the completion for an argument of a prompt or template; None if it has none."""
         of_prompt = isinstance(ref, PromptReference)
         name = ref.name if isinstance(ref, PromptReference) else ref.uri
         known: Mapping[str, object] = self._prompts if of_prompt else self._templates

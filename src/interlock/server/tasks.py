@@ -122,7 +122,7 @@ class _Run(ParkedCall):
 
 
 class TaskContext(Context, eq=False, kw_only=True):
-    """The context of a call that is a task, or may become one; a task asks its client itself."""
+    """The context of a call that is a task, or may become one."""
 
     run: _Run
 
@@ -183,9 +183,9 @@ class Tasks:
 
     Args:
         store: Where tasks are kept; in memory when None.
-        ttl: Seconds that a task may take, and that its result is kept.
+        ttl: Seconds that a task may run, and that its result is kept afterwards.
         subscribers: The clients to notify of changes.
-        encoder: The server's.
+        encoder: Encodes results for each protocol revision.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class Tasks:
     async def _work(
         self, run: _Run, tool: FunctionTool, arguments: Raw | None, context: TaskContext
     ) -> bytes:
-        """Run the tool. Returns its encoded result, which a task has kept as well."""
+        """Run the tool, store the result if the call is a task, and return it encoded."""
         try:
             if tool.task != "later":
                 await context.begin_task()
@@ -310,10 +310,10 @@ class Tasks:
         return task
 
     async def listenable(self, ids: list[str], context: Context) -> list[str]:
-        """Return those of the tasks whose changes the client may follow.
+        """Return the given ids without those of unknown tasks and of tasks of other owners.
 
         Raises:
-            MissingCapability: The client names tasks and does not support them.
+            MissingCapability: There are ids, and the client does not support tasks.
         """
         if ids and not _supports_tasks(context):
             raise MissingCapability(_CAPABILITY)

@@ -207,7 +207,7 @@ class HttpApp:
 
     @staticmethod
     def _names_modern(request: HttpRequest) -> bool:
-        """Whether the header names the modern era; the body comes first."""
+        """Whether the version header names a modern revision; used if the body names none."""
         version = request.header(b"mcp-protocol-version")
         return version is not None and version not in LEGACY
 
@@ -247,10 +247,7 @@ class HttpApp:
         self._is_open = True
 
     def end_streams(self) -> None:
-        """End what never ends by itself: idle sessions, and streams of subscribers.
-
-        Calls that run may finish.
-        """
+        """End idle sessions and subscription streams; running calls may finish."""
         self._modern.close()
         self.sessions.drain()
 

@@ -190,7 +190,7 @@ class Legacy:
             await self.send(http, stream, after)
 
     async def end(self, http: HttpRequest) -> None:
-        """End a session."""
+        """End the session and reply 204."""
         self._sessions.remove(self._session_of(http))
         await reply_empty(http.send, 204, http.extra)
 
@@ -239,7 +239,7 @@ class RepliedCall(LegacyCall):
         self._http.task.cancel(event)
 
     def finish(self) -> None:
-        """Note that the handler has ended."""
+        """Stop the timer that would open the stream."""
         if self._silence is not None:
             self._silence.cancel()
 

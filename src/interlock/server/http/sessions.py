@@ -98,11 +98,11 @@ class LegacySession:
 
     @property
     def primes(self) -> bool:
-        """Whether the client understands an event without data, by which it can come back."""
+        """Whether the client accepts an event without data, whose id lets it reconnect."""
         return revisions.at_least(self.session.revision, _PRIMING)
 
     def use(self, principal: Principal | None) -> None:
-        """Note that the owner uses the session; its scopes and claims may have changed."""
+        """Restart the idle timeout, and update the owner's scopes and claims."""
         self.used = monotonic()
         self.principal = self._subscriber.principal = principal
 
@@ -116,7 +116,7 @@ class LegacySession:
     # Requests
 
     def begin(self, id: RequestId, call: LegacyCall) -> None:
-        """Note that a request runs.
+        """Add a running request.
 
         Raises:
             HttpRefusal: 400 or 503; it cannot run now.
@@ -129,7 +129,7 @@ class LegacySession:
         self._running[id] = call
 
     def finish(self, id: RequestId, call: LegacyCall) -> None:
-        """Note that a request has ended."""
+        """Remove a request that has ended."""
         call.finish()
         if self._running.get(id) is call:
             del self._running[id]
@@ -205,7 +205,7 @@ class LegacySession:
             stream.put(answer, is_answer=True)
 
     def forget(self, stream: ReplayStream) -> None:
-        """Drop a stream; its only message has been sent."""
+        """Drop a stream that the client need not resume."""
         stream.clear()
         self._streams.pop(stream.number, None)
 
@@ -294,14 +294,14 @@ class LegacySession:
         """Return the stream and the number of an event that the client has received.
 
         Raises:
-            HttpRefusal: 400; the stream has been dropped.
+            HttpRefusal: 400; the event id is not valid, or its stream has been dropped.
         """
         number, _, seen = event_id.partition("-")
         if number.isdecimal() and seen.isdecimal() and len(event_id) < 40:
             stream = self._streams.get(int(number)) if int(number) else self.standalone
             if stream is not None:
                 return stream, int(seen)
-        raise HttpRefusal(400, "the stream of Last-Event-ID has been dropped")
+        raise HttpRefusal(400, "Last-Event-ID is not valid, or its stream was dropped")
 
     def close(self) -> None:
         """End everything that belongs to the session."""
@@ -359,7 +359,7 @@ class LegacyCall:
             self.task.cancel(event)
 
     def finish(self) -> None:
-        """Note that the handler has ended."""
+        """Do nothing; called when the handler has ended."""
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification on the stream of the request."""
