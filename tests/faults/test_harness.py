@@ -153,7 +153,7 @@ def test_work_that_comes_again_and_again_is_noticed():
             while process_time() < end:
                 pass
 
-    with pytest.raises(AssertionError, match=r"[3-9]\.\d% of a processor when all is over"):
+    with pytest.raises(AssertionError, match=r"\d\.\d% of a processor when all is over"):
         harness.run(case(scenario))
 
 
