@@ -14,11 +14,11 @@ _OURS = str(Path(interlock.__file__).parent)
 
 
 class FailingMemory:
-    """Counts the calls that our code makes, and lets one of them fail.
+    """Counts the C calls of interlock's code, and raises MemoryError in the nth.
 
     Attributes:
         count: Calls so far.
-        where: The function in which it ran out; "" if it has not.
+        where: The function and line of the failed call; "" before it.
     """
 
     def __init__(self, nth: int) -> None:
@@ -28,7 +28,7 @@ class FailingMemory:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Make memory run out in here, in this thread."""
+        """Count and fail calls of this thread inside this context."""
         sys.setprofile(self._step)
         try:
             yield

@@ -43,22 +43,22 @@ DEFAULTS: dict[str, Any] = dict.fromkeys(_PATIENT)  # for `Ground.client`
 
 
 class Told:
-    """What a promise has brought: `error`, if an error was promised."""
+    """The outcome of `Ground.promise`: `error` is the promised error, once it was raised."""
 
     error: Any = None
 
 
 class Ground:
-    """One scenario's surroundings; `close` takes everything away.
+    """The servers, clients and measurements of one scenario; `close` closes them all.
 
     Args:
         transport: One of those in `matrix`.
-        folder: For its files.
+        folder: Where the scenario may write files.
 
     Attributes:
         kept: Seconds and outcome of each promise that was kept.
-        server: The evil server, where it is in this process.
-        expected_reports: What the event loop may be told.
+        server: The evil server, if it runs in this process.
+        expected_reports: Messages that may reach the event loop's exception handler.
     """
 
     def __init__(self, transport: str, folder: Path) -> None:
@@ -81,7 +81,12 @@ class Ground:
         return client
 
     async def client(self, *told: str, **options: Any) -> Client:
-        """Make a client of an evil server told "METHOD=mute" or "pages=endless"."""
+        """Return a client of an evil server.
+
+        Args:
+            told: How it misbehaves, such as "METHOD=mute" or "pages=endless".
+            options: Of the client.
+        """
         chosen = {**_PATIENT, **options}
         options = {name: value for name, value in chosen.items() if value is not None}
         if self.transport == STDIO:
@@ -103,7 +108,7 @@ class Ground:
         return client
 
     async def url(self, transport: str = "", **options: Any) -> str:
-        """Start an evil server over HTTP, and give its URL with a secret in it."""
+        """Start an evil server over HTTP; return its URL, which has a secret in its query."""
         revision, form = _FORMS[transport or self.transport]
         self.server = EvilHttp(revision, form, **options)
         await self.stack.enter_async_context(self.server)
@@ -111,7 +116,7 @@ class Ground:
 
     @staticmethod
     def secrets() -> dict[str, Any]:
-        """Give the options of an HTTP client with a secret in them."""
+        """Return options for an HTTP client that sends a secret in a header."""
         return {"headers": {"X-Api-Key": CANARY}}
 
     @property
@@ -122,7 +127,7 @@ class Ground:
 
     @property
     def pool(self) -> HttpPool:
-        """The connections that all clients over HTTP share."""
+        """The connection pool that all HTTP clients share."""
         if self._pool is None:
             self._pool = HttpPool()
         return self._pool
@@ -136,7 +141,7 @@ class Ground:
     # Time
 
     def flying_time(self, grace: float = 0.01) -> AbstractContextManager[None]:
-        """Let waiting take no time in here: see `Clock.flying`."""
+        """Skip all waiting inside this context: see `Clock.flying`."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, ClockLoop)
         return loop.clock.flying(grace)
@@ -147,12 +152,12 @@ class Ground:
     def promise(
         self, kind: type[InterlockError] | None = None, words: str = "", outcome: str = "as usual"
     ) -> Iterator[Told]:
-        """Measure what is promised: this error with these words (a pattern), or that all is well.
+        """Assert that the body raises this error, or none, and measure how long it takes.
 
         Args:
             kind: The error; None for no error.
-            words: That its text must have.
-            outcome: What to say in the table if there is no error.
+            words: A pattern that the error's text must match.
+            outcome: The outcome reported in the table if there is no error.
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -185,8 +190,8 @@ class Ground:
 
     @contextmanager
     def little_memory(self, mib: int) -> Iterator[None]:
-        """See that what happens in here takes less memory at once, of this whole process."""
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        """Assert that the peak memory of this process grows by less than `mib` in this context."""
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM, the peak
         before = _memory("VmRSS")
         yield
         grown = (_memory("VmHWM") - before) / 2**20
@@ -194,7 +199,7 @@ class Ground:
 
     @staticmethod
     def check_nothing_pends() -> None:
-        """See that no connection, of whatever kind, waits for anything but news."""
+        """Assert that no connection has a pending request, except subscriptions."""
         for connection in living(Connection):
             waiting = {id: each.method for id, each in connection.protocol._pending.items()}
             assert set(waiting.values()) <= {"subscriptions/listen"}, waiting
@@ -204,7 +209,7 @@ class Ground:
     # The end
 
     async def close(self) -> None:
-        """See that the bystander is well, and close everything."""
+        """Assert that the bystander still works, then close everything."""
         try:
             if self._bystander is not None:
                 await good(self._bystander)
@@ -217,7 +222,7 @@ class Ground:
 
 
 def living(kind: type[_T]) -> list[_T]:
-    """Give all objects of a kind that have been made since the beginning of the case."""
+    """Return all objects of a type that were created during the case."""
     return [each for each in gc.get_objects() if isinstance(each, kind)]
 
 
@@ -227,18 +232,18 @@ def _memory(figure: str) -> int:
 
 
 async def good(client: Client) -> None:
-    """See that a client can still be used, however little time its calls have otherwise."""
+    """Assert that a client still works. The timeout is longer than the client's own."""
     answer = await client.call_tool("echo", {"text": "still here"}, timeout=20.0)
     assert answer.text == "still here"
 
 
 async def all_of(*calls: Awaitable[Any]) -> list[Any]:
-    """Wait for all; failures are results."""
+    """Wait for all calls; return their results and exceptions."""
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another process, or another part of this one, does in its own time."""
+    """Poll until a condition holds, for at most 10 seconds."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.002)
@@ -253,7 +258,7 @@ def alive(id: int) -> bool:
 
 
 def gone_within(seconds: float, pidfds: list[int]) -> Awaitable[None]:
-    """Wait for the end of processes, by the descriptors that `os.pidfd_open` gave."""
+    """Wait until processes have exited, and close their pidfds."""
 
     async def wait() -> None:
         loop = asyncio.get_running_loop()

@@ -40,12 +40,12 @@ _NO_KEYRING = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 
 
 class Measured(Struct, frozen=True):
-    """What a run of a case has shown.
+    """The result of running a case.
 
     Attributes:
         seconds: Until the caller had the promised result.
         outcome: What that was, in a few words.
-        idle: Of one processor, used when all was over and everything still open.
+        idle: Share of one processor used after the scenario, before anything was closed.
     """
 
     seconds: float
@@ -54,10 +54,10 @@ class Measured(Struct, frozen=True):
 
 
 def run(case: Case) -> Measured:
-    """Run a case, and again if it took too long.
+    """Run a case, up to `ATTEMPTS` times while it takes too long.
 
     Raises:
-        AssertionError: A promise is not kept, or something is left.
+        AssertionError: A promise was broken, or something leaked.
     """
     for _ in range(ATTEMPTS):
         measured = run_once(case)
@@ -68,9 +68,9 @@ def run(case: Case) -> Measured:
 
 
 def run_once(case: Case) -> Measured:
-    """Run a case and see that it leaves nothing."""
+    """Run a case once and assert that it leaks nothing."""
     gc.collect()
-    gc.freeze()  # so that the second look is quick
+    gc.freeze()  # so that the next collection is fast
     before = _belongings()
     reported: list[dict[str, Any]] = []
     said = _Log()
@@ -87,7 +87,7 @@ def run_once(case: Case) -> Measured:
         ground = Ground(case.transport, Path(folder))
         measured = runner.run(_play(case, ground))
         left = asyncio.all_tasks(loop)
-        gc.collect()  # what nobody has asked for is reported now
+        gc.collect()  # reports exceptions that were never retrieved
         waiting = [each for each in living(asyncio.Future) if not each.done()]
     assert left == set(), f"{case.name}: tasks are left: {left}"
     assert waiting == [], f"{case.name}: futures are left: {waiting}"
@@ -109,9 +109,9 @@ def run_once(case: Case) -> Measured:
 
 @contextmanager
 def quick_endings() -> Iterator[None]:
-    """Give servers that will not go little time; rows about that take the real one.
+    """Shorten the waits before a server is terminated and killed; `real_patience` restores them.
 
-    The kernel is given much to end what was killed; the promise of a row says how much is good.
+    The wait after a kill is long, because the row's promise limits it.
     """
     patience = {"EOF_PATIENCE": 0.3, "TERM_PATIENCE": 0.3, "REST_PATIENCE": 20.0}
     with mock.patch.multiple(process, **patience, KILL_PATIENCE=20.0):
@@ -133,7 +133,7 @@ async def _play(case: Case, ground: Ground) -> Measured:
 
 
 async def _idle(ground: Ground) -> float:
-    """Measure how much of a processor we use while nobody asks for anything."""
+    """Measure the share of a processor that is used while no call runs."""
     deadline = monotonic() + _PATIENCE
     while True:
         began, used = monotonic(), process_time()
@@ -150,7 +150,7 @@ async def _idle(ground: Ground) -> float:
 
 
 def _belongings() -> dict[str, set[str]]:
-    """Give what a process has that can leak."""
+    """Return this process's threads, descriptors and children."""
     threads = Path("/proc/self/task").iterdir()  # each has the children that it has started
     return {
         "threads": set(map(_name, threading.enumerate())),
@@ -171,7 +171,7 @@ def _descriptor(number: str) -> str:
 
 
 class _Log(logging.Handler):
-    """Keeps all that is logged, by us and by what we use."""
+    """Collects log records of interlock and of other packages."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -183,7 +183,7 @@ class _Log(logging.Handler):
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keep what is logged in here, all that we say and the warnings of others."""
+        """Collect all records of interlock, and the warnings of other packages."""
         root, package = logging.getLogger(), logging.getLogger("interlock")
         level = package.level
         root.addHandler(self)

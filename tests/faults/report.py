@@ -23,11 +23,11 @@ HEAD = """\
 | Fault | Promise | Within | On: measured | What came |
 |---|---|---|---|---|
 """
-_LONGEST = 110  # characters of what came
+_LONGEST = 110  # characters of an outcome
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the cases that the arguments select; without arguments, run all and write the page."""
     chosen = chosen_by(sys.argv[1:])
     if not chosen:
         sys.exit(f"error: no case has {' and '.join(map(repr, sys.argv[1:]))} in its name")
@@ -41,13 +41,13 @@ def main() -> None:
 
 
 def chosen_by(words: Iterable[str]) -> list[Case]:
-    """Find the cases that have all words in their name, whatever their case; all for none."""
+    """Return the cases whose names contain all words, ignoring case."""
     wanted = [each.casefold() for each in words]
     return [case for case in cases() if all(each in case.name.casefold() for each in wanted)]
 
 
 def page(text: str, ran: list[Case], measured: dict[str, Measured]) -> str:
-    """Put the tables of a run into a page."""
+    """Return the page's text with its tables replaced by those of a run."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     busiest = max(each.idle for each in measured.values())
@@ -63,14 +63,14 @@ def page(text: str, ran: list[Case], measured: dict[str, Measured]) -> str:
 
 
 def by_row(ran: Iterable[Case]) -> Iterator[tuple[Row, list[Case]]]:
-    """Put cases together that are of one row."""
+    """Group cases by row."""
     for _, group in groupby(ran, lambda case: id(case.row)):
         of = list(group)
         yield of[0].row, of
 
 
 def columns(row: Row) -> str:
-    """Write what does not depend on a run."""
+    """Return the cells of a row that do not depend on a run."""
     return f"| {_cell(row.fault)} | {_cell(row.promise)} | {_time(row.within)} |"
 
 
@@ -80,7 +80,7 @@ def _line(row: Row, of: list[Case], measured: dict[str, Measured]) -> str:
 
 
 def not_built() -> str:
-    """List what the matrix has and the program not yet."""
+    """Return the table of faults that are not tested yet, with the reasons."""
     lines = [f"| {fault} | {why} |" for fault, why in NOT_BUILT.items()]
     return "\n".join(["| Not built yet | Why |", "|---|---|", *lines])
 
@@ -92,7 +92,7 @@ def _time(seconds: float) -> str:
 
 
 def _what_came(measured: Measured) -> str:
-    """Shorten an outcome, without what is different on each machine."""
+    """Shorten an outcome, and replace ports and paths, which differ between machines."""
     text = measured.outcome.partition("; ")[0]
     text = re.sub(r"(127\.0\.0\.1|localhost):\d+", r"\1:PORT", text)
     text = text.replace(sys.executable, "python")

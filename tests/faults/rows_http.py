@@ -46,7 +46,7 @@ POSTED = (JSON, SSE, SESSION)  # where the answer comes on the request
 
 
 class Tokens(BearerHeaders):
-    """An authorization that has always one more token."""
+    """An authorization that issues a new token after each refusal."""
 
     def __init__(self) -> None:
         self.token = f"{CANARY}-0"
@@ -61,15 +61,15 @@ class Tokens(BearerHeaders):
 
 
 def challenge(kind: str) -> dict[str, str]:
-    """Write a challenge."""
+    """Return a Bearer challenge with this error code."""
     return {"WWW-Authenticate": f'Bearer error="{kind}", scope="files:write"'}
 
 
-# Not let in
+# Unauthenticated and forbidden
 
 
 @row("HTTP 401", "AuthRequired", *HTTP, within=1.0)
-async def asks_who_it_is(ground: Ground) -> None:
+async def responds_401_to_a_call(ground: Ground) -> None:
     client = await ground.open()
     with ground.promise(AuthRequired, r"\(401\)"):
         await client.call_tool("status", {"code": 401, "headers": challenge("invalid_token")})
@@ -77,7 +77,7 @@ async def asks_who_it_is(ground: Ground) -> None:
 
 
 @row("HTTP 401: at the start", "AuthRequired", *HTTP, within=1.0)
-async def asks_who_it_is_at_the_start(ground: Ground) -> None:
+async def responds_401_to_the_handshake(ground: Ground) -> None:
     client = await ground.client()
     for method in ("server/discover", "initialize", "GET"):
         ground.http.tell(method, "status", code=401)
@@ -86,7 +86,7 @@ async def asks_who_it_is_at_the_start(ground: Ground) -> None:
 
 
 @row("HTTP 401: and a better token helps", "the call is answered; one new token", *HTTP, within=1.0)
-async def wants_a_better_token(ground: Ground) -> None:
+async def responds_401_until_the_token_is_renewed(ground: Ground) -> None:
     tokens = Tokens()
     client = await ground.open(auth=tokens)
     ground.http.tell("tools/call", "status", times=1, code=401)
@@ -97,7 +97,7 @@ async def wants_a_better_token(ground: Ground) -> None:
 
 
 class Renewal(TokenSource):
-    """An authorization that gets a new token when so many wait for one."""
+    """A token source that renews its token once `refused` calls wait for it."""
 
     def __init__(self, refused: int) -> None:
         super().__init__("http://127.0.0.1/mcp", UserTokenStore(), (), None, None)
@@ -118,7 +118,7 @@ class Renewal(TokenSource):
 
 
 @row("HTTP 401: to fifty calls at once", "all are answered; one new token", *HTTP, within=2.0)
-async def wants_a_better_token_from_all(ground: Ground) -> None:
+async def responds_401_to_fifty_calls(ground: Ground) -> None:
     renewal = Renewal(50)
     client = await ground.open(auth=renewal)
     ground.http.tell("tools/call", "status", times=50, code=401)
@@ -632,7 +632,7 @@ async def goes_away(ground: Ground) -> None:
 
 @asynccontextmanager
 async def talker(words: bytes) -> AsyncIterator[int]:
-    """Serve on a port what is neither HTTP nor TLS."""
+    """Start a server that sends these bytes to each client; yield its port."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(words)
@@ -646,7 +646,7 @@ async def talker(words: bytes) -> AsyncIterator[int]:
 
 @contextmanager
 def full_listener() -> Iterator[int]:
-    """Listen on a port, and take no connection."""
+    """Listen on a port with a full backlog, so that further connections hang."""
     with socket.socket() as subscriber:
         subscriber.bind(("127.0.0.1", 0))
         subscriber.listen(0)
@@ -664,7 +664,7 @@ def full_listener() -> Iterator[int]:
 
 
 def self_signed(folder: Path) -> ssl.SSLContext:
-    """Make a certificate for 127.0.0.1 that nobody has signed."""
+    """Return a TLS context with a self-signed certificate for 127.0.0.1."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     today = datetime.datetime.now(datetime.UTC)

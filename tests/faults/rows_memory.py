@@ -37,7 +37,7 @@ async def tell(context: Context, text: str) -> str:
 
 @asynccontextmanager
 async def clients(stage: Stage, transport: str) -> AsyncIterator[Callable[[], Client]]:
-    """Serve, and give what makes clients."""
+    """Serve on a transport; yield a function that returns a new client."""
     if transport == MEMORY:
         yield lambda: Client.memory(stage.server)
     elif transport == STDIO:
@@ -204,7 +204,7 @@ async def has_too_little(ground: Ground) -> None:
 
 
 async def client_of_little(ground: Ground) -> Client:
-    """Start a server that will have little memory."""
+    """Start a server that will run out of memory; return its client."""
     if ground.transport == STDIO:
         return Client.stdio(*LITTLE, "serve", timeout=20.0)
     server = subprocess.Popen([*LITTLE, "serve", "http"], stderr=subprocess.PIPE, text=True)  # noqa: ASYNC220 - quick

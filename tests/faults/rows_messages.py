@@ -30,17 +30,17 @@ GARBAGE = ["hello, this is a banner", "\xff", '{"jsonrpc":"2.0","id":', "[]", "n
 
 
 async def say(client: Client, *lines: Any, **options: Any) -> str:
-    """Make the server send these messages during a call."""
+    """Call a tool during which the server sends these lines; return its text."""
     return (await client.call_tool("say", {"lines": list(lines)}, **options)).text
 
 
 def dropped(ground: Ground) -> Counter[str]:
-    """Count what the client of this ground has dropped."""
+    """Return how many messages the first client dropped, by reason."""
     return Counter(ground.clients[0].dropped)
 
 
 def with_member(members: str) -> str:
-    """Write an answer with these further members in its result."""
+    """Return an answer whose result also has these members."""
     return f'{{"jsonrpc":"2.0","id":$ID,"result":{{"content":[],{members}}}}}'
 
 
@@ -58,12 +58,12 @@ async def hangs(ground: Ground) -> None:
             ground.keep(math.inf, "others had to wait")
         await hanging
     await good(client)
-    await has_been_told(ground, client)
+    await wait_until_notified(ground, client)
 
 
-async def has_been_told(ground: Ground, client: Client) -> None:
-    """Wait until the server knows that nobody waits for its answer any more."""
-    if ground.transport == STDIO:  # where it says itself what it hears
+async def wait_until_notified(ground: Ground, client: Client) -> None:
+    """Wait until the server has been notified of the cancelled call."""
+    if ground.transport == STDIO:  # the server reports what it received
         hearing = asyncio.create_task(client.call_tool("hear", {"lines": []}))
         (end,) = await all_of(client.call_tool("mute", timeout=0.05))
         assert isinstance(end, RequestTimeout)
@@ -74,7 +74,7 @@ async def has_been_told(ground: Ground, client: Client) -> None:
         )
         return
     asked = next(each for each in ground.server.asked if "mute" in str(each.message))
-    if ground.transport in (JSON, SSE):  # to hang up is all that can be said there
+    if ground.transport in (JSON, SSE):  # a request is cancelled by closing its connection
         await until(asked.gone.is_set)
     else:
         told = {"requestId": asked.message["id"], "reason": "timeout"}

@@ -23,20 +23,20 @@ from tests.faults.matrix import STDIO, row
 
 
 async def processes_of(client: Client) -> list[int]:
-    """Ask a server for its id and those of its grandchildren."""
+    """Return the process ids of a server and its grandchildren, as the server reports them."""
     ids: list[int] = json.loads((await client.call_tool("surroundings")).text)["processes"]
     return ids
 
 
 def real_patience() -> object:
-    """Use the times to end servers that apply outside of tests."""
+    """Undo `quick_endings`: use longer waits, as outside of tests."""
     patience = {"EOF_PATIENCE": 2.0, "TERM_PATIENCE": 2.0, "REST_PATIENCE": 20.0}
     return mock.patch.multiple(process, **patience)
 
 
 @contextmanager
 def no_descriptors_left(process: int = 0) -> Iterator[None]:
-    """Leave a process, by default this one, no descriptors in here."""
+    """Let a process, by default this one, open no more descriptors inside this context."""
     first_free = len(os.listdir(f"/proc/{process or 'self'}/fd"))  # noqa: PTH208 - not a disk
     limits = resource.prlimit(process, resource.RLIMIT_NOFILE)
     if not process:
@@ -51,7 +51,7 @@ def no_descriptors_left(process: int = 0) -> Iterator[None]:
 
 @contextmanager
 def failing_fork(reason: int) -> Iterator[None]:
-    """Make starting processes fail in here."""
+    """Make starting processes fail inside this context."""
     error = OSError(reason, os.strerror(reason))
     with mock.patch("subprocess._fork_exec", side_effect=error):
         yield

@@ -36,12 +36,12 @@ ANYTHING = {"type": "object"}
 
 
 class Box:
-    """An open toolbox of two servers: "evil", and "good", which is called all the time.
+    """A toolbox of two servers: "evil", and "good", which must keep working.
 
     Args:
-        ground: Whose transport "evil" is on.
-        tools: What "evil" lists, with their schemas.
-        options: Of its configuration.
+        ground: Sets the transport of "evil".
+        tools: The input schemas of the tools that "evil" lists, by name.
+        options: Settings of "evil" in the configuration.
     """
 
     def __init__(self, ground: Ground, tools: dict[str, Json], **options: Any) -> None:
@@ -51,7 +51,7 @@ class Box:
         self.toolbox: Toolbox
 
     async def open(self) -> Toolbox:
-        """Start both."""
+        """Start the servers and open the toolbox."""
         good: ServerConfig | InProcessServer = EvilMemory()
         if self.ground.transport in HTTP:
             honest = await self.ground.stack.enter_async_context(EvilHttp())
@@ -75,7 +75,7 @@ class Box:
         return HttpServer(url=url, **self.ground.secrets(), **self._options)
 
     async def good(self) -> None:
-        """See that the good server answers within a second."""
+        """Assert that the good server answers within a second."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         assert (await self.toolbox.call("good:echo", {"text": "hi"})).text == "hi"
@@ -91,7 +91,7 @@ async def box(ground: Ground, *tools: str, **options: Any) -> Box:
     return made
 
 
-# Going away and coming back
+# Exits and restarts
 
 
 @row(
@@ -172,7 +172,7 @@ def ends(
     calls: list[tuple[str, Json]],
     transports: tuple[str, ...],
 ) -> None:
-    """Add the row of what makes a server of a toolbox be started anew."""
+    """Add a row for calls after which the toolbox restarts or reconnects to the server."""
 
     @row(
         f"{fault}: in a toolbox",
@@ -248,7 +248,7 @@ async def is_not_there_in_a_toolbox(ground: Ground) -> None:
 
 
 def scoped(code: int, kind: str) -> Json:
-    """Write a refusal with a challenge."""
+    """Return the status and headers of a response with a Bearer challenge."""
     return {"code": code, "headers": {"WWW-Authenticate": f'Bearer error="{kind}", scope="a"'}}
 
 
@@ -272,7 +272,7 @@ TOLD: dict[str, tuple[type[InterlockError], list[tuple[str, Json]]]] = {
 
 
 def tell(fault: str, kind: type[InterlockError], calls: list[tuple[str, Json]]) -> None:
-    """Add the row of a fault in a toolbox."""
+    """Add a row for a fault that must affect only the calls of its own server."""
 
     @row(
         f"{fault}: in a toolbox",
@@ -376,7 +376,7 @@ async def has_slow_schemas(ground: Ground) -> None:
 
 
 def bomb(doublings: int) -> Json:
-    """Make a schema that asks twice as often with each level."""
+    """Return a schema whose number of checks doubles with each level."""
     levels = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(doublings)}
     end = {f"a{doublings}": {"type": "string"}}
     return {"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": levels | end}

@@ -1,4 +1,4 @@
-"""Lines that are no answers: R-05, R-06, R-07 (what cannot be read), R-08, R-09 (ids)."""
+"""Malformed and unexpected lines: R-05, R-06, R-07 (unreadable), R-08, R-09 (ids)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOOD = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"go
 
 
 def around(members: str) -> str:
-    """Make an answer to the call with these further members in its result."""
+    """Return an answer whose result also has these members."""
     return f'{{"jsonrpc":"2.0","id":$ID,"result":{{"content":[],{members}}}}}'
 
 
@@ -30,11 +30,11 @@ def dropped(client: Client) -> dict[str, int]:
 
 
 async def say(client: Client, *lines: Any, timeout: float = 10) -> str:
-    """Let the server write lines as its answer to one call."""
+    """Call a tool during which the server sends these lines; return its text."""
     return (await client.call_tool("say", {"lines": list(lines)}, timeout=timeout)).text
 
 
-async def test_a_bad_line_costs_only_itself_and_is_counted(evil: Evil):
+async def test_garbage_lines_are_dropped_and_counted(evil: Evil):
     """R-07: garbage between two good replies."""
     garbage = [
         "hello, this is a banner",
@@ -57,14 +57,14 @@ async def test_a_bad_line_costs_only_itself_and_is_counted(evil: Evil):
         assert dropped(client) == {"garbage": len(garbage)}
 
 
-async def test_blank_lines_and_carriage_returns_are_nothing(evil: Evil):
+async def test_blank_lines_and_carriage_returns_are_ignored(evil: Evil):
     async with evil() as client:
         assert await say(client, "", "\r", GOOD + "\r", "") == "good"
         assert await say(client, GOOD) == "good"
         assert dropped(client) == {}
 
 
-async def test_garbage_does_not_disturb_calls_that_wait(evil: Evil):
+async def test_garbage_does_not_fail_other_pending_calls(evil: Evil):
     async with evil() as client:
         noisy = client.call_tool("say", {"lines": [[["\xff\n", 100]]]}, timeout=0.3)
         texts = [client.call_tool("echo", {"text": str(each)}) for each in range(100)]
@@ -75,7 +75,7 @@ async def test_garbage_does_not_disturb_calls_that_wait(evil: Evil):
 
 
 @pytest.mark.parametrize("levels", [65, 1_000, 100_000, 2_000_000])
-async def test_a_depth_bomb_fails_its_own_call(evil: Evil, levels: int):
+async def test_deeply_nested_answer_fails_only_its_own_call(evil: Evil, levels: int):
     """R-05: over 64 levels."""
     head, tail = around('"a":').split("}", 1)[0], "}}"
     async with evil() as client:
@@ -103,7 +103,9 @@ async def test_a_depth_bomb_fails_its_own_call(evil: Evil, levels: int):
     ],
     ids=lambda value: value[:12] if len(value) > 30 else None,
 )
-async def test_what_is_not_strict_json_fails_its_own_call(evil: Evil, members: str, reason: str):
+async def test_invalid_json_with_a_readable_id_fails_only_its_own_call(
+    evil: Evil, members: str, reason: str
+):
     """R-05 and R-06, when the id can be read."""
     async with evil() as client:
         with pytest.raises(ParseError, match=reason):
@@ -126,7 +128,7 @@ async def test_an_envelope_member_given_twice_is_refused(evil: Evil, line: str):
             await say(client, line)
 
 
-async def test_members_in_other_case_are_not_the_members(evil: Evil):
+async def test_envelope_members_are_case_sensitive(evil: Evil):
     async with evil() as client:
         with pytest.raises(RemoteProtocolError):
             await say(client, '{"jsonrpc":"2.0","id":$ID,"Result":{"content":[]}}')
@@ -140,7 +142,7 @@ async def test_a_batch_is_garbage_in_a_revision_without_batches(evil: Evil):
 
 
 async def test_an_answer_after_its_call_was_cancelled_is_dropped(evil: Evil):
-    """R-08 and R-24: the server learns of the cancellation and answers all the same."""
+    """R-08 and R-24: the server receives the cancellation, but still answers."""
     async with evil() as client:
         call = asyncio.create_task(client.call_tool("mute"))
         await asyncio.sleep(0)
@@ -156,8 +158,8 @@ async def test_an_answer_after_its_call_was_cancelled_is_dropped(evil: Evil):
         assert dropped(client) == {"unexpected response": 1}
 
 
-async def test_overlapping_calls_get_their_own_answers_in_whatever_order(evil: Evil):
-    """R-09 for a client: answers come in reverse, each reaches the call that it is for."""
+async def test_answers_in_any_order_reach_their_own_calls(evil: Evil):
+    """R-09, for a client."""
     async with evil() as client:
         held = [asyncio.create_task(client.call_tool("mute")) for _ in range(3)]
         await asyncio.sleep(0)
@@ -170,8 +172,8 @@ async def test_overlapping_calls_get_their_own_answers_in_whatever_order(evil: E
         assert [(await each).text for each in held] == ["2", "3", "4"]
 
 
-async def test_a_server_that_uses_an_id_twice_at_once_gets_one_answer_for_it(evil: Evil):
-    """R-09: the other one could be taken for the answer to the first."""
+async def test_server_request_with_an_id_in_use_is_dropped(evil: Evil):
+    """R-09: the server could not tell two answers with one id apart."""
     params = '{"message":"?","requestedSchema":{"type":"object","properties":{}}}'
     ask = f'{{"jsonrpc":"2.0","id":"same","method":"elicitation/create","params":{params}}}'
 

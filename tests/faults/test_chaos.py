@@ -1,6 +1,6 @@
-"""Many faults in any order, from a seeded script: each call ends, and what is left works.
+"""Many faults in any order, from a seeded script: each call ends, and the client stays usable.
 
-Who finds a seed that fails adds it to the list.
+Add each seed that fails to `SEEDS`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEEDS = (1, 2, 3)
 
 
 async def ends(call: Any) -> str:
-    """Wait for a call, which has to end soon; give the text or the kind of error."""
+    """Wait up to 20 seconds for a call; return its text or the name of its error."""
     async with asyncio.timeout(20):
         try:
             return (await call).text
@@ -32,7 +32,9 @@ async def ends(call: Any) -> str:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
-async def test_a_server_that_does_anything_harms_only_its_own_calls(revision: str, seed: int):
+async def test_random_faults_of_an_http_server_fail_only_the_calls_they_hit(
+    revision: str, seed: int
+):
     async with EvilHttp(revision, "json" if seed % 2 else "stream", seed=seed) as server:
         client = Client.http(server.url, timeout=0.1, hard_timeout=0.3)
         async with client:
@@ -50,7 +52,7 @@ async def test_a_server_that_does_anything_harms_only_its_own_calls(revision: st
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_program_that_does_anything_harms_only_its_own_calls(evil: Any, seed: int):
+async def test_random_faults_of_a_stdio_server_leave_no_pending_request(evil: Any, seed: int):
     for run in range(3):
         async with evil(f"seed={seed}{run}", timeout=0.1) as client:
             for _ in range(3):
@@ -60,7 +62,7 @@ async def test_a_program_that_does_anything_harms_only_its_own_calls(evil: Any, 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_server_in_this_program_that_does_anything_harms_only_its_own_calls(seed: int):
+async def test_random_faults_of_a_memory_server_fail_only_the_calls_they_hit(seed: int):
     for run in range(5):
         server = EvilMemory(seed=seed * 10 + run)
         async with Client.memory(server, timeout=0.05) as client:
@@ -74,7 +76,7 @@ async def test_a_server_in_this_program_that_does_anything_harms_only_its_own_ca
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_a_network_that_does_anything_harms_only_what_goes_over_it(seed: int):
+async def test_client_works_again_after_random_network_faults(seed: int):
     async with EvilHttp(form="stream") as server:
         port = int(server.url.split(":")[2].split("/")[0])
         calm_then_storm = ChaosProxy(port, iter([Weather(), *_first(script(seed), 30)]))

@@ -14,11 +14,11 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 Evil = Callable[..., Client]
 
 
-async def test_a_slow_drip_ends_at_the_deadline_and_is_dropped_when_it_is_whole(evil: Evil):
+async def test_slow_answer_times_out_and_is_dropped_once_complete(evil: Evil):
     async with evil() as client:
         with pytest.raises(RequestTimeout):
             await client.call_tool("drip", {"every": 0.02}, timeout=0.5)
-        with pytest.raises(RequestTimeout):  # the drip leaves half a line, which costs one more
+        with pytest.raises(RequestTimeout):  # the rest of the dripped line spoils this answer
             await client.call_tool("echo", {"text": "lost"}, timeout=0.2)
 
         assert (await client.call_tool("echo", {"text": "next"})).text == "next"

@@ -1,4 +1,4 @@
-"""How servers end: R-33 and R-34 (none survives), R-35 and R-26 (one that dies says why)."""
+"""How server processes end: R-33 and R-34 (none survives), R-35 and R-26 (errors name causes)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVERS = Path(__file__).parents[1] / "servers"
 
 
 async def processes_of(client: Client) -> list[int]:
-    """Ask the server for its id and those of its grandchildren."""
+    """Return the process ids of the server and its grandchildren, as it reports them."""
     ids: list[int] = json.loads((await client.call_tool("surroundings")).text)["processes"]
     return ids
 
@@ -33,7 +33,7 @@ def alive(ids: Iterable[int]) -> list[int]:
 
 
 def gone_within(seconds: float, watched: dict[int, int]) -> bool:
-    """Wait for the end of processes, by id and pidfd; the kernel takes a moment for it."""
+    """Return whether processes, given as id and pidfd, exit within this time."""
     deadline = monotonic() + seconds
     for pidfd in watched.values():
         select.select([pidfd], [], [], max(0, deadline - monotonic()))
@@ -51,7 +51,7 @@ def _state(id: int) -> str:
 # Closing
 
 
-async def test_grandchildren_go_with_a_server_that_goes_by_itself(evil: Evil):
+async def test_close_ends_the_grandchildren_of_a_server_that_exits_itself(evil: Evil):
     client = evil("grandchildren")
     await client.open()
     ids = await processes_of(client)
@@ -60,7 +60,7 @@ async def test_grandchildren_go_with_a_server_that_goes_by_itself(evil: Evil):
     assert alive(ids) == []
 
 
-async def test_a_server_that_honours_the_end_of_input_is_not_kept_waiting(
+async def test_close_returns_early_if_the_server_exits_at_end_of_input(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "EOF_PATIENCE", 60.0)
@@ -72,8 +72,10 @@ async def test_a_server_that_honours_the_end_of_input_is_not_kept_waiting(
     assert monotonic() - started < 30
 
 
-async def test_cancelling_everything_kills_at_once(evil: Evil, monkeypatch: pytest.MonkeyPatch):
-    """What a program's end does to all of its tasks, the one that ends the server included."""
+async def test_cancelling_close_kills_the_server_and_its_children_at_once(
+    evil: Evil, monkeypatch: pytest.MonkeyPatch
+):
+    """A program that exits cancels all of its tasks, also the one that stops the server."""
     monkeypatch.setattr(process, "EOF_PATIENCE", 60.0)
     client = evil("stay", "grandchildren")
     await client.open()
@@ -89,11 +91,11 @@ async def test_cancelling_everything_kills_at_once(evil: Evil, monkeypatch: pyte
     assert gone_within(20, watched)
 
 
-# Dying
+# Exits
 
 
-async def test_what_a_server_said_before_it_died_counts(evil: Evil):
-    """The answer and the exit may come together."""
+async def test_answer_sent_before_the_server_exits_is_received(evil: Evil):
+    """The client may receive the answer and the exit at the same time."""
     answer = '{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"last"}]}}'
     async with evil() as client:
         first = asyncio.create_task(client.call_tool("mute"))
@@ -106,7 +108,7 @@ async def test_what_a_server_said_before_it_died_counts(evil: Evil):
         assert isinstance(said.exception(), ServerExited)
 
 
-async def test_the_loss_is_told_once_and_not_when_we_close(evil: Evil):
+async def test_loss_is_reported_once_and_not_on_close(evil: Evil):
     losses: list[InterlockError] = []
     async with evil(on_loss=losses.append) as client:
         pass
@@ -118,8 +120,8 @@ async def test_the_loss_is_told_once_and_not_when_we_close(evil: Evil):
     assert [type(loss) for loss in losses] == [ServerExited]
 
 
-async def test_after_a_death_the_same_client_opens_again(evil: Evil):
-    """R-26, as far as it is the client's part."""
+async def test_client_can_be_reopened_after_its_server_exited(evil: Evil):
+    """R-26, for a client."""
     client = evil()
     async with client:
         with pytest.raises(ServerExited):

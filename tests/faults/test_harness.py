@@ -1,4 +1,4 @@
-"""The harness sees what it is there for: all that may be left, and promises that are late."""
+"""The harness fails a case that leaks, logs a secret, or breaks its promise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Undo = list[Callable[[], object]]
 
 @pytest.fixture
 def undo() -> Any:
-    """What takes away again what a test leaves."""
+    """Callbacks that remove what a test leaks, run after the test."""
     steps: Undo = []
     yield steps
     for step in steps:
@@ -43,13 +43,13 @@ async def keep(ground: Ground) -> None:
 
 
 @pytest.mark.slow("measures for a while")
-def test_what_leaves_nothing_is_measured():
+def test_harness_measures_a_case_that_leaks_nothing():
     measured = harness.run(case(keep))
 
     assert (measured.outcome, measured.seconds < 1, measured.idle < 0.01) == ("kept", True, True)
 
 
-def test_a_scenario_without_a_promise_proves_nothing():
+def test_harness_fails_a_case_without_a_promise():
     async def scenario(ground: Ground) -> None:
         pass
 
@@ -57,7 +57,7 @@ def test_a_scenario_without_a_promise_proves_nothing():
         harness.run(case(scenario))
 
 
-def test_a_task_that_is_left_is_noticed():
+def test_harness_fails_a_case_that_leaks_a_task():
     async def scenario(ground: Ground) -> None:
         await keep(ground)
         ground.forgotten = asyncio.create_task(asyncio.sleep(60))  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ def test_a_task_that_is_left_is_noticed():
         harness.run(case(scenario))
 
 
-def test_a_future_that_nobody_ends_is_noticed(undo: Undo):
+def test_harness_fails_a_case_that_leaks_a_future(undo: Undo):
     async def scenario(ground: Ground) -> None:
         await keep(ground)
         forgotten = [asyncio.get_running_loop().create_future()]
@@ -88,7 +88,7 @@ def test_harness_fails_a_case_that_leaves_a_request_pending_on_any_connection():
         harness.run(case(scenario))
 
 
-def test_a_descriptor_that_is_left_is_noticed(undo: Undo):
+def test_harness_fails_a_case_that_leaks_a_descriptor(undo: Undo):
     async def scenario(ground: Ground) -> None:
         await keep(ground)
         left = os.pipe()
@@ -98,7 +98,7 @@ def test_a_descriptor_that_is_left_is_noticed(undo: Undo):
         harness.run(case(scenario))
 
 
-def test_a_thread_that_is_left_is_noticed(undo: Undo):
+def test_harness_fails_a_case_that_leaks_a_thread(undo: Undo):
     async def scenario(ground: Ground) -> None:
         await keep(ground)
         end = threading.Event()
@@ -110,7 +110,7 @@ def test_a_thread_that_is_left_is_noticed(undo: Undo):
         harness.run(case(scenario))
 
 
-def test_a_child_that_is_left_is_noticed(undo: Undo):
+def test_harness_fails_a_case_that_leaks_a_child_process(undo: Undo):
     async def scenario(ground: Ground) -> None:
         await keep(ground)
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - quick
@@ -120,7 +120,7 @@ def test_a_child_that_is_left_is_noticed(undo: Undo):
         harness.run(case(scenario))
 
 
-def test_a_child_of_another_thread_is_noticed(undo: Undo):
+def test_harness_fails_a_case_that_leaks_a_child_of_another_thread(undo: Undo):
     started, end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -140,14 +140,14 @@ def test_a_child_of_another_thread_is_noticed(undo: Undo):
 
 
 @pytest.mark.slow("measures for a while")
-def test_work_that_comes_again_and_again_is_noticed():
+def test_harness_fails_a_case_that_keeps_polling():
     async def scenario(ground: Ground) -> None:
         await keep(ground)
         polling = asyncio.create_task(poll())
         ground.stack.callback(polling.cancel)
 
     async def poll() -> None:
-        while True:  # 4 % of a processor, which a short look would miss most of the time
+        while True:  # 4 % of a processor, which a short measurement would often miss
             await asyncio.sleep(0.25)
             end = process_time() + 0.01
             while process_time() < end:
@@ -157,7 +157,7 @@ def test_work_that_comes_again_and_again_is_noticed():
         harness.run(case(scenario))
 
 
-def test_a_loop_that_does_not_rest_is_noticed(monkeypatch: pytest.MonkeyPatch):
+def test_harness_fails_a_case_that_keeps_the_event_loop_busy(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(harness, "_PATIENCE", 0.2)
 
     async def scenario(ground: Ground) -> None:
@@ -166,14 +166,14 @@ def test_a_loop_that_does_not_rest_is_noticed(monkeypatch: pytest.MonkeyPatch):
         ground.stack.callback(spinning.cancel)
 
     async def spin() -> None:
-        while True:  # noqa: ASYNC110 - this is what shall be noticed
+        while True:  # noqa: ASYNC110 - the harness must detect this
             await asyncio.sleep(0)
 
     with pytest.raises(AssertionError, match="of a processor when all is over"):
         harness.run(case(scenario))
 
 
-def test_an_error_that_nobody_takes_is_noticed():
+def test_harness_fails_a_case_with_an_unretrieved_exception():
     async def scenario(ground: Ground) -> None:
         await keep(ground)
         asyncio.get_running_loop().create_future().set_exception(ValueError("lost"))
@@ -182,7 +182,7 @@ def test_an_error_that_nobody_takes_is_noticed():
         harness.run(case(scenario))
 
 
-def test_a_secret_in_the_log_is_noticed():
+def test_harness_fails_a_case_that_logs_a_secret():
     async def scenario(ground: Ground) -> None:
         await keep(ground)
         logging.getLogger("interlock.anything").debug("connecting with %s", CANARY)
@@ -191,19 +191,19 @@ def test_a_secret_in_the_log_is_noticed():
         harness.run(case(scenario))
 
 
-def test_a_secret_in_an_error_is_noticed():
+def test_harness_fails_a_case_whose_error_has_a_secret():
     async def scenario(ground: Ground) -> None:
         with ground.promise(RequestTimeout):
             try:
                 raise ValueError(CANARY)
             except ValueError:
-                raise RequestTimeout("it took too long")  # noqa: B904 - what it hides shows
+                raise RequestTimeout("it took too long")  # noqa: B904 - its context must be searched, too
 
     with pytest.raises(AssertionError):
         harness.run(case(scenario))
 
 
-def test_another_error_than_the_promised_one_is_not_taken_for_it():
+def test_harness_fails_a_case_that_raises_a_subclass_of_the_promised_error():
     async def scenario(ground: Ground) -> None:
         with ground.promise(TimeoutError):  # type: ignore[arg-type]  # a parent will not do
             raise RequestTimeout("it took too long")
@@ -212,7 +212,7 @@ def test_another_error_than_the_promised_one_is_not_taken_for_it():
         harness.run(case(scenario))
 
 
-def test_a_promise_that_is_late_each_time_is_not_kept():
+def test_harness_fails_a_case_that_is_late_in_every_attempt():
     tried = []
 
     async def scenario(ground: Ground) -> None:
@@ -225,7 +225,7 @@ def test_a_promise_that_is_late_each_time_is_not_kept():
     assert len(tried) == harness.ATTEMPTS
 
 
-def test_time_flies_only_where_it_is_told_to():
+def test_flying_time_skips_waiting_only_inside_its_context():
     async def scenario(ground: Ground) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -1,4 +1,4 @@
-"""Size: R-03, a message over the limit costs little; R-04, one below it always passes."""
+"""Sizes: R-03, a message over the limit is refused; R-04, one within it always passes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KIB, MIB = 1024, 1024 * 1024
 SERVERS = Path(__file__).parents[1] / "servers"
 
 
-async def test_a_message_over_the_limit_fails_every_call_with_size_and_limit(evil: Evil):
+async def test_message_over_the_limit_fails_every_call(evil: Evil):
     client = evil(max_frame_bytes=MIB)
     async with client:
         waiting = asyncio.create_task(client.call_tool("mute"))
@@ -32,7 +32,7 @@ async def test_a_message_over_the_limit_fails_every_call_with_size_and_limit(evi
             await client.call_tool("echo", {"text": "after it"})
 
 
-async def test_every_size_up_to_the_limit_passes(evil: Evil):
+async def test_messages_up_to_the_limit_are_received_and_sent(evil: Evil):
     sizes = [63 * KIB, 64 * KIB - 1, 64 * KIB, 65 * KIB, MIB - 1, MIB, MIB + 1, 15 * MIB]
     async with evil() as client:
         for size in [*sizes, MAX_FRAME_BYTES]:
@@ -43,8 +43,8 @@ async def test_every_size_up_to_the_limit_passes(evil: Evil):
             assert (await client.call_tool("echo", {"text": text})).text == text
 
 
-async def test_both_directions_move_at_once(evil: Evil):
-    """R-14: a server that writes 8 MB before it reads our 8 MB would wait for us for ever."""
+async def test_client_reads_while_it_writes(evil: Evil):
+    """R-14: if both sides wrote 8 MB before they read, they would deadlock."""
     notification = '{"jsonrpc":"2.0","method":"notifications/x"}\n'
     text = "x" * 8_000_000
     async with evil() as client:
@@ -55,7 +55,7 @@ async def test_both_directions_move_at_once(evil: Evil):
         writes_first.cancel()
 
 
-async def test_a_server_that_still_writes_when_it_is_closed_may_finish(
+async def test_close_reads_the_output_of_a_server_that_still_writes(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "EOF_PATIENCE", 60.0)
@@ -66,5 +66,5 @@ async def test_a_server_that_still_writes_when_it_is_closed_may_finish(
     started = monotonic()
     await client.close()
 
-    assert monotonic() - started < 30  # it went by itself, when all it wrote had been read
+    assert monotonic() - started < 30  # it exited by itself once its output had been read
     assert isinstance((await asyncio.gather(writing, return_exceptions=True))[0], Exception)

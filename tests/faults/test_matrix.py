@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow("each case waits to see that nothing happens after
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_the_promise_is_kept_and_nothing_is_left(case: Case):
+def test_case_keeps_its_promise_and_leaks_nothing(case: Case):
     run(case)
 
 
@@ -23,7 +23,7 @@ def test_every_fault_of_the_matrix_has_a_row():
     assert not have & NOT_BUILT.keys()
 
 
-def test_no_two_cases_have_one_name():
+def test_case_names_are_unique():
     names = [case.name for case in CASES]
 
     assert len(set(names)) == len(names)

@@ -1,4 +1,4 @@
-"""R-36: whatever a server says, it is raised in its own call or nowhere."""
+"""R-36: an error of a message is raised by its own call or not at all."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ METHODS = [
 
 @pytest.mark.slow("made-up input, and much of it")
 @pytest.mark.parametrize("revision", [NEWEST, NEWEST_LEGACY])
-def test_nothing_that_a_server_says_is_raised_outside_of_its_own_call(revision: str):
-    """R-36, for every kind of request and everything a server sends by itself."""
+def test_arbitrary_server_messages_raise_only_in_their_own_call(revision: str):
+    """R-36, for every method, and for requests and notifications of the server."""
     reported: list[object] = []
 
     @settings(
@@ -88,7 +88,7 @@ async def sample(question: CreateMessageParams) -> CreateMessageResult:
 async def exchange(
     revision: str, answer: object, said: object, method: str, reported: list[object]
 ) -> None:
-    """Give every request of a client this answer, and say something to it before."""
+    """Send `said` to a client as a request and notification, then give its calls this answer."""
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     server = Parrot(revision, answer)
     client = Client(
@@ -115,13 +115,13 @@ async def exchange(
         ]
         for ended in await asyncio.gather(*calls, return_exceptions=True):
             assert not isinstance(ended, BaseException) or isinstance(ended, InterlockError)
-        assert client._connection.protocol.pending <= 1  # a stream of news may be open
+        assert client._connection.protocol.pending <= 1  # a subscription stream may be open
         server.answer = {"content": []}
         assert (await client.call_tool("still there?")).content == []
 
 
 class Parrot:
-    """A transport to a server that has one answer for everything but the handshake."""
+    """A transport to a server that gives every request but the handshake the same answer."""
 
     def __init__(self, revision: str, answer: object) -> None:
         self.answer = answer

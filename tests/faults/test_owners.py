@@ -1,4 +1,4 @@
-"""R-28: no task owns a connection. Any of them opens, calls, cancels and closes."""
+"""R-28: no task owns a connection; any task may open, call, cancel and close."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Evil = Callable[..., Client]
 
 
 class Peer:
-    """A server in this event loop. It leaves every third request open."""
+    """A server in this event loop that does not answer every third request."""
 
     def __init__(self, transport: MemoryTransport) -> None:
         self._transport = transport
@@ -51,7 +51,7 @@ async def memory_client() -> Client:
     return Client(lambda: ours, timeout=30)
 
 
-async def test_a_thousand_clients_opened_called_cancelled_and_closed_by_different_tasks():
+async def test_different_tasks_open_call_cancel_and_close_a_thousand_clients():
     chance = random.Random(28)
     for _ in range(1_000):
         client = await memory_client()
@@ -72,7 +72,7 @@ async def test_a_thousand_clients_opened_called_cancelled_and_closed_by_differen
         assert client._connection.protocol.pending == 0
 
 
-async def test_opening_may_be_cancelled_at_any_turn():
+async def test_open_cancelled_at_any_turn_leaks_nothing():
     for turns in range(12):
         client = await memory_client()
         opening = asyncio.create_task(client.open())
@@ -84,7 +84,7 @@ async def test_opening_may_be_cancelled_at_any_turn():
 
 
 @pytest.mark.parametrize("server", ["server/discover=mute", "slow=30", "server/discover=exit"])
-async def test_opening_a_server_program_may_be_cancelled(evil: Evil, server: str):
+async def test_cancelled_open_ends_the_server_program(evil: Evil, server: str):
     opening = asyncio.create_task(evil(server, "initialize=mute").open())
     await asyncio.sleep(0.1)
     opening.cancel()
@@ -129,7 +129,7 @@ async def test_close_continues_after_its_caller_is_cancelled(evil: Evil):
     await client.close()  # waits for the same ending
 
 
-async def test_a_thousand_cancelled_calls_leave_a_server_in_good_order(evil: Evil):
+async def test_server_works_after_a_thousand_cancelled_calls(evil: Evil):
     """R-24: cancelled before, while and after they are sent and answered."""
     chance = random.Random(24)
     calls = [("mute", {}), ("echo", {"text": "a"}), ("frame", {"size": 100_000})]

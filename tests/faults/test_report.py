@@ -1,4 +1,4 @@
-"""docs/reliability.md lists the rows that there are, and no others."""
+"""docs/reliability.md lists exactly the rows of the matrix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.faults.matrix import cases
 from tests.faults.report import BEGIN, END, PAGE, by_row, chosen_by, columns, not_built
 
 
-def test_the_page_has_each_row_with_its_transports_and_no_other():
+def test_page_lists_exactly_the_rows_and_their_transports():
     table = PAGE.read_text().split(BEGIN)[1].split(END)[0]
     listed = [line for line in table.splitlines() if line.startswith("| ")][1:]
     of_rows = [line for line in listed if line.count(" | ") >= 4]
@@ -21,11 +21,11 @@ def test_the_page_has_each_row_with_its_transports_and_no_other():
     assert not_built() in table
 
 
-def test_the_page_says_how_many_cases_were_run():
+def test_page_has_the_number_of_cases():
     assert f"{len(cases())} cases, run on" in PAGE.read_text()
 
 
-def test_a_case_is_chosen_by_words_of_its_name_as_they_are_written():
+def test_cases_are_chosen_by_parts_of_their_names():
     (chosen,) = chosen_by(["Schema bomb / ReDoS / remote `$ref` [", "STDIO"])
 
     assert chosen.name == "Schema bomb / ReDoS / remote `$ref` [stdio]"

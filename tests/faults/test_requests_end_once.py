@@ -1,7 +1,7 @@
-"""R-01: every request ends exactly once, and nothing is ever left waiting.
+"""R-01: every request ends exactly once, and no request stays pending.
 
 Requests are started, answered, answered wrongly, cancelled, timed out and cut off in any order.
-A model says after each step which of them have ended, and how. Time is an argument here too.
+After each step a model predicts which requests have ended, and how. The clock is simulated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from interlock.transports import Receiver
 
 NEVER = float("inf")
 
-# What may come as the answer to a request, and how the request ends then.
+# Possible answers to a request, and the outcome of each.
 ANSWERS: dict[str, object] = {
     '{"jsonrpc":"2.0","id":$ID,"result":{"a":1}}': {"a": 1},
     '{"id":$ID,"result":[],"jsonrpc":"2.0" }': [],
@@ -45,7 +45,7 @@ ANSWERS: dict[str, object] = {
     '{"jsonrpc":"2.0","id":$ID,"result":1,"result":2}': ParseError,
 }
 
-# What ends no request.
+# Frames that end no request.
 NOISE = [
     b"",
     b"hello",
@@ -67,7 +67,7 @@ NOISE = [
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """An event loop whose time stands still until it is told."""
+    """An event loop whose time is set by the test."""
 
     now = 0.0
 
@@ -76,7 +76,7 @@ class Clock(asyncio.SelectorEventLoop):
 
 
 class Wire:
-    """A transport to nobody."""
+    """A transport without a peer, which records sent frames."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ class Wire:
 
 
 class Asked:
-    """One request as the model sees it."""
+    """The model of one request."""
 
     def __init__(self, task: asyncio.Task[Any], timeout: float, hard: float, now: float) -> None:
         self.task = task
@@ -104,11 +104,11 @@ class Asked:
         self.idle_end = now + timeout
         self.hard_end = now + hard
         self.progress = -NEVER
-        self.ends: tuple[object, ...] = ()  # how it may have ended; empty while it is open
+        self.ends: tuple[object, ...] = ()  # possible outcomes; empty while it is open
 
 
 class Requests(RuleBasedStateMachine):
-    """One connection."""
+    """Random operations on one connection, checked against a model."""
 
     @initialize()
     def open(self) -> None:
@@ -159,7 +159,7 @@ class Requests(RuleBasedStateMachine):
         for id in self.asked:
             self._end(id, ConnectionClosed)
 
-    # What may happen
+    # Operations
 
     @rule(timeout=st.sampled_from([1.0, 3.0, NEVER]), hard=st.sampled_from([2.0, 6.0]))
     def ask(self, timeout: float, hard: float) -> None:
@@ -179,7 +179,7 @@ class Requests(RuleBasedStateMachine):
     @precondition(lambda self: self.asked)
     @rule(data=st.data(), answer=st.sampled_from(sorted(ANSWERS)), cancel=st.booleans())
     def answer(self, data: st.DataObject, answer: str, cancel: bool) -> None:
-        """Answer a request, which may have ended, may be answered twice, or is cancelled now."""
+        """Answer a request twice, even if it has ended; it may be cancelled at the same time."""
         id = data.draw(st.sampled_from(sorted(self.asked)))
         frame = answer.replace("$ID", str(id)).encode()
         self._receive(frame, frame)
@@ -220,12 +220,12 @@ class Requests(RuleBasedStateMachine):
             assert self.wire.sent[-1]["params"]["requestId"] == id
 
     @rule(id=st.integers(1, 3))
-    def be_asked(self, id: int) -> None:
+    def receive_request(self, id: int) -> None:
         self._receive(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % id)
         self._turn()
 
     @rule(id=st.integers(1, 3))
-    def be_asked_no_more(self, id: int) -> None:
+    def receive_cancellation(self, id: int) -> None:
         params = b'{"requestId":%d}' % id
         self._receive(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%b}' % params)
         self._turn()
@@ -241,7 +241,7 @@ class Requests(RuleBasedStateMachine):
     @precondition(lambda self: len(self.asked) >= 5)
     @rule(frame=st.sampled_from(sorted(ANSWERS)))
     def lose(self, frame: str) -> None:
-        """The connection ends while something is half-way in."""
+        """Lose the connection in the middle of a frame."""
         if not self.closed:
             self._receive(frame.replace("$ID", "424242").encode()[:-5])
             self.loop.call_soon(self.connection.connection_lost, ConnectionClosed("cut"))
@@ -255,17 +255,17 @@ class Requests(RuleBasedStateMachine):
         self._turn()
         self._end_all()
 
-    # What must hold
+    # Invariants
 
     @invariant()
-    def each_has_ended_as_it_must(self) -> None:
+    def each_request_has_a_predicted_outcome(self) -> None:
         for id, asked in getattr(self, "asked", {}).items():
             assert asked.task.done() == bool(asked.ends), id
             if asked.ends:
                 assert _outcome(asked.task) in asked.ends, id
 
     @invariant()
-    def nothing_else_is_kept(self) -> None:
+    def only_open_requests_are_kept(self) -> None:
         if hasattr(self, "connection"):
             still_open = sum(not asked.ends for asked in self.asked.values())
             assert self.connection.protocol.pending == still_open
@@ -277,8 +277,8 @@ class Requests(RuleBasedStateMachine):
         if not hasattr(self, "connection"):
             return
         self.close()
-        self.each_has_ended_as_it_must()
-        self.nothing_else_is_kept()
+        self.each_request_has_a_predicted_outcome()
+        self.only_open_requests_are_kept()
         assert self.connection._handlers == set()
         assert asyncio.all_tasks(self.loop) == set()
         self.loop.close()
