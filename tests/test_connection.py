@@ -397,7 +397,7 @@ async def test_each_waiter_gets_its_own_copy_of_the_error():
     assert first is not second
 
 
-async def test_what_was_sent_before_closing_arrives():
+async def test_messages_sent_before_close_are_received():
     async with two() as (one, other):
         one.connection.notify("first")
         one.connection.notify("last")

@@ -182,7 +182,7 @@ async def test_expired_token_is_refused_and_can_be_refreshed(hand: Hand) -> None
     assert (await hand.call(fresh["access_token"], "who"))[0] == 200
 
 
-async def test_what_is_revoked_is_not_refreshed(hand: Hand) -> None:
+async def test_a_revoked_refresh_token_is_refused(hand: Hand) -> None:
     client = (await hand.server.register())["client_id"]
     one, other = await hand.log_in(client), await hand.log_in(client)
     form = {"client_id": client, "token": one["refresh_token"]}

@@ -63,7 +63,7 @@ def test_add_refuses_a_file_without_mcp_servers(interlock, home):
     ran = interlock("servers", "add", "a", "run", "--config", settings)
 
     assert ran.code == 1
-    assert f'{settings} has no mcpServers: put "mcpServers": {{}} into it' in ran.err
+    assert f'{settings} has no mcpServers: add "mcpServers": {{}} to it' in ran.err
     assert settings.read_text() == '{"colour": "blue"}'
 
 

@@ -282,7 +282,7 @@ def test_a_login_that_cannot_be_stored_is_an_error(
     assert "cannot be written: Permission denied" in ran.err
 
 
-def test_a_server_that_refuses_its_own_tokens_is_an_error(
+def test_login_fails_if_the_server_refuses_the_new_tokens(
     interlock: Callable[..., Any], protected: Guarded, notes: str, browser: None
 ):
     protected.wish(expired=1_000)

@@ -40,7 +40,7 @@ FORM = {
 
 
 def run(coroutine: Any) -> Any:
-    """Run what never really waits, without an event loop."""
+    """Run a coroutine that never suspends, without an event loop."""
     try:
         coroutine.send(None)
     except StopIteration as stopped:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 def error(code: int, data: Any = None, status: int = 400) -> dict[str, Any]:
-    """Tell a server to answer with an error of the protocol."""
+    """Make a server answer with a JSON-RPC error."""
     said = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "m", "data": data}}
     return {"code": status, "body": json.dumps(said), "type": "application/json"}
 
@@ -77,7 +77,7 @@ async def test_response_that_is_not_modern_means_legacy(told: dict[str, Any]):
     ],
     ids=str,
 )
-async def test_response_that_tells_no_era_is_raised(
+async def test_response_that_does_not_reveal_the_era_is_raised(
     told: dict[str, Any], kind: type[InterlockError]
 ):
     async with EvilHttp(MODERN) as server:
@@ -85,7 +85,7 @@ async def test_response_that_tells_no_era_is_raised(
         with pytest.raises(kind):
             await Client.http(server.url).open()
         tries = server.times("initialize")
-    assert tries == (kind is AuthError)  # the last resort of who has no authorization
+    assert tries == (kind is AuthError)  # without authorization, the legacy handshake is also tried
 
 
 @pytest.mark.parametrize("code", [429, 502, 503, 504])
@@ -96,7 +96,7 @@ async def test_busy_server_is_retried_after_its_retry_after(code: int):
             assert client.revision == MODERN
         assert server.times("server/discover") == 3
 
-        server.tell("server/discover", "status", code=code, **LATER)  # than we would wait
+        server.tell("server/discover", "status", code=code, **LATER)  # longer than the client waits
         with pytest.raises(HttpError, match=f"answered {code} .*retry after 600 s"):
             await Client.http(server.url).open()
         assert server.times("server/discover") == 4
@@ -113,7 +113,7 @@ async def test_malformed_discover_result_is_reported():
             await Client.http(server.url, transport="streamable").open()
 
 
-async def test_truncated_response_tells_no_era():
+async def test_truncated_response_is_raised_without_trying_another_era():
     async with EvilHttp(LEGACY) as server:
         server.tell("server/discover", "cut")
         with pytest.raises(StreamEnded):
@@ -121,7 +121,7 @@ async def test_truncated_response_tells_no_era():
         assert server.times("initialize") == 0
 
 
-async def test_oversized_response_tells_no_era():
+async def test_oversized_response_is_raised_without_trying_another_era():
     async with EvilHttp(LEGACY) as server:
         server.tell("server/discover", "frame", size=2 * MIB)
         with pytest.raises(MessageTooLarge):
@@ -175,7 +175,7 @@ async def test_refused_http_sse_raises_the_first_refusal():
 
 
 class Helpful(BearerHeaders):
-    """An authorization that can help, unless it is told that nobody is there."""
+    """An authorization whose refresh succeeds, unless `alone` is set."""
 
     token = ""
     alone = False

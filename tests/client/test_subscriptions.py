@@ -19,13 +19,13 @@ WANTED = SubscriptionFilter(tools_list_changed=True)
 
 
 class Listener(ScriptedServer):
-    """A server that acknowledges streams when it is told to."""
+    """A server that acknowledges a subscription stream only when a test calls `acknowledge`."""
 
     def __init__(self) -> None:
         super().__init__(MODERN, {LISTEN: lambda _: None})
 
     async def listening(self, times: int = 1) -> int:
-        """Wait for a number of streams; give the id of the last one."""
+        """Wait until this many streams were requested; return the id of the last one."""
         await self.heard(LISTEN, times)
         ids = [each["id"] for each in self.received if each.get("method") == LISTEN]
         return ids[times - 1]
@@ -173,7 +173,7 @@ async def test_stream_that_the_server_ends_is_reopened(
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Let pauses take no time; give them."""
+    """Skip all sleeps; return the list of their lengths."""
     made: list[float] = []
     sleep = asyncio.sleep
 

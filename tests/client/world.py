@@ -32,7 +32,7 @@ QUESTIONS = {
 
 
 class Peer:
-    """What the scripted server knows; its `answer` is the script of a `RecordingTransport`."""
+    """A scripted server; its `answer` is the script of each `RecordingTransport`."""
 
     def __init__(self, revision: str) -> None:
         self.revision = revision
@@ -87,7 +87,7 @@ class Peer:
         return RESULTS.get(method)
 
     def _ask(self, params: Json) -> Json:
-        """Ask two questions, then one more, then be content."""
+        """Ask all questions, then all but the first, then return the result."""
         state = int(params.get("requestState", 0))
         if state == 2:
             return text("well asked")
@@ -157,7 +157,7 @@ class World:
 
     @property
     def wire(self) -> RecordingTransport:
-        """The transport that is in use, or about to be."""
+        """The transport in use; before the handshake, the newest one."""
         connection = self.client._channel._agreed
         wire = self.peer.wires[-1] if connection is None else connection.transport
         assert isinstance(wire, RecordingTransport)
@@ -180,7 +180,7 @@ class World:
         self.run(turn())
 
     def close(self) -> None:
-        """Close the client, and show that nothing of it is left."""
+        """Close the client, and assert that it leaks nothing."""
         try:
             self.run(self.client.close())
             self.turn()
@@ -206,7 +206,7 @@ def assert_nothing_waits(client: Client) -> None:
 
 
 def listening(world: World) -> set[Any]:
-    """Give the ids of open streams, which are never answered while they hold."""
+    """Return the ids of open subscription streams."""
     unanswered = world.wire.unanswered.items()
     ids = [id for id, method in unanswered if method == "subscriptions/listen"]
     return {id for id in ids if id not in world.wire.cancelled()}

@@ -108,7 +108,7 @@ async def use_tools(client: Client) -> None:
 
 
 async def use_the_rest(client: Client) -> None:
-    """Resources, prompts and completion."""
+    """Use resources, prompts and completion."""
     (resource,) = await client.list_resources()
     (template,) = await client.list_resource_templates()
     await client.read_resource(resource.uri)

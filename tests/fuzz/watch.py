@@ -31,7 +31,7 @@ class Watch:
         self.slowest = 0.0
 
     def __call__(self, data: bytes) -> None:
-        """Try one input; what is slow once is given two more chances, as others use the CPU."""
+        """Try an input; if it is slow, retry twice, because other processes use the CPU."""
         seconds = self._once(data)
         for _ in range(2):
             if seconds <= self._limit:
@@ -50,6 +50,6 @@ class Watch:
 
 
 def check_text(error: Exception | str) -> None:
-    """See that an error is one line that people can be shown, however long the input is."""
+    """Assert that an error is one printable line of limited length."""
     assert str(error).isprintable()
     assert len(str(error)) <= MAX_TEXT

@@ -303,7 +303,7 @@ async def trigger_url_elicitation(it: Everything) -> None:
 
 @uses("simulate-research-query")
 async def simulate_research_query(it: Everything) -> None:
-    """The tool runs only as a task; its question reaches the user on the way."""
+    """The tool runs as a task and asks the user before it answers."""
     messages: list[str | None] = []
     result = await it.client.call_tool(
         "simulate-research-query",
@@ -319,7 +319,7 @@ async def simulate_research_query(it: Everything) -> None:
 
 
 @over_every_transport
-async def test_it_tells_who_it_is_and_what_it_can(it: Everything) -> None:
+async def test_server_sends_its_revision_name_and_instructions(it: Everything) -> None:
     await it.client.ping()
 
     assert it.client.revision == "2025-11-25"
@@ -358,7 +358,7 @@ async def test_every_template_can_be_completed_and_read(it: Everything) -> None:
 
 
 @over_every_transport
-async def test_what_cannot_be_read_is_an_error_with_its_code(it: Everything) -> None:
+async def test_reading_an_unknown_resource_raises_invalid_params(it: Everything) -> None:
     with pytest.raises(RemoteError) as unknown:
         await it.client.read_resource("demo://resource/nothing")
 

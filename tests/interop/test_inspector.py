@@ -58,7 +58,7 @@ each_once = pytest.mark.parametrize(
 
 
 @each_way
-def test_it_lists_and_calls_tools_and_finds_no_fault_in_their_schemas(
+def test_inspector_lists_tools_with_valid_schemas_and_calls_them(
     inspect: Inspect, era: str
 ) -> None:
     tools = inspect("tools/list", "--strict")["tools"]
@@ -72,7 +72,7 @@ def test_it_lists_and_calls_tools_and_finds_no_fault_in_their_schemas(
 
 
 @each_once
-def test_it_lists_and_reads_resources(inspect: Inspect, era: str) -> None:
+def test_inspector_lists_and_reads_resources(inspect: Inspect, era: str) -> None:
     resources = inspect("resources/list")["resources"]
     templates = inspect("resources/templates/list")["resourceTemplates"]
     contents = inspect("resources/read", "--uri", "notes://travel")["contents"]
@@ -83,7 +83,7 @@ def test_it_lists_and_reads_resources(inspect: Inspect, era: str) -> None:
 
 
 @each_once
-def test_it_lists_and_gets_prompts(inspect: Inspect, era: str) -> None:
+def test_inspector_lists_and_gets_prompts(inspect: Inspect, era: str) -> None:
     prompts = inspect("prompts/list")["prompts"]
     review = inspect("prompts/get", "--prompt-name", "review", "--prompt-args", "name=shopping")
 

@@ -71,7 +71,7 @@ def connect(
 
 
 @pytest.mark.parametrize(("peer", "over", "wanted", "spoken"), WAYS)
-async def test_all_that_a_peer_offers_can_be_used(
+async def test_client_can_use_every_feature_of_a_peer_server(
     connect: Callable[..., Client],
     nothing_is_left: list[Any],
     peer: str,

@@ -95,7 +95,7 @@ async def test_logout_does_not_revoke_the_tokens_of_another_client(world: Any):
 
     ended = await logout(world.server.url, world.store, client=ClientIdentity(id="me"))
 
-    assert "is not known any more" in ended.problem
+    assert "issued the tokens is unknown" in ended.problem
     assert server.sent("/revoke") == []
     assert await forgotten(world)
 
@@ -134,7 +134,7 @@ async def test_the_problem_of_a_refused_revocation_has_no_secret(world: Any):
 
     server.replies["/revoke"] = refuse
     ended = await logout(world.server.url, world.store)
-    assert ended.problem.startswith(f"{server.issuer} did not revoke it: ")
+    assert ended.problem.startswith(f"{server.issuer} did not revoke the token: ")
     assert tokens.refresh_token not in ended.problem
     assert await forgotten(world)
 

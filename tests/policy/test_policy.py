@@ -403,7 +403,7 @@ def test_an_unknown_view_has_nothing():
     assert compiled().decide(user("a", view="gone"), entry("crm:a")).reason == "not_in_view"
 
 
-def test_a_question_for_others_comes_before_one_for_the_caller():
+def test_an_ask_rule_for_approvers_precedes_one_for_the_caller():
     rules = [
         rule("a", "ask", "*", "*:*"),
         rule("b", "ask", "*", "*:*", approvers=("group:leads",)),
@@ -490,7 +490,7 @@ def test_callers_with_one_id_have_rights_of_their_own():
         assert strict.decide(denied, entry("crm:a")).reason == "scope"
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch):
+def test_remembered_callers_and_rights_are_limited(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(policy, "MAX_CALLERS", 3)
     monkeypatch.setattr(policy, "MAX_RIGHTS", 20)
     strict = compiled(rule("a", "allow", "user:1", "*:*"))
@@ -663,7 +663,7 @@ def test_the_order_of_rules_changes_nothing(
 
 
 @given(RULES, PRINCIPALS, st.lists(ARGUMENTS, min_size=1, max_size=5))
-def test_what_can_be_called_is_listed_and_what_is_not_listed_cannot_be_called(
+def test_listed_effect_is_never_stricter_than_that_of_a_call(
     rules: list[Rule], principal: Principal, calls: list[dict[str, Any]]
 ):
     strict, caller = everything(rules), Caller(principal)

@@ -81,7 +81,7 @@ def refusal(data: bytes) -> ParseError:
         pytest.param(params("{}")[:-1], id="unterminated object"),
     ],
 )
-def test_what_is_not_strict_json_is_a_parse_error(data: bytes):
+def test_invalid_json_is_a_parse_error(data: bytes):
     assert refusal(data).code == PARSE_ERROR
 
 

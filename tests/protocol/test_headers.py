@@ -229,7 +229,7 @@ def test_an_annotation_below_a_choice_is_forbidden(keyword: str):
 @pytest.mark.parametrize(
     "keyword", ["$defs", "definitions", "patternProperties", "dependentSchemas"]
 )
-def test_an_annotation_in_a_schema_of_another_name_is_forbidden(keyword: str):
+def test_an_annotation_in_a_definition_or_pattern_is_forbidden(keyword: str):
     with pytest.raises(SchemaError):
         annotated(schema() | {keyword: {"a": header("A")}})
 

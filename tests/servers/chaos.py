@@ -46,7 +46,7 @@ Script = Iterator[Weather]
 
 
 def script(seed: int) -> Script:
-    """Make weather for one connection after the other; half of it is calm."""
+    """Yield random faults for successive connections; half of the connections have none."""
     chance = random.Random(seed)
     while True:
         size = int(10 ** chance.uniform(0, 4))
@@ -122,7 +122,7 @@ class ChaosProxy:
 
 
 class Spoiler:
-    """Moves the bytes of one connection, in the weather that it has."""
+    """Forwards the bytes of one connection, with the faults of its weather."""
 
     def __init__(self, weather: Weather, frozen: asyncio.Event, close: Callable[[], None]) -> None:
         self._weather = weather
@@ -163,7 +163,7 @@ def _close(writers: list[asyncio.StreamWriter], *, reset: bool) -> None:
 
 
 async def main() -> None:
-    """Pass on until the end of input."""
+    """Forward connections until stdin is closed."""
     told = dict(argument.partition("=")[::2] for argument in sys.argv[2:])
     proxy = ChaosProxy(int(sys.argv[1]), script(int(told.get("seed", 0))))
     async with proxy:

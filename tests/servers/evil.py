@@ -70,7 +70,7 @@ def receive(line: bytes) -> None:
 
 
 def answer(request: Json) -> None:
-    """Answer a request, or do with it what we were told."""
+    """Answer a request, or apply the misbehaviour configured for its method."""
     method = request["method"]
     how = told.get(method, "")
     if how.startswith("once:"):
@@ -160,13 +160,13 @@ def frame(request: Json, size: int) -> None:
 
 
 def leave(code: int, stderr: str = "") -> NoReturn:
-    """End this process, with some last words."""
+    """Exit after writing to stderr."""
     write(2, stderr.encode())
     os._exit(code)
 
 
 def exit_with_heir(request: Json, descriptor: int) -> None:
-    """Exit with code 3, but leave a process that writes to this descriptor for ever."""
+    """Exit with code 3, but leave a child that keeps writing to this descriptor."""
     if not os.fork():
         while True:
             os.write(descriptor, b'{"jsonrpc":"2.0","method":"notifications/heir"}\n' * 1000)
@@ -199,7 +199,7 @@ def flood_stderr(request: Json, size: int) -> None:
 
 
 def close_stdout(request: Json) -> None:
-    """Close stdout and live on."""
+    """Close stdout and stay alive."""
     os.close(1)
 
 
@@ -218,7 +218,7 @@ def deaf(request: Json) -> None:
 
 
 def rounds(request: Json, count: int, question: Json | None = None) -> None:
-    """Ask for input this many times, counting in the state, then answer with what came."""
+    """Ask for input this many times, counting in requestState, then return the input."""
     params = request["params"]
     so_far = int(params.get("requestState", 0))
     if so_far == count:
@@ -231,13 +231,13 @@ def rounds(request: Json, count: int, question: Json | None = None) -> None:
 
 
 def anything(request: Json) -> None:
-    """Do what comes next in the script."""
+    """Run the next misbehaviour of the script."""
     name, arguments = next(script)
     TOOLS[name](request, **arguments)
 
 
 def make_script(seed: int) -> Iterator[tuple[str, Json]]:
-    """Make calls of tools for ever; half of them are harmless."""
+    """Yield random tool calls without end; half of them are harmless."""
     import random  # takes longer to import than we to start
 
     chance = random.Random(seed)
@@ -269,7 +269,7 @@ def surroundings(request: Json) -> None:
 
 
 def grandchild(*, own_session: bool) -> int:
-    """Start a process that ignores signals and, if so told, leaves our session as an orphan."""
+    """Start a process that ignores signals; optionally in a new session, as an orphan."""
     reader, writer = os.pipe()
     if not os.fork():
         if own_session:
@@ -311,7 +311,7 @@ TOOLS: dict[str, Callable[..., None]] = {
 
 
 def text_block(text: str) -> Json:
-    """Make a content block."""
+    """Return a text content block."""
     return {"type": "text", "text": text}
 
 

@@ -38,7 +38,7 @@ HTML = "<html><body><h1>It works!</h1></body></html>"
 
 
 class Asked:
-    """One HTTP request, and the way back.
+    """One HTTP request, and the connection to answer on.
 
     Attributes:
         verb: Of the request line, such as "POST".
@@ -76,13 +76,13 @@ class Asked:
 
     @property
     def gone(self) -> asyncio.Event:
-        """Set when nobody can be answered any more."""
+        """Set when the client has disconnected."""
         return self.out.gone
 
     # Honest answers
 
     async def send(self, form: str, *frames: bytes) -> None:
-        """Answer with frames: the only one as JSON, or as events of a stream that goes on."""
+        """Answer with one frame as JSON, or with frames as events of a stream that stays open."""
         if form == "json" and self.old is None:
             await self.reply(200, frames[0])
             return
@@ -91,7 +91,7 @@ class Asked:
             await self.out.chunk(b"data: %b\n\n" % frame)
 
     async def stream(self) -> None:
-        """Begin a stream, if that has not been done."""
+        """Send the stream's headers, unless they were sent."""
         if self._streams:
             return
         self._streams = True
@@ -107,7 +107,7 @@ class Asked:
         self.accepted.set()
 
     async def end(self) -> None:
-        """End the stream in good order; one that is not ours goes on."""
+        """End the response stream normally; the separate stream of HTTP+SSE stays open."""
         if self._streams and self.old is None:
             await self.link.write(b"0\r\n\r\n")
 
@@ -126,7 +126,7 @@ class Asked:
 
 
 class Reader(asyncio.StreamReader):
-    """A stream that tells when its client has hung up, read or not."""
+    """A stream that sets `gone` when the client disconnects, even with unread data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class Reader(asyncio.StreamReader):
 
 
 class Link:
-    """One connection of a client. `gone` is set when it has hung up."""
+    """One connection of a client. `gone` is set when the client disconnects."""
 
     def __init__(self, reader: Reader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -164,13 +164,13 @@ class Link:
         return Asked(self, verb, path, headers, body)
 
     async def write(self, data: bytes) -> None:
-        """Write all of it, unless the client has hung up."""
+        """Write the data, unless the client has disconnected."""
         with suppress(ConnectionError):
             self._writer.write(data)
             await self._writer.drain()
 
     async def chunk(self, data: bytes) -> None:
-        """Write a piece of a reply of unknown length."""
+        """Write one chunk of a chunked response."""
         await self.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def half_close(self) -> None:
@@ -179,7 +179,7 @@ class Link:
             self._writer.write_eof()
 
     def cut(self, *, reset: bool = False) -> None:
-        """Close at once, by a reset if so told."""
+        """Close without waiting; with `reset`, send a TCP reset."""
         if reset and not self._writer.is_closing():
             raw = self._writer.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -188,26 +188,26 @@ class Link:
             self._writer.close()
 
     async def close(self) -> None:
-        """Close, and wait for it."""
+        """Close, and wait until the connection is closed."""
         self._writer.close()
         with suppress(ConnectionError, ssl.SSLError):
             await self._writer.wait_closed()
 
 
 class EvilHttp:
-    """The server. Use it as an async context manager.
+    """A misbehaving HTTP server. Use it as an async context manager.
 
     Args:
-        revision: The only one it speaks; the era with it.
+        revision: The only protocol revision it supports.
         form: "json" or "stream".
         seed: Of the script of `anything`.
         tls: Serve https with this context.
 
     Attributes:
-        asked: Every request, in order.
-        kept: Answers that are to be fetched, by the id of the event before them.
-        tools: What it lists: its misbehaviours, unless that is changed.
-        url: Where it is, once it is open.
+        asked: All received requests, in order.
+        kept: Answers that a client fetches by resuming a stream, by event id.
+        tools: The tools that it lists; by default one for each misbehaviour.
+        url: The URL of its endpoint, once it is open.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class EvilHttp:
         self._reserved.close()
 
     async def start(self) -> None:
-        """Serve; after `stop` at the same port as before."""
+        """Start serving; after `stop`, at the same port."""
         loop = asyncio.get_running_loop()
         make = lambda: asyncio.StreamReaderProtocol(Reader(), self._greet)  # noqa: E731
         port = self._reserved.getsockname()[1]
@@ -254,7 +254,7 @@ class EvilHttp:
         self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{port}{path}"
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Stop serving, and close all connections."""
         self._server.close()
         for task in self._tasks:
             task.cancel()
@@ -262,17 +262,17 @@ class EvilHttp:
             await asyncio.wait(self._tasks)
         await self._server.wait_closed()
 
-    # Being told
+    # Misbehaviour
 
     def tell(self, method: str, misbehaviour: str, *, times: int = 0, **arguments: Any) -> None:
-        """Misbehave at the next requests of a method or verb; 0 times is always."""
+        """Misbehave at the next `times` requests of a method or verb; 0 means all."""
         if times:
             self._told[method].extend([(misbehaviour, arguments)] * times)
         else:
             self._always[method] = (misbehaviour, arguments)
 
     def behave(self) -> None:
-        """Forget what `tell` has told."""
+        """Answer correctly again."""
         self._told.clear()
         self._always.clear()
 
@@ -285,7 +285,7 @@ class EvilHttp:
         return sum(each.method == method for each in self.asked)
 
     async def heard(self, method: str, times: int = 1) -> None:
-        """Wait until a method has come so often."""
+        """Wait until a method was requested this many times."""
         while self.times(method) < times:
             self._news.clear()
             await self._news.wait()
@@ -438,7 +438,7 @@ async def echo(server: EvilHttp, asked: Asked, text: str = "") -> None:
 
 
 async def error(server: EvilHttp, asked: Asked, code: int, **more: Any) -> None:
-    """Refuse the request."""
+    """Answer with a JSON-RPC error."""
     await server.refuse(asked, code, **more)
 
 
@@ -467,13 +467,13 @@ async def mute(server: EvilHttp, asked: Asked) -> None:
 
 
 async def mute_stream(server: EvilHttp, asked: Asked) -> None:
-    """Begin a stream and leave it at that."""
+    """Begin a stream, but send no event."""
     await asked.stream()
     await asked.gone.wait()
 
 
 async def progress(server: EvilHttp, asked: Asked, every: float = 0.002) -> None:
-    """Send progress for as long as anybody listens; never answer."""
+    """Send progress until the client disconnects; never answer."""
     token = asked.message["params"]["_meta"]["progressToken"]
     for number in itertools.count(1):
         params = {"progressToken": token, "progress": number}
@@ -525,7 +525,7 @@ async def cut(server: EvilHttp, asked: Asked, at: str = "start", *, reset: bool 
 
 
 async def quiet(server: EvilHttp, asked: Asked) -> None:
-    """End the stream in good order, without the answer."""
+    """End the stream normally, without the answer."""
     await asked.stream()
     if asked.old is not None:
         await asked.old.write(b"0\r\n\r\n")
@@ -533,7 +533,7 @@ async def quiet(server: EvilHttp, asked: Asked) -> None:
 
 
 async def leave(server: EvilHttp, asked: Asked, text: str = "") -> None:
-    """End the stream after an id, by which a legacy client may come back for the answer."""
+    """End the stream after an event id, with which a legacy client can resume it."""
     answer = {"jsonrpc": "2.0", "id": asked.message["id"], "result": text_result(text)}
     server.kept[asked.id] = json.dumps(answer).encode()
     await asked.stream()
@@ -543,7 +543,7 @@ async def leave(server: EvilHttp, asked: Asked, text: str = "") -> None:
 async def bomb(
     server: EvilHttp, asked: Asked, size: int = 400 * MIB, encoding: str = "gzip"
 ) -> None:
-    """Answer with about a thousandth of `size` in compressed bytes, which are blanks."""
+    """Answer with `size` blanks, compressed to about a thousandth."""
     type = "application/json" if server.form == "json" else "text/event-stream"
     headers = {"Content-Encoding": encoding}
     await asked.reply(200, _bomb(size, encoding), type, headers)
@@ -600,13 +600,13 @@ async def half_close(server: EvilHttp, asked: Asked) -> None:
 
 
 async def garbage(server: EvilHttp, asked: Asked) -> None:
-    """Answer with what is not HTTP."""
+    """Answer with bytes that are not HTTP."""
     await asked.link.write(b"\x16\x03\x01 hello, this is a banner\r\n\r\n")
     asked.link.cut()
 
 
 async def die_at_reuse(server: EvilHttp, asked: Asked, text: str = "") -> None:
-    """Answer well, and close the connection when the next request comes on it."""
+    """Answer correctly, but close the connection at its next request."""
     asked.link.dies_at_reuse = True
     await echo(server, asked, text)
 
@@ -618,7 +618,7 @@ async def lose_sessions(server: EvilHttp, asked: Asked) -> None:
 
 
 async def anything(server: EvilHttp, asked: Asked) -> None:
-    """Do what comes next in the script."""
+    """Run the next misbehaviour of the script."""
     name, arguments = next(server.script)
     await MISBEHAVIOURS[name](server, asked, **arguments)
 
@@ -635,7 +635,7 @@ MISBEHAVIOURS: dict[str, Misbehaviour] = {
 
 
 def script(seed: int) -> Iterator[tuple[str, Json]]:
-    """Make misbehaviours with their arguments for ever; a quarter of them are none."""
+    """Yield random misbehaviours with arguments, without end; a quarter are correct answers."""
     chance = random.Random(seed)
     while True:
         code = chance.choice([400, 401, 403, 404, 405, 429, 500, 503])

@@ -24,7 +24,7 @@ async def leave(server: EvilMemory, asked: _MemoryAsked) -> None:
 
 
 async def anything(server: EvilMemory, asked: _MemoryAsked) -> None:
-    """Do what comes next in the script."""
+    """Run the next misbehaviour of the script."""
     name, arguments = next(server.script)
     await MISBEHAVIOURS[name](server, asked, **arguments)
 
@@ -39,7 +39,7 @@ MISBEHAVIOURS: dict[str, Callable[..., Awaitable[None]]] = {
 
 
 def script(seed: int) -> Iterator[tuple[str, Json]]:
-    """Make misbehaviours with their arguments for ever; half of them are none."""
+    """Yield random misbehaviours with their arguments without end; half are correct answers."""
     chance = random.Random(seed)
     nonsense = ["\xff", "[]", '{"jsonrpc":"2.0","id":99,"result":{}}', '{"jsonrpc":"2.0","id":']
     while True:
@@ -50,19 +50,19 @@ def script(seed: int) -> Iterator[tuple[str, Json]]:
                 ("say", {"lines": ['{"jsonrpc":"2.0","id":$ID,"result":3}']}),
                 ("mute", {}),
                 ("error", {"code": chance.randint(-33_000, 0)}),
-                ("frame", {"size": int(10 ** chance.uniform(3, 7.3))}),  # too much, now and then
+                ("frame", {"size": int(10 ** chance.uniform(3, 7.3))}),  # sometimes over the limit
                 *[("leave", {})] * (chance.random() < 0.1),
             ]
         )
 
 
 class EvilMemory:
-    """The server; `connect` it as any in this program.
+    """A misbehaving server in this process; pass it to `Client.memory`.
 
     Attributes:
-        form: For the misbehaviours, which may say any number of messages here.
-        asked: Every message that has come, in order.
-        tools: What it lists.
+        form: Tells shared misbehaviours that an answer may have several messages.
+        asked: All received messages, in order.
+        tools: The tools that it lists.
     """
 
     form = "stream"
@@ -76,7 +76,7 @@ class EvilMemory:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connect(self) -> MemoryTransport:
-        """Make the client's end of a new connection."""
+        """Return the client's end of a new connection."""
         ours, theirs = MemoryTransport.pair()
         self._start(ours.open(_Receiver(self, ours)))
         return theirs
@@ -86,7 +86,7 @@ class EvilMemory:
         self._told[method] = (misbehaviour, arguments)
 
     def behave(self) -> None:
-        """Forget what `tell` has told."""
+        """Answer correctly again."""
         self._told.clear()
 
     def _start(self, work: Any) -> None:
@@ -119,7 +119,7 @@ class EvilMemory:
 
 
 class _MemoryAsked:
-    """One message, and the way back."""
+    """One received message, and the connection to answer on."""
 
     old = None
 

@@ -35,7 +35,7 @@ async def ended(client: Client, *, end: str = "\n") -> None:
 
 
 async def endless(client: Client) -> None:
-    """The same without a newline."""
+    """Report how 100 MB without a newline fail."""
     await ended(client, end="")
 
 
@@ -58,12 +58,12 @@ def peak_memory() -> int:
 
 
 def report(facts: dict[str, object]) -> None:
-    """Print them."""
+    """Print values as one line of JSON."""
     print(json.dumps(facts), flush=True)
 
 
 async def main() -> None:
-    """Do what the first argument says with the server that the others start."""
+    """Run the function of the first argument with the server that the other arguments start."""
     async with Client.stdio(*sys.argv[2:]) as client:
         tasks = {"ended": ended, "endless": endless, "hold": hold, "echo": echo}
         await tasks[sys.argv[1]](client)

@@ -19,7 +19,7 @@ Fault = Callable[[Ground, str], Awaitable[None]]
 
 
 async def kill(ground: Ground, name: str) -> None:
-    """End the server with SIGKILL; one over HTTP comes back at its port."""
+    """Kill the server with SIGKILL; an HTTP server is restarted at the same port."""
     id = ground.process_id(name)
     if id is None:
         return
@@ -43,7 +43,7 @@ async def stop(ground: Ground, name: str) -> None:
 
 
 async def leave(ground: Ground, name: str) -> None:
-    """Ask over HTTP for what takes long, and hang up."""
+    """Send slow requests over HTTP, and disconnect before the answers."""
     body = (
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hang","_meta":'
         b'{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
@@ -64,7 +64,7 @@ async def leave(ground: Ground, name: str) -> None:
 
 
 def told(tool: str, **arguments: Any) -> Fault:
-    """Make the fault that is a tool of the server. It may answer, or have the call fail."""
+    """Return a fault that calls this tool of the evil server; the call may fail."""
 
     async def fault(ground: Ground, name: str) -> None:
         async def act(_: str) -> str:
@@ -119,7 +119,7 @@ FAULTS: dict[str, list[Fault]] = {
 
 
 async def break_things(ground: Ground, every: float, tell: Callable[[str], None]) -> int:
-    """Break one thing every so many seconds; give their number."""
+    """Cause one fault every so many seconds; return how many."""
     count = 0
     next_at = monotonic() + every
     while next_at < ground.end:

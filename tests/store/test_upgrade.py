@@ -74,7 +74,7 @@ async def test_an_upgraded_database_keeps_its_messages_and_accepts_new_ones(old_
         assert await store.messages("old") == [*OLD_MESSAGES, called]
 
 
-async def test_a_database_without_version_may_have_some_newer_columns(old_place: str, change):
+async def test_database_without_version_keeps_the_newer_columns_it_has(old_place: str, change):
     await change(old_place, "ALTER TABLE messages ADD COLUMN tool_calls TEXT")
     await change(
         old_place,

@@ -98,11 +98,11 @@ class Browser:
         self._cookies = aiohttp.CookieJar(unsafe=True)  # it accepts cookies of an IP address
 
     async def __call__(self, url: str) -> dict[str, str]:
-        """Open a page; return the query of the callback where the login ends."""
+        """Log in from a page; return the query of the callback URL."""
         return dict(parse_qsl(urlsplit(await self.callback(url)).query))
 
     async def callback(self, url: str) -> str:
-        """Open a page; return the URL of the callback, which is not opened."""
+        """Log in from a page; return the callback URL without requesting it."""
         form: dict[str, str] | None = None
         async with aiohttp.ClientSession(cookie_jar=self._cookies) as http:
             while url.startswith(f"{self._issuer}/"):

@@ -33,8 +33,8 @@ def add_server(path: Path, name: str, server: ServerConfig) -> None:
         if key not in document.value:
             if document.value:  # perhaps the settings of another program
                 raise ConfigError(
-                    f'{path} has no {key}: put "{key}": {{}} into it if it is meant, or -- before '
-                    "COMMAND if --config is for that"
+                    f'{path} has no {key}: add "{key}": {{}} to it, or put -- before COMMAND '
+                    "if --config is an option of COMMAND"
                 )
             return document.with_member((), key, {name: _entry(server)})
         return document.with_member((key,), name, _entry(server))

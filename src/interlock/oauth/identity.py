@@ -122,7 +122,7 @@ async def stored_registration(
 
 
 async def retire(issuer: str, server_url: str, store: TokenStore) -> None:
-    """Make no new login with the stored registration; its tokens can still be refreshed.
+    """Stop using the stored registration for new logins; its tokens can still be refreshed.
 
     The caller holds the store's lock of the server.
     """
@@ -135,7 +135,7 @@ async def retire(issuer: str, server_url: str, store: TokenStore) -> None:
 async def identity_of(
     tokens: Tokens, found: Discovery, *, server_url: str, store: TokenStore
 ) -> ClientIdentity | None:
-    """Return the unregistered client that tokens were given to; None if its secret is lost."""
+    """Return the dynamic client that tokens were issued to; None if its secret is lost."""
     registration = await stored_registration(found.issuer, server_url, store)
     if registration is not None and registration.client_id == tokens.client_id:
         return _identity(registration)

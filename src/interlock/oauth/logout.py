@@ -86,7 +86,7 @@ async def _revoke(
     else:
         client = None
     if client is None:
-        raise InterlockError(f"the client that {issuer} gave them to is not known any more")
+        raise InterlockError(f"the client to which {issuer} issued the tokens is unknown")
     # The access tokens that came from a refresh token are revoked with it (section 2.1).
     kind = "refresh_token" if tokens.refresh_token else "access_token"
     form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
@@ -94,4 +94,4 @@ async def _revoke(
     authenticate_client(client, found, form, headers)
     reply = await fetcher.post(server.revocation_endpoint, form=form, headers=headers)
     if reply.status != 200:
-        raise InterlockError(f"{issuer} did not revoke it: {refusal(reply).text}")
+        raise InterlockError(f"{issuer} did not revoke the token: {refusal(reply).text}")

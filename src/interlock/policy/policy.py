@@ -126,7 +126,7 @@ class Policy:
     def is_one_of(self, principal: Principal | None, who: Iterable[str]) -> bool:
         """Return whether a principal is among those that a rule names, such as its approvers.
 
-        The word "caller" stands for no principal; compare it yourself.
+        The word "caller" in `who` never matches; the calling code must compare it.
         """
         principal = principal or LOCAL_USER
         return not self._names_of(principal).isdisjoint(who)

@@ -63,7 +63,12 @@ def _at_most(cost: int, growth: float) -> Iterator[int]:
 
 
 class _Flat:
-    """A rule together with all rules that apply to the same value."""
+    """A rule together with all rules that apply to the same value.
+
+    Attributes:
+        weight: Their summed weight, for the value itself.
+        below: For each member or item, the rules that apply to it, and how often.
+    """
 
     __slots__ = ("below", "weight")
 

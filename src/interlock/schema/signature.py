@@ -287,7 +287,7 @@ _COLLECTIONS = (list, set, frozenset, dict, tuple)
 
 
 def _refuse_deadly_unions(hint: Any, seen: list[Any]) -> None:
-    """Refuse such unions in a type and in the types of its members."""
+    """Refuse unions that crash msgspec, in a type and in the types of its members."""
     if any(hint is each for each in seen):
         return
     seen.append(hint)

@@ -49,7 +49,7 @@ class Peer(Protocol):
 
 
 class Heard:
-    """What the server has told without being asked."""
+    """The notifications that the server has sent."""
 
     def __init__(self) -> None:
         self.logs: list[Any] = []
@@ -57,19 +57,19 @@ class Heard:
         self._more = asyncio.Event()
 
     def add(self, change: str) -> None:
-        """Note a change: "tools", "prompts", "resources", or the URI of a resource."""
+        """Record a change: "tools", "prompts", "resources", or the URI of a resource."""
         self._changes.add(change)
         self._more.set()
 
     def add_notification(self, method: str, uri: object) -> None:
-        """Note a notification of a change."""
+        """Record a change from its notification."""
         if method == "notifications/resources/updated":
             self.add(str(uri))
         elif method.endswith("/list_changed"):
             self.add(method.split("/")[1])
 
     async def wait(self, wanted: set[str]) -> list[str]:
-        """Wait for changes; give all that came until then."""
+        """Wait for changes; return all that were received."""
         async with asyncio.timeout(LIMIT):
             while not wanted <= self._changes:
                 self._more.clear()
@@ -78,7 +78,7 @@ class Heard:
 
 
 async def tell(peer: Peer) -> dict[str, Any]:
-    """Use the demo server in every way; give what was seen."""
+    """Use every feature of the demo server; return the results."""
     seen = await peer.about()
     seen["tools"] = [tool["name"] for tool in await peer.tools()]
     seen |= await use_tools(peer)
@@ -95,7 +95,7 @@ async def tell(peer: Peer) -> dict[str, Any]:
 
 
 async def use_tools(peer: Peer) -> dict[str, Any]:
-    """Call tools: results of all kinds, progress and logs, and what goes wrong."""
+    """Call tools: results of all kinds, progress, logs and errors."""
     found = await peer.call("search", {"query": "APPLES", "limit": 2})
     steps: list[list[Any]] = []
     counted = await peer.call("count_words", {}, lambda *step: steps.append(list(step)))
@@ -120,7 +120,7 @@ async def use_tools(peer: Peer) -> dict[str, Any]:
 
 
 async def be_asked(peer: Peer) -> dict[str, Any]:
-    """Call tools that ask: the person, the model, the client, and two of them at once."""
+    """Call tools that ask the user, the model, the client, and two of them at once."""
     return {
         "deleted": text_of(await peer.call("delete", {"name": "travel"})),
         "summary": text_of(await peer.call("summarize", {"name": "welcome"})),
@@ -130,7 +130,7 @@ async def be_asked(peer: Peer) -> dict[str, Any]:
 
 
 async def use_the_rest(peer: Peer) -> dict[str, Any]:
-    """Resources, prompts and completion."""
+    """Use resources, prompts and completion."""
     note = await peer.read("notes://welcome")
     logo = await peer.read("notes://logo")
     review = await peer.prompt("review", {"name": "welcome", "tone": "curt"})
@@ -154,7 +154,7 @@ async def use_the_rest(peer: Peer) -> dict[str, Any]:
 async def proposals(
     peer: Peer, ref: dict[str, str], argument: str, typed: str, before: dict[str, str]
 ) -> list[str]:
-    """Ask for completions; give the values."""
+    """Request completions; return the values."""
     completed = await peer.complete(ref, argument, typed, before)
     values: list[str] = completed["completion"]["values"]
     return values
@@ -166,7 +166,7 @@ def text_of(result: dict[str, Any]) -> str:
 
 
 async def code_of(request: Any) -> int | str:
-    """Give the code of the error that a request ends with."""
+    """Return the code of the error that a request raises."""
     try:
         return f"no error: {await request}"
     except Exception as error:
@@ -177,7 +177,7 @@ async def code_of(request: Any) -> int | str:
 
 
 def wire(model: Any) -> Any:
-    """Turn a model of the peer's into what was on the wire."""
+    """Convert a model of the peer's SDK to JSON as on the wire."""
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

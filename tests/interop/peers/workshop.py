@@ -36,13 +36,13 @@ SHOWN: list[dict[str, Any]] = [
 
 
 class Total(BaseModel):
-    """What the tool `add` gives."""
+    """The result of the tool `add`."""
 
     total: int
 
 
 class Maker(BaseModel):
-    """What the tool `ask` asks the person."""
+    """The form that the tool `ask` sends to the user."""
 
     name: str
     tries: int = 3
@@ -61,13 +61,13 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 
 
 def told(maker: Maker, motto: Any, folders: Any) -> str:
-    """Give what the tool `ask` has been told, as text."""
+    """Return the answers to the tool `ask`, as text."""
     uris = [str(root.uri) for root in folders.roots]
     return json.dumps({"maker": maker.model_dump(), "motto": motto.content.text, "folders": uris})
 
 
 def proposals(argument: Any, context: Any) -> list[str]:
-    """Propose tones by whom they are for, and names of things."""
+    """Complete `tone`, which depends on `name`, and names of tools."""
     before = (context and context.arguments) or {}
     tones = ["kinder"] if before.get("name") == "Ada" else ["kind", "curt"]
     known = tones if argument.name == "tone" else ["saw", "screw", "hammer"]

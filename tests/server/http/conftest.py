@@ -19,7 +19,7 @@ _WAIT = 10.0  # seconds that anything may take before a test fails
 
 
 class Reply:
-    """One request and what came back, as far as it has come."""
+    """One request and the response so far."""
 
     def __init__(self, app: Any, scope: dict[str, Any], body: Iterable[bytes] | bytes) -> None:
         chunks = [body] if isinstance(body, bytes) else list(body)
@@ -297,7 +297,7 @@ def rpc(method: str, params: dict[str, Any] | None = None, **id: Any) -> bytes:
 
 
 class Gate:
-    """Lets a test see that a tool runs, hold it, and see how it ended."""
+    """Events of the tool `hold`: a test waits until it runs, lets it end, or sees it cancelled."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -367,7 +367,7 @@ def server(gate: Gate) -> Server:
 
 @pytest.fixture
 async def make(server: Server) -> AsyncIterator[Callable[..., Http]]:
-    """Make clients of the server as an application with options; all is closed at the end."""
+    """Yield a function that returns a client of the server's ASGI application with options."""
     clients: list[Http] = []
 
     def make(*, root: str = "", address: str = "127.0.0.1", **options: Any) -> Http:

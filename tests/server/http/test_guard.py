@@ -343,7 +343,7 @@ async def test_received_body_leaves_no_deadline(monkeypatch, late):
         await asyncio.sleep(0)  # would be cancelled here
 
 
-async def test_nothing_of_a_request_is_logged(http, caplog):
+async def test_headers_and_bodies_of_requests_are_not_logged(http, caplog):
     caplog.set_level("DEBUG")
     headers = {"authorization": "Bearer hunter2", "mcp-session-id": "hunter2"}
     await http.call("add", {"a": "hunter2"}, headers=headers)

@@ -196,7 +196,7 @@ async def test_watching_stops_once_the_answer_is_sent(make, gate, monkeypatch):
     assert [timer.cancelled() for delay, timer in timers if delay == 1234.0] == [True]
 
 
-async def test_watching_stops_while_the_answer_is_sent(http):
+async def test_no_watcher_task_runs_while_the_answer_is_sent(http):
     http.app._slow_requests._tick = 0.0
     await http.call("add", {"a": 1})
     before = asyncio.all_tasks()

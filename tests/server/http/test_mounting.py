@@ -56,7 +56,7 @@ def starlette(app):
 
 @pytest.mark.parametrize("host", [fastapi, starlette])
 @pytest.mark.parametrize("options", [{}, {"path": "/"}, {"path": "/deep/er/"}])
-async def test_it_is_mounted_under_any_prefix(make, host, options):
+async def test_app_is_mounted_under_any_prefix(make, host, options):
     http = make(**options)
     http.app, inner = host(http.app), http.app
     path = "/tools/" + options.get("path", "/mcp").strip("/")

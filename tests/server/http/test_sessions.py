@@ -155,7 +155,7 @@ async def test_an_id_that_is_in_use_is_refused(http, gate):
     assert (await client.call("add", {"a": 1}, id=7)).text == "2"
 
 
-async def test_one_id_in_two_sessions_is_two_requests(http, gate):
+async def test_requests_of_two_sessions_may_have_the_same_id(http, gate):
     clients = [await http.initialize(), await http.initialize()]
     replies = [each.begin_call("hold", {"word": each.id}, id=7) for each in clients]
     gate.opened.set()
@@ -230,7 +230,7 @@ async def test_cancellation_that_a_tool_catches_leaves_the_task_of_the_request_a
 
 
 @pytest.mark.parametrize("params", [{}, {"requestId": []}, {"requestId": 1}, None])
-async def test_a_cancellation_of_nothing_does_nothing(http, gate, params):
+async def test_a_cancellation_without_a_running_request_is_ignored(http, gate, params):
     client = await http.initialize()
     reply = client.begin_call("hold", id="1")
     await gate.entered.wait()
@@ -240,7 +240,7 @@ async def test_a_cancellation_of_nothing_does_nothing(http, gate, params):
     assert (await reply.finished()).text == "done"
 
 
-async def test_a_call_that_ends_late_leaves_the_next_one_of_its_id_alone(server, http, gate):
+async def test_a_cancelled_call_that_ends_late_keeps_the_next_call_with_its_id(server, http, gate):
     begun, cleaning, cleaned = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @server.tool
