@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.config import shared_file
 from interlock.config.gateway import Rate
@@ -66,6 +67,9 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
     else:
         entry = {"command": server.command}
         default = StdioServer(command="")
+    # Unless the file says otherwise, connecting does not take longer than a request may.
+    connect_timeout = min(default.connect_timeout, server.timeout)
+    default = replace(default, connect_timeout=connect_timeout)
     for field in server.__struct_fields__:
         value = getattr(server, field)
         if field not in entry and value != getattr(default, field):
