@@ -311,7 +311,7 @@ async def test_a_call_that_is_cancelled_before_it_is_a_task_ends():
         await work.cancelled.wait()
 
 
-async def test_tasks_end_before_the_lifespan_is_left():
+async def test_tasks_are_cancelled_before_the_lifespan_ends():
     order: list[str] = []
 
     @asynccontextmanager

@@ -141,7 +141,7 @@ class Ground:
         return None
 
     async def close(self) -> None:
-        """End everything."""
+        """Close the toolbox, and kill the servers."""
         await self.toolbox.close()
         for process in self.processes.values():
             process.kill()

@@ -112,9 +112,7 @@ async def test_concurrent_appends_are_all_durable_and_in_one_chain(place: str, r
             assert order[call_id, "intent"] < order[call_id, "outcome"]
 
 
-async def test_a_writer_notes_its_start_and_the_head_of_its_chain_at_its_end(
-    place: str, rows: Rows
-):
+async def test_a_writer_stores_its_start_and_on_close_its_last_record(place: str, rows: Rows):
     async with AuditWriter.open(place) as writer:
         (head,) = await rows(place, "audit_heads")
         assert (head["writer"], head["ended"], head["seq"]) == (writer.id, None, 0)
@@ -135,7 +133,7 @@ async def test_each_writer_has_a_chain_of_its_own(place: str, rows: Rows):
     assert check_chains(await rows(place)) == {one.id: 10, other.id: 10}
 
 
-async def test_a_record_may_hold_characters_that_no_database_can(place: str, rows: Rows):
+async def test_characters_that_no_database_stores_are_replaced_in_a_record(place: str, rows: Rows):
     async with AuditWriter.open(place) as writer:
         body = '{"🗼":1}'.encode()
         await writer.append(AuditRecord("refused", user="日本", tool="a\0b\ud800", body=body))

@@ -61,7 +61,7 @@ async def test_origins_of_loopback_are_allowed_on_loopback(http, origin):
         "http://localhost/path", "http://[::1", "http://evil.com#localhost",
     ],
 )  # fmt: skip
-async def test_other_pages_are_refused(http, origin):
+async def test_origins_that_are_not_loopback_are_refused_on_loopback(http, origin):
     assert (await http.call("add", {"a": 1}, headers={"origin": origin})).code == 403
 
 
@@ -189,7 +189,7 @@ async def test_cors_preflight_needs_no_token(make):
     ["-", "", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded",
      "application/jsonx", "text/plain, application/json", "application"],
 )  # fmt: skip
-async def test_only_json_is_taken(http, kind):
+async def test_other_media_types_than_json_are_refused(http, kind):
     assert (await http.call("add", {"a": 1}, headers={"content-type": kind})).code == 415
 
 
@@ -271,7 +271,7 @@ async def test_a_malformed_length_is_refused(http, length):
 
 
 @pytest.mark.parametrize("name", ["content-length", "content-type", "mcp-session-id"])
-async def test_a_header_that_must_be_single_is_refused_when_it_is_there_twice(http, name):
+async def test_a_duplicate_header_is_refused(http, name):
     again = [(name, value) for value in ("1", "2")]
 
     assert (await http.call("add", {"a": 1}, headers={name: "-"}, repeated=again)).code == 400
@@ -285,7 +285,7 @@ async def test_a_body_of_exactly_the_limit_is_taken(make):
     assert (await http.request("POST", body=body + b" ")).code == 413
 
 
-async def test_a_body_in_pieces_is_put_together(http):
+async def test_a_body_in_one_byte_pieces_is_accepted(http):
     client = await http.initialize()
     body = http.rpc("ping", id=1)
     pieces = [body[at : at + 1] for at in range(len(body))]

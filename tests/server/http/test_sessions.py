@@ -59,7 +59,7 @@ async def test_refused_initialize_leaves_no_session(http):
     assert len(http.app.sessions) == 0
 
 
-async def test_a_request_without_a_session_is_told_to_begin(http):
+async def test_a_request_without_a_session_is_refused_with_a_hint_to_initialize(http):
     reply = await http.request("POST", body=http.rpc("tools/list", id=1))
 
     assert reply.code == 400

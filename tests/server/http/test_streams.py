@@ -29,7 +29,7 @@ async def test_stream_that_is_read_has_no_length_limit(monkeypatch):
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, TimeoutError])
-async def test_a_stream_that_cannot_be_sent_is_cut_and_drops_what_waits(error: type[Exception]):
+async def test_a_stream_that_fails_to_send_drops_its_queue(error: type[Exception]):
     async def send(_: object) -> None:
         outlet.put(b"waits")
         raise error
@@ -161,7 +161,7 @@ async def test_standalone_streams_are_limited(make):
 
 
 @pytest.mark.parametrize(("revision", "primed"), [("2025-06-18", False), ("2025-11-25", True)])
-async def test_only_new_clients_get_an_event_without_data(http, revision, primed):
+async def test_an_event_without_data_is_sent_since_2025_11_25(http, revision, primed):
     client = await http.initialize(revision)
     reply = await client.call("count", {"to": 1}, **TOKEN)
 
@@ -185,7 +185,7 @@ async def test_a_line_break_within_a_message_does_not_end_its_event():
 # Coming back
 
 
-async def test_a_client_comes_back_for_the_rest_of_a_request(http, gate):
+async def test_a_resumed_stream_has_the_rest_of_the_answer(http, gate):
     client = await http.initialize()
     reply = client.begin_call("tell_and_hold", **TOKEN)
     last, _ = await reply.event()
@@ -198,7 +198,7 @@ async def test_a_client_comes_back_for_the_rest_of_a_request(http, gate):
     assert b"progress" not in again.body
 
 
-async def test_a_client_may_see_everything_again(http):
+async def test_an_ended_stream_can_be_replayed_from_any_event(http):
     client = await http.initialize()
     reply = await client.call("count", {"to": 2}, **TOKEN)
     seen = [await reply.event() for _ in range(3)]
@@ -247,7 +247,7 @@ async def test_an_event_of_another_session_is_not_found(http):
     assert (await other.listen("1-0").finished()).code == 400
 
 
-async def test_plain_answers_are_not_kept(http):
+async def test_answers_sent_as_json_are_not_kept(http):
     client = await http.initialize()
     for id in range(10):
         await client.call("add", {"a": 1}, id=id)
@@ -292,7 +292,7 @@ async def test_flood_drops_only_messages_of_its_own_session(server, http):
 # Leaving early
 
 
-async def test_close_stream_ends_the_response_and_the_client_comes_back(http, gate):
+async def test_close_stream_ends_the_response_and_the_client_resumes_it(http, gate):
     client = await http.initialize()
     reply = client.begin_call("release")
     assert await reply.part() == "id: 1-0\ndata: "
@@ -383,7 +383,7 @@ async def test_a_refused_question_is_an_error_of_the_tool(http, error):
     assert (await reply.message())["id"] == 1
 
 
-async def test_a_wrong_answer_leaves_the_question_open(http):
+async def test_answers_with_unknown_ids_leave_the_question_open(http):
     client = await http.initialize(capabilities={"sampling": {}})
     reply = client.begin_call("sample")
     id = (await reply.message())["id"]
@@ -395,7 +395,7 @@ async def test_a_wrong_answer_leaves_the_question_open(http):
     assert (await reply.message())["result"]["content"][0]["text"] == "the model said hi"
 
 
-async def test_a_question_has_a_deadline_and_is_taken_back(server, http, monkeypatch):
+async def test_a_question_times_out_and_is_cancelled(server, http, monkeypatch):
     monkeypatch.setattr("interlock.context.ASK_TIMEOUT", 0.01)
     client = await http.initialize(capabilities={"sampling": {}})
     reply = await client.call("sample")
@@ -423,7 +423,7 @@ async def test_the_end_of_a_session_ends_its_questions(http):
     assert b'"id":1,"result"' not in reply.body
 
 
-async def test_a_question_can_be_answered_after_coming_back(http):
+async def test_a_question_can_be_answered_after_reconnecting(http):
     client = await http.initialize(capabilities={"sampling": {}})
     reply = client.begin_call("sample")
     reply_id, question = await reply.event()
@@ -445,7 +445,7 @@ async def test_a_standalone_stream_is_kept_alive(make):
     assert [await standalone.part() for _ in range(3)] == [": ", ": ", ": "]
 
 
-async def test_a_silent_request_becomes_a_stream_that_can_be_found_again(make, gate):
+async def test_a_silent_request_becomes_a_resumable_stream(make, gate):
     http = make(json_silence=0.01)
     client = await http.initialize()
     reply = client.begin_call("hold")
@@ -455,7 +455,9 @@ async def test_a_silent_request_becomes_a_stream_that_can_be_found_again(make, g
     assert (await reply.message())["id"] == 1
 
 
-async def test_a_slow_reader_is_cut_off_and_finds_the_latest_messages(server, http, monkeypatch):
+async def test_a_slow_reader_is_disconnected_and_resumes_at_a_recent_message(
+    server, http, monkeypatch
+):
     monkeypatch.setattr(streams, "MAX_QUEUED", 50_000)
     client = await http.initialize()
     standalone = client.listen()
