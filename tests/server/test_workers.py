@@ -247,8 +247,9 @@ def test_a_function_that_outlives_its_event_loop_frees_its_thread():
         released.wait(10)
 
     async def leave() -> None:
-        workers.submit(block, {}, ANN).cancel()
-        await asyncio.to_thread(begun.wait, 10)
+        call = workers.submit(block, {}, ANN)
+        assert await asyncio.to_thread(begun.wait, 10)
+        call.cancel()
 
     asyncio.run(leave())
     released.set()

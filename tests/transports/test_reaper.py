@@ -45,7 +45,7 @@ async def test_there_is_one_helper_from_the_first_server_to_the_last():
     await first.end()
     assert helper.poll() is None
     await second.end()
-    assert helper.poll() == -signal.SIGKILL
+    assert helper.poll() is not None  # it exits by itself, or is killed
     assert reaper._process is None
 
 
