@@ -58,7 +58,7 @@ class BareSession:
         )
 
     async def ask(self, method: str, params: dict) -> Raw:
-        raise NotImplementedError
+        raise NotImplementedError  # each transport's subclass sends the request
 
     async def call(self, number: int) -> object:
         params = {"name": "add", "arguments": {"a": number, "b": 1}}

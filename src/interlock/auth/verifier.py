@@ -2,7 +2,7 @@
 
 Rules:
 
-1. A verifier that fails authenticates nobody, and its error text is not passed on.
+1. When a verifier raises, the request is unauthenticated, and the error text stays in this process.
 2. A credential is passed to the verifier only: no error, log or repr contains it.
 """
 

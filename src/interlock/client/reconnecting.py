@@ -119,7 +119,7 @@ class ReconnectingConnection:
 
     async def open(self) -> None:
         """Reach the server and negotiate with it. Errors as `Client.open`."""
-        if self._agreed is not None:  # from before, and nobody has closed it
+        if self._agreed is not None:  # an earlier connection that was not closed
             await self._agreed.close()
         self._closed = False
         self.negotiated = Negotiated()  # what an earlier connection found may not hold any more

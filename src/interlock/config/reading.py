@@ -80,7 +80,7 @@ def default_path() -> Path:
 def _named(path: Path, role: str) -> Path:
     try:
         path = path.expanduser()
-    except RuntimeError as error:  # ~nobody
+    except RuntimeError as error:  # such as ~USER for a user that does not exist
         raise ConfigError(f"{role} does not exist: {path}: {error}") from None
     if not _exists(path):
         raise ConfigError(f"{role} does not exist: {path}")

@@ -134,4 +134,4 @@ class Gateway:
 
 
 async def _refuse(_: ElicitParams) -> ElicitResult:
-    raise CapabilityError("no client is calling, so nobody can be asked")
+    raise CapabilityError("the server asks outside of a call, so the gateway has no client to ask")

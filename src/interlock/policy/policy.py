@@ -179,4 +179,4 @@ def _hash(*parts: Any) -> str:
 def _document(condition: Any) -> JsonObject:
     if isinstance(condition, Condition):
         return condition.document
-    raise NotImplementedError
+    raise NotImplementedError  # msgspec's signal that it cannot encode the object

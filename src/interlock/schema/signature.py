@@ -414,7 +414,7 @@ def _pydantic_output(hint: Any) -> JsonObject:
 def _pydantic_schema(hint: Any, mode: str) -> JsonObject:
     model = _pydantic_model(hint)
     if model is None:
-        raise NotImplementedError(f"type {hint!r}")
+        raise NotImplementedError(f"type {hint!r}")  # msgspec reports the type
     # Definitions of several models share one namespace, so they are prefixed.
     prefix = f"{hint.__qualname__}."
     schema: JsonObject = model.model_json_schema(
@@ -428,7 +428,7 @@ def _pydantic_schema(hint: Any, mode: str) -> JsonObject:
 def _pydantic_decode(hint: Any, value: Any) -> Any:
     model = _pydantic_model(hint)
     if model is None:
-        raise NotImplementedError(f"type {hint!r}")
+        raise NotImplementedError(f"type {hint!r}")  # msgspec reports the type
     try:
         return model.model_validate_json(msgspec.json.encode(value))
     except ValueError as error:

@@ -22,7 +22,7 @@ class Task(Struct, frozen=True, kw_only=True):
     """A task at one moment: what a store keeps."""
 
     id: str
-    owner: str  # `Principal.owner`; "" when nobody has checked
+    owner: str  # `Principal.owner`; "" for an unauthenticated caller
     status: Status
     message: str | None = None
     created_at: datetime
