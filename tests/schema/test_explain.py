@@ -1,34 +1,9 @@
-import json
 from typing import Any
 
 import pytest
 
 from interlock import schema
-
-TIME = {
-    "type": "object",
-    "properties": {
-        "timezone": {"type": "string", "minLength": 1},
-        "limit": {"type": "integer", "minimum": 1, "maximum": 50},
-        "unit": {"enum": ["hour", "minute"]},
-        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        "filter": {
-            "type": "object",
-            "properties": {"items": {"type": "array", "items": {"type": "string"}}},
-            "required": ["items"],
-        },
-    },
-    "required": ["timezone"],
-    "additionalProperties": False,
-}
-
-
-def encode(document: Any) -> bytes:
-    return json.dumps(document).encode()
-
-
-def errors(document: Any, value: Any) -> list[str]:
-    return schema.compile(encode(document)).errors(value)
+from tests.schema.time_schema import TIME, encode, errors
 
 
 @pytest.mark.parametrize(

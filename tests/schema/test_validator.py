@@ -1,5 +1,4 @@
 import contextlib
-import json
 import socket
 import subprocess
 import sys
@@ -13,31 +12,7 @@ from hypothesis import strategies as st
 from interlock import schema
 from interlock.errors import SchemaError
 from interlock.schema import inspection
-
-TIME = {
-    "type": "object",
-    "properties": {
-        "timezone": {"type": "string", "minLength": 1},
-        "limit": {"type": "integer", "minimum": 1, "maximum": 50},
-        "unit": {"enum": ["hour", "minute"]},
-        "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        "filter": {
-            "type": "object",
-            "properties": {"items": {"type": "array", "items": {"type": "string"}}},
-            "required": ["items"],
-        },
-    },
-    "required": ["timezone"],
-    "additionalProperties": False,
-}
-
-
-def encode(document: Any) -> bytes:
-    return json.dumps(document).encode()
-
-
-def errors(document: Any, value: Any) -> list[str]:
-    return schema.compile(encode(document)).errors(value)
+from tests.schema.time_schema import TIME, encode, errors
 
 
 def nested(depth: int, leaf: Any = 1) -> Any:
