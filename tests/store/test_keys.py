@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.auth import key_format
+from interlock.auth.stored_key import StoredKey
 from interlock.errors import StoreError
 from interlock.store import keys
 from interlock.store.keys import KeyStore
@@ -104,5 +105,5 @@ async def test_last_use_is_recorded(place: str, clock: list[int]):
 
 
 def test_key_without_expiry_never_expires():
-    stored = keys.StoredKey(id="a", hash=b"", user="anna")
+    stored = StoredKey(id="a", hash=b"", user="anna")
     assert stored.state(10**18) == "active"

@@ -2,91 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
 from sqlalchemy import Row, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.auth import key_format
+from interlock.auth.stored_key import READ_ONLY, StoredKey
 from interlock.errors import StoreError
 from interlock.store import tables
 from interlock.store.database import Database, open_database
 from interlock.store.rows import storable
+from interlock.timestamps import now_micros
 from interlock.types import JsonObject
 
-TENANT = "default"
-READ_ONLY = ("mcp:read",)
 YEAR = 365 * 24 * 3600.0  # seconds that a key is valid unless stated otherwise
-
-KeyState = Literal["active", "expired", "revoked", "rotated"]
-
-
-class StoredKey(Struct, frozen=True):
-    """An API key without its secret. Times are microseconds since 1970, UTC.
-
-    Attributes:
-        id: Named in lists and records.
-        hash: SHA-256 of the whole key.
-        user: The user that it belongs to, without "user:".
-        name: For display.
-        scopes: At most these rights.
-        view: The view that it is bound to; "" for all.
-        limits: Rates and quotas of its own, as in the configuration.
-        created: When it was created.
-        expires: When it expires; None for never.
-        last_used: When it was last used, to the minute; None if it never was.
-        revoked: When it was revoked.
-        replaced_by: Id of the key that it was rotated to.
-        created_by: Principal that created it.
-    """
-
-    id: str
-    hash: bytes
-    user: str
-    name: str = ""
-    scopes: tuple[str, ...] = READ_ONLY
-    view: str = ""
-    limits: JsonObject = {}
-    created: int = 0
-    expires: int | None = None
-    last_used: int | None = None
-    revoked: int | None = None
-    replaced_by: str | None = None
-    created_by: str = ""
-    tenant: str = TENANT
-
-    def state(self, now: int) -> KeyState:
-        """Return its state at a time."""
-        if self.revoked is not None and self.revoked <= now:
-            return "revoked"
-        if self.expires is not None and self.expires <= now:
-            return "rotated" if self.replaced_by else "expired"
-        return "active"
-
-    def as_json(self, now: int, key: str | None = None) -> JsonObject:
-        """Return the JSON object that commands and the admin API show."""
-        shown: JsonObject = {
-            "id": self.id,
-            "user": f"user:{self.user}",
-            "name": self.name,
-            "scopes": list(self.scopes),
-            "view": self.view or None,
-            "limits": self.limits,
-            "created": rfc3339(self.created),
-            "expires": rfc3339(self.expires),
-            "lastUsed": rfc3339(self.last_used),
-            "state": self.state(now),
-            "replacedBy": self.replaced_by,
-        }
-        shown = {name: value for name, value in shown.items() if value is not None}
-        return shown if key is None else shown | {"key": key}
-
 
 _Keys: TypeAlias = list[StoredKey]
 
@@ -236,19 +170,6 @@ class KeyStore:
 async def note_change(connection: AsyncConnection, kind: str, key: str) -> None:
     """Add a row by which running gateways notice a write, in the write's own transaction."""
     await connection.execute(insert(tables.changes).values(kind=kind, key=key, at=now_micros()))
-
-
-def now_micros() -> int:
-    """Return the time in microseconds since 1970, UTC."""
-    return time.time_ns() // 1000
-
-
-def rfc3339(micros: int | None) -> str | None:
-    """Return a time as "2026-11-22T10:00:00.000Z"."""
-    if micros is None:
-        return None
-    seconds, rest = divmod(micros, 1_000_000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:03d}Z"
 
 
 def _new(

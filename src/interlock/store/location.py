@@ -35,6 +35,15 @@ def find(location: str | Path | None) -> str | Path:
     return Path(location).expanduser().absolute()
 
 
+def folder_beside(location: str | Path | None) -> Path:
+    """Return the folder of a database's further files, such as `gateway.key`.
+
+    It is the folder of a SQLite file, and the user's data folder for PostgreSQL.
+    """
+    found = find(location)
+    return found.parent if isinstance(found, Path) else user_data_path("interlock")
+
+
 def public_name(url: str) -> str:
     """Return a PostgreSQL URL's server and database, without user and password."""
     try:

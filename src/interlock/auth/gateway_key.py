@@ -1,0 +1,152 @@
+"""The secret key of a gateway, and the keys derived from it.
+
+It is 32 random bytes, written as 64 hexadecimal digits: in the environment variable INTERLOCK_KEY,
+else in the file `gateway.key`, which the first use creates for its owner only. Each purpose has a
+key of its own, so that none of them reveals another one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import tempfile
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interlock.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+VARIABLE = "INTERLOCK_KEY"
+FILE_NAME = "gateway.key"
+_BYTES = 32
+_MIN_DIFFERENT = 12  # bytes; among 32 random ones, fewer never occur
+
+
+class GatewayKey:
+    """Derives keys from one secret. No repr or error contains it.
+
+    Args:
+        secret: 32 random bytes.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != _BYTES:
+            raise ConfigError(f"a gateway key has {_BYTES} bytes, not {len(secret)}")
+        if len(set(secret)) < _MIN_DIFFERENT:
+            raise ConfigError("the gateway key is too weak: use 32 random bytes, as 64 hex digits")
+        self._secret = secret
+
+    @classmethod
+    def load(cls, folder: Path) -> GatewayKey:
+        """Load the key from INTERLOCK_KEY, else from `gateway.key`, which may be created.
+
+        Args:
+            folder: Where the file is.
+
+        Raises:
+            ConfigError: The key is malformed or weak, others can read the file, or it cannot be
+                read or created.
+        """
+        text = os.environ.get(VARIABLE, "").strip()
+        if text:
+            return cls(_decode(text, VARIABLE))
+        path = folder / FILE_NAME
+        try:
+            return cls(_decode(_read(path), str(path)))
+        except FileNotFoundError:
+            _create(path)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        return cls(_decode(_read(path), str(path)))
+
+    @classmethod
+    def random(cls) -> GatewayKey:
+        """Return a new key that is not stored."""
+        return cls(secrets.token_bytes(_BYTES))
+
+    @cached_property
+    def id(self) -> str:
+        """Names the key; it reveals nothing about it."""
+        return self.derive("id")[:4].hex()
+
+    def derive(self, purpose: str) -> bytes:
+        """Return the 32-byte key for one purpose, such as "seal" or "arguments"."""
+        return hmac.digest(self._secret, b"interlock " + purpose.encode(), "sha256")
+
+    def sign(self, message: bytes) -> bytes:
+        """Sign a message with Ed25519.
+
+        Raises:
+            MissingExtra: cryptography is not installed.
+        """
+        return self._signing_key.sign(message)
+
+    def has_signed(self, message: bytes, signature: bytes) -> bool:
+        """Return whether this key made the signature of a message."""
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            self._signing_key.public_key().verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+    @cached_property
+    def _signing_key(self) -> Ed25519PrivateKey:
+        try:
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        except ModuleNotFoundError as error:
+            raise MissingExtra("signing the audit trail", "serve") from error
+        return Ed25519PrivateKey.from_private_bytes(self.derive("signature"))
+
+    def __repr__(self) -> str:
+        return f"GatewayKey({self.id})"
+
+
+def _decode(text: str, place: str) -> bytes:
+    try:
+        secret = bytes.fromhex(text)
+    except ValueError:
+        secret = b""
+    if len(secret) != _BYTES:
+        raise ConfigError(
+            f"{place} is not a gateway key: it must be {2 * _BYTES} hexadecimal digits, such as"
+            " `openssl rand -hex 32` prints"
+        )
+    return secret
+
+
+def _read(path: Path) -> str:
+    with path.open() as file:
+        mode = os.fstat(file.fileno()).st_mode & 0o777
+        if mode & 0o077:
+            raise ConfigError(
+                f"{path} can be read by other users (mode {mode:03o}): run `chmod 600 {path}`"
+            )
+        return file.read(1_000).strip()
+
+
+def _create(path: Path) -> None:
+    """Create the file whole, or leave the one that another process has just created."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w") as file:  # mkstemp made it for the owner only
+                file.write(secrets.token_hex(_BYTES) + "\n")
+                file.flush()
+                os.fsync(descriptor)
+            with suppress(FileExistsError):
+                os.link(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be created: {error.strerror}") from None
+
+
+__all__ = ["FILE_NAME", "VARIABLE", "GatewayKey"]
