@@ -14,9 +14,7 @@ from msgspec import Raw
 
 from interlock.client import Client, cache
 from interlock.client import client as client_module
-from interlock.client.client import MAX_ROUNDS
 from interlock.errors import (
-    CapabilityError,
     ConnectionClosed,
     LocalProtocolError,
     RemoteError,
@@ -692,6 +690,33 @@ async def test_changed_resource_is_read_again(clock: Clock):
     assert updated == ["a:1"]
 
 
+async def test_resource_read_after_a_question_is_not_cached(clock: Clock):
+    asks = [{"resultType": "input_required", "requestState": "s"}, None] * 2
+    contents = {"contents": [{"uri": "a:b", "text": "x"}], "ttlMs": 5_000, "cacheScope": "private"}
+    server = ScriptedServer(MODERN, {"resources/read": lambda _: asks.pop(0) or contents})
+    async with client_of(server) as client:
+        await client.read_resource("a:b")
+        await client.read_resource("a:b")
+
+    assert len(server.sent("resources/read")) == 4
+
+
+async def test_large_resource_is_not_cached(monkeypatch: pytest.MonkeyPatch):
+    """R-118."""
+    monkeypatch.setattr(client_module, "MAX_RESOURCE", 10)
+
+    def read(params: Json) -> Json:
+        content = {"uri": params["uri"], "text": "x" * int(params["uri"].partition(":")[2])}
+        return {"contents": [content], "ttlMs": 60_000}
+
+    server = ScriptedServer(MODERN, {"resources/read": read}, capabilities={"resources": {}})
+    async with client_of(server) as client:
+        for uri in ("a:10", "a:10", "a:11", "a:11"):
+            await client.read_resource(uri)
+
+    assert [each["uri"] for each in server.sent("resources/read")] == ["a:10", "a:11", "a:11"]
+
+
 # Output schemas
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -751,177 +776,6 @@ async def test_failed_call_needs_no_structured_content():
 )
 async def test_result_is_returned_unchecked_if_the_output_schema_is_unusable(schema: Json):
     assert (await call_checked(schema, text("fine"))).text == "fine"
-
-
-# Questions inside results
-
-
-def asking(*rounds: Json | None) -> tuple[dict[str, Answer], list[Json]]:
-    """Make answers that ask `rounds`, one after the other, before the call succeeds."""
-    left = list(rounds)
-    retries: list[Json] = []
-
-    def answer(params: Json) -> Json:
-        retries.append(without_meta(params))
-        question = left.pop(0) if left else None
-        if question is None:
-            return {**text("done"), "messages": [], "contents": [{"uri": "a:b", "text": "x"}]}
-        return {"resultType": "input_required", **question}
-
-    return dict.fromkeys(("tools/call", "prompts/get", "resources/read"), answer), retries
-
-
-def elicitation(message: str) -> Json:
-    params = {"mode": "form", "message": message, "requestedSchema": {"type": "object"}}
-    return {"method": "elicitation/create", "params": params}
-
-
-async def accept(asked: ElicitParams) -> ElicitResult:
-    return ElicitResult(action="accept", content={"to": asked.message})
-
-
-@pytest.mark.parametrize(
-    ("call", "params"),
-    [
-        (lambda c: c.call_tool("x", {"a": 1}), {"name": "x", "arguments": {"a": 1}}),
-        (lambda c: c.get_prompt("p", {"a": "1"}), {"name": "p", "arguments": {"a": "1"}}),
-        (lambda c: c.read_resource("a:b"), {"uri": "a:b"}),
-    ],
-    ids=["tool", "prompt", "resource"],
-)
-async def test_questions_are_answered_and_the_request_is_repeated(call: Call, params: Json):
-    answers, retries = asking(
-        {"inputRequests": {"k": elicitation("one")}, "requestState": "state-1"},
-        {"inputRequests": {"k": elicitation("two"), "r": {"method": "roots/list"}}},
-    )
-    server = ScriptedServer(MODERN, answers)
-    async with client_of(server, elicitation=accept, roots=["file:///r"]) as client:
-        await call(client)
-
-    def answer(message: str) -> Json:
-        return {"action": "accept", "content": {"to": message}}
-
-    assert retries == [
-        params,
-        {**params, "inputResponses": {"k": answer("one")}, "requestState": "state-1"},
-        {**params, "inputResponses": {"k": answer("two"), "r": {"roots": [{"uri": "file:///r"}]}}},
-    ]
-    ids = [each["id"] for each in server.received]
-    assert len(set(ids)) == len(ids)
-
-
-async def test_state_without_questions_is_returned_at_once():
-    answers, retries = asking({"requestState": ""}, {"requestState": "b"})
-    async with client_of(ScriptedServer(MODERN, answers)) as client:
-        assert (await client.call_tool("x")).text == "done"
-
-    assert retries[1:] == [{"name": "x", "requestState": ""}, {"name": "x", "requestState": "b"}]
-
-
-async def test_declined_elicitation_is_sent_to_the_server():
-    async def decline(_: ElicitParams) -> ElicitResult:
-        return ElicitResult(action="decline")
-
-    answers, retries = asking({"inputRequests": {"k": elicitation("may I?")}})
-    async with client_of(ScriptedServer(MODERN, answers), elicitation=decline) as client:
-        await client.call_tool("x")
-
-    assert retries[1]["inputResponses"] == {"k": {"action": "decline"}}
-
-
-async def test_unanswerable_question_is_raised_and_the_request_not_repeated():
-    answers, retries = asking({"inputRequests": {"k": elicitation("one")}})
-    async with client_of(ScriptedServer(MODERN, answers)) as client:
-        with pytest.raises(CapabilityError, match="has no handler for 'elicitation/create'"):
-            await client.call_tool("x")
-
-    assert len(retries) == 1
-
-
-@pytest.mark.parametrize(
-    ("result", "problem"),
-    [
-        ({}, "input_required without inputRequests and requestState"),
-        ({"inputRequests": {}}, "input_required without"),
-        ({"inputRequests": {"k": {}}}, "malformed tools/call result"),
-        ({"inputRequests": []}, "malformed tools/call result"),
-        ({"inputRequests": {"k": {"method": "elicitation/create"}}}, "malformed elicitation"),
-        ({"resultType": "task", "taskId": "1"}, "malformed task"),
-        ({"resultType": ""}, "unknown resultType ''"),
-    ],
-)
-async def test_malformed_questions_are_protocol_errors(result: Json, problem: str):
-    answers, retries = asking(result)
-    async with client_of(ScriptedServer(MODERN, answers), elicitation=accept) as client:
-        with pytest.raises(RemoteProtocolError, match=problem):
-            await client.call_tool("x")
-
-    assert len(retries) == 1
-
-
-async def test_server_may_ask_in_ten_rounds():
-    answers, retries = asking(*[{"requestState": str(n)} for n in range(MAX_ROUNDS)])
-    async with client_of(ScriptedServer(MODERN, answers)) as client:
-        assert (await client.call_tool("x")).text == "done"
-    assert len(retries) == MAX_ROUNDS + 1
-
-
-async def test_eleventh_round_of_questions_is_an_error():
-    answers, retries = asking(*[{"requestState": str(n)} for n in range(99)])
-    async with client_of(ScriptedServer(MODERN, answers)) as client:
-        with pytest.raises(RemoteProtocolError, match="still asks for input after 10 rounds"):
-            await client.call_tool("x")
-    assert len(retries) == MAX_ROUNDS + 1
-
-
-async def test_resource_read_after_a_question_is_not_cached(clock: Clock):
-    asks = [{"resultType": "input_required", "requestState": "s"}, None] * 2
-    contents = {"contents": [{"uri": "a:b", "text": "x"}], "ttlMs": 5_000, "cacheScope": "private"}
-    server = ScriptedServer(MODERN, {"resources/read": lambda _: asks.pop(0) or contents})
-    async with client_of(server) as client:
-        await client.read_resource("a:b")
-        await client.read_resource("a:b")
-
-    assert len(server.sent("resources/read")) == 4
-
-
-async def test_cancelled_call_cancels_its_question():
-    asked, withdrawn = asyncio.Event(), asyncio.Event()
-
-    async def wait_for_the_person(_: ElicitParams) -> ElicitResult:
-        asked.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            withdrawn.set()
-        return ElicitResult(action="cancel")
-
-    answers, retries = asking({"inputRequests": {"k": elicitation("one")}})
-    server = ScriptedServer(MODERN, answers)
-    async with client_of(server, elicitation=wait_for_the_person) as client:
-        call = asyncio.create_task(client.call_tool("x"))
-        await asked.wait()
-        call.cancel()
-        await asyncio.wait({call})
-
-        assert withdrawn.is_set()
-        assert len(retries) == 1
-
-
-async def test_large_resource_is_not_cached(monkeypatch: pytest.MonkeyPatch):
-    """R-118."""
-    monkeypatch.setattr(client_module, "MAX_RESOURCE", 10)
-
-    def read(params: Json) -> Json:
-        content = {"uri": params["uri"], "text": "x" * int(params["uri"].partition(":")[2])}
-        return {"contents": [content], "ttlMs": 60_000}
-
-    server = ScriptedServer(MODERN, {"resources/read": read}, capabilities={"resources": {}})
-    async with client_of(server) as client:
-        for uri in ("a:10", "a:10", "a:11", "a:11"):
-            await client.read_resource(uri)
-
-    assert [each["uri"] for each in server.sent("resources/read")] == ["a:10", "a:11", "a:11"]
 
 
 # Subscriptions

@@ -13,18 +13,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, cast
 
-from msgspec import UNSET, Raw, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec import UNSET, Raw
 
 from interlock import revisions, schema
 from interlock.calls.back_channel import BackChannel
-from interlock.client import listing, tasks
+from interlock.client import listing
 from interlock.client.cache import MAX_RESOURCE, Cache
 from interlock.client.caller_answers import CallerAnswers
-from interlock.client.features import Answers, ClientFeatures, Elicit, Sample, answer_all
-from interlock.client.handshake import meta_of
+from interlock.client.features import Answers, ClientFeatures, Elicit, Sample
+from interlock.client.interactive import InteractiveRequests, unknown_type
 from interlock.client.listing import Kind, Listing
-from interlock.client.reconnecting import Events, ReconnectingConnection, own_info
+from interlock.client.reconnecting import Events, ReconnectingConnection
 from interlock.client.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
 from interlock.connection import Connection
 from interlock.errors import (
@@ -32,7 +31,6 @@ from interlock.errors import (
     ConnectionClosed,
     InterlockError,
     LocalProtocolError,
-    RemoteError,
     RemoteProtocolError,
     RequestTimeout,
     SchemaError,
@@ -84,10 +82,7 @@ LIST_TIMEOUT = 30.0  # with all its pages
 CONNECT_TIMEOUT = 10.0
 START_TIMEOUT = 30.0  # instead, for a program: it may have to be fetched, or wait for a processor
 
-MAX_ROUNDS = 10  # of "input_required"
-
 _IN_ALL_REVISIONS = frozenset({"tools/call", "resources/read", "prompts/get"})
-_COMPLETE = b'{"resultType":"complete"'
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=InterlockError)
 _log = logging.getLogger("interlock.client")
@@ -145,8 +140,6 @@ class Client:
             raise LocalProtocolError(
                 f"unknown revision {wanted!r}; use auto, legacy or one of {known}"
             )
-        self._timeout = options.get("timeout", CALL_TIMEOUT)
-        self._hard_timeout = options.get("hard_timeout", max(HARD_TIMEOUT, self._timeout))
         self._features = ClientFeatures(
             options.get("roots"),
             options.get("sampling"),
@@ -168,13 +161,16 @@ class Client:
             events,
             http,
         )
+        timeout = options.get("timeout", CALL_TIMEOUT)
+        hard_timeout = options.get("hard_timeout", max(HARD_TIMEOUT, timeout))
+        self._interactive = InteractiveRequests(
+            self._channel, self._features, timeout, hard_timeout
+        )
         self._subscriptions: Subscriptions | None = None
         self._listening: asyncio.Task[None] | None = None
         self._cache = Cache()
         self._output_schemas: dict[str, JsonObject] = {}
         self._output_validators: dict[str, schema.Validator | None] = {}
-        self._task_tools: set[str] = set()  # of 2025-11-25 servers; they run only as tasks
-        self._log_level: LogLevel | None = None
         self._legacy_subscriptions: set[str] = set()
 
     @classmethod
@@ -269,7 +265,7 @@ class Client:
         """
         self._cache = Cache()
         self._legacy_subscriptions.clear()
-        self._log_level = None
+        self._interactive.log_level = None
         await self._channel.open()
         self._subscriptions = Subscriptions(lambda: self._channel.connection, self._forget_lists)
         if self._on_list_changed is not None and revisions.is_modern(self.revision):
@@ -305,11 +301,11 @@ class Client:
         if self._subscriptions is not None:
             self._subscriptions.move()
         if revisions.is_modern(self.revision):
-            self._state_log_level()
+            self._interactive.restate()
             return
         lost = [("resources/subscribe", {"uri": uri}) for uri in self._legacy_subscriptions]
-        if self._log_level is not None:
-            lost.insert(0, ("logging/setLevel", {"level": self._log_level}))
+        if self._interactive.log_level is not None:
+            lost.insert(0, ("logging/setLevel", {"level": self._interactive.log_level}))
         for method, params in lost:
             try:
                 # Not with retries: those would wait for the renewal that this is part of.
@@ -392,19 +388,7 @@ class Client:
             tool.name: tool.output_schema for tool in tools if tool.output_schema is not None
         }
         self._output_validators.clear()
-        self._task_tools = {
-            tool.name
-            for tool, definition in zip(tools, tools.definitions, strict=True)
-            if self._needs_legacy_task(definition)
-        }
-
-    def _needs_legacy_task(self, definition: JsonObject) -> bool:
-        execution = definition.get("execution")
-        return (
-            self.revision == revisions.LEGACY_TASKS
-            and isinstance(execution, dict)
-            and execution.get("taskSupport") == "required"
-        )
+        self._interactive.use_tools(tools)
 
     async def call_tool(
         self,
@@ -439,10 +423,10 @@ class Client:
             RemoteProtocolError: The answer breaks the protocol or the tool's output schema.
         """
         given: Any = UNSET if arguments is None else arguments
-        raw, _ = await self._ask(
+        raw, _ = await self._interactive.send(
             "tools/call",
             encode_large(CallToolParams(name=name, arguments=given)),
-            self._options(
+            self._interactive.options(
                 timeout,
                 progress=progress,
                 meta=encode(meta)[1:-1] if meta else b"",
@@ -468,7 +452,7 @@ class Client:
         except RemoteProtocolError as error:
             raise self._channel.named(error) from None
         if result.result_type not in ("complete", "input_required"):
-            raise self._channel.named(_unknown_type("tools/call", result))
+            raise self._channel.named(unknown_type("tools/call", result))
         is_final = result.result_type == "complete" and not result.is_error
         if is_final and tool in self._output_schemas:
             self._check_output(tool, result)
@@ -510,9 +494,9 @@ class Client:
         if isinstance(kept, ReadResourceResult):
             return kept
         asked = self._cache.changes
-        options = self._options(timeout, name=uri)
-        raw, rounds = await self._ask("resources/read", encode({"uri": uri}), options)
-        result = self._decode(ReadResourceResult, raw, "resources/read result")
+        options = self._interactive.options(timeout, name=uri)
+        raw, rounds = await self._interactive.send("resources/read", encode({"uri": uri}), options)
+        result = self._interactive.decode(ReadResourceResult, raw, "resources/read result")
         # A result that depends on answers is for this call only.
         if result.contents and not rounds and _size(result) <= MAX_RESOURCE:
             self._cache.keep(result, result.ttl_ms / 1000, "resources/read", uri, asked=asked)
@@ -557,7 +541,9 @@ class Client:
         """
         given = UNSET if arguments is None else dict(arguments)
         params = encode_large(GetPromptParams(name=name, arguments=given))
-        raw, _ = await self._ask("prompts/get", params, self._options(timeout, name=name))
+        raw, _ = await self._interactive.send(
+            "prompts/get", params, self._interactive.options(timeout, name=name)
+        )
         try:
             return decode_prompt(raw)
         except RemoteProtocolError as error:
@@ -602,16 +588,11 @@ class Client:
 
         A modern server reads the level from each request, a legacy one is told once.
         """
-        self._log_level = level
+        self._interactive.log_level = level
         if revisions.is_modern(self.revision):
-            self._state_log_level()
+            self._interactive.restate()
         else:
             await self._request("logging/setLevel", encode({"level": level}))
-
-    def _state_log_level(self) -> None:
-        capabilities = self._features.capabilities(self.revision)
-        stated = meta_of(self.revision, capabilities, own_info(), self._log_level or "")
-        self._connection.protocol.meta = stated
 
     def set_roots(self, roots: Sequence[str]) -> None:
         """Replace the roots, and notify a legacy server."""
@@ -626,7 +607,9 @@ class Client:
         others = dict(params or {})
         members = encode(others.pop("_meta", {}))[1:-1]
         name = others.get(NAMES[method]) if method in NAMES else None
-        options = self._options(timeout, meta=members, name=name if isinstance(name, str) else None)
+        options = self._interactive.options(
+            timeout, meta=members, name=name if isinstance(name, str) else None
+        )
         self._check_method(method)
         return await self._channel.request(method, encode_large(others), options)
 
@@ -638,30 +621,9 @@ class Client:
 
     async def _request(self, method: str, params: bytes, *, timeout: float | None = None) -> Raw:
         self._check_method(method)
-        return await self._channel.request(method, params, self._options(timeout))
-
-    def _options(
-        self,
-        timeout: float | None,
-        *,
-        progress: ProgressHandler | None = None,
-        meta: bytes = b"",
-        name: str | None = None,
-        idempotent: bool = False,
-    ) -> RequestOptions:
-        """Add the client's timeouts; a longer timeout of the request raises the hard one."""
-        hard = self._hard_timeout
-        if timeout is None:
-            timeout = self._timeout
-        elif timeout > hard:
-            hard = timeout
-        return RequestOptions(
-            timeout, hard, progress, meta, False, name, idempotent, self._features
-        )
+        return await self._channel.request(method, params, self._interactive.options(timeout))
 
     def _check_method(self, method: str) -> None:
-        if method in _IN_ALL_REVISIONS:
-            return
         known = method in revisions.CLIENT_METHODS
         if known and not revisions.has_method(revisions.CLIENT_METHODS, method, self.revision):
             raise LocalProtocolError(f"revision {self.revision} has no {method!r}")
@@ -698,97 +660,17 @@ class Client:
         Raises:
             InterlockError: As `call_tool`; the result is not checked.
         """
-        self._check_method(method)
-        options = self._options(
+        if method not in _IN_ALL_REVISIONS:
+            self._check_method(method)
+        options = self._interactive.options(
             timeout, progress=progress, meta=meta, name=name, idempotent=idempotent
         )
-        if back is not None:
-            answers = CallerAnswers(back, capabilities, self._features.count)
-            options = replace(options, answers=answers)
-        if capabilities is not None and revisions.is_modern(self.revision):
-            stated = meta_of(self.revision, capabilities, own_info(), self._log_level or "")
-            joined = b"%b,%b" % (stated, meta) if meta else stated
-            options = replace(options, meta=joined, replace_meta=True)
+        if back is not None or capabilities is not None:
+            options = self._interactive.on_behalf(options, back, capabilities)
         if returns_questions and revisions.is_modern(self.revision):
             return await self._channel.request(method, params, options)
-        raw, _ = await self._ask(method, params, options)
+        raw, _ = await self._interactive.send(method, params, options)
         return raw
-
-    async def _ask(self, method: str, params: bytes, options: RequestOptions) -> tuple[Raw, int]:
-        """Send a request, answer the questions that it comes back with, and send it again.
-
-        Returns:
-            The result, and the number of rounds of questions.
-        """
-        modern = revisions.is_modern(self.revision)
-        if not modern and method == "tools/call" and options.name in self._task_tools:
-            return await self._run_task(b'%b,"task":{}}' % params[:-1], options), 0
-        sent = params
-        for rounds in range(MAX_ROUNDS + 1):
-            try:
-                raw = await self._channel.request(method, sent, options)
-            except RemoteError as error:
-                if method != "tools/call" or not _needs_task(error) or options.replace_meta:
-                    raise
-                return await self._run_task(sent, self._with_tasks(options)), rounds
-            if not modern or bytes(memoryview(raw)[: len(_COMPLETE)]) == _COMPLETE:
-                return raw, rounds
-            result = self._decode(Result, raw, f"{method} result")
-            if result.result_type == "complete":
-                return raw, rounds
-            if result.result_type == "task" and method == "tools/call":
-                return await self._finish_task(raw, options), rounds
-            if result.result_type != "input_required":
-                raise self._channel.named(_unknown_type(method, result))
-            answers = cast("Answers", options.answers)
-            sent = _with_answers(params, result, await answer_all(answers, result, self.revision))
-        endless = f"{method} still asks for input after {MAX_ROUNDS} rounds"
-        raise self._channel.named(RemoteProtocolError(endless))
-
-    def _decode(self, type: type[_T], raw: Raw, what: str) -> _T:
-        try:
-            return decode(type, raw, what)
-        except RemoteProtocolError as error:
-            raise self._channel.named(error) from None
-
-    # Tasks
-
-    def _with_tasks(self, options: RequestOptions) -> RequestOptions:
-        """Declare the tasks extension for one request: the tool runs only as a task."""
-        capabilities = self._features.capabilities(self.revision, tasks=True)
-        stated = meta_of(self.revision, capabilities, own_info(), self._log_level or "")
-        joined = b"%b,%b" % (stated, options.meta) if options.meta else stated
-        return replace(options, meta=joined, replace_meta=True)
-
-    async def _run_task(self, params: bytes, options: RequestOptions) -> Raw:
-        raw = await self._channel.request("tools/call", params, options)
-        if revisions.is_modern(self.revision):
-            head = self._decode(Result, raw, "tools/call result")
-            if head.result_type != "task":
-                return raw
-        elif self._decode(_LegacyTask, raw, "tools/call result").task is UNSET:
-            return raw  # the server ran it as an ordinary call
-        return await self._finish_task(raw, options)
-
-    async def _finish_task(self, raw: Raw, options: RequestOptions) -> Raw:
-        stated = options.meta if options.replace_meta else b""
-
-        async def ask(method: str, params: bytes, id: str) -> Raw:
-            more = replace(
-                self._options(options.timeout, meta=stated, name=id, idempotent=True),
-                replace_meta=options.replace_meta,
-                answers=options.answers,
-            )
-            return await self._channel.request(method, params, more)
-
-        return await tasks.finish(
-            tasks.created(raw, self.revision),
-            ask,
-            cast("Answers", options.answers),
-            self.revision,
-            hard_timeout=options.hard_timeout or HARD_TIMEOUT,
-            progress=options.progress,
-        )
 
     async def _list(
         self, kind: Kind[_T], check: Callable[[Listing[_T]], None] | None = None
@@ -906,35 +788,6 @@ class Client:
                     self.server_info.name or "server",
                     error,
                 )
-
-
-def _needs_task(error: RemoteError) -> bool:
-    """Return whether a modern server refused a call because the tool runs only as a task."""
-    if error.code != revisions.MISSING_CAPABILITY or not isinstance(error.data, dict):
-        return False
-    required = error.data.get("requiredCapabilities")
-    extensions = required.get("extensions") if isinstance(required, dict) else None
-    return isinstance(extensions, dict) and revisions.TASKS_EXTENSION in extensions
-
-
-def _unknown_type(method: str, result: Result) -> RemoteProtocolError:
-    return RemoteProtocolError(
-        f"{method} was answered with unknown resultType {result.result_type[:40]!r}"
-    )
-
-
-def _with_answers(params: bytes, result: Result, answers: Mapping[str, Raw]) -> bytes:
-    """Add the answers to the questions of a result, and its state, to encoded params."""
-    members = b""
-    if answers:
-        members = b',"inputResponses":%b' % encode(answers)
-    if result.request_state is not None:
-        members += b',"requestState":%b' % encode(result.request_state)
-    return b"%b%b}" % (params[:-1], members)
-
-
-class _LegacyTask(Struct):
-    task: Raw | UnsetType = UNSET
 
 
 def _size(result: ReadResourceResult) -> int:

@@ -1,0 +1,258 @@
+"""Requests that a server answers with questions or runs as a task, before their result arrives."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TypeVar, cast
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from interlock import revisions
+from interlock.calls.back_channel import BackChannel
+from interlock.client import tasks
+from interlock.client.caller_answers import CallerAnswers
+from interlock.client.features import Answers, ClientFeatures, answer_all
+from interlock.client.handshake import meta_of
+from interlock.client.listing import Listing
+from interlock.client.reconnecting import ReconnectingConnection, own_info
+from interlock.errors import RemoteError, RemoteProtocolError
+from interlock.protocol import ProgressHandler, RequestOptions
+from interlock.protocol.decoding import decode
+from interlock.protocol.envelope import encode
+from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result, Tool
+
+MAX_ROUNDS = 10  # of "input_required"
+MAX_CALLERS = 16  # whose encoded capabilities are kept
+
+_COMPLETE = b'{"resultType":"complete"'
+_T = TypeVar("_T")
+
+
+class InteractiveRequests:
+    """Sends requests, answers the questions that come back, and waits for tasks.
+
+    Args:
+        channel: The connection to the server.
+        features: Answers the questions, unless a request has other `answers`.
+        timeout: Default timeout of a request without progress, in seconds.
+        hard_timeout: Default timeout of a request in all, in seconds.
+
+    Attributes:
+        log_level: Stated in each request to a modern server.
+    """
+
+    def __init__(
+        self,
+        channel: ReconnectingConnection,
+        features: ClientFeatures,
+        timeout: float,
+        hard_timeout: float,
+    ) -> None:
+        self.log_level: LogLevel | None = None
+        self._channel = channel
+        self._features = features
+        self._timeout = timeout
+        self._hard_timeout = hard_timeout
+        self._task_tools: set[str] = set()  # of 2025-11-25 servers; they run only as tasks
+        self._callers: deque[tuple[ClientCapabilities, str, str, bytes]] = deque(maxlen=MAX_CALLERS)
+
+    def use_tools(self, tools: Listing[Tool]) -> None:
+        """Remember which of the listed tools run only as tasks."""
+        self._task_tools = {
+            tool.name
+            for tool, definition in zip(tools, tools.definitions, strict=True)
+            if self._needs_legacy_task(definition)
+        }
+
+    def _needs_legacy_task(self, definition: JsonObject) -> bool:
+        execution = definition.get("execution")
+        return (
+            self._revision == revisions.LEGACY_TASKS
+            and isinstance(execution, dict)
+            and execution.get("taskSupport") == "required"
+        )
+
+    @property
+    def _revision(self) -> str:
+        return self._channel.negotiated.revision
+
+    # Options of a request
+
+    def options(
+        self,
+        timeout: float | None,
+        *,
+        progress: ProgressHandler | None = None,
+        meta: bytes = b"",
+        name: str | None = None,
+        idempotent: bool = False,
+    ) -> RequestOptions:
+        """Add the default timeouts; a longer timeout of the request raises the hard one."""
+        hard = self._hard_timeout
+        if timeout is None:
+            timeout = self._timeout
+        elif timeout > hard:
+            hard = timeout
+        return RequestOptions(
+            timeout, hard, progress, meta, False, name, idempotent, self._features
+        )
+
+    def on_behalf(
+        self,
+        options: RequestOptions,
+        back: BackChannel | None,
+        capabilities: ClientCapabilities | None,
+    ) -> RequestOptions:
+        """Return the options of a request that is sent for another client.
+
+        Args:
+            options: Of the same request by this client.
+            back: The way to the other client, which answers the questions; None for this client.
+            capabilities: Of the other client, stated to a modern server.
+        """
+        if back is not None:
+            answers = CallerAnswers(back, capabilities, self._features.count)
+            options = replace(options, answers=answers)
+        modern = revisions.is_modern(self._channel.negotiated.revision)
+        if capabilities is None or not modern:
+            return options
+        return _with_meta(options, self._stated(capabilities))
+
+    def restate(self) -> None:
+        """State the log level in all further requests to a modern server."""
+        own = self._features.capabilities(self._revision)
+        self._channel.connection.protocol.meta = self._stated(own)
+
+    def _stated(self, capabilities: ClientCapabilities) -> bytes:
+        """Encode the `_meta` of a client. Callers repeat theirs, so the last ones are kept."""
+        level = self.log_level or ""
+        revision = self._channel.negotiated.revision
+        for known, known_revision, known_level, stated in self._callers:
+            if known == capabilities and known_revision == revision and known_level == level:
+                return stated
+        stated = meta_of(revision, capabilities, own_info(), level)
+        self._callers.append((capabilities, revision, level, stated))
+        return stated
+
+    # Sending
+
+    async def send(self, method: str, params: bytes, options: RequestOptions) -> tuple[Raw, int]:
+        """Send a request, answer the questions that it comes back with, and send it again.
+
+        Returns:
+            The result, and the number of rounds of questions.
+
+        Raises:
+            InterlockError: As `Client.call_tool`.
+        """
+        modern = revisions.is_modern(self._channel.negotiated.revision)
+        if not modern and method == "tools/call" and options.name in self._task_tools:
+            return await self._run_task(b'%b,"task":{}}' % params[:-1], options), 0
+        sent = params
+        for rounds in range(MAX_ROUNDS + 1):
+            try:
+                raw = await self._channel.request(method, sent, options)
+            except RemoteError as error:
+                if method != "tools/call" or not _needs_task(error) or options.replace_meta:
+                    raise
+                return await self._run_task(sent, self._with_tasks(options)), rounds
+            if not modern or bytes(memoryview(raw)[: len(_COMPLETE)]) == _COMPLETE:
+                return raw, rounds
+            result = self.decode(Result, raw, f"{method} result")
+            if result.result_type == "complete":
+                return raw, rounds
+            if result.result_type == "task" and method == "tools/call":
+                return await self._finish_task(raw, options), rounds
+            if result.result_type != "input_required":
+                raise self._channel.named(unknown_type(method, result))
+            answers = cast("Answers", options.answers)
+            found = await answer_all(answers, result, self._revision)
+            sent = _with_answers(params, result, found)
+        endless = f"{method} still asks for input after {MAX_ROUNDS} rounds"
+        raise self._channel.named(RemoteProtocolError(endless))
+
+    def decode(self, type: type[_T], raw: Raw, what: str) -> _T:
+        """Decode a result.
+
+        Raises:
+            RemoteProtocolError: It is malformed. Over HTTP, the error names the server's URL.
+        """
+        try:
+            return decode(type, raw, what)
+        except RemoteProtocolError as error:
+            raise self._channel.named(error) from None
+
+    # Tasks
+
+    def _with_tasks(self, options: RequestOptions) -> RequestOptions:
+        """Declare the tasks extension for one request: the tool runs only as a task."""
+        capabilities = self._features.capabilities(self._revision, tasks=True)
+        return _with_meta(options, self._stated(capabilities))
+
+    async def _run_task(self, params: bytes, options: RequestOptions) -> Raw:
+        raw = await self._channel.request("tools/call", params, options)
+        if revisions.is_modern(self._revision):
+            head = self.decode(Result, raw, "tools/call result")
+            if head.result_type != "task":
+                return raw
+        elif self.decode(_LegacyTask, raw, "tools/call result").task is UNSET:
+            return raw  # the server ran it as an ordinary call
+        return await self._finish_task(raw, options)
+
+    async def _finish_task(self, raw: Raw, options: RequestOptions) -> Raw:
+        stated = options.meta if options.replace_meta else b""
+
+        async def ask(method: str, params: bytes, id: str) -> Raw:
+            more = replace(
+                self.options(options.timeout, meta=stated, name=id, idempotent=True),
+                replace_meta=options.replace_meta,
+                answers=options.answers,
+            )
+            return await self._channel.request(method, params, more)
+
+        return await tasks.finish(
+            tasks.created(raw, self._revision),
+            ask,
+            cast("Answers", options.answers),
+            self._revision,
+            hard_timeout=options.hard_timeout or self._hard_timeout,
+            progress=options.progress,
+        )
+
+
+def unknown_type(method: str, result: Result) -> RemoteProtocolError:
+    """Return the error for a result whose `resultType` the method does not have."""
+    return RemoteProtocolError(
+        f"{method} was answered with unknown resultType {result.result_type[:40]!r}"
+    )
+
+
+def _with_meta(options: RequestOptions, stated: bytes) -> RequestOptions:
+    """Put `stated` in place of the connection's own `_meta`, before that of the request."""
+    joined = b"%b,%b" % (stated, options.meta) if options.meta else stated
+    return replace(options, meta=joined, replace_meta=True)
+
+
+def _needs_task(error: RemoteError) -> bool:
+    """Return whether a modern server refused a call because the tool runs only as a task."""
+    if error.code != revisions.MISSING_CAPABILITY or not isinstance(error.data, dict):
+        return False
+    required = error.data.get("requiredCapabilities")
+    extensions = required.get("extensions") if isinstance(required, dict) else None
+    return isinstance(extensions, dict) and revisions.TASKS_EXTENSION in extensions
+
+
+def _with_answers(params: bytes, result: Result, answers: Mapping[str, Raw]) -> bytes:
+    """Add the answers to the questions of a result, and its state, to encoded params."""
+    members = b""
+    if answers:
+        members = b',"inputResponses":%b' % encode(answers)
+    if result.request_state is not None:
+        members += b',"requestState":%b' % encode(result.request_state)
+    return b"%b%b}" % (params[:-1], members)
+
+
+class _LegacyTask(Struct):
+    task: Raw | UnsetType = UNSET
