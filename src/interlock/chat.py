@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from interlock import store
 from interlock.agent import Agent, AgentEvent
-from interlock.calls import Caller
+from interlock.calls import Around, Caller
 from interlock.config import ServerConfig
 from interlock.errors import MissingExtra, StoreError
 from interlock.messages import Message, UserMessage
@@ -174,6 +174,7 @@ async def open_chat(
     model: str | None,
     conversation: str | None,
     warn: Callable[[str], None],
+    around: Sequence[Around] = (),
     caller: Caller = CHAT,
 ) -> AsyncIterator[Chat]:
     """Open a chat; close the servers, the model and the store at the end.
@@ -183,6 +184,7 @@ async def open_chat(
         model: As for `choose`; None uses the conversation's model, if it has one.
         conversation: Id, or the beginning of an id, of a conversation to continue.
         warn: Called with a line for the user when the conversation cannot be stored.
+        around: The layers of every tool call, as for `Toolbox`.
         caller: On whose behalf the model calls tools.
 
     Raises:
@@ -195,7 +197,7 @@ async def open_chat(
                 choosing = group.create_task(_choose(model, opening))
                 toolbox = None
                 if servers is not None:
-                    toolbox = Toolbox(servers)
+                    toolbox = Toolbox(servers, around=around)
                     stack.push_async_callback(toolbox.close)
                     await toolbox.open()
         except ExceptionGroup as errors:

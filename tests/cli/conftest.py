@@ -79,12 +79,16 @@ def interlock(
 
 @pytest.fixture
 def servers(home: Path) -> Callable[..., Path]:
-    """Write the user's mcpServers file: {"e": echo server} and the given servers."""
+    """Write the user's mcpServers file: {"e": echo server} and the given servers.
+
+    All tools of the echo server are configured to be of risk read.
+    """
 
     def write(**more: Any) -> Path:
         path = home / "config" / "interlock" / "mcp.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        entries = {"e": {"command": sys.executable, "args": ECHO}} | more
+        echo = {"command": sys.executable, "args": ECHO, "tools": {"risk": {"read": ["*"]}}}
+        entries = {"e": echo} | more
         path.write_text(json.dumps({"mcpServers": entries}))
         return path
 

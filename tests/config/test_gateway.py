@@ -206,9 +206,9 @@ def test_rate_is_parsed_with_its_unit(text: str, rate: tuple[int, int]):
 
 @pytest.mark.parametrize(
     ("tool", "risk"),
-    [("get_a", "read"), ("get_x", "write"), ("delete", "write"), ("Get_a", "write")],
+    [("get_a", "read"), ("get_x", "write"), ("delete", None), ("Get_a", None)],
 )
-def test_tool_risk_is_write_unless_configured_as_read(tool: str, risk: str):
+def test_tool_risk_is_what_the_operator_states(tool: str, risk: str | None):
     assert ToolRisk(read=("get_*",), write=("get_x",)).of(tool) == risk
 
 

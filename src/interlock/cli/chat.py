@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from interlock.cli.terminal import is_terminal, say
 from interlock.cli.utf8_command import Utf8Command
 
 if TYPE_CHECKING:
-    from interlock.config import ServerConfig
+    from interlock.config import Config
 
 
 @click.command(cls=Utf8Command)
@@ -32,17 +31,23 @@ if TYPE_CHECKING:
     "--conversation", metavar="ID", help="Continue this one; the beginning of its id is enough."
 )
 @click.option("--no-tools", is_flag=True, help="Start no servers.")
+@click.option(
+    "--yes", is_flag=True, help="Run tools that may change something without asking for each call."
+)
 def chat(
     prompt: str | None,
     model: str | None,
     config: Path | None,
     conversation: str | None,
     no_tools: bool,
+    yes: bool,
 ) -> None:
     """Talk to a model that uses your tools.
 
     With PROMPT, or with text piped in, prints one answer on stdout and everything else on
     stderr. Without either, opens a conversation; /help lists its commands.
+
+    Tools that only read run at once. Before any other call you are asked.
 
     \b
     Example:
@@ -54,13 +59,13 @@ def chat(
         prompt = _piped()
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
-    servers = None if no_tools else config_option.load(config).servers
+    found = None if no_tools else config_option.load(config)
     if prompt is None:
         from interlock.cli.repl import run_repl
 
-        run(run_repl(servers, model=model, conversation=conversation))
+        run(run_repl(found, model=model, conversation=conversation, yes=yes))
     else:
-        run(_answer(prompt, servers, model=model, conversation=conversation))
+        run(_answer(prompt, found, model=model, conversation=conversation, yes=yes))
 
 
 def _piped() -> str:
@@ -74,19 +79,27 @@ def _piped() -> str:
 
 async def _answer(
     prompt: str,
-    servers: Mapping[str, ServerConfig] | None,
+    config: Config | None,
     *,
     model: str | None,
     conversation: str | None,
+    yes: bool,
 ) -> None:
     from interlock.chat import open_chat
+    from interlock.cli.approval import TerminalApproval
     from interlock.cli.output import Screen
     from interlock.cli.server_status import warn_of_broken
     from interlock.cli.terminal import warn
+    from interlock.policy import Policy, enforce
 
     screen = Screen()
+    approval = TerminalApproval(screen, yes=yes)
+    around = [] if config is None else [enforce(Policy.for_local_user(config), approval)]
+    servers = None if config is None else config.servers
     with screen.turn():
-        async with open_chat(servers, model=model, conversation=conversation, warn=warn) as opened:
+        async with open_chat(
+            servers, model=model, conversation=conversation, warn=warn, around=around
+        ) as opened:
             if opened.toolbox is not None:
                 warn_of_broken(opened.toolbox.status.values())
             async with aclosing(opened.ask(prompt)) as events:

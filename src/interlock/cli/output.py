@@ -54,6 +54,10 @@ class ActivityView(Protocol):
         """Free the screen; calls that are still running are shown as stopped."""
         ...
 
+    def pause(self) -> None:
+        """Free the screen until the next event."""
+        ...
+
 
 class Screen:
     """Shows one turn after another."""
@@ -68,6 +72,7 @@ class Screen:
                 self._answer = rich_output.MarkdownAnswer()
             if is_rich(sys.stderr):
                 self._activity = rich_output.LiveActivity()
+        self._held: list[AgentEvent] | None = None  # events while the screen is held
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -83,8 +88,24 @@ class Screen:
         self._activity.stop()
         self._answer.finish()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Show nothing, so that a question can be asked; then show what has happened meanwhile."""
+        self._answer.finish()
+        self._activity.pause()
+        self._held = []
+        try:
+            yield
+        finally:
+            events, self._held = self._held, None
+            for event in events:
+                self.show(event)
+
     def show(self, event: AgentEvent) -> None:
         """Show one event."""
+        if self._held is not None:
+            self._held.append(event)
+            return
         match event:
             case TextDelta():
                 self._activity.stop()
@@ -141,4 +162,7 @@ class _PlainActivity:
         say(f"[TOOL] {safe_line(event.address)} {outcome} in {event.duration:.2f} s: {result}")
 
     def stop(self) -> None:
+        """Print nothing."""
+
+    def pause(self) -> None:
         """Print nothing."""

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from interlock.chat import Chat, open_chat
+from interlock.cli.approval import TerminalApproval
 from interlock.cli.output import Screen
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.signals import on_interrupt
 from interlock.cli.terminal import complain, safe_line, say, warn
 from interlock.cli.tools import rows
-from interlock.config import ServerConfig
+from interlock.config import Config
 from interlock.errors import InterlockError, MissingExtra
+from interlock.policy import Policy, enforce
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -42,9 +43,15 @@ A line that starts with a space is sent unchanged, even if a / follows."""
 
 
 async def run_repl(
-    servers: Mapping[str, ServerConfig] | None, *, model: str | None, conversation: str | None
+    config: Config | None, *, model: str | None, conversation: str | None, yes: bool
 ) -> None:
     """Read lines and show answers until the user leaves.
+
+    Args:
+        config: The servers and their policy; None for a chat without tools.
+        model: As for `open_chat`.
+        conversation: As for `open_chat`.
+        yes: Run every call without asking.
 
     Raises:
         MissingExtra: The line editor is not installed.
@@ -52,19 +59,25 @@ async def run_repl(
     """
     editor = _line_editor()
     screen = Screen()
+    approval = TerminalApproval(screen, yes=yes)
+    around = [] if config is None else [enforce(Policy.for_local_user(config), approval)]
+    servers = None if config is None else config.servers
     with screen.turn():
-        async with open_chat(servers, model=model, conversation=conversation, warn=warn) as chat:
+        async with open_chat(
+            servers, model=model, conversation=conversation, warn=warn, around=around
+        ) as chat:
             screen.release()
             if chat.toolbox is not None:
                 warn_of_broken(chat.toolbox.status.values())
             say(_greeting(chat))
-            await _Repl(chat, screen).run(editor)
+            await _Repl(chat, screen, approval).run(editor)
 
 
 class _Repl:
-    def __init__(self, chat: Chat, screen: Screen) -> None:
+    def __init__(self, chat: Chat, screen: Screen, approval: TerminalApproval) -> None:
         self._chat = chat
         self._screen = screen
+        self._approval = approval
         self._states = self._current_states()
 
     async def run(self, editor: PromptSession[str]) -> None:
@@ -95,6 +108,7 @@ class _Repl:
             await self._model(rest.strip())
         elif command == "/new":
             self._chat.start_conversation()
+            self._approval.forget()
             say("new conversation")
         elif command == "/help":
             say("\n".join(f"{name:8} {text}" for name, text in COMMANDS.items()))

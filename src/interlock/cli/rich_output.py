@@ -161,11 +161,15 @@ class LiveActivity:
             self._console.print(Text(f"  {result}", style="dim"), no_wrap=True, overflow="ellipsis")
         self._has_results = True
 
-    def stop(self) -> None:
-        """Remove the spinner; print the calls that are still running as stopped."""
+    def pause(self) -> None:
+        """Remove the spinner until the next event."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
+
+    def stop(self) -> None:
+        """Remove the spinner; print the calls that are still running as stopped."""
+        self.pause()
         for line in self._running.values():
             self._console.print(Text.assemble(("✗ ", "red"), line, ("  stopped", "dim")))
         if self._has_results:

@@ -57,6 +57,14 @@ def on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
         _stops.remove(stop)
 
 
+def interrupt() -> None:
+    """Do what Ctrl-C does, for a line editor that received it as a key."""
+    if _stops:
+        _stops[-1]()
+    else:
+        signal.raise_signal(signal.SIGINT)
+
+
 async def _until_signal(work: Coroutine[Any, Any, _T], received: list[int]) -> _T:
     import asyncio
 

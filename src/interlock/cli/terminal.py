@@ -68,8 +68,13 @@ def emit(text: str = "") -> None:
 
 def emit_json(value: object) -> None:
     """Print a value as JSON, with unsafe characters as JSON escapes."""
+    print(pretty(value))
+
+
+def pretty(value: object) -> str:
+    """Return a value as indented JSON, with unsafe characters as JSON escapes."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    print(_UNSAFE_IN_JSON.sub(_escape_in_json, text))
+    return _UNSAFE_IN_JSON.sub(_escape_in_json, text)
 
 
 def _escape_in_json(match: re.Match[str]) -> str:

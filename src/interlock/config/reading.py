@@ -114,6 +114,8 @@ _COMMON_KEYS = (
     "results",
     "asks",
     "required",
+    "autoApprove",
+    "alwaysAllow",
 )
 _PYTHON_KEYS = ("type", "object", *(key for key in _COMMON_KEYS if key not in _CONNECTION_KEYS))
 _OBJECT = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -276,7 +278,7 @@ def _served(entry: Section) -> dict[str, Any]:
         "timeout": entry.seconds("timeout", 120.0),
         "concurrency": entry.count("concurrency", 16, MAX_CONCURRENCY),
         "namespace": namespace,
-        "tools": _tool_filter(entry.within("tools")),
+        "tools": _tool_filter(entry),
         "limits": gateway_reading.server_limits(entry.within("limits")),
         "max_result_bytes": gateway_reading.server_results(entry.within("results")),
         "asks": _asks(entry),
@@ -309,7 +311,8 @@ def _headers(headers: Section) -> dict[str, str]:
     return headers.members
 
 
-def _tool_filter(tools: Section) -> ToolFilter:
+def _tool_filter(entry: Section) -> ToolFilter:
+    tools = entry.within("tools")
     tools.warn_unknown(("allow", "deny", "idempotent", "risk", "override"))
     risk = tools.within("risk")
     risk.warn_unknown(("read", "write"))
@@ -320,6 +323,8 @@ def _tool_filter(tools: Section) -> ToolFilter:
         tools.texts("idempotent"),
         ToolRisk(risk.texts("read"), risk.texts("write")),
         {name: _override(override.within(name)) for name in override.members},
+        # Cline and Roo Code write these lists when their users choose "always allow".
+        (*entry.texts("autoApprove"), *entry.texts("alwaysAllow")),
     )
 
 

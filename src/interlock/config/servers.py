@@ -25,15 +25,16 @@ AUTO: tuple[Question, ...] = ("elicitation", "roots")
 
 
 class ToolRisk(Struct, frozen=True):
-    """The risk of single tools of a server, as shell patterns; unsaid is `write`."""
+    """The risk of single tools of a server, as shell patterns."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()  # even if they match `read`
 
-    def of(self, tool: str) -> Risk:
-        """Return the risk of a tool."""
-        only_reads = _is_one_of(tool, self.read) and not _is_one_of(tool, self.write)
-        return "read" if only_reads else "write"
+    def of(self, tool: str) -> Risk | None:
+        """Return the risk of a tool; None if the operator has not stated it."""
+        if _is_one_of(tool, self.write):
+            return "write"
+        return "read" if _is_one_of(tool, self.read) else None
 
 
 class ToolOverride(Struct, frozen=True):
@@ -50,6 +51,7 @@ class ToolFilter(Struct, frozen=True):
     idempotent: tuple[str, ...] = ()  # tools for which a repeated call has no further effect
     risk: ToolRisk = ToolRisk()
     override: dict[str, ToolOverride] = {}  # by the name of a tool
+    approved: tuple[str, ...] = ()  # names of tools that the local user is not asked about
 
     def admits(self, tool: str) -> bool:
         """Return whether the tool is offered."""

@@ -13,12 +13,13 @@
 from __future__ import annotations
 
 from interlock.policy.decisions import Decision, Item, Reason, RuleFact, Step
-from interlock.policy.enforcement import CallDenied, enforce
+from interlock.policy.enforcement import Approve, CallDenied, enforce
 from interlock.policy.policy import LOCAL_USER, Policy, opens_any
 from interlock.policy.warnings import find_warnings
 
 __all__ = [
     "LOCAL_USER",
+    "Approve",
     "CallDenied",
     "Decision",
     "Item",

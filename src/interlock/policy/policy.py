@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from glob import escape
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry
 from interlock.config import Config
-from interlock.config.gateway import PolicyRules, Risk, View
+from interlock.config.gateway import PolicyRules, Risk, Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.policy.decisions import Decision, Item
 from interlock.policy.rights import CallerRights, Right
@@ -28,6 +30,13 @@ from interlock.schema.condition import Condition
 from interlock.types import JsonObject
 
 LOCAL_USER = Principal("user:local", frozenset({"mcp:*"}))  # a `Caller` without principal
+# Without a member `gateway`: what changes nothing runs, and the user is asked about all else.
+LOCAL_RULES = PolicyRules(
+    rules=(
+        Rule(id="reads", effect="allow", who=("*",), kind="tools", patterns=("*:*",), risk="read"),
+        Rule(id="writes", effect="ask", who=("*",), kind="tools", patterns=("*:*",), risk="write"),
+    )
+)
 MAX_CALLERS = 4_096  # whose rights are remembered
 MAX_RIGHTS = 100_000  # of a caller to a tool, remembered in all
 
@@ -48,8 +57,9 @@ class Policy:
         groups: Mapping[str, tuple[str, ...]],
         views: Mapping[str, View],
         risks: Mapping[str, ToolRisk],
+        trusts_hints: bool = False,
     ) -> None:
-        self.hash = _hash(policy, dict(groups), dict(views), dict(risks))
+        self.hash = _hash(policy, dict(groups), dict(views), dict(risks), trusts_hints)
         self._rules = None if policy is None else [CompiledRule(rule) for rule in policy.rules]
         if self._rules is not None:
             self._rules.sort(key=precedence)
@@ -57,6 +67,7 @@ class Policy:
         self._groups = groups
         self._views = {name: CompiledView(view) for name, view in views.items()}
         self._risks = risks
+        self._trusts_hints = trusts_hints
         self._callers: dict[int, CallerRights] = {}
         self._remembered = 0
 
@@ -68,6 +79,7 @@ class Policy:
         groups: Mapping[str, tuple[str, ...]] | None = None,
         views: Mapping[str, View] | None = None,
         risks: Mapping[str, ToolRisk] | None = None,
+        trusts_hints: bool = False,
     ) -> Policy:
         """Compile rules.
 
@@ -76,18 +88,35 @@ class Policy:
             groups: The principals of each group. A principal has groups of its own besides.
             views: By name. A caller with an unknown view is denied everything.
             risks: By the name of a server in addresses. A tool without risk is `write`.
+            trusts_hints: A tool without risk is `read` if its server says that it only reads.
         """
-        return cls(policy, groups or {}, views or {}, risks or {})
+        return cls(policy, groups or {}, views or {}, risks or {}, trusts_hints)
 
     @classmethod
     def from_config(cls, config: Config) -> Policy:
         """Compile the policy of a file, or of scopes alone if it has none."""
-        servers = {**config.servers, **config.python}
-        risks = {each.namespace or name: each.tools.risk for name, each in servers.items()}
         gateway = config.gateway
+        risks = _risks(config)
         if gateway is None:
             return cls.compile(None, risks=risks)
         return cls.compile(gateway.policy, groups=gateway.groups, views=gateway.views, risks=risks)
+
+    @classmethod
+    def for_local_user(cls, config: Config) -> Policy:
+        """Compile the policy for a person at their own terminal or page.
+
+        A file with a member `gateway` holds for them, too. Otherwise `LOCAL_RULES` do, and a
+        server's hint counts. Tools that another program was told to approve are not asked about.
+        """
+        if config.gateway is not None:
+            return cls.from_config(config)
+        servers = {**config.servers, **config.python}
+        approved = {each.namespace or name: each.tools.approved for name, each in servers.items()}
+        risks = {
+            name: replace(risk, read=(*risk.read, *map(escape, approved[name])))
+            for name, risk in _risks(config).items()
+        }
+        return cls.compile(LOCAL_RULES, risks=risks, trusts_hints=True)
 
     def decide(
         self, caller: Caller, entry: Entry | Item, arguments: Mapping[str, Any] | None = None
@@ -118,10 +147,14 @@ class Policy:
 
     def risk(self, entry: Entry) -> Risk:
         """Return the risk of a tool: the operator's word, which a hint of its server may raise."""
-        said = self._risks.get(entry.server)
-        if said is None or _claims_destruction(entry):
+        if _claims_destruction(entry):
             return "write"
-        return said.of(entry.tool.name)
+        of_server = self._risks.get(entry.server)
+        stated = of_server.of(entry.tool.name) if of_server is not None else None
+        if stated is None and self._trusts_hints:
+            annotations = entry.tool.annotations
+            return "read" if annotations is not None and annotations.read_only_hint else "write"
+        return stated or "write"
 
     def is_one_of(self, principal: Principal | None, who: Iterable[str]) -> bool:
         """Return whether a principal is among those that a rule names, such as its approvers.
@@ -145,6 +178,11 @@ class Policy:
             self._remembered -= len(oldest.tools)
         self._callers[id(principal)] = rights
         return rights
+
+
+def _risks(config: Config) -> dict[str, ToolRisk]:
+    servers = {**config.servers, **config.python}
+    return {each.namespace or name: each.tools.risk for name, each in servers.items()}
 
 
 def opens_any(scopes: Iterable[str]) -> bool:

@@ -1,0 +1,100 @@
+"""Calls that may change something: the person at the terminal is asked about each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import ECHO
+
+ASKS = {"command": sys.executable, "args": ECHO}  # none of its tools is stated to only read
+QUESTION = "Run it?"
+PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
+CTRL_C, CTRL_D = "\x03", "\x04"
+
+
+@pytest.mark.parametrize("options", [[], ["--yes"]])
+def test_without_a_terminal_a_call_that_may_change_something_runs_only_with_yes(
+    interlock, servers, script, options: list[str]
+):
+    servers(e=ASKS)
+    ran = interlock("chat", "go", *options, "--model", script({"say": {"text": "x"}}, "Done."))
+
+    assert (ran.code, ran.out) == (0, "Done.\n")
+    if options:
+        assert "e:say ok" in ran.err
+    else:
+        assert "e:say was not run: it may change something" in ran.err
+        assert "--yes" in ran.err
+
+
+def test_tool_of_a_gateway_with_policy_is_denied_to_the_chat_as_well(
+    interlock, servers, script, home: Path
+):
+    path = servers(e=ASKS)
+    path.write_text(path.read_text()[:-1] + ', "gateway": {"policy": {"rules": []}}}')
+    ran = interlock("chat", "go", "--yes", "--model", script({"say": {}}, "Done."))
+
+    assert "e:say is denied (no_rule)" in ran.err
+
+
+@pytest.mark.slow("starts the program on a terminal")
+def test_person_sees_all_arguments_and_decides_about_each_call(terminal, servers, script):
+    servers(e=ASKS)
+    calls = [{"say": {"text": "first\x1b[2J"}}, {"say": {"text": "second"}}]
+    chat = terminal("chat", "go", "--model", script(*calls, "Done."))
+    chat.expect("e:say may change something")
+    chat.expect("first\\u001b[2J")
+    chat.expect(QUESTION)
+    chat.type("maybe\r")
+    chat.expect(QUESTION)
+    chat.type("n\r")
+    chat.expect("e:say was not run: the user refused this call")
+    chat.expect("second")
+    chat.expect(QUESTION)
+    chat.type("y\r")
+    chat.expect("Done.")
+
+    assert chat.leave() == 0
+
+
+@pytest.mark.slow("starts the program on a terminal")
+def test_always_holds_for_the_tool_until_the_next_conversation(terminal, servers, script):
+    servers(e=ASKS)
+    two = {"say": {"text": "x"}}
+    chat = terminal("chat", "--model", script(two, two, "One.", two, "Two.", two, "Three."))
+    chat.expect(PROMPT)
+    chat.type("go\r")
+    chat.expect(QUESTION)
+    chat.type("always\r")
+    chat.expect("One.")
+    chat.type("again\r")
+    chat.expect("Two.")
+    chat.type("/new\r")
+    chat.expect("new conversation")
+    chat.type("again\r")
+    chat.expect(QUESTION)
+    chat.type(CTRL_C)
+    chat.expect("stopped")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0
+
+
+@pytest.mark.slow("starts the program on a terminal")
+def test_two_calls_at_once_are_asked_about_one_after_the_other(terminal, servers, script):
+    servers(e=ASKS)
+    both = {"say": {"text": "x"}, "echo": {"text": "y"}}
+    chat = terminal("chat", "go", "--model", script(both, "Done."))
+    chat.expect("e:say may change something")
+    chat.expect(QUESTION)
+    chat.type("y\r")
+    chat.expect("e:echo may change something")
+    chat.expect(QUESTION)
+    chat.type("y\r")
+    chat.expect("Done.")
+
+    assert chat.leave() == 0
