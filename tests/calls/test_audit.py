@@ -15,6 +15,8 @@ import msgspec
 import pytest
 
 from interlock import Server, Toolbox
+from interlock.auth.gateway_auth import RefusedCredential
+from interlock.auth.stored_key import StoredKey
 from interlock.calls import Call, Caller, CallHandler, Outcome, audit, refusals
 from interlock.calls.audit import AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
@@ -499,6 +501,23 @@ async def test_refusals_of_too_many_callers_are_counted_by_reason(
     rows = read(crm.path)
     assert [row["user"] for row in rows] == [*(f"user{number}" for number in range(5)), "", ""]
     assert sum(row["body"].get("count", 1) for row in rows) == 100
+
+
+async def test_refused_credentials_are_counted_by_address_and_key(tmp_path: Path):
+    revoked = StoredKey("k1", b"", "anna", revoked=1)
+    async with audited(tmp_path) as crm:
+        for _ in range(50):
+            crm.trail.credential_refused(RefusedCredential("bad_credential", "10.0.0.7"))
+            crm.trail.credential_refused(RefusedCredential("bad_credential", "10.0.0.8"))
+            crm.trail.credential_refused(RefusedCredential("key_revoked", "10.0.0.7", revoked))
+        rows = await crm.rows()
+
+    assert [(row["reason"], row["user"], row["key"], row["body"]["address"]) for row in rows] == [
+        ("bad_credential", "", "", "10.0.0.7"),
+        ("bad_credential", "", "", "10.0.0.8"),
+        ("key_revoked", "user:anna", "k1", "10.0.0.7"),
+    ]
+    assert sum(row["body"].get("count", 1) for row in read(crm.path)) == 150
 
 
 def test_caller_owns_what_its_principal_owns():

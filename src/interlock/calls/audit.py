@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
+from interlock.auth.gateway_auth import RefusedCredential
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry
 from interlock.calls.refusals import Refusals
@@ -188,6 +189,16 @@ class AuditTrail:
             reason=reason,
         )
         self._refusals.add(record, caller.surface, is_tool=entry is not None)
+
+    def credential_refused(self, refused: RefusedCredential) -> None:
+        """Record a refused credential; of one address and key at most once a second."""
+        if self._settings.mode == "off":
+            return
+        record = AuditRecord("refused", reason=refused.reason)
+        if refused.key is not None:
+            user = f"user:{refused.key.user}"
+            record = replace(record, user=user, key=refused.key.id, tenant=refused.key.tenant)
+        self._refusals.add(record, "mcp", address=refused.address)
 
     def flush(self) -> None:
         """Record the counts of the last second; to be called before the writer is closed."""

@@ -20,11 +20,13 @@ _encode = msgspec.json.Encoder().encode
 class _Body(Struct, omit_defaults=True):
     surface: str
     count: int = 1  # refusals that the record stands for
+    address: str = ""
 
 
 class _Repeated(Struct):
     record: AuditRecord
     surface: str
+    address: str = ""
     count: int = 0  # not recorded yet
 
 
@@ -39,28 +41,31 @@ class Refusals:
         self._write = write
         self._recent: dict[Hashable, _Repeated] = {}
 
-    def add(self, record: AuditRecord, surface: str, *, is_tool: bool) -> None:
+    def add(
+        self, record: AuditRecord, surface: str, *, is_tool: bool = False, address: str = ""
+    ) -> None:
         """Write or count a refusal.
 
         Args:
             record: The refusal.
             surface: The part of interlock that the call came through.
             is_tool: `record.tool` exists. Names that callers make up are no separate refusals.
+            address: Where a request without a valid credential came from.
         """
         key: Hashable = (
-            *(record.tenant, record.user, record.key, record.reason),
+            *(record.tenant, record.user, record.key, record.reason, address),
             record.tool if is_tool else "",
         )
         repeated = self._recent.get(key)
         if repeated is None and len(self._recent) >= MAX_REFUSALS:
             key = record.reason
-            record = AuditRecord("refused", reason=record.reason)
+            record, address = AuditRecord("refused", reason=record.reason), ""
             repeated = self._recent.get(key)
         if repeated is not None:
             repeated.count += 1
             return
-        self._recent[key] = _Repeated(record, surface)
-        self._write(replace(record, body=_encode(_Body(surface))))
+        self._recent[key] = _Repeated(record, surface, address)
+        self._write(replace(record, body=_encode(_Body(surface, address=address))))
         asyncio.get_running_loop().call_later(INTERVAL, self._elapsed, key)
 
     def flush(self) -> None:
@@ -78,6 +83,6 @@ class Refusals:
 
     def _write_count(self, repeated: _Repeated) -> None:
         if repeated.count:
-            body = _encode(_Body(repeated.surface, repeated.count))
+            body = _encode(_Body(repeated.surface, repeated.count, repeated.address))
             repeated.count = 0
             self._write(replace(repeated.record, call="", body=body))

@@ -15,6 +15,7 @@ from interlock.auth import key_format
 from interlock.auth.stored_key import READ_ONLY, StoredKey
 from interlock.errors import StoreError
 from interlock.store import tables
+from interlock.store.changes import ChangeReader, note_change
 from interlock.store.database import Database, open_database
 from interlock.store.rows import storable
 from interlock.timestamps import now_micros
@@ -30,6 +31,7 @@ class KeyStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._changes = ChangeReader("keys")
 
     @classmethod
     @asynccontextmanager
@@ -155,6 +157,27 @@ class KeyStore:
 
         return await self._database.write(work)
 
+    async def load(self) -> _Keys:
+        """Return all keys; `changed` continues from here."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await self._changes.read(connection)
+
+        await self._database.read(work)
+        return await self.list()
+
+    async def changed(self) -> _Keys:
+        """Return the keys that changed since the last call of `load` or `changed`."""
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            ids = await self._changes.read(connection)
+            if not ids:
+                return []
+            query = select(tables.keys).where(tables.keys.c.id.in_(ids))
+            return (await connection.execute(query)).all()
+
+        return [_key(row) for row in await self._database.read(work)]
+
     async def touch(self, used: Mapping[str, int]) -> None:
         """Record when keys were last used: times by key id."""
 
@@ -165,11 +188,6 @@ class KeyStore:
                 )
 
         await self._database.write(work)
-
-
-async def note_change(connection: AsyncConnection, kind: str, key: str) -> None:
-    """Add a row by which running gateways notice a write, in the write's own transaction."""
-    await connection.execute(insert(tables.changes).values(kind=kind, key=key, at=now_micros()))
 
 
 def _new(

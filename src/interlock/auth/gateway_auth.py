@@ -1,0 +1,155 @@
+"""The credential of a request to a gateway: an API key or a token, in either header.
+
+1. A request has one credential, in `Authorization: Bearer` or in `X-API-Key`. Two are refused.
+2. All refused credentials get the same answer, whatever is wrong with them. `on_refused` gets the
+   reason, for the record.
+3. A credential that is known is checked without waiting, and always has the same `Principal`
+   object in one view, as a policy remembers its decisions by that object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.auth.api_key import API_KEY
+from interlock.auth.authenticator import Headers
+from interlock.auth.bearer import BearerAuth
+from interlock.auth.issuers import Issuers, KnownToken
+from interlock.auth.key_format import PREFIX
+from interlock.auth.key_ring import KeyRing, KnownKey
+from interlock.auth.principal import Principal
+from interlock.auth.stored_key import StoredKey
+from interlock.auth.verifier import TOKEN
+from interlock.errors import AuthError, AuthRequired, InsufficientScope
+
+_KEY_PREFIX = PREFIX.encode()
+
+
+class RefusedCredential(Struct, frozen=True):
+    """A credential that was refused, without the credential.
+
+    Attributes:
+        reason: "no_credential", "two_credentials", "bad_credential", "key_expired" or
+            "key_revoked".
+        address: Where the request came from; "" if unknown.
+        key: The key that is expired or revoked; None if it is unknown.
+    """
+
+    reason: str
+    address: str = ""
+    key: StoredKey | None = None
+
+
+class GatewayAuth:
+    """The `Authenticator` of one path of a gateway.
+
+    Args:
+        keys: The API keys.
+        issuers: Verifies tokens; None to accept keys only.
+        resource: The public URL of the path, named in challenges: https, or http on loopback.
+        view: The view at the path; "" for none. Keys that are bound to another one get a 404.
+        scope_prefix: One of the scopes must begin with it.
+        on_refused: Called for each refused credential.
+    """
+
+    def __init__(
+        self,
+        keys: KeyRing,
+        issuers: Issuers | None = None,
+        *,
+        resource: str,
+        view: str = "",
+        scope_prefix: str = "mcp:",
+        scopes_supported: Sequence[str] = ("mcp:*", "mcp:read"),
+        on_refused: Callable[[RefusedCredential], None] = lambda _: None,
+    ) -> None:
+        self._keys = keys
+        self._issuers = issuers
+        self._view = view
+        self._scope_prefix = scope_prefix
+        self._on_refused = on_refused
+        self._metadata = BearerAuth(
+            verify=_refuse,
+            resource=resource,
+            authorization_servers=issuers.names if issuers is not None else (),
+            scopes_supported=scopes_supported,
+        )
+
+    @property
+    def challenge(self) -> str:
+        """The `WWW-Authenticate` header of a 401."""
+        return self._metadata.challenge
+
+    def published(self, path: str) -> bytes | None:
+        """Return the metadata of the protected resource if it belongs at this path."""
+        return self._metadata.published(path)
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
+        """Return the owner of the request's credential.
+
+        Raises:
+            AuthRequired: 401; there is no valid credential. 400; there are two.
+            InsufficientScope: 403; the credential opens nothing here.
+            AuthUnavailable: 503; the credential cannot be verified now.
+            AuthError: 404; the key is bound to another view.
+        """
+        given = [each for each in headers if each[0] == b"authorization" or each[0] == API_KEY]
+        if len(given) != 1:
+            raise self._refused("two_credentials" if given else "no_credential", peer)
+        ((name, value),) = given
+        value = value.strip(b" \t")
+        if name == b"authorization":
+            scheme, _, value = value.partition(b" ")
+            value = value.lstrip(b" ") if scheme.lower() == b"bearer" else b""
+        known = await self._known(value, peer)
+        principal = known.principal
+        if not any(scope.startswith(self._scope_prefix) for scope in principal.scopes):
+            needed = f"{self._scope_prefix}read"
+            challenge = f'{self.challenge}, error="insufficient_scope", scope="{needed}"'
+            raise InsufficientScope((needed,), challenge)
+        view = self._view
+        if principal.view == view or not view:
+            return principal
+        if principal.view:
+            raise AuthError("nothing is served at this path", 404)
+        seen = known.in_views.get(view)
+        if seen is None:
+            seen = known.in_views[view] = replace(principal, view=view)
+        return seen
+
+    async def _known(self, credential: bytes, peer: str | None) -> KnownKey | KnownToken:
+        if credential.startswith(_KEY_PREFIX):
+            key = self._keys.find(credential)
+            if key is None:
+                raise self._refused("bad_credential", peer)
+            if not self._keys.is_active(key):
+                reason = "key_revoked" if key.stored.revoked is not None else "key_expired"
+                raise self._refused(reason, peer, key.stored)
+            return key
+        token = None
+        if self._issuers is not None and TOKEN.fullmatch(credential):
+            token = await self._issuers.find(credential)
+        if token is None:
+            raise self._refused("bad_credential", peer)
+        return token
+
+    def _refused(self, reason: str, peer: str | None, key: StoredKey | None = None) -> AuthRequired:
+        self._on_refused(RefusedCredential(reason, peer or "", key))
+        if reason == "two_credentials":
+            text = "more than one credential; send one, as Authorization or as X-API-Key"
+            return AuthRequired(text, 400, reason=reason)
+        if reason == "no_credential":
+            text = "a key or a token is required; send Authorization: Bearer, or X-API-Key"
+            return AuthRequired(text, 401, self.challenge, reason=reason)
+        text = "the credential is not valid"
+        return AuthRequired(text, 401, self.challenge, reason="bad_credential")
+
+
+async def _refuse(_: str) -> None:
+    return None
+
+
+__all__ = ["GatewayAuth", "RefusedCredential"]

@@ -1,0 +1,247 @@
+"""All API keys in memory, so that a request needs no database.
+
+1. A key is found by the SHA-256 of its text, in one look-up.
+2. A change in the database is noticed within `POLL_EVERY` seconds. Keys that have ended since are
+   reported, so that what they opened can be ended as well.
+3. While the database does not answer, keys are served for `SERVED_FOR` seconds. After that no key
+   of the database can be verified, because it may have been revoked.
+4. Callers never learn why a key is refused. Only the record states it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
+from time import monotonic
+from typing import Protocol
+
+from interlock.auth import key_format
+from interlock.auth.principal import Principal
+from interlock.auth.stored_key import TENANT, StoredKey
+from interlock.errors import AuthUnavailable, InterlockError
+from interlock.timestamps import now_micros
+
+POLL_EVERY = 1.0  # seconds
+SERVED_FOR = 60.0  # seconds without an answer of the database
+TOUCH_EVERY = 60.0  # seconds between two writes of when keys were last used
+
+_log = logging.getLogger("interlock.gateway")
+
+
+class KeySource(Protocol):
+    """Where a ring gets its keys from."""
+
+    async def load(self) -> Sequence[StoredKey]:
+        """Return all keys; `changed` continues from here."""
+        ...
+
+    async def changed(self) -> Sequence[StoredKey]:
+        """Return the keys that changed since the last call."""
+        ...
+
+    async def touch(self, used: Mapping[str, int]) -> None:
+        """Record when keys were last used: microseconds since 1970 by key id."""
+        ...
+
+
+class KnownKey:
+    """A key in memory.
+
+    Attributes:
+        stored: The key without its secret.
+        principal: Its owner; one object for as long as the owner's rights stay the same.
+        in_views: The owner as seen in each view; filled by the authenticator.
+        used: When it was last used, in microseconds since 1970; 0 if that is written.
+    """
+
+    __slots__ = ("in_views", "principal", "stored", "used")
+
+    def __init__(self, stored: StoredKey) -> None:
+        self.stored = stored
+        self.principal = _principal_of(stored)
+        self.in_views: dict[str, Principal] = {}
+        self.used = 0
+
+
+class KeyRing:
+    """The keys of one database, and keys that exist in memory only.
+
+    Args:
+        source: The keys of a database; None for none.
+        on_end: Called with the ids of keys that were revoked, have expired or were deleted.
+        clock: The monotonic clock, in seconds.
+        wall: The wall clock, in microseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        source: KeySource | None = None,
+        *,
+        on_end: Callable[[Collection[str]], None] = lambda _: None,
+        clock: Callable[[], float] = monotonic,
+        wall: Callable[[], int] = now_micros,
+    ) -> None:
+        self.on_end = on_end
+        self._source = source
+        self._clock = clock
+        self._wall = wall
+        self._by_hash: dict[bytes, KnownKey] = {}
+        self._by_id: dict[str, KnownKey] = {}
+        self._in_memory: set[str] = set()  # ids of keys that are not in the database
+        self._active: set[str] = set()  # ids of keys that were active at the last look
+        self._answered_at = float("-inf")  # when the database last answered
+        self._touched_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[KeyRing, None]:
+        """Load the keys and follow the database; write the last uses at the end.
+
+        Raises:
+            StoreError: The database does not answer.
+        """
+        if self._source is None:
+            yield self
+            return
+        await self.load()
+        task = asyncio.create_task(self._follow())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            with suppress(InterlockError):
+                await self.write_uses()
+
+    # Looking up
+
+    def find(self, key: bytes) -> KnownKey | None:
+        """Return the key with this text, active or not; None if it is unknown.
+
+        Raises:
+            AuthUnavailable: The database has not answered for too long.
+        """
+        known = self._by_hash.get(sha256(key).digest())
+        if self._source is not None and self._clock() - self._answered_at > SERVED_FOR:
+            raise AuthUnavailable("keys cannot be verified now; try again later")
+        return known
+
+    def is_active(self, known: KnownKey) -> bool:
+        """Return whether a key is valid now, and remember that it was used."""
+        now = self._wall()
+        stored = known.stored
+        if stored.revoked is not None or (stored.expires is not None and stored.expires <= now):
+            return stored.state(now) == "active"
+        known.used = now
+        return True
+
+    def issue(self, user: str, scopes: Sequence[str]) -> str:
+        """Create a key that exists in memory only, and return its text."""
+        key, id = key_format.generate()
+        self._in_memory.add(id)
+        self._put(StoredKey(id, key_format.digest(key), user, scopes=tuple(scopes)))
+        return key
+
+    # Following the database
+
+    async def load(self) -> None:
+        """Load all keys of the database."""
+        if self._source is None:
+            return
+        stored = await self._source.load()
+        for id in self._by_id.keys() - {each.id for each in stored} - self._in_memory:
+            del self._by_hash[self._by_id.pop(id).stored.hash]
+        for each in stored:
+            self._put(each)
+        self._answered_at = self._clock()
+        self._report_ended()
+
+    async def refresh(self) -> None:
+        """Load the keys that have changed, and report those that have ended.
+
+        Raises:
+            StoreError: The database does not answer.
+        """
+        if self._source is not None:
+            for each in await self._source.changed():
+                self._put(each)
+            self._answered_at = self._clock()
+
+    async def write_uses(self) -> None:
+        """Write when keys were last used.
+
+        Raises:
+            StoreError: The database does not answer; the next call writes them.
+        """
+        used = {id: known.used for id, known in self._by_id.items() if known.used}
+        for id in used:
+            self._by_id[id].used = 0
+        stored = {id: at for id, at in used.items() if id not in self._in_memory}
+        if not stored or self._source is None:
+            return
+        try:
+            await self._source.touch(stored)
+        except InterlockError:
+            for id in stored.keys() & self._by_id.keys():
+                self._by_id[id].used = max(stored[id], self._by_id[id].used)
+            raise
+
+    async def _follow(self) -> None:
+        was_answering = True
+        while True:
+            await asyncio.sleep(POLL_EVERY)
+            try:
+                # After a failure the position in the changes may be lost.
+                await (self.refresh() if was_answering else self.load())
+                was_answering = True
+                if self._clock() - self._touched_at >= TOUCH_EVERY:
+                    self._touched_at = self._clock()
+                    await self.write_uses()
+            except InterlockError as error:
+                if was_answering:
+                    _log.warning("API keys cannot be read, known keys are served: %s", error)
+                was_answering = False
+            self._report_ended()
+
+    def _put(self, stored: StoredKey) -> None:
+        known = self._by_id.get(stored.id)
+        if known is None:
+            known = self._by_id[stored.id] = KnownKey(stored)
+            if stored.state(self._wall()) == "active":
+                self._active.add(stored.id)
+        elif known.principal != (principal := _principal_of(stored)):
+            known.principal = principal
+            known.in_views = {}
+        known.stored = stored
+        self._by_hash[stored.hash] = known
+
+    def _report_ended(self) -> None:
+        now = self._wall()
+        ended = {
+            id
+            for id in self._active
+            if id not in self._by_id or self._by_id[id].stored.state(now) != "active"
+        }
+        self._active -= ended
+        if ended:
+            self.on_end(ended)
+
+
+def _principal_of(stored: StoredKey) -> Principal:
+    tenant = "" if stored.tenant == TENANT else stored.tenant
+    return Principal(
+        f"user:{stored.user}",
+        frozenset(stored.scopes),
+        key_id=stored.id,
+        tenant=tenant,
+        view=stored.view,
+    )
+
+
+__all__ = ["KeyRing", "KeySource", "KnownKey"]

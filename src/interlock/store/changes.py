@@ -1,0 +1,53 @@
+"""The table `changes`: a row for each write that running gateways must notice."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from interlock.store.tables import changes
+from interlock.timestamps import now_micros
+
+KEPT = 86_400 * 1_000_000  # microseconds that a row is kept
+# In PostgreSQL a transaction may commit after another one with a higher id, so this many ids
+# before the highest one are read again.
+_OVERLAP = 100
+
+
+class ChangeReader:
+    """Reads on from the rows that it has seen.
+
+    Args:
+        kind: The kind of the rows.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._seen: set[int] = set()
+        self._newest: int | None = None  # the highest id at the last call
+
+    async def read(self, connection: AsyncConnection) -> set[str]:
+        """Return the keys of the rows that were added since the last call, at first of some."""
+        columns = changes.c
+        newest = await connection.scalar(select(func.max(columns.id))) or 0
+        since = (newest if self._newest is None else min(newest, self._newest)) - _OVERLAP
+        query = select(columns.id, columns.key).where(
+            columns.id > since, columns.kind == self._kind
+        )
+        rows = (await connection.execute(query)).all()
+        added = {row.key for row in rows if row.id not in self._seen}
+        self._seen = {row.id for row in rows}
+        self._newest = newest
+        return added
+
+
+async def note_change(connection: AsyncConnection, kind: str, key: str) -> None:
+    """Add a row in the transaction of the write, and delete old rows."""
+    now = now_micros()
+    added = await connection.execute(insert(changes).values(kind=kind, key=key, at=now))
+    # The newest row always stays: SQLite would use its id a second time.
+    (id,) = added.inserted_primary_key or (0,)
+    await connection.execute(delete(changes).where(changes.c.at < now - KEPT, changes.c.id < id))
+
+
+__all__ = ["ChangeReader", "note_change"]

@@ -1,0 +1,80 @@
+"""Changes are noticed once, by readers in any process, whatever the order of commits."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import insert, select
+
+from interlock.store import changes
+from interlock.store.changes import ChangeReader, note_change
+from interlock.store.database import open_database
+from interlock.store.keys import KeyStore
+from interlock.store.tables import changes as table
+
+
+async def test_key_is_read_as_changed_once(place: str):
+    async with KeyStore.open(place) as gateway, KeyStore.open(place) as cli:
+        old, _ = await cli.create("anna")
+        assert await gateway.load() == [old]
+        assert await gateway.changed() == []
+
+        created, _ = await cli.create("berta")
+        revoked = await cli.revoke(old.id)
+
+        changed = await gateway.changed()
+        assert {each.id: each for each in changed} == {created.id: created, old.id: revoked}
+        assert await gateway.changed() == []
+
+
+async def test_more_changes_than_the_overlap_are_all_read(place: str):
+    database = await open_database(place)
+    reader = ChangeReader("keys")
+
+    async def write(connection):
+        for number in range(3 * changes._OVERLAP):
+            await note_change(connection, "keys", str(number))
+        await note_change(connection, "pins", "other")
+
+    await database.read(reader.read)
+    await database.write(write)
+    read = await database.read(reader.read)
+    await database.close()
+
+    assert read == {str(number) for number in range(3 * changes._OVERLAP)}
+
+
+async def test_row_that_is_committed_after_a_higher_one_is_read(place: str):
+    database = await open_database(place)
+    reader = ChangeReader("keys")
+
+    async def put(id: int) -> None:
+        row = insert(table).values(id=id, kind="keys", key=f"k{id}", at=0)
+        await database.write(lambda connection: connection.execute(row))
+
+    await put(7)
+    await database.read(reader.read)
+    await put(9)
+    assert await database.read(reader.read) == {"k9"}
+    await put(8)
+    assert await database.read(reader.read) == {"k8"}
+    await database.close()
+
+
+async def test_rows_are_pruned_after_a_day_but_never_the_newest(
+    place: str, monkeypatch: pytest.MonkeyPatch
+):
+    database = await open_database(place)
+    now = [1_000 * changes.KEPT]
+    monkeypatch.setattr(changes, "now_micros", lambda: now[0])
+
+    async def write(connection):
+        await note_change(connection, "keys", "a")
+
+    for _ in range(3):
+        await database.write(write)
+    now[0] += changes.KEPT + 1
+    await database.write(write)
+    ids = await database.read(lambda each: each.scalars(select(table.c.id)))
+    await database.close()
+
+    assert ids.all() == [4]
