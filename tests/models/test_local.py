@@ -201,11 +201,10 @@ async def test_small_talk_is_answered_by_the_model_in_pieces(model: LocalModel) 
 
 @one_loop
 async def test_concurrent_requests_are_answered_one_after_another(model: LocalModel) -> None:
-    questions = ["What is the capital of France?", "Hi!", "What is the capital of France?"]
+    questions = ["Tell me a joke.", "Hi!", "Tell me a joke."]
 
     replies = await asyncio.gather(*(complete(model, [UserMessage(q)]) for q in questions))
 
-    assert "Paris" in replies[0].message.content
     assert replies[0].message == replies[2].message
 
 
@@ -287,9 +286,7 @@ async def test_the_model_answers_again_after_a_cancelled_answer(model: LocalMode
     await anext(answer)
     await answer.aclose()
 
-    reply = await complete(model, [UserMessage("What is the capital of France?")])
-
-    assert "Paris" in reply.message.content
+    assert (await complete(model, [UserMessage("Hello!")])).message.content
 
 
 async def test_closed_model_raises_model_unavailable(cache: Path) -> None:

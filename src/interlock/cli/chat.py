@@ -87,7 +87,7 @@ async def _answer(
 ) -> None:
     from interlock.chat import open_chat
     from interlock.cli.approval import TerminalApproval
-    from interlock.cli.output import Screen
+    from interlock.cli.output import Screen, introduce
     from interlock.cli.server_status import warn_of_broken
     from interlock.cli.terminal import warn
     from interlock.policy import Policy, enforce
@@ -100,6 +100,7 @@ async def _answer(
         async with open_chat(
             servers, model=model, conversation=conversation, warn=warn, around=around
         ) as opened:
+            introduce(opened.model.name)
             if opened.toolbox is not None:
                 warn_of_broken(opened.toolbox.status.values())
             async with aclosing(opened.ask(prompt)) as events:

@@ -23,6 +23,15 @@ _NOTES = {
 }
 
 
+def introduce(model: str) -> None:
+    """State the limits of the embedded model, which a user may take for a large one."""
+    if model.startswith("local:"):
+        say(
+            "the embedded model only picks tools by words and knows no facts; "
+            "for more, use --model anthropic:…, openai:… or ollama:…"
+        )
+
+
 class AnswerView(Protocol):
     """Shows the text of an answer."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from interlock.chat import Chat, open_chat
 from interlock.cli.approval import TerminalApproval
-from interlock.cli.output import Screen
+from interlock.cli.output import Screen, introduce
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.signals import on_interrupt
 from interlock.cli.terminal import complain, safe_line, say, warn
@@ -70,6 +70,7 @@ async def run_repl(
             if chat.toolbox is not None:
                 warn_of_broken(chat.toolbox.status.values())
             say(_greeting(chat))
+            introduce(chat.model.name)
             await _Repl(chat, screen, approval).run(editor)
 
 

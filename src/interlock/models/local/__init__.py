@@ -7,7 +7,8 @@ tools, wrote under a grammar, or compared likelihoods. Therefore:
 1. `ranking` chooses the tool by the words and the values of the request.
 2. `filling` takes the arguments from the request. The user is asked for missing ones.
 3. A tool's result is the answer; the model does not rephrase it.
-4. If the request is not about a tool, the model answers, except about files, addresses and sums.
+4. If no tool is sure, the answer is a fixed sentence that says so. The model itself answers small
+   talk and makes up texts on request, since it invents the facts in all other answers.
 """
 
 from __future__ import annotations
@@ -30,24 +31,31 @@ from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
 from interlock.models.local.answers import format_results
 from interlock.models.local.engine import Engine, Text
 from interlock.models.local.filling import fill
-from interlock.models.local.prompts import chat_prompt
+from interlock.models.local.prompts import abilities, chat_prompt
 from interlock.models.local.ranking import LONGEST, ToolIndex
 from interlock.models.local.spans import find_spans
+from interlock.models.local.talk import is_about_the_model, is_talk
 from interlock.models.local.weights import weights_file
 from interlock.models.local.words import bag
 
 __all__ = ["LocalModel"]
 
+INTRODUCTION = (
+    "I am the embedded model, a small one that runs on your own computer. I pick tools by the "
+    "words of a request, and I know no facts."
+)
 MAX_TOKENS = 128  # of an answer
 ENOUGH_TOKENS = 40  # after which the answer ends with its sentence; long answers get worse
 SURE = 0.8  # a tool with this score is called
 FAR = 0.3  # a tool with a missing argument must lead by this much to be preferred
 CLEAR = 1.35  # a tool with this score is meant, even if a required argument is missing
 # Answers to requests about facts that the model would make up.
+_LARGER = "use a larger model: interlock chat --model anthropic:…, openai:… or ollama:…"
 UNFIT = (
-    "None of my tools seems to fit this. Name the thing as the tool does, or ask a larger model."
+    "None of my tools seems to fit this, and I am too small a model to know facts. Name the tool's "
+    f"subject and its values, or {_LARGER}"
 )
-TOOLLESS = "I have no tools, and without one I cannot know this."
+TOOLLESS = f"I have no tools, and I am too small a model to know facts; {_LARGER}"
 _OUTSIDE = bag("path url email sql hash expression")
 _FOLLOWS = re.compile(r"(?:and|or|now|then|what about|how about|same)\b.{1,60}$", re.IGNORECASE)
 
@@ -95,7 +103,7 @@ class LocalModel:
             yield TextDelta(decision)
             yield Reply(AssistantMessage(decision))
         else:
-            async with aclosing(self._talk(messages, tools)) as answer:
+            async with aclosing(self._talk(_last_request(messages))) as answer:
                 async for event in answer:
                     yield event
 
@@ -128,16 +136,16 @@ class LocalModel:
         if lacking:
             needs = " and ".join(parameter.name for parameter in lacking.filling.missing)
             return f"For {lacking.tool.title} I also need: {needs}."
-        if _about_the_outside(request):
-            return UNFIT if tools else TOOLLESS
-        return None
+        if is_about_the_model(request):
+            return f"{INTRODUCTION} {abilities(tools)}"
+        if is_talk(request) and not _about_the_outside(request):
+            return None
+        return UNFIT if tools else TOOLLESS
 
     # Talking
 
-    async def _talk(
-        self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
-    ) -> AsyncGenerator[ModelEvent, None]:
-        prompt = chat_prompt(messages, tools)
+    async def _talk(self, request: str) -> AsyncGenerator[ModelEvent, None]:
+        prompt = chat_prompt(request)
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 

@@ -1,70 +1,52 @@
-"""The prompt of the embedded model: examples, then the conversation.
+"""The prompt of the embedded model: examples, then the request.
 
 The model continues texts better than it converses. The prompt is therefore a page of questions
-with short answers, and the model writes the next answer.
+with short answers, and the model writes the next answer. Earlier messages are left out: the model
+would repeat the results of tools in them, with other values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ToolDefinition
 
-__all__ = ["chat_prompt"]
-
-# A token has at least one byte, so this limits the tokens, too: with the examples and the longest
-# answer the prompt fits the context.
-_BYTES = 2_800
+__all__ = ["abilities", "chat_prompt"]
 
 _CHAT = """\
-These are questions to a friendly assistant, with its short and correct answers.
+These are questions to a friendly assistant, with its short answers.
 
 Q: Hi!
 A: Hello! What can I do for you?
 
-Q: What is the capital of Italy?
-A: The capital of Italy is Rome.
+Q: How are you?
+A: I'm fine, thank you! What can I do for you?
 
-Q: How do I boil an egg?
-A: Put the egg into boiling water for eight minutes, then cool it in cold water.
+Q: Tell me a joke.
+A: Why did the chicken cross the road? To get to the other side!
 
-Q: Who are you?
-A: I am a small language model that runs on your own computer.
+Q: I feel a bit sad.
+A: I'm sorry to hear that. I hope you feel better soon.
 
 Q: Thanks!
 A: You're welcome!
 
-Q: What can you do?
-A: {abilities}
+Q: Bye!
+A: Goodbye! See you soon.
 
-"""
-
-
-def chat_prompt(messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> str:
-    """Return the prompt, which ends where the answer to the last question starts."""
-    room = _BYTES
-    lines: list[str] = []
-    for message in reversed(messages):
-        if not isinstance(message, UserMessage | AssistantMessage) or not message.content:
-            continue
-        text = cut(" ".join(message.content.split()), room // 2)
-        lines.append(f"Q: {text}\n" if isinstance(message, UserMessage) else f"A: {text}\n\n")
-        room -= len(lines[-1].encode())
-        if room < 200:
-            break
-    return _CHAT.format(abilities=abilities(tools)) + "".join(reversed(lines)) + "A:"
+Q: {request}
+A:"""
 
 
-def cut(text: str, size: int) -> str:
-    """Return the beginning of `text`, at most `size` bytes of UTF-8."""
-    return text.encode()[:size].decode(errors="ignore")
+def chat_prompt(request: str) -> str:
+    """Return the prompt, which ends where the answer starts."""
+    return _CHAT.format(request=" ".join(request.split()))
 
 
 def abilities(tools: Sequence[ToolDefinition]) -> str:
     """Return one sentence about the servers of the tools."""
     servers = dict.fromkeys(tool.name.rpartition("__")[0] for tool in tools)
-    names = cut(", ".join(name for name in servers if name), 200)
+    names = ", ".join(name for name in servers if name)[:200]
     if not names:
-        return "I can answer simple questions and chat with you."
-    return f"I can answer simple questions, and I can use these tools for you: {names}."
+        return "I have no tools here."
+    return f"My tools are those of {names}."
