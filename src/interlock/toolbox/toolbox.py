@@ -6,7 +6,9 @@ import asyncio
 import difflib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 # Programs that start at the same time. With 51 servers on two processors all are ready in the time
 # that 32 at once take, but each in half of it, 14 s instead of 23 s; with 8 it takes longer.
 PROGRAMS_AT_ONCE = max(12, 6 * (os.cpu_count() or 1))
+RETIREMENT = 30.0  # seconds that the calls of a replaced server get
 CLOSEST = 0.75  # how similar a tool's address must be to be suggested, of 1
 _FOR_PEOPLE = ("library", "cli")  # surfaces whose errors a person reads
 _log = logging.getLogger("interlock.toolbox")
@@ -47,7 +50,6 @@ class Toolbox:
 
     Attributes:
         warnings: About the configuration file, one line each.
-        handle: Passes a `Call` through the stack. Every call of every surface goes through it.
         version: Changes whenever a tool or the state of a server does.
         on_change: Called after such a change; None for nothing.
     """
@@ -63,29 +65,59 @@ class Toolbox:
         self.warnings: tuple[str, ...] = ()
         self.version = 0
         self.on_change: Callable[[], None] | None = None
+        self._environ = os.environ if environ is None else environ
+        self._options = options
+        self._servers: Mapping[str, ServerConfig | InProcessServer] = {}  # by name in addresses
         self._upstreams: dict[str, Upstream] = {}
-        self.handle = self._validated(calls.build(self._send, around))
+        self._around = around
+        self._stack: CallHandler
+        self._under_way: Counter[Upstream] = Counter()  # calls, those that wait included
+        self._retiring: dict[Upstream, asyncio.Event] = {}  # set after the last call
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._replacing = asyncio.Lock()
+        self._is_open = False
         self._tools: list[Entry] | None = None  # None when a server's tools have changed
         self._by_name: dict[str, Entry] = {}
         self._same: set[str] = set()  # names of tools of several servers that were warned about
         self._pool: HttpPool | None = None
-        self._starting: set[asyncio.Task[None]] = set()
+        self._install(servers, self._plan(servers), around)
+
+    def _plan(self, servers: Mapping[str, ServerConfig | InProcessServer]) -> dict[str, Upstream]:
+        """Return the upstream of each server; one whose configuration is the same is kept.
+
+        Raises:
+            ConfigError: A name is not valid, or is used twice.
+        """
+        planned: dict[str, Upstream] = {}
         for key, server in servers.items():
-            name = key
-            if isinstance(server, StdioServer | HttpServer):
-                name = server.namespace or key
+            name = _name_of(key, server)
             if not name or ":" in name:  # an address could not be split
                 raise ConfigError(f'invalid server name {name!r}: it must not contain ":"')
-            if name in self._upstreams:
+            if name in planned:
                 raise ConfigError(f"two servers are named {name!r}; give one another namespace")
-            self._upstreams[name] = Upstream(
-                name,
-                server,
-                environ=os.environ if environ is None else environ,
-                pool=self._http_pool,
-                on_change=self._changed,
-                **options,
-            )
+            known = self._upstreams.get(name)
+            if known is None or self._servers[name] != server:
+                known = Upstream(
+                    name,
+                    server,
+                    environ=self._environ,
+                    pool=self._http_pool,
+                    on_change=self._changed,
+                    **self._options,
+                )
+            planned[name] = known
+        return planned
+
+    def _install(
+        self,
+        servers: Mapping[str, ServerConfig | InProcessServer],
+        planned: dict[str, Upstream],
+        around: Sequence[Around],
+    ) -> None:
+        self._servers = {_name_of(key, server): server for key, server in servers.items()}
+        self._upstreams = planned
+        self._around = around
+        self._stack = self._build(planned, around)
 
     @classmethod
     def from_config(
@@ -130,29 +162,87 @@ class Toolbox:
             idle_timeout: Return after this many seconds in which no server became ready or
                 failed. The others go on starting in the background. None waits for all.
         """
-        turns = asyncio.Semaphore(PROGRAMS_AT_ONCE)
-        self._starting = starting = {
-            asyncio.create_task(each.start(turns)) for each in self._upstreams.values()
-        }
+        self._is_open = True
         try:
-            while starting:
-                done, starting = await asyncio.wait(
-                    starting, timeout=idle_timeout, return_when=asyncio.FIRST_COMPLETED
-                )
-                for each in done:
-                    each.result()
-                if not done:
-                    break
+            await self._start(self._upstreams.values(), idle_timeout)
         except BaseException:
             await self.close()
             raise
 
+    async def _start(self, upstreams: Iterable[Upstream], idle_timeout: float | None) -> None:
+        turns = asyncio.Semaphore(PROGRAMS_AT_ONCE)
+        starting = {asyncio.create_task(each.start(turns)) for each in upstreams}
+        for task in starting:
+            self._keep(task)
+        while starting:
+            done, starting = await asyncio.wait(
+                starting, timeout=idle_timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                each.result()
+            if not done:
+                break
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def replace(
+        self,
+        servers: Mapping[str, ServerConfig | InProcessServer],
+        around: Sequence[Around] | None = None,
+        *,
+        idle_timeout: float | None = None,
+    ) -> None:
+        """Replace the servers and the layers around calls in one step, without losing a call.
+
+        New servers are started first. A server whose configuration is the same stays connected.
+        Calls under way end with the servers and layers that they began with. The servers that
+        are replaced are closed after their last call, or `RETIREMENT` seconds.
+
+        Args:
+            servers: As for `Toolbox`.
+            around: As for `Toolbox`; None keeps the layers.
+            idle_timeout: As for `open`, while new servers start.
+
+        Raises:
+            ConfigError: A name is not valid. Nothing was replaced.
+        """
+        async with self._replacing:
+            planned = self._plan(servers)
+            if self._is_open:
+                await self._start(
+                    [
+                        each
+                        for name, each in planned.items()
+                        if each is not self._upstreams.get(name)
+                    ],
+                    idle_timeout,
+                )
+            replaced = {*self._upstreams.values()} - {*planned.values()}
+            self._install(servers, planned, self._around if around is None else around)
+            for each in replaced:
+                self._keep(asyncio.create_task(self._retire(each)))
+            self._changed()
+
+    async def _retire(self, upstream: Upstream) -> None:
+        """Close a server that was replaced, after its last call or `RETIREMENT` seconds."""
+        idle = self._retiring[upstream] = asyncio.Event()
+        if self._under_way[upstream]:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(idle.wait(), RETIREMENT)
+        del self._retiring[upstream], self._under_way[upstream]
+        await upstream.close()
+
     async def close(self) -> None:
         """Close all servers at the same time."""
-        await asyncio.gather(*(each.close() for each in self._upstreams.values()))
-        for task in self._starting:  # it waits for its turn
+        self._is_open = False
+        open_now = {*self._upstreams.values(), *self._retiring}
+        await asyncio.gather(*(each.close() for each in open_now))
+        tasks = [*self._tasks]  # a server that waits for its turn, or for its last call
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._starting, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -306,17 +396,37 @@ class Toolbox:
         call = Call(entry, dict(arguments or {}), caller, timeout=timeout, progress=progress)
         return (await self.handle(call)).result
 
-    def _validated(self, handle: CallHandler) -> CallHandler:
-        """Validate the arguments of each call, and log how it ended."""
+    def handle(self, call: Call) -> Awaitable[Outcome]:
+        """Pass a call through the stack. Every call of every surface goes through it."""
+        return self._stack(call)
+
+    def _build(self, upstreams: Mapping[str, Upstream], around: Sequence[Around]) -> CallHandler:
+        """Return the stack: validation of the arguments, the layers, and the servers.
+
+        A call stays with the servers of the stack that it entered.
+        """
+        under_way = self._under_way
+
+        async def send(call: Call) -> Outcome:
+            return await upstreams[call.entry.server].send(call)
+
+        handle = calls.build(send, around)
 
         async def validated(call: Call) -> Outcome:
+            upstream = upstreams.get(call.entry.server)
+            if upstream is None:
+                raise ServerUnavailable(call.entry.server, "removed from the configuration")
             started = monotonic()
             ended = "failed"
+            under_way[upstream] += 1
             try:
-                self._upstreams[call.entry.server].validate(call)
+                upstream.validate(call)
                 outcome = await handle(call)
                 ended = "tool error" if outcome.is_error else "ok"
             finally:
+                under_way[upstream] -= 1
+                if upstream in self._retiring and not under_way[upstream]:
+                    self._retiring[upstream].set()
                 # Names and times only: arguments and results may hold secrets.
                 address = call.entry.address
                 _log.info("tool %s: %s in %.3f s", address, ended, monotonic() - started)
@@ -324,8 +434,12 @@ class Toolbox:
 
         return validated
 
-    async def _send(self, call: Call) -> Outcome:
-        return await self._upstreams[call.entry.server].send(call)
+
+def _name_of(key: str, server: ServerConfig | InProcessServer) -> str:
+    """Return the name of a server in addresses."""
+    if isinstance(server, StdioServer | HttpServer):
+        return server.namespace or key
+    return key
 
 
 def _is_read_only(entry: Entry) -> bool:
