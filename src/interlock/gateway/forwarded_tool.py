@@ -9,9 +9,16 @@ from msgspec import Raw, Struct
 
 from interlock.calls import Call, Caller, Entry, Outcome
 from interlock.context import Context
-from interlock.errors import InputRequired, InterlockError, InvalidArguments
+from interlock.errors import (
+    AuditUnavailable,
+    CallRefused,
+    InputRequired,
+    InterlockError,
+    InvalidArguments,
+)
 from interlock.gateway.refusals import refusal
 from interlock.protocol.envelope import encode
+from interlock.server.wire_errors import request_refusal
 from interlock.types import JsonObject
 
 
@@ -41,6 +48,7 @@ class ForwardedTool:
         A refusal is a result, too: see `refusals`.
 
         Raises:
+            CallRefused, AuditUnavailable: The request is refused, whatever its tool.
             InputRequired: The upstream server asks a modern client.
             InvalidArguments: The state of an earlier round is not valid.
         """
@@ -48,6 +56,8 @@ class ForwardedTool:
         try:
             outcome = await self._handle(call)
         except InterlockError as error:
+            if isinstance(error, CallRefused | AuditUnavailable) and request_refusal(error):
+                raise  # it concerns the request, whatever its tool
             return refusal(call, error)
         if call.returns_questions and b'"input_required"' in bytes(outcome.raw):
             result = outcome.result

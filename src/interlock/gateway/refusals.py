@@ -10,6 +10,7 @@ from msgspec import Raw
 from interlock.calls import Call
 from interlock.errors import (
     AuthError,
+    CallRefused,
     ConnectionClosed,
     InterlockError,
     InvalidArguments,
@@ -42,7 +43,7 @@ _REASONS: tuple[tuple[type[InterlockError], str], ...] = (
 
 def reason_of(error: InterlockError) -> str:
     """Return the stable word for why a call failed."""
-    if isinstance(error, CallDenied):
+    if isinstance(error, CallDenied | CallRefused):
         return error.reason
     return next((word for kind, word in _REASONS if isinstance(error, kind)), "upstream_error")
 

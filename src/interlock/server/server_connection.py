@@ -9,9 +9,10 @@ from typing import Any
 
 from msgspec import Raw
 
+from interlock.auth.principal import Principal
 from interlock.connection import Connection
 from interlock.context import ASK_TIMEOUT, Context, Session
-from interlock.errors import InterlockError, RemoteProtocolError
+from interlock.errors import CallRefused, InterlockError, RemoteProtocolError
 from interlock.protocol import Notification, Protocol, Request, RequestOptions
 from interlock.revisions import BATCHES
 from interlock.server import request_context
@@ -31,10 +32,18 @@ class ServerConnection:
 
     `initialize` opens a legacy session for the connection. A message with modern metadata is
     independent of that session.
+
+    Args:
+        server: Answers the requests.
+        transport: Not open yet.
+        principal: On whose behalf the requests are; None for the local user.
     """
 
-    def __init__(self, server: Answering, transport: Transport) -> None:
+    def __init__(
+        self, server: Answering, transport: Transport, principal: Principal | None = None
+    ) -> None:
         self._server = server
+        self._principal = principal
         self.caller: Hashable = object()
         self._protocol = Protocol(answers_garbage=True, dropped=server.dropped)
         self._connection = Connection(
@@ -45,7 +54,7 @@ class ServerConnection:
             on_loss=self._disconnected,
         )
         self._session = Session()
-        self._subscriber = for_session(self._session.subscriptions, self.notify, None)
+        self._subscriber = for_session(self._session.subscriptions, self.notify, principal)
         self._ended = asyncio.get_running_loop().create_future()
         self._is_open = False
         self._draining: asyncio.Task[None] | None = None
@@ -101,8 +110,9 @@ class ServerConnection:
         context: Context | None = None
         try:
             if self._draining is not None:
-                raise InterlockError("the server is shutting down; connect again later")
-            context = request_context.context_of(request, self, self._session)
+                text = "the server is shutting down; connect again later"
+                raise CallRefused(text, "draining", DRAIN)
+            context = request_context.context_of(request, self, self._session, self._principal)
             if request.method == "subscriptions/listen":
                 self._streams[request.id] = asyncio.current_task()
             protocol.reply(request.id, await self._server.answer(request, context))

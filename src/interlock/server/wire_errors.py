@@ -4,12 +4,78 @@ from __future__ import annotations
 
 import logging
 import secrets
+from math import ceil
 from typing import Any
 
-from interlock.errors import InterlockError, to_wire
-from interlock.quoting import replace_surrogates
+from msgspec import Struct
 
+from interlock.errors import AuditUnavailable, AuthError, CallRefused, InterlockError, to_wire
+from interlock.quoting import replace_surrogates
+from interlock.types import JsonObject
+
+_STATUS = {"rate_limited": 429, "overloaded": 503, "draining": 503}  # by reason
+_AUDIT_RETRY = 1.0  # seconds
+_AUTH_RETRY = 5.0  # seconds
 _log = logging.getLogger("interlock.server")
+
+
+class RequestRefusal(Struct, frozen=True):
+    """The answer to a request that is refused as a whole, whatever tool it names.
+
+    Attributes:
+        status: HTTP status. The code of the JSON-RPC error is -31000 minus it.
+        reason: A stable word for programs; "" for none.
+        text: For people.
+        retry_after: Seconds until the same request may succeed; None if time does not help.
+        challenge: The `WWW-Authenticate` header; "" for none.
+    """
+
+    status: int
+    reason: str
+    text: str
+    retry_after: float | None = None
+    challenge: str = ""
+
+    @property
+    def code(self) -> int:
+        """Code of the JSON-RPC error."""
+        return -31000 - self.status
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of the HTTP reply."""
+        found = []
+        if self.retry_after is not None:
+            found.append((b"retry-after", b"%d" % ceil(self.retry_after)))
+        if self.challenge:
+            found.append((b"www-authenticate", self.challenge.encode()))
+        return found
+
+    def data(self) -> JsonObject:
+        """Return the data of the JSON-RPC error. A reference, if any, is in the log, too."""
+        data: JsonObject = {"reason": self.reason} if self.reason else {}
+        if self.status != 401:  # it must not reveal what is wrong, so all 401 are equal
+            data["reference"] = reference = secrets.token_hex(6)
+            _log.info("refused: %s, reference %s: %s", self.reason, reference, self.text)
+        if self.retry_after is not None:
+            data["retryAfter"] = ceil(self.retry_after)
+        return data
+
+
+def request_refusal(error: BaseException) -> RequestRefusal | None:
+    """Return how to answer an error that concerns the request or its sender; else None."""
+    if isinstance(error, CallRefused):
+        status = _STATUS.get(error.reason)
+        if status is None:
+            return None
+        return RequestRefusal(status, error.reason, str(error), error.retry_after)
+    if isinstance(error, AuditUnavailable):  # whose text names the database
+        text = "calls cannot be recorded now, so they are not made; try again later"
+        return RequestRefusal(503, "audit_unavailable", text, _AUDIT_RETRY)
+    if isinstance(error, AuthError):
+        later = _AUTH_RETRY if error.status == 503 else None
+        return RequestRefusal(error.status, error.reason, str(error), later, error.challenge)
+    return None
 
 
 def wire_error(method: str, error: BaseException) -> tuple[int, str, Any]:
@@ -18,6 +84,9 @@ def wire_error(method: str, error: BaseException) -> tuple[int, str, Any]:
     An exception that was not raised on purpose is logged. The client gets a reference into
     the log instead of its text, which may hold secrets.
     """
+    refusal = request_refusal(error)
+    if refusal is not None:
+        return refusal.code, refusal.text, refusal.data()
     code, message, data = to_wire(error)
     if not isinstance(error, InterlockError):
         reference = log_bug(method, error)

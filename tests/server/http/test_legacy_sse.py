@@ -70,7 +70,7 @@ async def test_message_url_includes_the_mount_prefix(make):
     http = make(sse=True, root="/tools")
     stream = http.start("GET", "/sse")
 
-    assert "data: /tools/messages?session_id=" in await stream.part()
+    assert "data: /tools/message?session_id=" in await stream.part()
 
 
 async def test_a_client_is_asked_and_answers(oldest):

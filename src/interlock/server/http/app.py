@@ -10,14 +10,20 @@ from urllib.parse import quote
 
 from msgspec import UNSET, DecodeError
 
-from interlock.errors import AuthError, AuthUnavailable, InterlockError, ParseError
+from interlock.auth import Authenticator
+from interlock.errors import AuthError, AuthUnavailable, CallRefused, InterlockError, ParseError
 from interlock.protocol import envelope
 from interlock.revisions import ALL, INVALID_PARAMS, LEGACY, MODERN
 from interlock.server.answering import Answering
 from interlock.server.http.guard import Guard
 from interlock.server.http.header_checks import params_of
 from interlock.server.http.legacy import Legacy
-from interlock.server.http.legacy_sse import MESSAGES_PATH, STREAM_PATH, EventSource
+from interlock.server.http.legacy_sse import (
+    MESSAGES_PATH,
+    MESSAGES_PATHS,
+    STREAM_PATH,
+    EventSource,
+)
 from interlock.server.http.modern import Modern
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest, SlowRequests
@@ -35,11 +41,13 @@ from interlock.server.http.responses import (
 )
 from interlock.server.http.sessions import Sessions
 from interlock.server.http.streams import Budget
+from interlock.server.http.views import Route, nothing_here
 from interlock.server.request_context import CallParams, Stated, stated_in
+from interlock.server.wire_errors import RequestRefusal, request_refusal
 
 AUTH_DEADLINE = 15.0  # seconds that an authenticator may take
+DRAIN_RETRY = 30.0  # seconds after which a client may find another server here
 
-_SSE_PATHS = (STREAM_PATH.encode(), MESSAGES_PATH.encode())
 _NOTHING = Stated("", {})
 _log = logging.getLogger("interlock.server.http")
 
@@ -51,6 +59,14 @@ class HttpApp:
         self._server = server
         self.path = "/" + options.path.strip("/")
         self._raw_path = quote(self.path).encode()
+        self._below = self._raw_path.rstrip(b"/") + b"/"
+        self._routes = {self._raw_path: Route("mcp", MESSAGES_PATH)}
+        if options.sse:
+            self._routes[STREAM_PATH.encode()] = Route("sse", MESSAGES_PATH)
+            for each in MESSAGES_PATHS:
+                self._routes[each.encode()] = Route("messages", MESSAGES_PATH)
+        self.views = options.views
+        self._pages = options.pages
         self._guard = Guard(options.hosts, options.origins, options.cors)
         self._authenticator = options.authenticator
         self._max_body_bytes = options.max_body_bytes
@@ -65,6 +81,8 @@ class HttpApp:
         self._lifespan = AsyncExitStack()
         self._opening: asyncio.Task[None] | None = None
         self._is_open = False
+        self._is_draining = False
+        self._under_way = 0
 
     @property
     def dropped(self) -> Counter[str]:
@@ -85,13 +103,15 @@ class HttpApp:
             await self.open()
         request = HttpRequest(scope, receive, send)
         self._slow_requests.add(request)
+        self._under_way += 1
         try:
             await self._serve(request)
         except ClientGone:
             pass
-        except (HttpRefusal, AuthError, ParseError, MemoryError) as error:
-            await self._refuse(request, self._refusal_of(error))
+        except (HttpRefusal, AuthError, CallRefused, ParseError, MemoryError) as error:
+            await self._refuse(request, self._refusal_of(error, request))
         finally:
+            self._under_way -= 1
             self._slow_requests.remove(request)
 
     async def _refuse(self, request: HttpRequest, refusal: HttpRefusal) -> None:
@@ -116,20 +136,27 @@ class HttpApp:
     async def _serve(self, request: HttpRequest) -> None:
         self._guard.check(request)
         scope = request.scope
-        path: bytes | None = scope.get("raw_path")
-        if path != self._raw_path or scope.get("root_path"):
-            path = _path_below_mount(scope)
-            if path != self._raw_path and (self._sse is None or path not in _SSE_PATHS):
-                await self._serve_published(request)
-                return
+        raw: bytes | None = scope.get("raw_path")
+        if raw != self._raw_path or scope.get("root_path"):
+            raw = _path_below_mount(scope)
+        route = self._routes.get(raw) or self._route_of_view(raw)
+        if route is None:
+            await self._serve_public(request, raw)
+            return
         method: str = scope["method"]
         if method == "OPTIONS" and (headers := self._guard.preflight(request)) is not None:
             await reply_empty(request.send, 204, headers)
             return
-        if self._authenticator is not None:
-            await self._authenticate(request)
-        if self._sse is not None and path != self._raw_path:
-            await self._serve_sse(request, self._sse, path, method)
+        if (authenticator := self._authenticator_at(route)) is not None:
+            request.authenticator = authenticator
+            await self._authenticate(request, authenticator)
+            if route.view and self.views is not None:
+                self.views.check(route.view)
+        if self._is_draining:
+            text = "the server is shutting down; connect again later"
+            raise CallRefused(text, "draining", DRAIN_RETRY)
+        if route.kind != "mcp":
+            await self._serve_sse(request, route, method)
         elif method == "POST":
             await self._post(request)
         elif method in ("GET", "DELETE") and self._is_legacy(request):
@@ -137,40 +164,59 @@ class HttpApp:
         else:
             raise _not_allowed(b"POST")
 
-    async def _authenticate(self, request: HttpRequest) -> None:
-        if self._authenticator is None:
-            return
+    def _route_of_view(self, path: bytes) -> Route | None:
+        if self.views is None or not path.startswith(self._below):
+            return None
+        route = self.views.route(self.path.rstrip("/"), path[len(self._below) :])
+        return None if route is None or (route.kind != "mcp" and self._sse is None) else route
+
+    def _authenticator_at(self, route: Route) -> Authenticator | None:
+        if route.view and self.views is not None:
+            return self.views.authenticator(route.view)
+        return self._authenticator
+
+    @staticmethod
+    async def _authenticate(request: HttpRequest, authenticator: Authenticator) -> None:
         scope = request.scope
         client = scope.get("client")
-        work = self._authenticator.authenticate(scope["headers"], client[0] if client else None)
+        work = authenticator.authenticate(scope["headers"], client[0] if client else None)
         try:
             request.principal = await request.within(work, AUTH_DEADLINE)
         except TimeoutError:
             _log.error("authentication took over %g s", AUTH_DEADLINE)
             raise AuthUnavailable("authentication took too long; try again later") from None
 
-    async def _serve_sse(
-        self, request: HttpRequest, source: EventSource, path: bytes | None, method: str
-    ) -> None:
-        if path == _SSE_PATHS[0]:
+    async def _serve_sse(self, request: HttpRequest, route: Route, method: str) -> None:
+        if self._sse is None:
+            raise nothing_here()
+        if route.kind == "sse":
             if method != "GET":
                 raise _not_allowed(b"GET")
-            await source.open(request)
+            await self._sse.open(request, route.messages)
         else:
             if method != "POST":
                 raise _not_allowed(b"POST")
             request.check_media()
             body = await request.read_body(self._max_body_bytes)
-            await source.post(request, body)
+            await self._sse.post(request, body)
 
-    async def _serve_published(self, request: HttpRequest) -> None:
+    async def _serve_public(self, request: HttpRequest, path: bytes) -> None:
         """Serve what needs no authentication, such as where to get tokens."""
-        document = None
-        if self._authenticator is not None and request.scope["method"] == "GET":
-            document = self._authenticator.published(_raw_path(request.scope).decode("latin-1"))
-        if document is None:
-            raise HttpRefusal(404, "nothing is served at this path")
-        await reply(request.send, 200, document, request.extra)
+        if request.scope["method"] == "GET":
+            make_page = self._pages.get(path.decode("latin-1"))
+            if make_page is not None:
+                page = await make_page()
+                await reply(request.send, page.status, page.body, request.extra, kind=page.kind)
+                return
+            document, raw = None, _raw_path(request.scope)
+            if self._authenticator is not None:
+                document = self._authenticator.published(raw.decode("latin-1"))
+            if document is None and self.views is not None:
+                document = self.views.published(raw)
+            if document is not None:
+                await reply(request.send, 200, document, request.extra)
+                return
+        raise nothing_here()
 
     @staticmethod
     def _is_legacy(request: HttpRequest) -> bool:
@@ -216,19 +262,26 @@ class HttpApp:
         version = request.header(b"mcp-protocol-version")
         return body.lstrip()[:1] == b"[" and (version is None or version in LEGACY)
 
-    def _refusal_of(self, error: HttpRefusal | AuthError | ParseError | MemoryError) -> HttpRefusal:
+    def _refusal_of(self, error: BaseException, request: HttpRequest) -> HttpRefusal:
         if isinstance(error, HttpRefusal):
             return error
         if isinstance(error, MemoryError):  # if a reply has begun, the host ends the connection
             return no_memory()
         if isinstance(error, ParseError):
             return HttpRefusal(400, str(error), error.code)
-        challenge = error.challenge
-        if not challenge and error.status == 401 and self._authenticator is not None:
-            challenge = self._authenticator.challenge
-        headers = [(b"www-authenticate", challenge.encode())] if challenge else []
-        data = {"reason": error.reason} if error.reason else None
-        return HttpRefusal(error.status, str(error), data=data, headers=headers)
+        if isinstance(error, AuthError):
+            if error.status == 404:  # the caller may not use this view
+                return nothing_here()
+            if error.status == 401 and not error.challenge and request.authenticator is not None:
+                error.challenge = request.authenticator.challenge
+        refusal = request_refusal(error) or RequestRefusal(500, "", str(error))
+        return HttpRefusal(
+            refusal.status,
+            refusal.text,
+            refusal.code,
+            data=refusal.data(),
+            headers=refusal.headers,
+        )
 
     # Lifespan
 
@@ -245,6 +298,16 @@ class HttpApp:
             self._opening = None
             raise
         self._is_open = True
+
+    @property
+    def under_way(self) -> int:
+        """How many requests are under way."""
+        return self._under_way
+
+    def drain(self) -> None:
+        """Refuse new requests, and end idle sessions and streams; running calls may finish."""
+        self._is_draining = True
+        self.end_streams()
 
     def end_streams(self) -> None:
         """End idle sessions and subscription streams; running calls may finish."""

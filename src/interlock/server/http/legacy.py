@@ -84,7 +84,7 @@ class Legacy:
         try:
             answer = await self._run(http, session, request, call)
             if answer is not None and call.stream is None:
-                await reply(http.send, 200, answer, http.extra)
+                await reply_to_call(http, call, answer)
             else:
                 await call.end_stream(request.id, answer)
         finally:
@@ -251,6 +251,15 @@ class RepliedCall(LegacyCall):
         stream.end()
         if self._sending is not None:
             await self._sending
+
+
+async def reply_to_call(http: HttpRequest, call: LegacyCall, answer: bytes) -> None:
+    """Send the answer to a call as JSON; a request that was refused has a status of its own."""
+    refusal = call.refusal
+    if refusal is None:
+        await reply(http.send, 200, answer, http.extra)
+    else:
+        await reply(http.send, refusal.status, answer, [*refusal.headers, *http.extra])
 
 
 def request_of(message: Envelope) -> Request:

@@ -16,7 +16,8 @@ from interlock.server.http.sessions import LegacySession, Sessions
 from interlock.server.http.streams import Budget, EventWriter, run_until_gone
 
 STREAM_PATH = "/sse"
-MESSAGES_PATH = "/messages"
+MESSAGES_PATH = "/message"
+MESSAGES_PATHS = (MESSAGES_PATH, "/messages")
 
 
 class EventSource:
@@ -37,8 +38,12 @@ class EventSource:
         self._budget = budget
         self._keep_alive = options.keep_alive
 
-    async def open(self, http: HttpRequest) -> None:
+    async def open(self, http: HttpRequest, messages: str) -> None:
         """Begin a session: send where to post, then every message until the stream ends.
+
+        Args:
+            http: The request for the stream.
+            messages: The path to post to, below the mount.
 
         Raises:
             HttpRefusal: 406 or 503.
@@ -53,7 +58,7 @@ class EventSource:
             writer = EventWriter(
                 http.send, http.extra, keep_alive=self._keep_alive, dropped=self._budget.dropped
             )
-            url = f"{root}{MESSAGES_PATH}?session_id={session.id}"
+            url = f"{root}{messages}?session_id={session.id}"
             writer.put(f"event: endpoint\ndata: {url}\n\n".encode())
             session.standalone.attach(writer, 0)
             try:

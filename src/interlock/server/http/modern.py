@@ -16,7 +16,6 @@ from msgspec import UNSET, Raw
 from interlock import revisions
 from interlock.context import Context
 from interlock.errors import (
-    AuthError,
     CapabilityError,
     InterlockError,
     ParseError,
@@ -34,7 +33,7 @@ from interlock.server.http.responses import ClientGone, Header, HttpRefusal, rep
 from interlock.server.http.streams import Budget, EventWriter, event, gone
 from interlock.server.request_context import CallParams
 from interlock.server.subscribers import end_of_stream
-from interlock.server.wire_errors import wire_error
+from interlock.server.wire_errors import request_refusal, wire_error
 from interlock.types import JsonObject, RequestId
 
 MAX_LISTEN_BYTES = 256 * 1024  # of the parameters of `subscriptions/listen`
@@ -115,9 +114,8 @@ class Modern:
         code, text, data = wire_error(request.method, error)
         status = 400 if isinstance(error, ParseError) else _STATUS.get(code, 200)
         headers: list[Header] = []
-        if isinstance(error, AuthError):  # a tool needs more scopes than the token has
-            status = error.status
-            headers = [(b"www-authenticate", error.challenge.encode())] if error.challenge else []
+        if (refusal := request_refusal(error)) is not None:
+            status, headers = refusal.status, refusal.headers
         await call.finish(status, envelope.error(request.id, code, text, data), headers)
 
     def _context(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypedDict
 
 from msgspec import Struct
 
 from interlock.auth import Authenticator, BearerAuth, Verify
 from interlock.errors import ConfigError
+from interlock.server.http.responses import Page
+from interlock.server.http.views import Views
+
+MakePage = Callable[[], Awaitable[Page]]
 
 
 class HttpKeywords(TypedDict, total=False):
@@ -31,6 +35,8 @@ class HttpKeywords(TypedDict, total=False):
     session_idle: float
     json_silence: float
     keep_alive: float
+    views: Views | None
+    pages: Mapping[str, MakePage]
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -58,6 +64,8 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
         session_idle: Seconds without a request after which a session is ended.
         json_silence: Seconds without a message after which a reply becomes a stream.
         keep_alive: Seconds of silence between two comments in a stream.
+        views: Parts of what is served, at paths below `path`; callers must authenticate.
+        pages: What everybody may GET at further paths.
     """
 
     path: str = "/mcp"
@@ -77,6 +85,8 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     session_idle: float = 1800.0
     json_silence: float = 10.0
     keep_alive: float = 15.0
+    views: Views | None = None
+    pages: Mapping[str, MakePage] = {}
 
     @property
     def authenticator(self) -> Authenticator | None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
+from interlock.auth import Authenticator
 from interlock.auth.principal import Principal
 from interlock.server.http.responses import (
     ClientGone,
@@ -37,6 +38,7 @@ class HttpRequest:
         headers: By lower-case name; the last one of a repeated name.
         repeated: Names of headers that were sent more than once.
         principal: The sender, once authenticated.
+        authenticator: What identifies the sender.
         extra: Headers for every response.
         takes_json, takes_stream: The media types that the client accepts.
         is_late: Whether the request takes longer than most.
@@ -44,8 +46,8 @@ class HttpRequest:
     """
 
     __slots__ = (
-        "_is_read", "_timer", "extra", "headers", "is_late", "on_late", "principal", "receive",
-        "repeated", "scope", "send", "takes_json", "takes_stream", "task",
+        "_is_read", "_timer", "authenticator", "extra", "headers", "is_late", "on_late",
+        "principal", "receive", "repeated", "scope", "send", "takes_json", "takes_stream", "task",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,6 +58,7 @@ class HttpRequest:
         self.headers: dict[bytes, bytes] = dict(raw)
         self.repeated: frozenset[bytes] = frozenset()
         self.principal: Principal | None = None
+        self.authenticator: Authenticator | None = None
         self.extra: list[Header] = []
         self.is_late = False
         self.on_late: Callable[[], None] | None = None

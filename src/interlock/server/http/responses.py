@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
+from msgspec import Struct
+
 from interlock.errors import InterlockError
 from interlock.protocol import envelope
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
@@ -18,7 +20,7 @@ Header = tuple[bytes, bytes]
 
 LATER: list[Header] = [(b"retry-after", b"60")]
 CLOSE: Header = (b"connection", b"close")
-_JSON: Header = (b"content-type", b"application/json")
+JSON = b"application/json"
 
 
 class HttpRefusal(InterlockError):
@@ -62,13 +64,27 @@ class ClientGone(InterlockError):
     """The client closed the connection, so nothing can be sent."""
 
 
+class Page(Struct, frozen=True):
+    """A document at a path of its own."""
+
+    body: bytes
+    status: int = 200
+    kind: bytes = JSON
+
+
 async def reply(
-    send: Send, status: int, body: bytes, headers: Iterable[Header] = (), *, ends: bool = True
+    send: Send,
+    status: int,
+    body: bytes,
+    headers: Iterable[Header] = (),
+    *,
+    ends: bool = True,
+    kind: bytes = JSON,
 ) -> None:
-    """Send a JSON body; the response stays open unless it `ends`."""
-    length = (b"content-length", b"%d" % len(body))
+    """Send a body of a media type; the response stays open unless it `ends`."""
+    media, length = (b"content-type", kind), (b"content-length", b"%d" % len(body))
     await send(
-        {"type": "http.response.start", "status": status, "headers": [_JSON, length, *headers]}
+        {"type": "http.response.start", "status": status, "headers": [media, length, *headers]}
     )
     await send({"type": "http.response.body", "body": body, "more_body": not ends})
 

@@ -41,7 +41,7 @@ from interlock.server.http.responses import LATER, HttpRefusal
 from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
 from interlock.server.request_context import CallParams
 from interlock.server.subscribers import for_session
-from interlock.server.wire_errors import wire_error
+from interlock.server.wire_errors import RequestRefusal, request_refusal, wire_error
 from interlock.types import CancelledParams, ErrorObject, JsonObject, RequestId
 
 MAX_RUNNING = 200  # requests of one session at once
@@ -148,6 +148,7 @@ class LegacySession:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
+            call.refusal = request_refusal(error)
             return envelope.error(request.id, *wire_error(request.method, error))
         finally:
             if context is not None:
@@ -328,9 +329,10 @@ class LegacyCall:
         stream: Where messages for the client go; None until it is needed.
         task: The task that answers the request, if it has its own.
         meta, params: What is decoded already.
+        refusal: Set if the request was refused as a whole.
     """
 
-    __slots__ = ("_can_stream", "_session", "meta", "params", "stream", "task")
+    __slots__ = ("_can_stream", "_session", "meta", "params", "refusal", "stream", "task")
 
     def __init__(
         self, session: LegacySession, stream: ReplayStream | None, *, can_stream: bool
@@ -340,6 +342,7 @@ class LegacyCall:
         self.task: asyncio.Task[None] | None = None
         self.meta: JsonObject | None = None
         self.params: CallParams | None = None
+        self.refusal: RequestRefusal | None = None
         self._can_stream = can_stream
 
     @property

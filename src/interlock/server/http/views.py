@@ -1,0 +1,89 @@
+"""Views of an endpoint: named parts of what it serves, each at a path below the endpoint's.
+
+A view that does not exist and one that the caller may not use get the same answers, before and
+after authentication.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Literal
+
+from msgspec import Struct
+
+from interlock.auth import Authenticator
+from interlock.server.http.responses import HttpRefusal
+
+_NAME = rb"([A-Za-z0-9][A-Za-z0-9_-]{0,63})"
+_PLACE = re.compile(_NAME + rb"(?:/(sse|messages?))?")
+_METADATA = re.compile(rb"/\.well-known/oauth-protected-resource/(?:.*/)?" + _NAME)
+_RESERVED = (b"sse", b"message", b"messages")
+
+Kind = Literal["mcp", "sse", "messages"]
+
+
+class Route(Struct, frozen=True):
+    """What is served at a path.
+
+    Attributes:
+        kind: Streamable HTTP, or one of the two paths of HTTP+SSE.
+        messages: The path to post to, for HTTP+SSE.
+        view: "" for none.
+    """
+
+    kind: Kind
+    messages: str
+    view: str = ""
+
+
+class Views:
+    """The views of an endpoint.
+
+    Args:
+        names: The views that exist.
+        make: Returns the authenticator of a view, whether it exists or not.
+    """
+
+    def __init__(self, names: Collection[str], make: Callable[[str], Authenticator]) -> None:
+        self._make = make
+        self._known = {name: make(name) for name in names}
+
+    def route(self, base: str, below: bytes) -> Route | None:
+        """Return what is served at a path below the endpoint's, as if the view existed.
+
+        Args:
+            base: The path of the endpoint.
+            below: The rest of the raw path, without the slash.
+        """
+        match = _PLACE.fullmatch(below)
+        if match is None or match[1] in _RESERVED:
+            return None
+        view = match[1].decode()
+        kind: Kind = "mcp" if match[2] is None else "sse" if match[2] == b"sse" else "messages"
+        return Route(kind, f"{base}/{view}/message", view)
+
+    def authenticator(self, name: str) -> Authenticator:
+        """Return the authenticator of a view, whether it exists or not."""
+        return self._known.get(name) or self._make(name)
+
+    def check(self, name: str) -> None:
+        """Refuse a view that does not exist; called after authentication.
+
+        Raises:
+            HttpRefusal: 404.
+        """
+        if name not in self._known:
+            raise nothing_here()
+
+    def published(self, path: bytes) -> bytes | None:
+        """Return the metadata of a view if it belongs at this path."""
+        match = _METADATA.fullmatch(path)
+        if match is None:
+            return None
+        return self.authenticator(match[1].decode()).published(path.decode("latin-1"))
+
+
+def nothing_here() -> HttpRefusal:
+    """Return the refusal of a path at which nothing is served, or nothing for this caller."""
+    return HttpRefusal(404, "nothing is served at this path")
