@@ -91,7 +91,7 @@ class GatewayAuth:
         """Return the owner of the request's credential.
 
         Raises:
-            AuthRequired: 401; there is no valid credential. 400; there are two.
+            AuthRequired: 401; the credential is missing or not valid. 400; there are two.
             InsufficientScope: 403; the credential opens nothing here.
             AuthUnavailable: 503; the credential cannot be verified now.
             AuthError: 404; the key is bound to another view.

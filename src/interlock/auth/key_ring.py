@@ -61,7 +61,7 @@ class KnownKey:
 
     def __init__(self, stored: StoredKey) -> None:
         self.stored = stored
-        self.principal = _principal_of(stored)
+        self.principal = principal_of(stored)
         self.in_views: dict[str, Principal] = {}
         self.used = 0
 
@@ -215,7 +215,7 @@ class KeyRing:
             known = self._by_id[stored.id] = KnownKey(stored)
             if stored.state(self._wall()) == "active":
                 self._active.add(stored.id)
-        elif known.principal != (principal := _principal_of(stored)):
+        elif known.principal != (principal := principal_of(stored)):
             known.principal = principal
             known.in_views = {}
         known.stored = stored
@@ -233,7 +233,8 @@ class KeyRing:
             self.on_end(ended)
 
 
-def _principal_of(stored: StoredKey) -> Principal:
+def principal_of(stored: StoredKey) -> Principal:
+    """Return the owner of a key."""
     tenant = "" if stored.tenant == TENANT else stored.tenant
     return Principal(
         f"user:{stored.user}",
@@ -244,4 +245,4 @@ def _principal_of(stored: StoredKey) -> Principal:
     )
 
 
-__all__ = ["KeyRing", "KeySource", "KnownKey"]
+__all__ = ["KeyRing", "KeySource", "KnownKey", "principal_of"]

@@ -56,6 +56,7 @@ MAX_PORT = 65_535
 
 _RATE = re.compile(r"([0-9]{1,9})/(s|min|h|day)")
 _SECONDS_OF = {unit: seconds for seconds, unit in UNIT_OF.items()}
+RATE_FORM = 'a rate such as "20/s", "600/min", "100/h" or "10000/day"'
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 _VIEW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -423,9 +424,17 @@ def _rate(section: Section, key: str) -> Rate | None:
     if key not in section.members:
         return None
     text = section.members[key]
-    match = _RATE.fullmatch(text) if isinstance(text, str) else None
+    rate = parse_rate(text) if isinstance(text, str) else None
+    if rate is None:
+        section.refuse(f"must be {RATE_FORM}", key)
+    return rate
+
+
+def parse_rate(text: str) -> Rate | None:
+    """Return the rate of "20/s"; None for other text."""
+    match = _RATE.fullmatch(text)
     if match is None or int(match[1]) == 0:
-        section.refuse('must be a rate such as "20/s", "600/min", "100/h" or "10000/day"', key)
+        return None
     return Rate(int(match[1]), _SECONDS_OF[match[2]])
 
 

@@ -101,8 +101,8 @@ class Section:
     def duration(self, key: str, default: float, most: int) -> float:
         """Read a time in seconds, or as text with a unit: "30s", "10m", "24h", "90d"."""
         value = self.members.get(key, default)
-        if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
-            value = int(match[1]) * _SECONDS[match[2]]
+        if isinstance(value, str):
+            value = parse_duration(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse('must be a number of seconds, or text such as "30s", "10m" or "24h"', key)
         if not 0 < value <= most:
@@ -170,6 +170,12 @@ class Section:
             f"{path or 'configuration'}, line {document.line(place)}: "
             f"{write_place(place) or 'the file'}"
         )
+
+
+def parse_duration(text: str) -> int | None:
+    """Return the seconds of "30s", "10m", "24h" or "90d"; None for other text."""
+    match = _DURATION.fullmatch(text)
+    return int(match[1]) * _SECONDS[match[2]] if match else None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

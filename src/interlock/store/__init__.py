@@ -1,4 +1,4 @@
-"""Conversations and audit records, in SQLite or PostgreSQL.
+"""Conversations, API keys and audit records, in SQLite or PostgreSQL.
 
 Importing this package is cheap; SQLAlchemy is imported when a name of it is first used.
 """
@@ -13,14 +13,16 @@ from interlock.errors import MissingExtra
 if TYPE_CHECKING:
     from interlock.store.audit import AuditRecord, AuditWriter
     from interlock.store.conversations import Conversation, ConversationStore
+    from interlock.store.keys import KeyStore
 
-__all__ = ["AuditRecord", "AuditWriter", "Conversation", "ConversationStore"]
+__all__ = ["AuditRecord", "AuditWriter", "Conversation", "ConversationStore", "KeyStore"]
 
 _HOMES = {
     "AuditRecord": "audit",
     "AuditWriter": "audit",
     "Conversation": "conversations",
     "ConversationStore": "conversations",
+    "KeyStore": "keys",
 }
 _NEEDED = {"aiosqlite", "alembic", "greenlet", "sqlalchemy"}
 
@@ -35,5 +37,6 @@ def __getattr__(name: str) -> object:
         missing = error if error.name else error.__cause__
         if getattr(missing, "name", None) not in _NEEDED:
             raise
-        raise MissingExtra("keeping conversations", "chat") from error
+        what = "keeping conversations" if "Conversation" in name else "the gateway's database"
+        raise MissingExtra(what, "chat") from error
     return getattr(module, name)

@@ -1,0 +1,70 @@
+"""Options of the commands that work on a gateway's database, whether a gateway runs or not."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from interlock.config import Config
+
+FOREVER = "never"
+
+
+def database_of(config: Config) -> str | None:
+    """Return the path or URL of the gateway's database; None for the database of conversations.
+
+    Raises:
+        ConfigError: It names a variable that is not set.
+    """
+    from interlock.config import gateway_reading
+
+    if config.gateway is None:
+        return None
+    return gateway_reading.resolve(config.gateway, os.environ).database or None
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, written as "90d"; 0 for "never"."""
+
+    name = "duration"
+
+    def __init__(self, *, or_never: bool = False) -> None:
+        self._or_never = or_never
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the seconds."""
+        from interlock.config.section import parse_duration
+
+        if isinstance(value, int | float):
+            return value
+        if self._or_never and value == FOREVER:
+            return 0.0
+        seconds = parse_duration(str(value))
+        if seconds is None:
+            also = ", or never" if self._or_never else ""
+            self.fail(f"{value!r} is not a time such as 30s, 10m, 24h or 90d{also}", param, ctx)
+        return float(seconds)
+
+
+class RateOption(click.ParamType[str]):
+    """A rate, such as "20/s"."""
+
+    name = "rate"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the rate as it was written."""
+        from interlock.config.gateway_reading import RATE_FORM, parse_rate
+
+        if parse_rate(str(value)) is None:
+            self.fail(f"{value!r} is not {RATE_FORM}", param, ctx)
+        return str(value)
+
+
+__all__ = ["Duration", "RateOption", "database_of"]
