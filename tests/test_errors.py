@@ -10,6 +10,7 @@ import pytest
 
 from interlock import errors
 from interlock.errors import (
+    AskRefused,
     CallRefused,
     CapabilityError,
     ClientRefused,
@@ -52,6 +53,7 @@ SPECIAL: dict[type, InterlockError] = {
     HttpError: HttpError("no answer", 502, 1.5),
     RedirectRefused: RedirectRefused("elsewhere", 302),
     ServerUnavailable: ServerUnavailable("time", "down"),
+    AskRefused: AskRefused("the client declares no elicitation", "cannot_ask"),
     CallRefused: CallRefused("no rule allows crm:refund", "no_rule"),
     LimitExceeded: LimitExceeded("too many calls", "rate_limited", 1.5),
     StepLimit: StepLimit(10),

@@ -21,6 +21,7 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     ├── SpawnError                  a server program cannot be started (OSError)
     ├── RevisionError               no protocol revision in common
     ├── CapabilityError             the peer does not offer this feature
+    │   ├── AskRefused              a server's question cannot be put to a client
     │   └── MissingCapability       ... and a handler needs it
     ├── InputRequired               a handler needs answers from the client first
     ├── AuthError                   an HTTP request was denied
@@ -228,8 +229,21 @@ def to_wire(error: BaseException) -> tuple[int, str, Any]:
     if isinstance(error, MissingCapability):
         return -32021, str(error), {"requiredCapabilities": error.required}
     if isinstance(error, CapabilityError):
-        return -32601, str(error), None
+        reason = {"reason": error.reason} if isinstance(error, AskRefused) else None
+        return -32601, str(error), reason
     return -32603, str(error) if isinstance(error, InterlockError) else "internal error", None
+
+
+class AskRefused(CapabilityError):
+    """A question of a server cannot be put to the client on whose behalf it asks.
+
+    Attributes:
+        reason: "cannot_ask", "ask_ambiguous" or "asks_exceeded".
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class MissingCapability(CapabilityError):
@@ -370,12 +384,23 @@ class ServerUnavailable(InterlockError):
     Attributes:
         server: Its name in the toolbox.
         reason: Why, in one line.
+        code: The same as a stable word: "server_down", "server_disabled", "breaker_open" while
+            it must not be started again yet, or "queue_timeout".
+        retry_after: Seconds until a call may succeed; None if that is unknown.
     """
 
-    def __init__(self, server: str, reason: str) -> None:
+    def __init__(
+        self,
+        server: str,
+        reason: str,
+        code: str = "server_down",
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(f"server {server!r} is not available: {reason}")
         self.server = server
         self.reason = reason
+        self.code = code
+        self.retry_after = retry_after
 
 
 class CallRefused(InterlockError):

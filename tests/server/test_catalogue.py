@@ -270,7 +270,9 @@ async def test_meta_of_an_encoded_result_is_kept(connect):
 
     assert await wire.tool("echo", LEGACY[3]) == {"content": [], "_meta": {"a/b": 1}}
     result = await wire.tool("echo", NEWEST)
-    assert result == {"content": [], "resultType": "complete", "_meta": {"a/b": 1}}
+    info = {"name": "s", "version": "0"}
+    meta = {"io.modelcontextprotocol/serverInfo": info, "a/b": 1}
+    assert result == {"content": [], "resultType": "complete", "_meta": meta}
 
 
 @pytest.mark.parametrize("body", [b"[]", b"nonsense", b'{"content": 5}'])

@@ -1,10 +1,10 @@
-"""One tool call and the stack it passes, the same for every surface."""
+"""One call and the stack it passes, the same for every surface."""
 
 from __future__ import annotations
 
 from interlock.calls.back_channel import BackChannel
 from interlock.calls.call import LOCAL, Call, Caller, Outcome, Surface
-from interlock.calls.entry import Entry
+from interlock.calls.entry import Entry, Item
 from interlock.calls.stack import Around, CallHandler, build
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "CallHandler",
     "Caller",
     "Entry",
+    "Item",
     "Outcome",
     "Surface",
     "build",

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from interlock.auth.gateway_auth import RefusedCredential
 from interlock.calls.call import Call, Caller, Outcome
-from interlock.calls.entry import Entry
+from interlock.calls.entry import Entry, Item
 from interlock.calls.refusals import Refusals
 from interlock.calls.stack import CallHandler
 from interlock.config.gateway import Audit, Record, Risk
@@ -168,7 +168,7 @@ class AuditTrail:
         caller: Caller,
         reason: str,
         *,
-        entry: Entry | None = None,
+        entry: Entry | Item | None = None,
         name: str = "",
         call: str = "",
     ) -> None:

@@ -1,4 +1,4 @@
-"""A tool call on its way to a server, and what came of it."""
+"""A call on its way to a server, and what came of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from interlock.auth.principal import Principal
 from interlock.calls.back_channel import BackChannel
-from interlock.calls.entry import Entry
+from interlock.calls.entry import Entry, Item
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_call
 from interlock.protocol.envelope import encode, encode_large
@@ -39,6 +39,7 @@ class Caller(Struct, frozen=True):
 
 
 LOCAL = Caller()
+_METHODS = {"tools": "tools/call", "resources": "resources/read", "prompts": "prompts/get"}
 
 
 def new_call_id() -> str:
@@ -47,10 +48,12 @@ def new_call_id() -> str:
 
 
 class Call(Struct, frozen=True, eq=False):
-    """One call of a tool. Layers of the stack read it, and pass on a changed copy if need be.
+    """One call of a tool, or a request for a resource or prompt.
+
+    Layers of the stack read it, and pass on a changed copy if need be.
 
     Attributes:
-        entry: The tool.
+        entry: The tool, resource or prompt.
         arguments: JSON values by parameter name. They were decoded once: what a layer judges is
             what is encoded and sent, so a key given twice cannot mean two things.
         caller: On whose behalf.
@@ -68,7 +71,7 @@ class Call(Struct, frozen=True, eq=False):
         id: Names the call in the audit trail and in errors.
     """
 
-    entry: Entry
+    entry: Entry | Item
     arguments: JsonObject
     caller: Caller = LOCAL
     back: BackChannel | None = None
@@ -82,12 +85,28 @@ class Call(Struct, frozen=True, eq=False):
     idempotent: bool = False
     id: str = msgspec.field(default_factory=new_call_id)
 
+    @property
+    def kind(self) -> str:
+        """ "tool", "resource" or "prompt"."""
+        return "tool" if isinstance(self.entry, Entry) else self.entry.kind.removesuffix("s")
+
+    @property
+    def method(self) -> str:
+        """The protocol's method for it."""
+        return "tools/call" if isinstance(self.entry, Entry) else _METHODS[self.entry.kind]
+
+    @property
+    def name(self) -> str:
+        """What is called, as its server names it; of a resource, the URI."""
+        return self.entry.tool.name if isinstance(self.entry, Entry) else self.entry.name
+
     def params(self) -> bytes:
-        """Encode the params of `tools/call`."""
-        named = b'{"name":%b,"arguments":%b' % (
-            encode(self.entry.tool.name),
-            encode_large(self.arguments),
-        )
+        """Encode the params of the request."""
+        name = encode(self.name)
+        if isinstance(self.entry, Item) and self.entry.kind == "resources":
+            named = b'{"uri":%b' % name
+        else:
+            named = b'{"name":%b,"arguments":%b' % (name, encode_large(self.arguments))
         if self.input_responses is not None:
             named = b'%b,"inputResponses":%b' % (named, bytes(self.input_responses))
         if self.request_state is not None:

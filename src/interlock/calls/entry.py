@@ -1,6 +1,8 @@
-"""A tool of a toolbox, as every surface sees it."""
+"""What a toolbox offers, as every surface sees it: tools, resources and prompts."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from msgspec import Struct
 
@@ -28,3 +30,22 @@ class Entry(Struct, frozen=True):
     input_schema: bytes
     definition: bytes = b""
     stale: bool = False
+
+
+class Item(Struct, frozen=True):
+    """A resource or a prompt; also a tool of which no more than the name is known.
+
+    Attributes:
+        kind: Which of them.
+        server: Name of its server in the toolbox.
+        name: As its server names it; of a resource, the URI.
+    """
+
+    kind: Literal["tools", "resources", "prompts"]
+    server: str
+    name: str
+
+    @property
+    def address(self) -> str:
+        """ "server:name", for people, logs and records."""
+        return f"{self.server}:{self.name}"

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from interlock.calls.back_channel import BackChannel
 from interlock.client.features import check_method
-from interlock.errors import CapabilityError
+from interlock.errors import AskRefused, RemoteProtocolError
 from interlock.types import ClientCapabilities
 
 ASK_TIMEOUT = 600.0  # seconds; people take their time
@@ -38,10 +38,19 @@ class CallerAnswers:
         self._count = count
 
     async def answer(self, method: str, params: Raw, revision: str) -> bytes:
-        """Answer one question; as `Answers.answer`."""
+        """Answer one question; as `Answers.answer`.
+
+        Raises:
+            AskRefused: The client cannot be asked, or was asked too often.
+        """
         check_method(method, revision)
         needed = _CAPABILITIES.get(method)
         if needed is None or getattr(self._capabilities, needed) is None:
-            raise CapabilityError(f"the client that is calling does not declare {needed or method}")
-        self._count()
+            raise AskRefused(
+                f"the client that is calling does not declare {needed or method}", "cannot_ask"
+            )
+        try:
+            self._count()
+        except RemoteProtocolError as error:
+            raise AskRefused(str(error), "asks_exceeded") from None
         return bytes(await self.back.ask(method, bytes(params), timeout=ASK_TIMEOUT))

@@ -18,6 +18,7 @@ from interlock.config import ServerConfig
 from interlock.context import Context
 from interlock.errors import CapabilityError
 from interlock.gateway.catalogue import ToolboxCatalogue
+from interlock.gateway.forwarding import Forwarder
 from interlock.policy import Policy, enforce
 from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
@@ -75,12 +76,13 @@ class Gateway:
             servers,
             environ=environ,
             around=[enforce(policy), *around],
+            lists_items=True,
             elicitation=_refuse,
             roots=[],
         )
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
-        self._catalogue = ToolboxCatalogue(self.toolbox, policy)
+        self._catalogue = ToolboxCatalogue(self.toolbox, policy, Forwarder(self.toolbox.handle))
         self._methods = Methods(
             Implementation(name=name, version=__version__),
             instructions,

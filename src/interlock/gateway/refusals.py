@@ -1,20 +1,28 @@
-"""Refusals of a call, as a result that the model reads and a reason that programs read."""
+"""Refusals of a request: a sentence that the model reads, and a reason that programs read.
+
+What concerns a call of a tool that the caller can see is a result of the tool. What concerns the
+request itself or the key is a JSON-RPC error, and an HTTP status where there is one.
+"""
 
 from __future__ import annotations
 
 import logging
 import secrets
+from math import ceil
 
 from msgspec import Raw
 
-from interlock.calls import Call
+from interlock.calls import Entry, Item
 from interlock.errors import (
+    AskRefused,
+    AuditUnavailable,
     AuthError,
     CallRefused,
     ConnectionClosed,
     InterlockError,
     InvalidArguments,
     LoginRequired,
+    MessageTooLarge,
     RemoteError,
     RemoteProtocolError,
     RequestTimeout,
@@ -22,20 +30,23 @@ from interlock.errors import (
 )
 from interlock.policy import CallDenied
 from interlock.protocol.envelope import encode
+from interlock.server.wire_errors import request_refusal
 from interlock.types import JsonObject
 
 REASON_KEY = "interlock/reason"
+INTERNAL_ERROR = -32603
 
 _log = logging.getLogger("interlock.gateway")
 
 # The first class that an error belongs to decides.
 _REASONS: tuple[tuple[type[InterlockError], str], ...] = (
+    (AuditUnavailable, "audit_unavailable"),
     (InvalidArguments, "arguments_invalid"),
-    (ServerUnavailable, "server_down"),
     (LoginRequired, "needs_login"),
     (AuthError, "upstream_error"),
     (RequestTimeout, "upstream_timeout"),
     (ConnectionClosed, "upstream_closed"),
+    (MessageTooLarge, "result_too_large"),
     (RemoteProtocolError, "protocol_error"),
     (RemoteError, "upstream_error"),
 )
@@ -43,26 +54,63 @@ _REASONS: tuple[tuple[type[InterlockError], str], ...] = (
 
 def reason_of(error: InterlockError) -> str:
     """Return the stable word for why a call failed."""
-    if isinstance(error, CallDenied | CallRefused):
+    if isinstance(error, CallDenied | CallRefused | AskRefused):
         return error.reason
+    if isinstance(error, ServerUnavailable):
+        return error.code
     return next((word for kind, word in _REASONS if isinstance(error, kind)), "upstream_error")
 
 
-def refusal(call: Call, error: InterlockError) -> Raw:
+def refusal(entry: Entry | Item, error: InterlockError) -> Raw:
     """Return the result of a call that was not made or has failed: a sentence and its reason.
 
     The reference in it is in the log beside the error.
+
+    Raises:
+        CallRefused, AuditUnavailable: It concerns the request or the key.
     """
-    code, reference = reason_of(error), secrets.token_hex(6)
-    _log.info("tool %s: %s, reference %s: %s", call.entry.address, code, reference, error)
-    shown: JsonObject = {"code": code, "reference": reference}
+    code, reference = _logged(entry, error)
+    shown = _shown(code, reference, _retry_after(error))
     if isinstance(error, CallDenied) and error.rule:
         shown["rule"] = error.rule
     if isinstance(error, RemoteError):
         shown["upstreamCode"] = error.code
-    result: JsonObject = {
-        "content": [{"type": "text", "text": str(error)}],
-        "isError": True,
-        "_meta": {REASON_KEY: shown},
-    }
-    return Raw(encode(result))
+    return result_of(str(error), {"code": shown.pop("reason"), **shown})
+
+
+def result_of(text: str, reason: JsonObject) -> Raw:
+    """Return the result of a tool that was not called."""
+    content = [{"type": "text", "text": text}]
+    return Raw(encode({"content": content, "isError": True, "_meta": {REASON_KEY: reason}}))
+
+
+def refused(item: Item, error: InterlockError) -> RemoteError:
+    """Return the JSON-RPC error for a resource or prompt; as `refusal`."""
+    code, reference = _logged(item, error)
+    data = _shown(code, reference, _retry_after(error))
+    if isinstance(error, CallDenied) and error.rule:
+        data["rule"] = error.rule
+    if isinstance(error, RemoteError):
+        return RemoteError(error.code, str(error), data)
+    return RemoteError(INTERNAL_ERROR, str(error), data)
+
+
+def _logged(entry: Entry | Item, error: InterlockError) -> tuple[str, str]:
+    if isinstance(error, CallRefused | AuditUnavailable) and request_refusal(error) is not None:
+        raise error
+    code, reference = reason_of(error), secrets.token_hex(6)
+    _log.info("%s: %s, reference %s: %s", entry.address, code, reference, error)
+    return code, reference
+
+
+def _retry_after(error: InterlockError) -> float | None:
+    if isinstance(error, CallRefused | ServerUnavailable):
+        return error.retry_after
+    return None
+
+
+def _shown(reason: str, reference: str, retry_after: float | None) -> JsonObject:
+    shown: JsonObject = {"reason": reason, "reference": reference}
+    if retry_after is not None:
+        shown["retryAfter"] = ceil(retry_after)
+    return shown

@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from interlock.policy.decisions import Decision, Item, Reason, RuleFact, Step
+from interlock.calls import Item
+from interlock.policy.decisions import Decision, Reason, RuleFact, Step
 from interlock.policy.enforcement import Approve, CallDenied, enforce
 from interlock.policy.policy import LOCAL_USER, Policy, opens_any
 from interlock.policy.warnings import find_warnings

@@ -15,20 +15,6 @@ Reason = Literal[
 ]
 
 
-class Item(Struct, frozen=True):
-    """A resource or a prompt.
-
-    Attributes:
-        kind: Which of the two.
-        server: Name of its server.
-        name: The URI of the resource, or the name of the prompt.
-    """
-
-    kind: Literal["resources", "prompts"]
-    server: str
-    name: str
-
-
 class RuleFact(Struct, frozen=True):
     """What a rule for this tool contributed to a decision.
 

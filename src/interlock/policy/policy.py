@@ -12,11 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.auth.principal import Principal
-from interlock.calls import Caller, Entry
+from interlock.calls import Caller, Entry, Item
 from interlock.config import Config
 from interlock.config.gateway import PolicyRules, Risk, Rule, View
 from interlock.config.servers import ToolRisk
-from interlock.policy.decisions import Decision, Item
+from interlock.policy.decisions import Decision
 from interlock.policy.rights import CallerRights, Right
 from interlock.policy.rules import (
     EVERYTHING,
@@ -133,7 +133,8 @@ class Policy:
         if rights is None or rights.principal is not principal:
             rights = self._remember(principal)
         if isinstance(entry, Item):  # its name comes from the caller, so it is not remembered
-            return Right(rights, entry.kind, entry.server, entry.name, "read").decide(arguments)
+            right = Right(rights, entry.kind, entry.server, entry.name, self.risk(entry))
+            return right.decide(arguments)
         found = rights.tools.get(entry.address)
         if found is None or found[0] is not entry.tool:
             if self._remembered >= MAX_RIGHTS:
@@ -145,11 +146,18 @@ class Policy:
             self._remembered += 1
         return found[1].decide(arguments)
 
-    def risk(self, entry: Entry) -> Risk:
-        """Return the risk of a tool: the operator's word, which a hint of its server may raise."""
+    def risk(self, entry: Entry | Item) -> Risk:
+        """Return the risk of a tool: the operator's word, which a hint of its server may raise.
+
+        Resources and prompts are of risk `read`.
+        """
+        of_server = self._risks.get(entry.server)
+        if isinstance(entry, Item):
+            if entry.kind != "tools":
+                return "read"
+            return (of_server.of(entry.name) if of_server is not None else None) or "write"
         if _claims_destruction(entry):
             return "write"
-        of_server = self._risks.get(entry.server)
         stated = of_server.of(entry.tool.name) if of_server is not None else None
         if stated is None and self._trusts_hints:
             annotations = entry.tool.annotations

@@ -47,8 +47,8 @@ class ServedTool(Protocol):
 class ServedResource(Protocol):
     """Something to read, or a family of such things."""
 
-    async def read(self, uri: str, context: Context) -> ReadResourceResult:
-        """Return the contents of `uri`.
+    async def read(self, uri: str, context: Context) -> ReadResourceResult | Raw:
+        """Return the contents of `uri`. An encoded result is sent as that of a tool is.
 
         Raises:
             UnknownResource: Nothing can be read there.
@@ -59,8 +59,8 @@ class ServedResource(Protocol):
 class ServedPrompt(Protocol):
     """A prompt that a server offers."""
 
-    async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult:
-        """Return the messages.
+    async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult | Raw:
+        """Return the messages. An encoded result is sent as that of a tool is.
 
         Raises:
             InvalidArguments: An argument is missing or unknown.
@@ -72,7 +72,7 @@ class ServedCompletion(Protocol):
     """Proposals for one argument of a prompt or resource template."""
 
     async def complete(self, value: str, arguments: dict[str, str], context: Context) -> Any:
-        """Return a `Completion` or a list of strings that continue `value`."""
+        """Return a `Completion`, a list of strings that continue `value`, or an encoded result."""
         ...
 
 
@@ -105,6 +105,10 @@ class Catalogue(Protocol):
         Raises:
             InvalidArguments: The cursor is not valid.
         """
+        ...
+
+    def list_meta(self, kind: Kind, context: Context) -> JsonObject:
+        """Return members of `_meta` for the first page of a list, such as what is missing."""
         ...
 
     @overload

@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from interlock.errors import LocalProtocolError
+from interlock.protocol.decoding import decode, decode_prompt
 from interlock.protocol.envelope import encode, encode_into, encode_large, encode_lossy, with_meta
 from interlock.revisions import FEATURES, SERVER_INFO_KEY, Features
 from interlock.server.catalogue import Definition, output_schema
@@ -37,7 +38,10 @@ from interlock.types import (
 
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_blocks = msgspec.json.Decoder(list[Raw]).decode
-_COMPLETE = Raw(b'"complete"')
+_NULL = Raw(b"null")
+_ZERO = Raw(b"0")
+_PRIVATE = Raw(b'"private"')  # answers depend on the caller
+_RESERVED = "io.modelcontextprotocol/"
 
 
 class Encoder:
@@ -118,24 +122,22 @@ class Encoder:
 
     def _encoded_call(self, result: Raw, revision: str, definition: Tool | JsonObject) -> bytes:
         features = FEATURES[revision]
-        try:
-            members = _decode_members(result)
-            if not features.is_modern:
-                _members_for_legacy(members, features, definition)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise LocalProtocolError(f"an encoded result is malformed: {error}") from None
-        members.setdefault("content", Raw(b"[]"))
+        members = _members_of(result)
         if not features.is_modern:
-            return encode_lossy(members)
-        if "_meta" in members:
-            members.setdefault("resultType", _COMPLETE)
-            return encode_lossy(members)
-        members.pop("resultType", None)
-        return self.result(encode_large(members), revision)
+            try:
+                _members_for_legacy(members, features, definition)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise LocalProtocolError(f"an encoded result is malformed: {error}") from None
+        members.setdefault("content", Raw(b"[]"))
+        return self._finish(members, features)
 
-    def prompt(self, result: GetPromptResult, revision: str) -> bytes:
+    def prompt(self, result: GetPromptResult | Raw, revision: str) -> bytes:
         """Encode a prompt."""
         features = FEATURES[revision]
+        if isinstance(result, Raw):
+            if features.icons:
+                return self.encoded(result, revision)
+            result = decode_prompt(result)
         if not features.is_modern:
             messages = [
                 replace(each, content=_block_for(each.content, features))
@@ -147,9 +149,13 @@ class Encoder:
             body = b'{"messages":[]' + (b"," + body[1:] if len(body) > 2 else b"}")
         return self.result(body, revision, result.meta)
 
-    def read(self, result: ReadResourceResult, revision: str) -> bytes:
+    def read(self, result: ReadResourceResult | Raw, revision: str) -> bytes:
         """Encode the contents of a resource."""
         features = FEATURES[revision]
+        if isinstance(result, Raw):
+            if features.links:
+                return self._encoded_read(result, features)
+            result = decode(ReadResourceResult, result, "resources/read result")
         contents = result.contents
         if not features.links:
             contents = [replace(each, meta=None) for each in contents]
@@ -157,6 +163,14 @@ class Encoder:
         if features.is_modern:
             body |= {"ttlMs": result.ttl_ms, "cacheScope": result.cache_scope}
         return self.result(encode_lossy(body), revision, result.meta)
+
+    def _encoded_read(self, result: Raw, features: Features) -> bytes:
+        members = _members_of(result)
+        ttl_ms = members.pop("ttlMs", _ZERO)
+        members.pop("cacheScope", None)
+        if features.is_modern:
+            members |= {"ttlMs": ttl_ms, "cacheScope": _PRIVATE}
+        return self._finish(members, features)
 
     # Lists
 
@@ -169,6 +183,7 @@ class Encoder:
         next_cursor: str | None,
         ttl_ms: int,
         cache_scope: str,
+        meta: JsonObject | None = None,
     ) -> bytes:
         """Encode one page of a list."""
         features = FEATURES[revision]
@@ -177,7 +192,45 @@ class Encoder:
             body["nextCursor"] = next_cursor
         if features.is_modern:
             body |= {"ttlMs": ttl_ms, "cacheScope": cache_scope}
-        return self.result(encode_lossy(body), revision)
+        return self.result(encode_lossy(body), revision, meta)
+
+    # Results of other servers
+
+    def encoded(self, result: Raw, revision: str) -> bytes:
+        """Encode a result that another server has encoded, with our identity.
+
+        Raises:
+            LocalProtocolError: It is not an object.
+        """
+        return self._finish(_members_of(result), FEATURES[revision])
+
+    def _finish(self, members: dict[str, Any], features: Features) -> bytes:
+        members.pop("resultType", None)
+        meta = _passed_on(members.pop("_meta", None))
+        if features.is_modern:
+            whole = b"%b,%b" % (self._meta, encode_large(meta)[1:-1]) if meta else self._meta
+            return b'{"resultType":"complete",%b' % with_meta(encode_large(members), whole)[1:]
+        if meta and features.structured:
+            members["_meta"] = meta
+        return encode_large(members)
+
+
+def _members_of(result: Raw) -> dict[str, Any]:
+    try:
+        return _decode_members(result)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise LocalProtocolError(f"an encoded result is malformed: {error}") from None
+
+
+def _passed_on(meta: Raw | None) -> dict[str, Raw]:
+    """Return the members of another server's `_meta` that are not about the connection to it."""
+    if meta is None or meta == _NULL:
+        return {}
+    try:
+        members = _decode_members(meta)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise LocalProtocolError(f"_meta of an encoded result is malformed: {error}") from None
+    return {key: each for key, each in members.items() if not key.startswith(_RESERVED)}
 
 
 def implementation_for(info: Implementation, revision: str) -> JsonObject:

@@ -23,7 +23,13 @@ from interlock.server.catalogue import (
 from interlock.server.resources import FunctionCompletion, FunctionPrompt, FunctionResource
 from interlock.server.subscribers import Subscribers
 from interlock.server.tools import FunctionTool
-from interlock.types import PromptReference, ResourceTemplateReference, ServerCapabilities, Tool
+from interlock.types import (
+    JsonObject,
+    PromptReference,
+    ResourceTemplateReference,
+    ServerCapabilities,
+    Tool,
+)
 
 PAGE_SIZE = 1_000
 
@@ -85,6 +91,10 @@ class LocalCatalogue:
         start = _start(cursor, len(items))
         end = start + PAGE_SIZE
         return items[start:end], str(end) if end < len(items) else None
+
+    def list_meta(self, kind: Kind, context: Context) -> JsonObject:  # noqa: ARG002
+        """Return nothing: the lists are complete."""
+        return {}
 
     @overload
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None: ...

@@ -199,6 +199,7 @@ class Methods:
                 next_cursor=next_cursor,
                 ttl_ms=self._list_ttl_ms,
                 cache_scope="private",
+                meta=None if cursor else self._catalogue.list_meta(kind, context),
             )
             if len(self._pages) >= MAX_CACHED_PAGES:
                 self._pages.clear()
@@ -275,6 +276,8 @@ class Methods:
         before = {} if params.context is UNSET else params.context.arguments
         typed = params.argument.value
         values = await found.complete(typed, before, context) if found else []
+        if isinstance(values, Raw):
+            return self._encoder.encoded(values, context.revision)
         completion = values if isinstance(values, Completion) else _completion(list(values))
         # An empty `values` would be left out, but the specification requires it.
         body = encode_lossy(

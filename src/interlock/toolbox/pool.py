@@ -238,6 +238,7 @@ class ConnectionPool:
             raise ServerUnavailable(
                 self._name,
                 f"all {self._limits.max} connections are in use; try again later",
+                "queue_timeout",
             ) from None
         finally:
             self._waiting.remove(turn)

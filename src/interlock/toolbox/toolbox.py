@@ -46,6 +46,7 @@ class Toolbox:
         environ: Where `${VAR}` in the servers' configuration is looked up; `os.environ` when None.
         around: Layers that every call passes after its arguments have been validated, first one
             outermost: functions from `CallHandler` to `CallHandler`, such as a policy or a log.
+        lists_items: Keep lists of the servers' resources and prompts, too; see `Upstream.items`.
         options: Handlers for what servers ask; see `ClientOptions`.
 
     Attributes:
@@ -60,12 +61,14 @@ class Toolbox:
         *,
         environ: Mapping[str, str] | None = None,
         around: Sequence[Around] = (),
+        lists_items: bool = False,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
         self.version = 0
         self.on_change: Callable[[], None] | None = None
         self._environ = os.environ if environ is None else environ
+        self._lists_items = lists_items
         self._options = options
         self._servers: Mapping[str, ServerConfig | InProcessServer] = {}  # by name in addresses
         self._upstreams: dict[str, Upstream] = {}
@@ -103,6 +106,7 @@ class Toolbox:
                     environ=self._environ,
                     pool=self._http_pool,
                     on_change=self._changed,
+                    lists_items=self._lists_items,
                     **self._options,
                 )
             planned[name] = known
@@ -262,6 +266,11 @@ class Toolbox:
         if self._tools is None:
             self._index()
         return list(self._tools or ())
+
+    @property
+    def upstreams(self) -> Mapping[str, Upstream]:
+        """Every server by name."""
+        return self._upstreams
 
     @property
     def status(self) -> dict[str, ServerStatus]:
@@ -428,8 +437,8 @@ class Toolbox:
                 if upstream in self._retiring and not under_way[upstream]:
                     self._retiring[upstream].set()
                 # Names and times only: arguments and results may hold secrets.
-                address = call.entry.address
-                _log.info("tool %s: %s in %.3f s", address, ended, monotonic() - started)
+                kind, address = call.kind, call.entry.address
+                _log.info("%s %s: %s in %.3f s", kind, address, ended, monotonic() - started)
             return outcome
 
         return validated

@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from interlock import schema
-from interlock.calls import Call, Entry, Outcome
+from interlock.calls import Call, Caller, Entry, Outcome
 from interlock.client import Client, ClientOptions
 from interlock.client.listing import Listing
 from interlock.config import HttpServer, Pool, ServerConfig, StdioServer
@@ -41,14 +41,21 @@ from interlock.errors import (
 )
 from interlock.protocol.envelope import encode
 from interlock.redaction import Redactor, redact_error
-from interlock.revisions import METHOD_NOT_FOUND
+from interlock.revisions import COMPLETION_CONTEXT, LEGACY, METHOD_NOT_FOUND, at_least
 from interlock.toolbox import names
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient
 from interlock.toolbox.restarts import Restarts
 from interlock.transports import InProcessServer
-from interlock.types import JsonObject, Prompt, Resource, ResourceTemplate, Tool
+from interlock.types import (
+    CompleteParams,
+    JsonObject,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    Tool,
+)
 
 if TYPE_CHECKING:
     from interlock.transports.http_pool import HttpPool
@@ -59,10 +66,23 @@ DEFAULT_CONCURRENCY = 16  # calls at once of a server in this program
 LIST_TTL = 300.0  # seconds, when the server does not say
 MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
 REFRESH_GAP = 1.0  # seconds between two lists of a server that says that its tools changed
+ITEMS_TIMEOUT = 5.0  # seconds that resources and prompts may delay a server's start
 REFRESH_PAUSE = 30.0  # seconds after a list that could not be refreshed
 MAX_HANGS = 3  # calls in a row without a good answer; then the connection is replaced
 MAX_RESTARTS = 1_000  # connections whose failed starts are remembered
 PER_CALL: Key = ("call",)
+
+ItemKind = Literal["resources", "resourceTemplates", "prompts"]
+# By the word for what has changed: the lists, and the capability that a server needs to have them.
+_ITEMS_OF: dict[str, tuple[ItemKind, ...]] = {
+    "resources": ("resources", "resourceTemplates"),
+    "prompts": ("prompts",),
+}
+_ITEM_LISTS: dict[ItemKind, tuple[str, Callable[[Client], Awaitable[Listing[Any]]]]] = {
+    "resources": ("resources", Client.list_resources),
+    "resourceTemplates": ("resources", Client.list_resource_templates),
+    "prompts": ("prompts", Client.list_prompts),
+}
 
 State = Literal["starting", "ok", "down", "failed", "disabled", "needs login", "expired", "refused"]
 _log = logging.getLogger("interlock.toolbox")
@@ -110,12 +130,14 @@ class Upstream:
         server: How to reach it.
         environ: Where `${VAR}` in the configuration is looked up.
         pool: Returns the HTTP connections that all servers with a URL share.
-        on_change: Called when `entries` or `status` have changed.
+        on_change: Called when `entries`, `items` or `status` have changed.
+        lists_items: Keep `items`.
         options: Handlers for what the server asks; see `ClientOptions`.
 
     Attributes:
         name: As given.
         entries: The tools that it offers.
+        items: Its other lists, as last received; empty unless it `lists_items`.
     """
 
     def __init__(
@@ -126,10 +148,14 @@ class Upstream:
         environ: Mapping[str, str],
         pool: Callable[[], HttpPool],
         on_change: Callable[[], None],
+        lists_items: bool = False,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.name = name
         self.entries: tuple[Entry, ...] = ()
+        self.items: dict[ItemKind, Listing[Any]] = {kind: Listing() for kind in _ITEM_LISTS}
+        self._lists_items = lists_items
+        self._unlisted: set[ItemKind] = set()  # lists that have changed
         self._server = server
         self._environ = environ
         self._http_pool = pool
@@ -213,11 +239,13 @@ class Upstream:
 
     def _check_start(self, key: Key) -> None:
         if self._state == "disabled" or self._closed:
-            raise ServerUnavailable(self.name, self._reason)
+            code = "server_disabled" if self._state == "disabled" else "server_down"
+            raise ServerUnavailable(self.name, self._reason, code)
         restarts = self._restarts_of(key)
         wait = restarts.wait(monotonic(), limited=_restarts_key(key) != PER_CALL)
         if wait > 0:
-            raise ServerUnavailable(self.name, f"{restarts.reason}; next try in {wait:.1f} s")
+            reason = f"{restarts.reason}; next try in {wait:.1f} s"
+            raise ServerUnavailable(self.name, reason, "breaker_open", wait)
         self._starts += 1
 
     def _restarts_of(self, key: Key) -> Restarts:
@@ -253,6 +281,8 @@ class Upstream:
             self._start_seconds = monotonic() - started
             self._install_tools(listing)
             self._set_state("ok", "")
+            if self._unlisted:
+                self._refresh_later()
         return pooled
 
     def _make(self, key: Key) -> PooledClient:
@@ -287,6 +317,13 @@ class Upstream:
         except BaseException:
             await client.close()
             raise
+        if self._lists_items:
+            self._unlisted.update(_ITEM_LISTS)
+            try:
+                async with asyncio.timeout(ITEMS_TIMEOUT):
+                    await self._list_items(pooled)
+            except TimeoutError:
+                _log.warning("server %r: its resources and prompts are not listed yet", self.name)
         return listing
 
     # Failing
@@ -322,22 +359,64 @@ class Upstream:
     # Tools
 
     def _list_changed(self, kind: str) -> None:
-        if kind == "tools" and not self._closed:
+        if self._closed:
+            return
+        if kind == "tools":
             self._listed_until = 0.0
             self._changes += 1
-            if self._refreshing is None:
-                self._refreshing = asyncio.create_task(self._refresh_soon())
-                self._refreshing.add_done_callback(self._refreshed)
+        elif self._lists_items:
+            self._unlisted.update(_ITEMS_OF.get(kind, ()))
+        else:
+            return
+        self._refresh_later()
+
+    def _refresh_later(self) -> None:
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._refresh_soon())
+            self._refreshing.add_done_callback(self._refreshed)
 
     async def _refresh_soon(self) -> None:
         wait = self._refreshed_at + REFRESH_GAP - monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
         self._refreshed_at = monotonic()
+        shared = self._pool.shared
+        if shared is not None and self._unlisted and await self._list_items(shared):
+            self._on_change()
         await self.refresh()
 
     def _refreshed(self, _: asyncio.Task[None]) -> None:
         self._refreshing = None
+        if self._unlisted and self._pool.shared is not None and not self._closed:
+            self._refresh_later()
+
+    async def _list_items(self, pooled: PooledClient) -> bool:
+        """List the resources and prompts that have changed; return whether any list was replaced.
+
+        If a list fails, the last good one stays.
+        """
+        kinds, self._unlisted = self._unlisted, set()
+        try:
+            return any(await asyncio.gather(*(self._list(kind, pooled) for kind in kinds)))
+        except asyncio.CancelledError:
+            self._unlisted |= kinds
+            raise
+
+    async def _list(self, kind: ItemKind, pooled: PooledClient) -> bool:
+        needed, list_all = _ITEM_LISTS[kind]
+        try:
+            has_it = getattr(pooled.client.capabilities, needed) is not None
+            found = await list_all(pooled.client) if has_it else Listing()
+        except InterlockError as error:
+            if not (isinstance(error, RemoteError) and error.code == METHOD_NOT_FOUND):
+                reason = pooled.redactor.redact(str(error))
+                _log.warning("server %r: %s not listed: %s", self.name, kind, reason)
+                return False
+            found = Listing()  # many servers have no templates
+        if found.definitions == self.items[kind].definitions:
+            return False
+        self.items[kind] = found
+        return True
 
     @property
     def is_due(self) -> bool:
@@ -454,6 +533,8 @@ class Upstream:
         Raises:
             InvalidArguments: Names each argument that does not fit.
         """
+        if not isinstance(call.entry, Entry):
+            return
         validator = self._validators.get(call.entry.tool.name)
         errors = validator.errors(call.arguments) if validator else []
         if errors:
@@ -474,7 +555,7 @@ class Upstream:
                 self._note_failure(pooled, error)
                 clean = self._redacted(pooled, error)
                 if isinstance(error, RemoteProtocolError) and not pooled.is_dropped:
-                    self._flag(call.entry.tool.name, clean)
+                    self._flag(call.name, clean)
                 raise clean from None
             finally:
                 self._pool.release(pooled)
@@ -485,9 +566,9 @@ class Upstream:
 
     async def _forward(self, client: Client, call: Call) -> Outcome:
         raw = await client.forward(
-            "tools/call",
+            call.method,
             call.params(),
-            name=call.entry.tool.name,
+            name=call.name,
             timeout=call.timeout,
             progress=call.progress,
             meta=call.meta,
@@ -497,18 +578,39 @@ class Upstream:
             returns_questions=call.returns_questions,
         )
         # A caller that forwards the result may never decode it; others find out here what is wrong.
-        name = call.entry.tool.name
-        if call.back is None or client.has_output_schema(name):
+        name, is_tool = call.name, isinstance(call.entry, Entry)
+        if is_tool and (call.back is None or client.has_output_schema(name)):
             return Outcome(raw, client.check_result(name, raw))
         return Outcome(raw)
+
+    async def complete(self, caller: Caller, params: CompleteParams) -> Raw:
+        """Request completions on behalf of a caller, and return the result encoded.
+
+        Raises:
+            InterlockError: As `send`.
+        """
+        async with self._slots:
+            pooled = await self._pool.acquire(caller)
+            try:
+                if pooled.client.capabilities.completions is None and _has_completions(pooled):
+                    return _NO_COMPLETIONS
+                if not at_least(pooled.client.revision, COMPLETION_CONTEXT):
+                    params = replace(params, context=UNSET)
+                return await pooled.client.forward("completion/complete", encode(params))
+            except InterlockError as error:
+                self._note_failure(pooled, error)
+                raise self._redacted(pooled, error) from None
+            finally:
+                self._pool.release(pooled)
 
     def _flag(self, tool: str, error: InterlockError) -> None:
         times, _ = self._flagged.get(tool, (0, ""))
         self._flagged[tool] = times + 1, str(error)
 
     def _may_repeat(self, call: Call) -> bool:
-        tools = self._settings.tools if self._settings is not None else None
-        return call.idempotent or (tools is not None and tools.may_repeat(call.entry.tool.name))
+        if call.idempotent or not isinstance(call.entry, Entry):
+            return True
+        return self._settings is not None and self._settings.tools.may_repeat(call.name)
 
     def _note_failure(self, pooled: PooledClient, error: InterlockError) -> None:
         """Update the state from what a call's failure says about the server."""
@@ -547,6 +649,14 @@ class Upstream:
             self._refreshing.cancel()
             await asyncio.wait({self._refreshing})
         await self._pool.close()
+
+
+_NO_COMPLETIONS = Raw(b'{"completion":{"values":[]}}')
+
+
+def _has_completions(pooled: PooledClient) -> bool:
+    """Return whether servers of this revision declare that they complete arguments."""
+    return pooled.client.revision != LEGACY[0]
 
 
 def _restarts_key(key: Key) -> Key:

@@ -1,0 +1,78 @@
+"""URIs of resources, as clients use them.
+
+1. A URI stays as its server writes it while no other server has the same one.
+2. If two servers have the same URI, all URIs of both begin with `interlock://servers/SERVER/`.
+   They stay so until the process ends, so that clients can keep them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote, unquote
+
+PREFIX = "interlock://servers/"
+MAX_URI = 64 * 1024
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
+
+
+class Uris:
+    """Which servers' URIs have a prefix."""
+
+    def __init__(self) -> None:
+        self._prefixed: set[str] = set()
+
+    def compare(self, uris: Mapping[str, Iterable[str]]) -> None:
+        """Find the servers that have the same URI.
+
+        Args:
+            uris: Of resources and templates, by server.
+        """
+        owners: dict[str, str] = {}
+        for server, each in uris.items():
+            for uri in each:
+                owner = owners.setdefault(uri, server)
+                if owner != server:
+                    self._prefixed |= {owner, server}
+
+    def is_prefixed(self, server: str) -> bool:
+        """Return whether the URIs of a server have the prefix."""
+        return server in self._prefixed
+
+    def shown(self, server: str, uri: str) -> str:
+        """Return a server's URI as clients see it."""
+        return f"{PREFIX}{quote(server, safe='')}/{uri}" if server in self._prefixed else uri
+
+    def split(self, uri: str) -> tuple[str, str] | None:
+        """Return server and original URI of one with the prefix; None for others."""
+        if not uri.startswith(PREFIX):
+            return None
+        server, _, original = uri.removeprefix(PREFIX).partition("/")
+        server = unquote(server)
+        return (server, original) if server in self._prefixed else None
+
+
+class LooseTemplate:
+    """A template of RFC 6570 by its literals only: what matches may be a URI of it.
+
+    Its server decides. Matching takes linear time.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._literals = _EXPRESSION.split(text)
+
+    def may_match(self, uri: str) -> bool:
+        """Return whether the URI has the template's literals in their order."""
+        first, *others = self._literals
+        if len(uri) > MAX_URI or not uri.startswith(first):
+            return False
+        if not others:
+            return uri == first
+        last = others.pop()
+        place = len(first)
+        for literal in others:
+            place = uri.find(literal, place)
+            if place < 0:
+                return False
+            place += len(literal)
+        return len(uri) - len(last) >= place and uri.endswith(last)
