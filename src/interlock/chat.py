@@ -23,8 +23,8 @@ from interlock import store
 from interlock.agent import Agent, AgentEvent
 from interlock.calls import Around, Caller
 from interlock.config import ServerConfig
-from interlock.errors import MissingExtra, StoreError
-from interlock.messages import Message, UserMessage
+from interlock.errors import MissingExtra, StoreError, UnknownConversation
+from interlock.messages import Message, SystemMessage, UserMessage
 from interlock.models import Model, choose
 from interlock.toolbox import Toolbox
 
@@ -121,9 +121,11 @@ class Chat:
         log: ConversationLog,
         messages: list[Message],
         *,
+        system: str = "",
         caller: Caller = CHAT,
     ) -> None:
         self.model = model
+        self._system = system
         self.toolbox = toolbox
         self.log = log
         self.messages = messages
@@ -138,12 +140,11 @@ class Chat:
             StepLimit: The model was still calling tools after the last round.
         """
         await self.log.create(_title(text), self.model.name)
-        self.messages.append(UserMessage(text))
-        try:
-            await self.log.record(self.messages[-1:])
-        except StoreError:
-            self.messages.pop()
-            raise
+        new: list[Message] = [UserMessage(text)]
+        if self._system and not self.messages:
+            new.insert(0, SystemMessage(self._system))
+        await self.log.record(new)
+        self.messages += new
         agent = Agent(self.model, self.toolbox, record=self.log.record, caller=self._caller)
         async with aclosing(agent.stream(self.messages)) as events:
             async for event in events:
@@ -172,7 +173,9 @@ async def open_chat(
     servers: Mapping[str, ServerConfig] | None,
     *,
     model: str | None,
-    conversation: str | None,
+    conversation: str | None = None,
+    latest: bool = False,
+    system: str = "",
     warn: Callable[[str], None],
     around: Sequence[Around] = (),
     caller: Caller = CHAT,
@@ -183,6 +186,8 @@ async def open_chat(
         servers: By name; None for a chat without tools.
         model: As for `choose`; None uses the conversation's model, if it has one.
         conversation: Id, or the beginning of an id, of a conversation to continue.
+        latest: Continue the conversation that changed last.
+        system: Instructions to the model, at the start of each new conversation.
         warn: Called with a line for the user when the conversation cannot be stored.
         around: The layers of every tool call, as for `Toolbox`.
         caller: On whose behalf the model calls tools.
@@ -193,7 +198,7 @@ async def open_chat(
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.TaskGroup() as group:
-                opening = group.create_task(_open_log(stack, conversation, warn))
+                opening = group.create_task(_open_log(stack, conversation, latest, warn))
                 choosing = group.create_task(_choose(model, opening))
                 toolbox = None
                 if servers is not None:
@@ -203,22 +208,29 @@ async def open_chat(
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         log, messages = opening.result()
-        chat = Chat(choosing.result(), toolbox, log, messages, caller=caller)
+        chat = Chat(choosing.result(), toolbox, log, messages, system=system, caller=caller)
         stack.push_async_callback(lambda: chat.model.close())
         await log.note_model(chat.model.name)
         yield chat
 
 
-async def _open_log(stack: AsyncExitStack, id: str | None, warn: Callable[[str], None]) -> _Opened:
+async def _open_log(
+    stack: AsyncExitStack, id: str | None, latest: bool, warn: Callable[[str], None]
+) -> _Opened:
     try:
         # The import takes half a second, during which the servers can start.
         kind = await asyncio.to_thread(lambda: store.ConversationStore)
         opened = await stack.enter_async_context(kind.open())
     except (MissingExtra, StoreError) as error:
-        if id is not None:
+        if id is not None or latest:
             raise
         warn(f"conversation not stored: {error}")
         return ConversationLog(None, warn=warn), []
+    if latest:
+        found = await opened.list(1)
+        if not found:
+            raise UnknownConversation("there is no conversation to continue yet")
+        id = found[0].id
     if id is None:
         return ConversationLog(opened, warn=warn), []
     conversation = await opened.resolve(id)

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from interlock.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
 from interlock.store import Conversation, ConversationStore
 
 BROKEN = {"command": "no-such-program"}
@@ -63,6 +69,55 @@ def test_a_prompt_can_be_piped_in(interlock, script):
 
     assert (ran.code, ran.out) == (0, "Yes.\n")
     assert stored_conversations()[0][1][0] == UserMessage("Is ü a letter?\n")
+
+
+def test_text_that_is_piped_in_follows_the_prompt(interlock, script):
+    ran = interlock("chat", "Summarise this:", "--model", script("Short."), stdin=b"A long text.\n")
+
+    assert ran.out == "Short.\n"
+    assert stored_conversations()[0][1][0] == UserMessage("Summarise this:\n\nA long text.\n")
+
+
+def test_open_pipe_without_a_writer_does_not_delay_the_prompt_for_ever(program, script):
+    ours, theirs = os.pipe()
+    chat = program("chat", "Hi", "--model", script("Yes."), stdin=ours)
+    out, err = chat.communicate(timeout=20)
+    os.close(ours)
+    os.close(theirs)
+
+    assert (chat.returncode, out) == (0, "Yes.\n")
+    assert "nothing came on stdin for 3 s" in err
+
+
+def test_system_message_starts_each_new_conversation(interlock, script):
+    interlock("chat", "Hi", "-s", "Be brief.", "--model", script("Yes."))
+
+    assert stored_conversations()[0][1][:2] == [SystemMessage("Be brief."), UserMessage("Hi")]
+
+
+def test_continue_continues_the_latest_conversation(interlock, script):
+    none = interlock("chat", "a", "--continue", "--model", script("No."))
+    assert (none.code, none.err.count("no conversation to continue")) == (1, 1)
+
+    for prompt in ("a", "b"):
+        interlock("chat", prompt, "--model", script("Yes."))
+    interlock("chat", "c", "-c", "--model", script("Still yes."))
+
+    latest, older = stored_conversations()
+    assert [each.content for each in latest[1]] == ["b", "Yes.", "c", "Still yes."]
+    assert len(older[1]) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--continue", "--conversation", "k3f"],
+        ["-c", "-s", "x"],
+        ["--conversation", "k", "-s", "x"],
+    ],
+)
+def test_options_that_contradict_each_other_are_wrong_usage(interlock, options: list[str]):
+    assert interlock("chat", "x", *options).code == 2
 
 
 @pytest.mark.parametrize(

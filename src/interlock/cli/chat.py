@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import selectors
+import stat
 import sys
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
 from interlock.cli import config_option
 from interlock.cli.signals import run
-from interlock.cli.terminal import is_terminal, say
+from interlock.cli.terminal import is_terminal, say, warn
 from interlock.cli.utf8_command import Utf8Command
 
 if TYPE_CHECKING:
     from interlock.config import Config
+
+SILENCE = 3.0  # seconds until a pipe beside a PROMPT is taken for one that nobody writes to
+
+
+class ChatOptions(TypedDict):
+    """The options that `open_chat` takes as they are."""
+
+    model: str | None
+    conversation: str | None
+    latest: bool
+    system: str
 
 
 @click.command(cls=Utf8Command)
@@ -30,6 +44,8 @@ if TYPE_CHECKING:
 @click.option(
     "--conversation", metavar="ID", help="Continue this one; the beginning of its id is enough."
 )
+@click.option("-c", "--continue", "latest", is_flag=True, help="Continue the latest conversation.")
+@click.option("-s", "--system", metavar="TEXT", help="Instructions for the model.")
 @click.option("--no-tools", is_flag=True, help="Start no servers.")
 @click.option(
     "--yes", is_flag=True, help="Run tools that may change something without asking for each call."
@@ -39,33 +55,72 @@ def chat(
     model: str | None,
     config: Path | None,
     conversation: str | None,
+    latest: bool,
+    system: str | None,
     no_tools: bool,
     yes: bool,
 ) -> None:
     """Talk to a model that uses your tools.
 
     With PROMPT, or with text piped in, prints one answer on stdout and everything else on
-    stderr. Without either, opens a conversation; /help lists its commands.
+    stderr. With both, the model gets the prompt and then the text. Without either, opens a
+    conversation; /help lists its commands.
 
     Tools that only read run at once. Before any other call you are asked.
 
     \b
     Example:
       interlock chat "What time is it in Asia/Tokyo?"
-      git diff | interlock chat --no-tools --model local
+      git diff | interlock chat --no-tools 'Write a commit message.'
       interlock chat --conversation k3f
     """
-    if prompt is None and not is_terminal(sys.stdin):
-        prompt = _piped()
+    if conversation and latest:
+        raise click.UsageError("--conversation and --continue name two conversations; keep one")
+    if system and (conversation or latest):
+        raise click.UsageError("--system starts a conversation; this one has begun already")
+    if not is_terminal(sys.stdin):
+        prompt = _with_piped(prompt)
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
     found = None if no_tools else config_option.load(config)
+    options = ChatOptions(
+        model=model, conversation=conversation, latest=latest, system=system or ""
+    )
     if prompt is None:
         from interlock.cli.repl import run_repl
 
-        run(run_repl(found, model=model, conversation=conversation, yes=yes))
+        run(run_repl(found, yes=yes, **options))
     else:
-        run(_answer(prompt, found, model=model, conversation=conversation, yes=yes))
+        run(_answer(prompt, found, yes=yes, **options))
+
+
+def _with_piped(prompt: str | None) -> str:
+    if prompt is None:
+        return _piped()
+    if not prompt.strip() or _is_silent():
+        return prompt
+    piped = _piped()
+    return f"{prompt}\n\n{piped}" if piped.strip() else prompt
+
+
+def _is_silent() -> bool:
+    """Return whether stdin is a pipe that stays open and empty.
+
+    A program that is started by another one often inherits such a pipe; reading it never ends.
+    """
+    try:
+        number = sys.stdin.fileno()
+        mode = os.fstat(number).st_mode
+    except (AttributeError, OSError, ValueError):  # closed, or not a file of the system
+        return False
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return False
+    with selectors.DefaultSelector() as selector:
+        selector.register(number, selectors.EVENT_READ)
+        if selector.select(SILENCE):
+            return False
+    warn(f"nothing came on stdin for {SILENCE:g} s, so it is not read; close it with </dev/null")
+    return True
 
 
 def _piped() -> str:
@@ -81,15 +136,13 @@ async def _answer(
     prompt: str,
     config: Config | None,
     *,
-    model: str | None,
-    conversation: str | None,
     yes: bool,
+    **options: Unpack[ChatOptions],
 ) -> None:
     from interlock.chat import open_chat
     from interlock.cli.approval import TerminalApproval
     from interlock.cli.output import Screen, introduce
     from interlock.cli.server_status import warn_of_broken
-    from interlock.cli.terminal import warn
     from interlock.policy import Policy, enforce
 
     screen = Screen()
@@ -97,9 +150,7 @@ async def _answer(
     around = [] if config is None else [enforce(Policy.for_local_user(config), approval)]
     servers = None if config is None else config.servers
     with screen.turn():
-        async with open_chat(
-            servers, model=model, conversation=conversation, warn=warn, around=around
-        ) as opened:
+        async with open_chat(servers, warn=warn, around=around, **options) as opened:
             introduce(opened.model.name)
             if opened.toolbox is not None:
                 warn_of_broken(opened.toolbox.status.values())

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interlock.chat import Chat, open_chat
 from interlock.cli.approval import TerminalApproval
@@ -42,16 +42,13 @@ Ctrl-C stops an answer or clears the line.
 A line that starts with a space is sent unchanged, even if a / follows."""
 
 
-async def run_repl(
-    config: Config | None, *, model: str | None, conversation: str | None, yes: bool
-) -> None:
+async def run_repl(config: Config | None, *, yes: bool, **options: Any) -> None:
     """Read lines and show answers until the user leaves.
 
     Args:
         config: The servers and their policy; None for a chat without tools.
-        model: As for `open_chat`.
-        conversation: As for `open_chat`.
         yes: Run every call without asking.
+        options: As for `open_chat`.
 
     Raises:
         MissingExtra: The line editor is not installed.
@@ -63,9 +60,7 @@ async def run_repl(
     around = [] if config is None else [enforce(Policy.for_local_user(config), approval)]
     servers = None if config is None else config.servers
     with screen.turn():
-        async with open_chat(
-            servers, model=model, conversation=conversation, warn=warn, around=around
-        ) as chat:
+        async with open_chat(servers, warn=warn, around=around, **options) as chat:
             screen.release()
             if chat.toolbox is not None:
                 warn_of_broken(chat.toolbox.status.values())
