@@ -1,0 +1,321 @@
+"""The arguments of a tool: what a model may set, under which name, and what is fixed."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from interlock import quoting
+from interlock.openapi import bodies
+from interlock.openapi.document import Document
+from interlock.openapi.operations import Operation, Parameter
+from interlock.openapi.references import DocumentError
+from interlock.openapi.schemas import Schema, Translator
+from interlock.openapi.selection import ARGUMENT_NAME, ArgumentSelection, ToolSelection
+from interlock.types import JsonObject
+
+MAX_NAME = 64
+WHOLE_BODY = "body"
+
+_ORDER = ("path", "query", "body", "header", "cookie")
+_FOREIGN = re.compile(r"[^A-Za-z0-9_.-]+")
+# The client, the connection or a proxy sets these; a model must not.
+_RESERVED_HEADERS = frozenset(
+    {
+        *("accept", "authorization", "connection", "content-length", "content-type", "cookie"),
+        *("content-encoding", "expect", "forwarded", "host", "keep-alive", "origin", "referer"),
+        *("te", "trailer", "transfer-encoding", "upgrade", "via", "x-real-ip", "set-cookie"),
+        *("x-http-method", "x-http-method-override", "x-method-override", "x-original-url"),
+        *("x-rewrite-url", "accept-encoding", "date"),
+    }
+)
+_RESERVED_PREFIXES = ("proxy-", "x-forwarded-", "sec-")
+
+
+class Candidate(Struct, frozen=True):
+    """A value of a request that a call may set.
+
+    Attributes:
+        place: "path", "query", "header", "cookie" or "body".
+        target: The name there; None for the whole body.
+        schema: As the document has it.
+        parameter: None for the body and its properties.
+    """
+
+    place: str
+    target: str | None
+    required: bool
+    schema: Any
+    description: str = ""
+    is_deprecated: bool = False
+    parameter: Parameter | None = None
+
+
+class Argument(Struct, frozen=True):
+    """A candidate with the operator's changes.
+
+    Attributes:
+        name: For models; "" if the argument is not offered.
+        schema: 2020-12, all of it.
+        value: Sent always, or UNSET.
+        default: Sent if the call leaves it out, or UNSET.
+        kinds: The types in the schema, for `serialisation`.
+    """
+
+    name: str
+    place: str
+    target: str | None
+    required: bool
+    schema: Schema
+    parameter: Parameter | None = None
+    value: Any = UNSET
+    default: Any = UNSET
+    slashes: bool = False
+    kinds: Any = None
+
+
+def is_reserved_header(name: str) -> bool:
+    """Whether a model must not set a header, because routing or identity depends on it."""
+    name = name.lower()
+    return name in _RESERVED_HEADERS or name.startswith(_RESERVED_PREFIXES)
+
+
+def candidates(operation: Operation, filled: Collection[tuple[str, str]]) -> list[Candidate]:
+    """Return the parameters that calls may set.
+
+    Args:
+        operation: The operation.
+        filled: Place and name of the parameters that a configured security scheme fills.
+    """
+    return [
+        Candidate(
+            each.place,
+            each.name,
+            each.required,
+            each.schema,
+            each.description,
+            each.is_deprecated,
+            each,
+        )
+        for each in operation.parameters
+        if not (each.place == "header" and is_reserved_header(each.name))
+        and (each.place, each.name.lower() if each.place == "header" else each.name) not in filled
+    ]
+
+
+def name_all(found: list[Candidate]) -> list[str]:
+    """Return a unique name for each candidate: its own, cleaned, with the place where it clashes.
+
+    The path keeps a name first, then query, body, header and cookie; exact names before cleaned.
+    """
+    plain = [_clean(each.target or WHOLE_BODY) for each in found]
+    order = sorted(
+        range(len(found)),
+        key=lambda index: (
+            _ORDER.index(found[index].place),
+            plain[index] != (found[index].target or WHOLE_BODY),
+        ),
+    )
+    names = [""] * len(found)
+    taken: set[str] = set()
+    for index in order:
+        name, count = plain[index], 1
+        if name in taken:
+            name = base = _fit(f"{name}_{found[index].place}")
+            while name in taken:
+                count += 1
+                name = _fit(f"{base}_{count}")
+        taken.add(name)
+        names[index] = name
+    return names
+
+
+def _clean(target: str) -> str:
+    if ARGUMENT_NAME.fullmatch(target):
+        return target
+    return _fit(_FOREIGN.sub("_", target).strip("_") or "argument")
+
+
+def _fit(name: str) -> str:
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[: MAX_NAME - 9]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+class Selector:
+    """Applies the operator's changes to the candidates of one tool.
+
+    Raises:
+        DocumentError: `arguments` names something unknown, or hides what is required.
+    """
+
+    def __init__(
+        self, document: Document, translator: Translator, selection: ToolSelection
+    ) -> None:
+        self._follow = document.references.follow
+        self._translator = translator
+        self._selection = selection
+
+    def select(self, found: list[Candidate]) -> list[Argument]:
+        """Return the arguments in the order of the candidates."""
+        names = name_all(found)
+        chosen = self._match(found, names)
+        arguments = [
+            self._argument(each, name, chosen.get(index))
+            for index, (each, name) in enumerate(zip(found, names, strict=True))
+        ]
+        offered = [each.name for each in arguments if each.name]
+        for name in offered:
+            if offered.count(name) > 1:
+                raise DocumentError(f"two arguments have the name {name!r}; rename one")
+        return arguments
+
+    def _match(self, found: list[Candidate], names: list[str]) -> dict[int, ArgumentSelection]:
+        """Return the operator's changes by the index of the candidate."""
+        chosen = {}
+        for key, change in self._selection.arguments.items():
+            matches = [
+                index
+                for index, each in enumerate(found)
+                if (each.target or WHOLE_BODY) == key
+                or (each.place == "header" and (each.target or "").lower() == key.lower())
+            ]
+            if len(matches) != 1:
+                matches = [names.index(key)] if key in names else matches[:1]
+            if not matches:
+                raise DocumentError(_unknown(key, found, names))
+            chosen[matches[0]] = change
+        return chosen
+
+    def _argument(
+        self, candidate: Candidate, name: str, change: ArgumentSelection | None
+    ) -> Argument:
+        is_named = change is not None
+        change = change or ArgumentSelection()
+        schema = self._schema(candidate, change)
+        is_obsolete = candidate.is_deprecated and not candidate.required and not is_named
+        has_value = change.value is not UNSET or change.default is not UNSET
+        if change.hide and candidate.required and not has_value:
+            raise DocumentError(f"argument {name!r} is required and hidden; give it a value")
+        if change.slashes and candidate.place != "path":
+            raise DocumentError(f"argument {name!r} is not in the path; remove its slashes")
+        is_offered = not change.hide and not is_obsolete and change.value is UNSET
+        return Argument(
+            name=(change.name or name) if is_offered else "",
+            place=candidate.place,
+            target=candidate.target,
+            required=candidate.required and change.default is UNSET,
+            schema=schema,
+            parameter=candidate.parameter,
+            value=change.value,
+            default=change.default,
+            slashes=change.slashes,
+            kinds=self._kinds(candidate.schema, 0),
+        )
+
+    def _schema(self, candidate: Candidate, change: ArgumentSelection) -> Schema:
+        schema = self._translator.translate(candidate.schema)
+        if isinstance(schema, bool):
+            schema = {} if schema else {"not": {}}
+        description = change.description or candidate.description
+        if description:
+            schema["description"] = description
+        if candidate.is_deprecated:
+            text = schema.get("description", "")
+            schema["description"] = f"Deprecated. {text}".strip()
+        for keyword, value in (
+            ("minimum", change.minimum),
+            ("maximum", change.maximum),
+            ("enum", change.enum),
+        ):
+            if value is not None:
+                schema[keyword] = value
+        if change.default is not UNSET:
+            schema["default"] = change.default
+        if candidate.parameter is not None:
+            self._refuse_empty(candidate, schema)
+        return schema
+
+    def _refuse_empty(self, candidate: Candidate, schema: JsonObject) -> None:
+        """Require a value where nothing would be written for an empty one."""
+        raw = self._follow(candidate.schema)
+        kind = raw.get("type") if isinstance(raw, dict) else None
+        if kind == "string" and candidate.place == "path":
+            schema["minLength"] = max(1, schema.get("minLength", 0))
+        elif kind == "array" and candidate.required:
+            schema["minItems"] = max(1, schema.get("minItems", 0))
+        elif kind == "object" and candidate.required:
+            schema["minProperties"] = max(1, schema.get("minProperties", 0))
+
+    def _kinds(self, node: Any, depth: int) -> Any:
+        """Return the types in a schema, three levels deep."""
+        node = self._follow(node)
+        if not isinstance(node, dict) or depth > 3:
+            return None
+        kinds: JsonObject = {}
+        if "type" in node:
+            kinds["type"] = node["type"]
+        if isinstance(node.get("items"), dict):
+            kinds["items"] = self._kinds(node["items"], depth + 1)
+        if isinstance(node.get("properties"), dict):
+            kinds["properties"] = {
+                key: self._kinds(each, depth + 1) for key, each in node["properties"].items()
+            }
+        return kinds
+
+
+def body_candidates(
+    operation: Operation, selection: ToolSelection, translator: Translator, document: Document
+) -> tuple[list[Candidate], bodies.Form | None]:
+    """Return the arguments of the body, and how it is written; None if there is no body.
+
+    Raises:
+        DocumentError: The operator chose a form that the document does not allow.
+    """
+    body = operation.body
+    if body is None:
+        if selection.body or selection.content_type:
+            raise DocumentError("the operation has no body; remove body and contentType")
+        return [], None
+    follow = document.references.follow
+    media = bodies.choose(body, selection.content_type)
+    kind = bodies.kind_of(media.name)
+    flat = bodies.flat_properties(media.schema, follow) if kind not in ("text", "bytes") else None
+    properties, required = flat or (bodies.properties_of(media.schema, follow), [])
+    form = bodies.form(body, media, properties, follow)
+    may_be_flat = flat is not None and (body.is_required or not required)
+    if selection.body == "flat" and not may_be_flat:
+        raise DocumentError('the body cannot be flat: it is not a plain object; use "nested"')
+    if may_be_flat and selection.body != "nested":
+        return [
+            Candidate(
+                "body", name, name in required, schema, is_deprecated=_is_deprecated(schema, follow)
+            )
+            for name, schema in properties.items()
+            if not translator.is_hidden(schema)
+        ], form
+    schema = media.schema
+    if kind == "bytes":
+        schema = bodies.FILE
+    elif kind == "text":
+        target = follow(schema)
+        if not isinstance(target, dict) or target.get("type") != "string":
+            schema = {"type": "string"}
+    return [Candidate("body", None, body.is_required, schema, body.description)], form
+
+
+def _is_deprecated(schema: Any, follow: Any) -> bool:
+    target = follow(schema)
+    return isinstance(target, dict) and target.get("deprecated") is True
+
+
+def _unknown(key: str, found: Iterable[Candidate], names: list[str]) -> str:
+    known = dict.fromkeys([*(each.target or WHOLE_BODY for each in found), *names])
+    close = difflib.get_close_matches(key[:MAX_NAME], list(known), n=1, cutoff=0.4)
+    hint = f" (did you mean {quoting.echo(close[0])}?)" if close else ""
+    return f"the operation has no argument {quoting.echo(key)}{hint}"

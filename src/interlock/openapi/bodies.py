@@ -1,0 +1,448 @@
+"""The body of a request: which form it has, its arguments, and its bytes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from interlock import quoting
+from interlock.errors import InvalidArguments
+from interlock.openapi import serialisation
+from interlock.openapi.operations import FORM, Body, MediaType, Style, is_json
+from interlock.openapi.references import DocumentError
+from interlock.types import JsonObject
+
+MAX_FILE_BYTES = 16 * 1024 * 1024
+MAX_BODY_BYTES = 32 * 1024 * 1024
+
+FILE: JsonObject = {
+    "type": "object",
+    "description": "A file: text, base64, or the URI of a resource that a tool returned.",
+    "properties": {
+        "text": {"type": "string"},
+        "base64": {"type": "string"},
+        "resource": {"type": "string"},
+        "name": {"type": "string", "description": "File name."},
+        "type": {"type": "string", "description": "Media type."},
+    },
+    "additionalProperties": False,
+}
+_SOURCES = ("text", "base64", "resource")
+
+Kind = Literal["json", "multipart", "form", "text", "bytes"]
+_KINDS: tuple[Kind, ...] = ("json", "multipart", "form", "text", "bytes")
+_TEXT = (
+    *("xml", "yaml", "x-yaml", "javascript", "graphql", "sql", "x-ndjson", "toml", "csv"),
+    *("x-sh", "json-seq", "jsonl"),
+)
+_FIELD_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_NOT_FLAT = (
+    *("oneOf", "anyOf", "not", "if", "patternProperties", "propertyNames", "minProperties"),
+    *("maxProperties", "dependentRequired", "dependentSchemas", "unevaluatedProperties"),
+)
+
+
+class FileContent(Struct, frozen=True):
+    """The contents of a file that a call sends."""
+
+    data: bytes
+    name: str = ""
+    type: str = ""
+
+
+class Field(Struct, frozen=True):
+    """How one property of a form is written.
+
+    Attributes:
+        style: None if the document does not choose one.
+        content_type: Of its part; "" for the default of its value.
+        headers: Further headers of its part.
+    """
+
+    is_file: bool = False
+    style: Style | None = None
+    content_type: str = ""
+    headers: list[tuple[str, str]] = []
+    schema: Any = None
+
+
+class Form(Struct, frozen=True):
+    """The form of a body that a tool uses.
+
+    Attributes:
+        content_type: As it is sent; a multipart form adds its boundary.
+        is_required: Whether something is sent although no argument is given.
+        fields: How properties of a form are written, by name.
+    """
+
+    kind: Kind
+    content_type: str
+    is_required: bool
+    fields: dict[str, Field] = {}
+
+
+def kind_of(media_type: str) -> Kind:
+    """Return how a body of a media type is written."""
+    name = media_type.partition(";")[0].strip().lower()
+    if is_json(name):
+        return "json"
+    if name.startswith("multipart/"):
+        return "multipart"
+    if name == FORM:
+        return "form"
+    subtype = name.partition("/")[2]
+    if name.startswith("text/") or subtype in _TEXT or subtype.endswith(("+xml", "+yaml")):
+        return "text"
+    return "bytes"
+
+
+def choose(body: Body, content_type: str) -> MediaType:
+    """Return the form of a body to use: the given media type, or the easiest one.
+
+    Raises:
+        DocumentError: The document does not have the given media type.
+    """
+    if content_type:
+        for each in body.media_types:
+            if each.name.lower() == content_type.lower():
+                return each
+        names = ", ".join(each.name for each in body.media_types)
+        raise DocumentError(
+            f"the body has no media type {quoting.echo(content_type)}; choose one of {names}"
+        )
+    return min(body.media_types, key=lambda each: _KINDS.index(kind_of(each.name)))
+
+
+def form(
+    body: Body, media: MediaType, properties: JsonObject, follow: Callable[[Any], Any]
+) -> Form:
+    """Return how the chosen media type is written.
+
+    Args:
+        body: Of the operation.
+        media: From `choose`.
+        properties: Of the body's schema, as the document has them.
+        follow: Resolves references.
+    """
+    kind = kind_of(media.name)
+    name = media.name
+    if "*" in name:
+        name = {"json": "application/json", "text": "text/plain"}.get(kind, "")
+        name = name or "application/octet-stream"
+    fields = {}
+    if kind in ("multipart", "form"):
+        for key, schema in properties.items():
+            fields[key] = _field(schema, media.encoding.get(key, {}), kind, follow)
+    return Form(kind, name, body.is_required, fields)
+
+
+def _field(schema: Any, encoding: JsonObject, kind: Kind, follow: Callable[[Any], Any]) -> Field:
+    schema = follow(schema)
+    style = None
+    if "style" in encoding or "explode" in encoding:
+        name = str(encoding.get("style", "form"))
+        style = Style(name, encoding.get("explode", name == "form") is True)
+    content_type = encoding.get("contentType")
+    content_type = content_type if isinstance(content_type, str) else ""
+    content_type = content_type.partition(",")[0].strip()
+    headers = encoding.get("headers")
+    return Field(
+        is_file=kind == "multipart" and is_file(schema, follow),
+        style=style,
+        content_type="" if "*" in content_type else content_type,
+        headers=_fixed_headers(headers, follow) if isinstance(headers, dict) else [],
+        schema=schema,
+    )
+
+
+def _fixed_headers(headers: JsonObject, follow: Callable[[Any], Any]) -> list[tuple[str, str]]:
+    """Return the headers of a part whose values the document fixes."""
+    found = []
+    for name, header in headers.items():
+        header = follow(header)
+        schema = follow(header.get("schema")) if isinstance(header, dict) else None
+        if not isinstance(schema, dict) or not _FIELD_NAME.fullmatch(name):
+            continue
+        if name.lower() in ("content-type", "content-disposition"):
+            continue
+        enum = schema.get("enum")
+        only = enum[0] if isinstance(enum, list) and len(enum) == 1 else None
+        value = schema.get("const", schema.get("default", only))
+        if value is not None:
+            style = Style("simple")
+            found.append((name, serialisation.header(name, value, style, schema)))
+    return found
+
+
+def is_file(schema: Any, follow: Callable[[Any], Any]) -> bool:
+    """Whether a property of a multipart form is a file, or a list of files."""
+    schema = follow(schema)
+    if not isinstance(schema, dict):
+        return False
+    if schema.get("type") == "array":
+        return is_file(schema.get("items"), follow)
+    return is_binary(schema)
+
+
+def is_binary(schema: JsonObject) -> bool:
+    """Whether a schema describes bytes rather than text."""
+    kind = schema.get("type")
+    if kind == "file":
+        return True
+    is_string = kind is None or kind == "string" or (isinstance(kind, list) and "string" in kind)
+    if not is_string or "contentEncoding" in schema:
+        return False
+    return schema.get("format") == "binary" or (
+        "contentMediaType" in schema and not str(schema["contentMediaType"]).startswith("text/")
+    )
+
+
+def flat_properties(
+    schema: Any, follow: Callable[[Any], Any]
+) -> tuple[JsonObject, list[str]] | None:
+    """Return the properties and the required names of a plain object, None for anything else.
+
+    `allOf` is merged. Schemas stay as the document has them.
+    """
+    schema = follow(schema)
+    if isinstance(schema, dict) and "discriminator" in schema:
+        return None
+    properties: JsonObject = {}
+    required: list[str] = []
+    if not _merge(schema, follow, properties, required, 0) or not properties:
+        return None
+    return properties, [name for name in dict.fromkeys(required) if name in properties]
+
+
+def _merge(
+    schema: Any,
+    follow: Callable[[Any], Any],
+    properties: JsonObject,
+    required: list[str],
+    depth: int,
+) -> bool:
+    schema = follow(schema)
+    if not isinstance(schema, dict) or depth > 16:
+        return False
+    if schema.get("type", "object") != "object" or any(each in schema for each in _NOT_FLAT):
+        return False
+    if schema.get("nullable") is True:
+        return False
+    if "additionalProperties" in schema and (depth or schema["additionalProperties"] is not False):
+        return False
+    own = schema.get("properties")
+    if isinstance(own, dict):
+        for name, each in own.items():
+            known = properties.get(name)
+            properties[name] = each if known in (None, each) else {"allOf": [known, each]}
+    names = schema.get("required")
+    if isinstance(names, list):
+        required += [name for name in names if isinstance(name, str)]
+    branches = schema.get("allOf")
+    return all(
+        _merge(branch, follow, properties, required, depth + 1)
+        for branch in (branches if isinstance(branches, list) else [])
+    )
+
+
+def properties_of(schema: Any, follow: Callable[[Any], Any]) -> JsonObject:
+    """Return the properties that a schema names itself."""
+    schema = follow(schema)
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties if isinstance(properties, dict) else {}
+
+
+# Bytes
+
+
+def encode(form: Form, value: Any, resources: Mapping[str, FileContent]) -> tuple[bytes, str]:
+    """Return a body and its media type.
+
+    Args:
+        form: How it is written.
+        value: The whole body; for a form, an object.
+        resources: The contents of the resources that `file_uris` lists.
+
+    Raises:
+        InvalidArguments: A file is malformed or too large.
+    """
+    content_type = form.content_type
+    if form.kind == "json":
+        data = msgspec.json.encode(value)
+    elif form.kind == "text":
+        data = serialisation.text(value).encode()
+    elif form.kind == "bytes":
+        content = file_content(value, resources)
+        data, content_type = content.data, _specific(content.type, content_type)
+    elif not isinstance(value, dict):
+        raise InvalidArguments(f"a form must be an object, not {quoting.kind(value)}")
+    elif form.kind == "form":
+        data = "&".join(_form_pairs(form, value)).encode()
+    else:
+        boundary = f"interlock-{secrets.token_hex(16)}"
+        data = _multipart(form, value, resources, boundary)
+        content_type = f"{content_type}; boundary={boundary}"
+    if len(data) > MAX_BODY_BYTES:
+        raise InvalidArguments(
+            f"the request body is too large ({len(data):,} bytes, limit {MAX_BODY_BYTES:,})"
+        )
+    return data, content_type
+
+
+def _specific(given: str, declared: str) -> str:
+    """Return the declared media type, or the file's where the document leaves it open."""
+    return given if given and declared == "application/octet-stream" else declared
+
+
+def file_content(value: Any, resources: Mapping[str, FileContent]) -> FileContent:
+    """Return the contents of a file argument.
+
+    Raises:
+        InvalidArguments: It has not exactly one source, or is too large.
+    """
+    sources = [key for key in _SOURCES if isinstance(value, dict) and key in value]
+    if len(sources) != 1:
+        raise InvalidArguments("a file needs exactly one of text, base64 and resource")
+    given = value[sources[0]]
+    name, type = value.get("name", ""), value.get("type", "")
+    if sources[0] == "text":
+        content = FileContent(given.encode(), name, type)
+    elif sources[0] == "base64":
+        try:
+            content = FileContent(base64.b64decode(given, validate=True), name, type)
+        except (binascii.Error, ValueError):
+            raise InvalidArguments(
+                "the base64 text of a file is not valid; encode it again"
+            ) from None
+    elif given in resources:
+        found = resources[given]
+        content = FileContent(found.data, name or found.name, type or found.type)
+    else:
+        raise InvalidArguments("the resource of a file is not available; name one a tool returned")
+    if len(content.data) > MAX_FILE_BYTES:
+        raise InvalidArguments(
+            f"a file is too large ({len(content.data):,} bytes, limit {MAX_FILE_BYTES:,})"
+        )
+    return content
+
+
+def file_uris(form: Form, value: Any) -> list[str]:
+    """Return the URIs of the resources that a body sends."""
+    if form.kind == "bytes":
+        files = [value]
+    elif form.kind == "multipart" and isinstance(value, dict):
+        files = [
+            each
+            for name, given in value.items()
+            for each in (given if isinstance(given, list) else [given])
+            if _is_sent_as_file(form.fields.get(name), each)
+        ]
+    else:
+        return []
+    return [
+        each["resource"]
+        for each in files
+        if isinstance(each, dict) and isinstance(each.get("resource"), str)
+    ]
+
+
+def _is_sent_as_file(field: Field | None, value: Any) -> bool:
+    if field is not None:
+        return field.is_file and isinstance(value, dict)
+    return (
+        isinstance(value, dict)
+        and value.keys() <= FILE["properties"].keys()
+        and len([key for key in _SOURCES if key in value]) == 1
+    )
+
+
+def _form_pairs(form: Form, value: JsonObject) -> list[str]:
+    pairs: list[str] = []
+    for name, given in value.items():
+        field = form.fields.get(name, Field())
+        if given is None or given in ([], {}):
+            continue
+        if field.content_type and is_json(field.content_type):
+            given = msgspec.json.encode(given).decode()
+        if field.style is not None and field.style.name != "deepObject":
+            pairs += serialisation.query(name, given, field.style, field.schema)
+            continue
+        is_deep = field.style is not None or _has_parts(given)
+        if is_deep and isinstance(given, dict | list):
+            found = serialisation.deep(name, given, field.schema, indexed=True)
+            pairs += [f"{quote(key, safe='')}={quote(each, safe='')}" for key, each in found]
+        else:
+            pairs += serialisation.query(name, given, Style("form", explode=True), field.schema)
+    return pairs
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(each, dict | list) for each in value)
+    )
+
+
+def _multipart(
+    form: Form, value: JsonObject, resources: Mapping[str, FileContent], boundary: str
+) -> bytes:
+    lines: list[bytes] = []
+    for name, given in value.items():
+        field = form.fields.get(name)
+        for key, each in _parts(name, given, field):
+            headers, data = _part(key, each, field, resources)
+            lines += [f"--{boundary}".encode(), *headers, b"", data]
+    lines += [f"--{boundary}--".encode(), b""]
+    return b"\r\n".join(lines)
+
+
+def _parts(name: str, value: Any, field: Field | None) -> list[tuple[str, Any]]:
+    """Split a property into parts: one for each item of a list."""
+    style = field.style if field else None
+    if value is None:
+        return []
+    if style is None or (field and field.is_file):
+        return [(name, each) for each in value] if isinstance(value, list) else [(name, value)]
+    schema = field.schema if field else None
+    if style.name == "deepObject":
+        return list(serialisation.deep(name, value, schema, indexed=True))
+    return serialisation.form_fields(name, value, style, schema)
+
+
+def _part(
+    name: str, value: Any, field: Field | None, resources: Mapping[str, FileContent]
+) -> tuple[list[bytes], bytes]:
+    disposition = f'Content-Disposition: form-data; name="{_quoted(name)}"'
+    content_type = field.content_type if field else ""
+    if _is_sent_as_file(field, value):
+        content = file_content(value, resources)
+        disposition += f'; filename="{_quoted(content.name or "file")}"'
+        data = content.data
+        content_type = content.type or content_type or "application/octet-stream"
+    elif isinstance(value, dict | list):
+        data = msgspec.json.encode(value)
+        content_type = content_type or "application/json"
+    elif is_json(content_type) and content_type:
+        data = msgspec.json.encode(value)
+    else:
+        schema = field.schema if field else None
+        inner = schema.get("items", schema) if isinstance(schema, dict) else None
+        data = serialisation.text(value, inner).encode()
+    headers = [disposition]
+    if content_type:
+        serialisation.check_header("Content-Type", content_type)
+        headers.append(f"Content-Type: {content_type}")
+    headers += [f"{key}: {each}" for key, each in (field.headers if field else [])]
+    return [header.encode() for header in headers], data
+
+
+def _quoted(name: str) -> str:
+    """Return a name as HTML forms write it in a header."""
+    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,354 @@
+"""A listed operation as a tool: its definition, and the request that a call becomes.
+
+A plan is data. Nothing in the document is evaluated, compiled or used as a template of code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from interlock import schema as json_schema
+from interlock.errors import InvalidArguments, SchemaError
+from interlock.openapi import arguments as argument_module
+from interlock.openapi import bodies, operations, routes, serialisation
+from interlock.openapi.arguments import Argument
+from interlock.openapi.bodies import FileContent
+from interlock.openapi.document import Document
+from interlock.openapi.operations import Operation, Parameter
+from interlock.openapi.references import DocumentError
+from interlock.openapi.schemas import Translator
+from interlock.openapi.selection import ToolSelection
+from interlock.types import JsonObject
+
+MAX_TITLE = 80
+MAX_DESCRIPTION = 1_000
+
+_READ = frozenset({"GET", "HEAD", "OPTIONS", "QUERY"})
+_IDEMPOTENT = _READ | {"PUT", "DELETE"}
+
+
+class PlannedRequest(Struct, frozen=True):
+    """A request, relative to the base URL that the operator configured.
+
+    Attributes:
+        target: Path and query, encoded; starts with "/".
+        headers: Of the operation only, without credentials.
+        body: None for no body.
+    """
+
+    method: str
+    target: str
+    headers: list[tuple[str, str]]
+    body: bytes | None = None
+
+
+class Plan:
+    """A tool made from an operation.
+
+    Attributes:
+        name: Of the tool.
+        selection: What the operator configured.
+        operation: What the document says.
+        definition: The MCP `Tool`, as a JSON object.
+        input_schema: Everything the document says of the arguments; calls are checked with it.
+        output_schema: What the document says of a JSON answer, or None.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        selection: ToolSelection,
+        operation: Operation,
+        arguments: list[Argument],
+        form: bodies.Form | None,
+        template: routes.Template,
+        input_schema: JsonObject,
+    ) -> None:
+        self.name = name
+        self.selection = selection
+        self.operation = operation
+        self.input_schema = input_schema
+        self._arguments = arguments
+        self._form = form
+        self._template = template
+        self._accept = selection.accept or _accept(operation)
+        self._is_flat = any(each.place == "body" and each.target for each in arguments)
+        self._validator: json_schema.Validator | None = None
+        self.definition: JsonObject = _definition(name, selection, operation, input_schema)
+
+    @property
+    def arguments(self) -> dict[str, JsonObject]:
+        """Where each argument goes: {"limit": {"in": "query", "name": "page[size]"}}."""
+        return {
+            each.name: {"in": each.place, "name": each.target}
+            for each in self._arguments
+            if each.name
+        }
+
+    def check(self, given: JsonObject) -> None:
+        """Refuse arguments that do not fit the document.
+
+        Raises:
+            InvalidArguments: The text names argument and rule, never the value.
+        """
+        if self._validator is None:
+            self._validator = self._compile()
+        problems = self._validator.errors(given, echo=False)
+        if problems:
+            raise InvalidArguments("; ".join(problems))
+
+    def _compile(self) -> json_schema.Validator:
+        try:
+            return json_schema.compile(msgspec.json.encode(self.input_schema))
+        except SchemaError:  # too large or too complex: the shown schema is wider, and smaller
+            return json_schema.compile(msgspec.json.encode(self.definition["inputSchema"]))
+
+    def resources(self, given: JsonObject) -> list[str]:
+        """Return the URIs of the resources that a call sends as files."""
+        if self._form is None:
+            return []
+        _, value = self._body_value(self._values(given))
+        return bodies.file_uris(self._form, value)
+
+    def request(
+        self, given: JsonObject, resources: Mapping[str, FileContent] | None = None
+    ) -> PlannedRequest:
+        """Return the request for a call.
+
+        Args:
+            given: The arguments of the call.
+            resources: The contents of what `resources` lists, by URI.
+
+        Raises:
+            InvalidArguments: The arguments do not fit the document, or would leave its route.
+        """
+        given = {
+            name: value
+            for name, value in given.items()
+            if value is not None or self._sends_null(name)
+        }
+        self.check(given)
+        values = self._values(given)
+        path, query, cookies = {}, [], []
+        headers = [("Accept", self._accept)]
+        for argument, value in values:
+            parameter = argument.parameter
+            if parameter is None:
+                continue
+            if argument.place == "path":
+                path[parameter.name] = _path_value(argument, parameter, value)
+            elif value in ([], {}):
+                continue
+            elif argument.place == "query":
+                query += serialisation.query(parameter.name, value, parameter.style, argument.kinds)
+            elif argument.place == "header":
+                text = serialisation.header(parameter.name, value, parameter.style, argument.kinds)
+                headers.append((parameter.name, text))
+            else:
+                cookies += serialisation.cookie(
+                    parameter.name, value, parameter.style, argument.kinds
+                )
+        if cookies:
+            headers.append(("Cookie", "; ".join(cookies)))
+        body = self._body(values, resources or {}, headers)
+        target = self._template.fill(path)
+        if query:
+            target += "?" + "&".join(query)
+        return PlannedRequest(self.operation.method, target, headers, body)
+
+    def _values(self, given: JsonObject) -> list[tuple[Argument, Any]]:
+        """Return the arguments that are sent, with constants and the operator's defaults."""
+        values = []
+        for each in self._arguments:
+            value = each.value
+            if value is UNSET and each.name:
+                value = given.get(each.name, UNSET)
+            if value is UNSET:
+                value = each.default
+            if value is not UNSET:
+                values.append((each, value))
+        return values
+
+    def _sends_null(self, name: str) -> bool:
+        return any(each.name == name and each.place == "body" for each in self._arguments)
+
+    def _body_value(self, values: list[tuple[Argument, Any]]) -> tuple[bool, Any]:
+        """Return whether there is a body, and its value."""
+        found = {each.target: value for each, value in values if each.place == "body"}
+        if self._is_flat:
+            is_sent = bool(found) or (self._form is not None and self._form.is_required)
+            return is_sent, found
+        return None in found, found.get(None)
+
+    def _body(
+        self,
+        values: list[tuple[Argument, Any]],
+        resources: Mapping[str, FileContent],
+        headers: list[tuple[str, str]],
+    ) -> bytes | None:
+        if self._form is None:
+            return None
+        is_sent, value = self._body_value(values)
+        if not is_sent:
+            return None
+        body, content_type = bodies.encode(self._form, value, resources)
+        headers.append(("Content-Type", content_type))
+        return body
+
+
+def compile_tools(
+    document: Document,
+    tools: Mapping[str, ToolSelection],
+    *,
+    schemes: Collection[str] = (),
+) -> tuple[dict[str, Plan], dict[str, str]]:
+    """Make a plan for each listed tool.
+
+    Args:
+        document: The document.
+        tools: What the operator listed, by the name of the tool.
+        schemes: The security schemes that the operator configured; parameters that they fill
+            are not offered.
+
+    Returns:
+        The plans, and why the other tools are missing.
+    """
+    compiler = _Compiler(document, schemes)
+    plans: dict[str, Plan] = {}
+    missing: dict[str, str] = {}
+    for name, selection in tools.items():
+        try:
+            plans[name] = compiler.compile(name, selection)
+        except DocumentError as error:
+            missing[name] = str(error)
+    return plans, missing
+
+
+class _Compiler:
+    def __init__(self, document: Document, schemes: Collection[str]) -> None:
+        self._document = document
+        self._translators = {
+            has_files: Translator(document, "input", has_files=has_files)
+            for has_files in (False, True)
+        }
+        known = document.security_schemes
+        self._filled = {
+            (str(scheme.get("in")), _header_name(scheme))
+            for scheme in (known.get(name, {}) for name in schemes)
+            if scheme.get("type") == "apiKey"
+        }
+        self._paths: dict[str, list[str]] = {}  # by method
+        for key in document.keys:
+            method, _, path = key.partition(" ")
+            self._paths.setdefault(method, []).append(operations.template_of(path))
+
+    def compile(self, name: str, selection: ToolSelection) -> Plan:
+        operation = operations.read(self._document, self._document.find(selection.operation))
+        body = operation.body
+        has_files = body is not None and (
+            bodies.kind_of(bodies.choose(body, selection.content_type).name) == "multipart"
+        )
+        translator = self._translators[has_files]
+        found = argument_module.candidates(operation, self._filled)
+        of_body, form = argument_module.body_candidates(
+            operation, selection, translator, self._document
+        )
+        selector = argument_module.Selector(self._document, translator, selection)
+        chosen = selector.select(found + of_body)
+        template = routes.Template(
+            operation.path,
+            self._paths[operation.method],
+            [each.target or "" for each in chosen if each.slashes],
+        )
+        input_schema = _input_schema(chosen, translator)
+        return Plan(name, selection, operation, chosen, form, template, input_schema)
+
+
+def _header_name(scheme: JsonObject) -> str:
+    name = str(scheme.get("name"))
+    return name.lower() if scheme.get("in") == "header" else name
+
+
+def _input_schema(chosen: Iterable[Argument], translator: Translator) -> JsonObject:
+    offered = [each for each in chosen if each.name]
+    schema: JsonObject = {
+        "type": "object",
+        "properties": {each.name: each.schema for each in offered},
+        "additionalProperties": False,
+    }
+    required = [each.name for each in offered if each.required]
+    if required:
+        schema["required"] = required
+    definitions = translator.definitions(each.schema for each in offered)
+    if definitions:
+        schema["$defs"] = definitions
+    return schema
+
+
+def _path_value(argument: Argument, parameter: Parameter, value: Any) -> str:
+    name, style = argument.name or parameter.name, parameter.style
+    if argument.slashes:
+        text = serialisation.text(value, argument.kinds)
+        routes.check_value(name, text, spans=True)
+        parts = text.split("/")
+        return "/".join(serialisation.path(name, part, style) for part in parts)
+    if style.media_type:
+        routes.check_value(name, serialisation.text(value))
+    else:
+        for each in serialisation.texts(value, argument.kinds):
+            routes.check_value(name, each)
+    return serialisation.path(parameter.name, value, style, argument.kinds)
+
+
+def _accept(operation: Operation) -> str:
+    """Return the media types of the answers that mean success, JSON first."""
+    names = dict.fromkeys(
+        media_type
+        for response in operation.responses
+        if response.status.startswith("2")
+        for media_type in response.media_types
+    )
+    ordered = sorted(names, key=lambda name: not operations.is_json(name))
+    listed = [name for name in ordered if name != "*/*" and serialisation.is_header_text(name)]
+    return ", ".join([*listed, "*/*;q=0.1"]) if listed else "*/*"
+
+
+def _definition(
+    name: str, selection: ToolSelection, operation: Operation, input_schema: JsonObject
+) -> JsonObject:
+    definition: JsonObject = {"name": name}
+    title = selection.title or operation.summary
+    if title:
+        definition["title"] = title[:MAX_TITLE]
+    definition["description"] = _description(selection, operation)
+    definition["inputSchema"] = input_schema
+    chosen = selection.annotations
+    method = operation.method
+    is_read = method in _READ if chosen.read_only is None else chosen.read_only
+    hints = {
+        "readOnlyHint": is_read,
+        "destructiveHint": not is_read if chosen.destructive is None else chosen.destructive,
+        "idempotentHint": (
+            is_read or method in _IDEMPOTENT if chosen.idempotent is None else chosen.idempotent
+        ),
+        "openWorldHint": chosen.open_world is not False,
+    }
+    definition["annotations"] = hints
+    return definition
+
+
+def _description(selection: ToolSelection, operation: Operation) -> str:
+    if selection.description:
+        return selection.description
+    first = operation.description.strip().partition("\n\n")[0]
+    parts = [operation.summary.strip(), first]
+    if first.startswith(parts[0]):
+        parts = [first]
+    text = "\n\n".join(part for part in parts if part) or operation.key
+    if operation.is_deprecated:
+        text = f"Deprecated. {text}"
+    return text[:MAX_DESCRIPTION]

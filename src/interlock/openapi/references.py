@@ -1,0 +1,155 @@
+"""Resolve `$ref`: local JSON Pointers, and files in the folder of a local document."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from interlock import quoting
+from interlock.errors import InterlockError
+from interlock.types import JsonObject
+
+MAX_CHAIN = 32
+MAX_FILES = 200
+
+
+class DocumentError(InterlockError, ValueError):
+    """A document, or a part of it that a tool needs, cannot be used."""
+
+
+class References:
+    """The parts of one document that a `$ref` may lead to.
+
+    A reference is absolute once its file is loaded: `#/pointer` in the document itself, and
+    `parts/file.yaml#/pointer` in another file of its folder.
+
+    Args:
+        root: The document.
+        folder: Its folder; None if it is not a local file, so that it has no other files.
+        own_name: The document's file name within the folder.
+        parse: Decodes a file; the arguments are its bytes and its name.
+    """
+
+    def __init__(
+        self,
+        root: JsonObject,
+        folder: Path | None,
+        own_name: str,
+        parse: Callable[[bytes, str], Any],
+    ) -> None:
+        self._root = root
+        self._folder = folder.resolve() if folder else None
+        self._own_name = own_name
+        self._parse = parse
+        self._files: dict[str, Any] = {}
+        self._found: dict[str, Any] = {}
+
+    @property
+    def files(self) -> list[Path]:
+        """The other files that were read so far."""
+        return [self._folder / name for name in self._files] if self._folder else []
+
+    def follow(self, node: Any, depth: int = 0) -> Any:
+        """Return what a node leads to, through a chain of references; siblings override.
+
+        Raises:
+            DocumentError: A reference leads nowhere, outside, or in a circle.
+        """
+        while isinstance(node, dict) and isinstance(node.get("$ref"), str):
+            if depth == MAX_CHAIN:
+                raise DocumentError(f"more than {MAX_CHAIN} references lead from one to the next")
+            depth += 1
+            siblings = {key: value for key, value in node.items() if key != "$ref"}
+            node = self.find(node["$ref"], depth)
+            if siblings and isinstance(node, dict):
+                node = node | siblings
+        return node
+
+    def find(self, reference: str, depth: int = 0) -> Any:
+        """Return the node that an absolute reference points to.
+
+        Raises:
+            DocumentError: See `follow`.
+        """
+        if reference in self._found:
+            return self._found[reference]
+        file, _, pointer = reference.partition("#")
+        node = self._load(file, reference) if file else self._root
+        for step in _steps(pointer, reference):
+            node = self.follow(node, depth)
+            if isinstance(node, dict) and step in node:
+                node = node[step]
+            elif isinstance(node, list) and step.isascii() and step.isdigit() and len(step) < 7:
+                node = node[int(step)] if int(step) < len(node) else _missing(reference)
+            else:
+                _missing(reference)
+        self._found[reference] = node
+        return node
+
+    def _load(self, file: str, reference: str) -> Any:
+        name = posixpath.normpath(unquote(file))
+        if name == self._own_name and self._folder:
+            return self._root
+        if name not in self._files:
+            path = self._inside(name, reference)
+            if len(self._files) >= MAX_FILES:
+                raise DocumentError(f"the document refers to more than {MAX_FILES} files")
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                raise DocumentError(
+                    f"the file of {quoting.echo(reference)} cannot be read ({error.strerror})"
+                ) from None
+            content = self._parse(data, name)
+            _make_absolute(content, name, self._own_name)
+            self._files[name] = content
+        return self._files[name]
+
+    def _inside(self, name: str, reference: str) -> Path:
+        refused = DocumentError(
+            f"the reference {quoting.echo(reference)} leads outside of the document's folder"
+        )
+        if self._folder is None or ":" in name or "\\" in name or "\0" in name:
+            raise refused
+        path = (self._folder / name).resolve()
+        if not path.is_relative_to(self._folder) or not path.is_file():
+            raise refused
+        return path
+
+
+def _steps(pointer: str, reference: str) -> list[str]:
+    if not pointer:
+        return []
+    if not pointer.startswith("/"):
+        _missing(reference)
+    return [unquote(step).replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/")]
+
+
+def _missing(reference: str) -> Any:
+    raise DocumentError(f"the reference {quoting.echo(reference)} leads nowhere")
+
+
+def _make_absolute(content: Any, name: str, own_name: str) -> None:
+    """Rewrite the references of a file in place, so that they no longer depend on its name."""
+    nodes = [content]
+    seen = set()  # YAML aliases share nodes
+    for node in nodes:  # grows in the loop
+        if isinstance(node, list):
+            nodes += node
+        elif isinstance(node, dict) and id(node) not in seen:
+            seen.add(id(node))
+            nodes += node.values()
+            if isinstance(node.get("$ref"), str):
+                node["$ref"] = _absolute(node["$ref"], name, own_name)
+
+
+def _absolute(reference: str, name: str, own_name: str) -> str:
+    file, _, pointer = reference.partition("#")
+    if ":" in file:
+        return reference  # refused when it is followed
+    if file:
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(file)))
+    return f"{'' if name == own_name else quote(name)}#{pointer}"

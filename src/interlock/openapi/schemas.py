@@ -1,0 +1,361 @@
+"""Schemas of OpenAPI 2.0 to 3.2 -> JSON Schema 2020-12.
+
+What is broken or unknown in a schema is left out, which only widens it. A reference becomes
+`#/$defs/NAME`; each definition is translated once for all tools.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Literal, TypeGuard
+
+from interlock import quoting
+from interlock.openapi import bodies
+from interlock.openapi.document import Document
+from interlock.openapi.references import DocumentError
+from interlock.types import JsonObject
+
+MAX_DEPTH = 128
+Schema = JsonObject | bool
+
+TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_COUNTS = (
+    *("minLength", "maxLength", "minItems", "maxItems"),
+    *("minProperties", "maxProperties", "minContains", "maxContains"),
+)
+_TEXTS = ("title", "description", "format", "contentMediaType", "contentEncoding")
+_FLAGS = ("uniqueItems", "deprecated")
+_ONE = (
+    *("additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"),
+    *("unevaluatedItems", "unevaluatedProperties"),
+)
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_MAPS = ("patternProperties", "dependentSchemas")
+_COMBINED = ("$ref", "allOf", "anyOf", "oneOf")
+_ANNOTATIONS = ("title", "description", "default", "deprecated")
+# Look-around and back-references, which no linear-time engine can run.
+_NOT_LINEAR = re.compile(r"\(\?<?[=!]|\\[1-9]|\\k<|\(\?>")
+_NAME_FOREIGN = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class Translator:
+    """Translates the schemas of one document, for input or for output.
+
+    Input leaves out what is `readOnly`, output what is `writeOnly`. With `has_files`, bytes are
+    file objects.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        direction: Literal["input", "output"],
+        *,
+        has_files: bool = False,
+    ) -> None:
+        self._has_files = has_files
+        self._follow = document.references.follow
+        self._find = document.references.find
+        self._hide = "readOnly" if direction == "input" else "writeOnly"
+        self._names: dict[str, str] = {}  # reference -> name of the definition
+        self._references: dict[str, str] = {}  # the reverse
+        self._definitions: dict[str, Schema | DocumentError] = {}
+        self._uses: dict[str, set[str]] = {}
+        self._used: set[str] = set()
+
+    def translate(self, node: Any) -> Schema:
+        """Translate a schema; `definitions` has what it refers to.
+
+        Raises:
+            DocumentError: A reference leads nowhere, or the schema is nested too deep.
+        """
+        return self._schema(node, 0, frozenset())
+
+    def definitions(self, schemas: Iterable[Any]) -> dict[str, Schema]:
+        """Return the definitions that translated schemas refer to, directly or not.
+
+        Raises:
+            DocumentError: One of them cannot be translated.
+        """
+        waiting = sorted(references_in(schemas))
+        found: dict[str, Schema] = {}
+        for name in waiting:  # grows in the loop
+            if name in found:
+                continue
+            definition = self._definition(name)
+            if isinstance(definition, DocumentError):
+                raise definition
+            found[name] = definition
+            waiting += sorted(self._uses[name] - found.keys())
+        return found
+
+    # Definitions
+
+    def _definition(self, name: str) -> Schema | DocumentError:
+        if name not in self._definitions:
+            self._used = set()
+            try:
+                self._definitions[name] = self.translate(self._find(self._references[name]))
+            except DocumentError as error:
+                self._definitions[name] = error
+            self._uses[name] = self._used
+        return self._definitions[name]
+
+    def _refer(self, reference: str) -> str:
+        name = self._names.get(reference)
+        if name is None:
+            last = reference.rpartition("/")[2] or "document"
+            plain = _NAME_FOREIGN.sub("_", last.replace("~1", "_"))[:64].strip("_") or "schema"
+            name, count = plain, 1
+            while name in self._references:
+                count += 1
+                name = f"{plain}_{count}"
+            self._names[reference] = name
+            self._references[name] = reference
+        self._used.add(name)
+        return f"#/$defs/{name}"
+
+    # Schemas
+
+    def _schema(self, node: Any, depth: int, hidden: frozenset[str]) -> Schema:
+        """Translate a schema. Properties in `hidden` are not required here."""
+        if isinstance(node, bool):
+            return node
+        if not isinstance(node, dict):
+            return {}
+        if depth > MAX_DEPTH:
+            raise DocumentError(f"a schema is nested too deep (limit {MAX_DEPTH} levels)")
+        hidden |= self._hidden(node, 0)
+        if self._has_files and bodies.is_binary(node):
+            return _file(node)
+        schema = _plain_keywords(node)
+        reference = node.get("$ref")
+        if isinstance(reference, str):
+            self._check_target(node)
+            schema["$ref"] = self._refer(reference)
+        self._read_object(node, schema, depth, hidden)
+        for keyword in _ONE:
+            if isinstance(node.get(keyword), dict | bool):
+                schema[keyword] = self._schema(node[keyword], depth + 1, frozenset())
+        for keyword in _LISTS:
+            items = node.get(keyword)
+            if isinstance(items, list) and items:
+                inherited = hidden if keyword != "prefixItems" else frozenset()
+                schema[keyword] = [self._branch(each, depth + 1, inherited) for each in items]
+        self._read_items(node, schema, depth)
+        self._read_discriminator(node, schema)
+        if node.get("nullable") is True or node.get("x-nullable") is True:
+            return _nullable(schema)
+        return schema
+
+    def _branch(self, node: Any, depth: int, hidden: frozenset[str]) -> Schema:
+        """Translate an alternative, in place if its definition requires what is hidden."""
+        if hidden and isinstance(node, dict) and "$ref" in node:
+            target = self._follow(node)
+            required = target.get("required") if isinstance(target, dict) else None
+            if isinstance(required, list) and hidden.intersection(_strings(required)):
+                node = target
+        return self._schema(node, depth, hidden)
+
+    def _check_target(self, node: JsonObject) -> None:
+        if not isinstance(self._follow(node), dict | bool):
+            raise DocumentError(
+                f"the reference {quoting.echo(node['$ref'])} does not lead to a schema"
+            )
+
+    def _read_object(
+        self, node: JsonObject, schema: JsonObject, depth: int, hidden: frozenset[str]
+    ) -> None:
+        properties = node.get("properties")
+        if isinstance(properties, dict):
+            schema["properties"] = {
+                name: self._schema(each, depth + 1, frozenset())
+                for name, each in properties.items()
+                if name not in hidden
+            }
+        required = node.get("required")
+        if isinstance(required, list):
+            names = [each for each in dict.fromkeys(_strings(required)) if each not in hidden]
+            if names:
+                schema["required"] = names
+        for keyword in _MAPS:
+            members = node.get(keyword)
+            if isinstance(members, dict):
+                schema[keyword] = {
+                    name: self._schema(each, depth + 1, frozenset())
+                    for name, each in members.items()
+                    if keyword != "patternProperties" or is_linear(name)
+                }
+
+    def _read_items(self, node: JsonObject, schema: JsonObject, depth: int) -> None:
+        items = node.get("items")
+        if isinstance(items, dict | bool):
+            schema["items"] = self._schema(items, depth + 1, frozenset())
+        elif isinstance(items, list) and items:  # of draft 4
+            schema["prefixItems"] = [self._schema(each, depth + 1, frozenset()) for each in items]
+
+    def _read_discriminator(self, node: JsonObject, schema: JsonObject) -> None:
+        """Fix the property of a discriminator in each alternative that does not fix it itself."""
+        discriminator = node.get("discriminator")
+        if not isinstance(discriminator, dict):
+            return
+        name, mapping = discriminator.get("propertyName"), discriminator.get("mapping")
+        if not isinstance(name, str) or not isinstance(mapping, dict):
+            return
+        values: dict[str, list[str]] = {}
+        for value, target in mapping.items():
+            if isinstance(target, str):
+                reference = target if "#" in target else f"#/components/schemas/{target}"
+                values.setdefault(reference, []).append(value)
+        for keyword in ("oneOf", "anyOf"):
+            for raw, branch in zip(node.get(keyword) or (), schema.get(keyword, ()), strict=False):
+                target = str(raw.get("$ref")) if isinstance(raw, dict) else ""
+                if target in values and not self._is_fixed(raw, name):
+                    fixed: JsonObject = {"enum": values[target]}
+                    if len(values[target]) == 1:
+                        fixed = {"const": values[target][0]}
+                    branch.setdefault("properties", {})[name] = fixed
+
+    def _is_fixed(self, node: Any, name: str) -> bool:
+        target = self._follow(node)
+        properties = target.get("properties") if isinstance(target, dict) else None
+        fixed = self._follow(properties.get(name)) if isinstance(properties, dict) else None
+        return isinstance(fixed, dict) and ("const" in fixed or "enum" in fixed)
+
+    def _hidden(self, node: Any, depth: int) -> frozenset[str]:
+        """Return the properties of an object that this direction leaves out."""
+        if not isinstance(node, dict) or depth > 8:
+            return frozenset()
+        names = set()
+        properties = node.get("properties")
+        if isinstance(properties, dict):
+            names = {name for name, each in properties.items() if self.is_hidden(each)}
+        branches = node.get("allOf")
+        if isinstance(branches, list):
+            for branch in branches:
+                names |= self._hidden(self._follow(branch), depth + 1)
+        return frozenset(names)
+
+    def is_hidden(self, node: Any) -> bool:
+        """Whether this direction leaves a property out."""
+        target = self._follow(node)
+        return isinstance(target, dict) and target.get(self._hide) is True
+
+
+def _file(node: JsonObject) -> JsonObject:
+    """Return the schema of a file argument."""
+    description = node.get("description")
+    if not isinstance(description, str):
+        return dict(bodies.FILE)
+    return {**bodies.FILE, "description": f"{description} {bodies.FILE['description']}"}
+
+
+def is_linear(pattern: Any) -> bool:
+    """Whether a pattern looks as if a linear-time engine can run it."""
+    return isinstance(pattern, str) and not _NOT_LINEAR.search(pattern)
+
+
+def references_in(schemas: Iterable[Any]) -> set[str]:
+    """Return the names of the definitions that translated schemas refer to."""
+    found = set()
+    nodes = list(schemas)
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, list):
+            nodes += node
+        elif isinstance(node, dict):
+            reference = node.get("$ref")
+            if isinstance(reference, str):
+                found.add(reference.removeprefix("#/$defs/"))
+            nodes += [each for each in node.values() if isinstance(each, dict | list)]
+    return found
+
+
+def _plain_keywords(node: JsonObject) -> JsonObject:
+    """Return the keywords that hold no schemas, as 2020-12 has them; wrong values are dropped."""
+    schema: JsonObject = {}
+    kind = _types(node.get("type"))
+    if kind:
+        schema["type"] = kind
+    for keyword in _TEXTS:
+        if isinstance(node.get(keyword), str):
+            schema[keyword] = node[keyword]
+    if node.get("type") == "file":
+        schema.update(type="string", format="binary")
+    enum = node.get("enum")
+    if isinstance(enum, list) and enum:
+        schema["enum"] = [_as_text(each) for each in enum] if kind == "string" else enum
+    for keyword in ("const", "default"):
+        if keyword in node:
+            schema[keyword] = _as_text(node[keyword]) if kind == "string" else node[keyword]
+    if is_linear(node.get("pattern")):
+        schema["pattern"] = node["pattern"]
+    for keyword in _FLAGS:
+        if node.get(keyword) is True:
+            schema[keyword] = True
+    _read_bounds(node, schema)
+    dependent = node.get("dependentRequired")
+    if isinstance(dependent, dict):
+        schema["dependentRequired"] = {
+            name: _strings(each) for name, each in dependent.items() if isinstance(each, list)
+        }
+    return schema
+
+
+def _read_bounds(node: JsonObject, schema: JsonObject) -> None:
+    for keyword in _NUMBERS:
+        if _is_number(node.get(keyword)):
+            schema[keyword] = node[keyword]
+    for bound in ("Minimum", "Maximum"):  # booleans up to 3.0
+        if node.get(f"exclusive{bound}") is True and bound.lower() in schema:
+            schema[f"exclusive{bound}"] = schema.pop(bound.lower())
+    multiple = node.get("multipleOf")
+    if _is_number(multiple) and multiple > 0:
+        schema["multipleOf"] = multiple
+    for keyword in _COUNTS:
+        count = node.get(keyword)
+        if _is_number(count) and count >= 0 and count == int(count):
+            schema[keyword] = int(count)
+
+
+def _types(value: Any) -> str | list[str] | None:
+    if isinstance(value, str):
+        return value if value in TYPES else None
+    if isinstance(value, list):
+        names = list(dict.fromkeys(each for each in _strings(value) if each in TYPES))
+        if len(names) == len(value):
+            return names[0] if len(names) == 1 else names
+    return None
+
+
+def _nullable(schema: JsonObject) -> JsonObject:
+    """Let a schema also accept null."""
+    if any(keyword in schema for keyword in _COMBINED):
+        kept = {keyword: schema.pop(keyword) for keyword in _ANNOTATIONS if keyword in schema}
+        return {**kept, "anyOf": [schema, {"type": "null"}]}
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        schema["type"] = [kind, "null"] if kind != "null" else kind
+    elif isinstance(kind, list) and "null" not in kind:
+        schema["type"] = [*kind, "null"]
+    if "const" in schema and schema["const"] is not None:
+        schema["enum"] = [schema.pop("const"), None]
+    elif "enum" in schema and None not in schema["enum"]:
+        schema["enum"] = [*schema["enum"], None]
+    return schema
+
+
+def _as_text(value: Any) -> Any:
+    """Return a number in a list of strings as the text that YAML took for a number."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _strings(values: list[Any]) -> list[str]:
+    return [each for each in values if isinstance(each, str)]

@@ -1,0 +1,252 @@
+"""Values -> text in a path, a query, a header or a cookie, by the styles of OpenAPI.
+
+Everything but the unreserved characters of RFC 3986 is percent-encoded in paths and queries;
+the delimiters of a style are literal, so a receiver can tell them from those inside values.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from interlock.errors import InvalidArguments
+from interlock.openapi.operations import Style
+from interlock.types import JsonObject
+
+_DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09"}
+_RAW_DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
+_RESERVED = ":/?@!$'()*,;"
+# With letters and digits; "%" starts an escape.
+_COOKIE_OCTETS = "!#$&'()*+-./:<=>?@[]^_`{|}~"
+_COOKIE_NAME = "!#$&'*+-.^_`|~"
+_HEADER = re.compile(r"[\t\x20-\x7e]*")
+
+
+def text(value: Any, schema: Any = None) -> str:
+    """Return a value as text: strings as they are, other values as JSON.
+
+    An integer has neither exponent nor fraction, also if it was given as 1.0.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and _is_integer(schema) and value.is_integer():
+        value = int(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArguments("a number is not finite, which JSON cannot write")
+    return msgspec.json.encode(value).decode()
+
+
+def texts(value: Any, schema: Any = None) -> list[str]:
+    """Return every text that a value is written as: itself, its items, or its keys and values."""
+    if isinstance(value, dict):
+        return [each for pair in _pairs(value, schema) for each in pair]
+    return _items(value, schema) if isinstance(value, list) else [text(value, schema)]
+
+
+def path(name: str, value: Any, style: Style, schema: Any = None) -> str:
+    """Return what replaces `{name}` in a path. `routes` has checked the value."""
+    if style.media_type:
+        return _encode(_json(value))
+    prefix, joint = {"label": (".", "."), "matrix": (f";{_encode(name)}", ";")}.get(
+        style.name, ("", _DELIMITERS.get(style.name, ","))
+    )
+    is_matrix = style.name == "matrix"
+    equals = "=" if is_matrix else ""
+    if isinstance(value, dict):
+        pairs = _pairs(value, schema)
+        if style.explode:
+            joined = joint.join(f"{_encode(key)}={_encode(each)}" for key, each in pairs)
+            return ";" + joined if is_matrix else prefix + joined
+        flat = [_encode(each) for pair in pairs for each in pair]
+    elif isinstance(value, list):
+        flat = [_encode(each) for each in _items(value, schema)]
+        if style.explode:
+            if is_matrix:
+                return "".join(f"{prefix}={each}" for each in flat)
+            return prefix + joint.join(flat)
+    else:
+        return f"{prefix}{equals}{_encode(text(value, schema))}"
+    delimiter = _DELIMITERS.get(style.name, ",")
+    return f"{prefix}{equals}{delimiter.join(flat)}"
+
+
+def query(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
+    """Return the encoded `name=value` pairs of one parameter."""
+    encoded = _encode(name)
+    if style.media_type:
+        return [f"{encoded}={_encode(_json(value))}"]
+    if style.name == "deepObject" and isinstance(value, dict):
+        return [f"{_encode(key)}={_encode(each)}" for key, each in deep(name, value, schema)]
+    if isinstance(value, dict):
+        pairs = _pairs(value, schema)
+        if style.explode and style.name == "form":
+            return [f"{_encode(key)}={_reserved(each, style)}" for key, each in pairs]
+        flat = [each for pair in pairs for each in pair]
+    elif isinstance(value, list):
+        flat = _items(value, schema)
+        if style.explode or style.name == "deepObject":
+            return [f"{encoded}={_reserved(each, style)}" for each in flat]
+    else:
+        return [f"{encoded}={_reserved(text(value, schema), style)}"]
+    delimiter = _DELIMITERS.get(style.name, ",")
+    return [f"{encoded}={delimiter.join([_encode(each) for each in flat])}"]
+
+
+def deep(
+    name: str, value: Any, schema: Any = None, *, indexed: bool = False
+) -> list[tuple[str, str]]:
+    """Return the pairs of a nested value, not encoded: `name[key][inner]`.
+
+    Args:
+        name: The name so far.
+        value: Any JSON value; null is left out.
+        schema: Of the value.
+        indexed: Whether items of a list are `name[0]`; else scalar items repeat the name.
+    """
+    if isinstance(value, dict):
+        return [
+            pair
+            for key, each in value.items()
+            for pair in deep(f"{name}[{key}]", each, _property(schema, key), indexed=indexed)
+        ]
+    if isinstance(value, list):
+        inner = schema.get("items") if isinstance(schema, dict) else None
+        has_parts = any(isinstance(each, dict | list) for each in value)
+        return [
+            pair
+            for index, each in enumerate(value)
+            for pair in deep(
+                f"{name}[{index}]" if indexed or has_parts else name, each, inner, indexed=indexed
+            )
+        ]
+    return [] if value is None else [(name, text(value, schema))]
+
+
+def header(name: str, value: Any, style: Style, schema: Any = None) -> str:
+    """Return the value of a header.
+
+    Raises:
+        InvalidArguments: A header cannot carry it. The text does not show it.
+    """
+    if style.media_type:
+        return _header_text(name, json.dumps(value, separators=(",", ":")))  # ASCII only
+    delimiter = _RAW_DELIMITERS.get(style.name, ",")
+    if isinstance(value, dict):
+        pairs = _pairs(value, schema)
+        _refuse_delimiter(name, [each for pair in pairs for each in pair], delimiter)
+        if style.explode:
+            return _header_text(name, ",".join(f"{key}={each}" for key, each in pairs))
+        return _header_text(name, delimiter.join(each for pair in pairs for each in pair))
+    if isinstance(value, list):
+        items = _items(value, schema)
+        _refuse_delimiter(name, items, delimiter)
+        return _header_text(name, delimiter.join(items))
+    return _header_text(name, text(value, schema))
+
+
+def cookie(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
+    """Return the `name=value` pairs of one cookie parameter."""
+    encoded = quote(name, safe=_COOKIE_NAME)
+    if style.media_type:
+        return [f"{encoded}={_cookie(_json(value))}"]
+    if isinstance(value, dict):
+        pairs = _pairs(value, schema)
+        if style.explode:
+            return [f"{quote(key, safe=_COOKIE_NAME)}={_cookie(each)}" for key, each in pairs]
+        return [f"{encoded}={','.join(_cookie(each) for pair in pairs for each in pair)}"]
+    if isinstance(value, list):
+        items = [_cookie(each) for each in _items(value, schema)]
+        if style.explode:
+            return [f"{encoded}={each}" for each in items]
+        return [f"{encoded}={','.join(items)}"]
+    return [f"{encoded}={_cookie(text(value, schema))}"]
+
+
+def _encode(value: str) -> str:
+    return quote(value, safe="-._~")
+
+
+def _reserved(value: str, style: Style) -> str:
+    return quote(value, safe=f"-._~{_RESERVED}" if style.allow_reserved else "-._~")
+
+
+def _cookie(value: str) -> str:
+    return quote(value, safe=_COOKIE_OCTETS)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _pairs(value: JsonObject, schema: Any) -> list[tuple[str, str]]:
+    return [
+        (key, text(each, _property(schema, key))) for key, each in value.items() if each is not None
+    ]
+
+
+def _items(value: list[Any], schema: Any) -> list[str]:
+    inner = schema.get("items") if isinstance(schema, dict) else None
+    return [text(each, inner) for each in value]
+
+
+def _property(schema: Any, key: str) -> Any:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties.get(key) if isinstance(properties, dict) else None
+
+
+def _is_integer(schema: Any) -> bool:
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    return kind == "integer" or (isinstance(kind, list) and "integer" in kind)
+
+
+def _refuse_delimiter(name: str, parts: list[str], delimiter: str) -> None:
+    if any(delimiter in each or each != each.strip() for each in parts):
+        raise InvalidArguments(
+            f"header {name} cannot carry an item with {delimiter!r} or with outer spaces; "
+            "send other items"
+        )
+
+
+def _header_text(name: str, value: str) -> str:
+    if not is_header_text(value):
+        raise InvalidArguments(
+            f"header {name} can carry printable ASCII without outer spaces only; change the value"
+        )
+    return value
+
+
+def is_header_text(value: str) -> bool:
+    """Whether a header can carry a text."""
+    return bool(_HEADER.fullmatch(value)) and value == value.strip(" \t")
+
+
+def check_header(name: str, value: str) -> None:
+    """Refuse a value that a header cannot carry.
+
+    Raises:
+        InvalidArguments: The text does not show the value.
+    """
+    _header_text(name, value)
+
+
+def form_fields(name: str, value: Any, style: Style, schema: Any) -> list[tuple[str, str]]:
+    """Return the fields of one property of a multipart form, not encoded."""
+    if isinstance(value, dict):
+        pairs = _pairs(value, schema)
+        if style.explode and style.name == "form":
+            return pairs
+        flat = [each for pair in pairs for each in pair]
+    elif isinstance(value, list):
+        flat = _items(value, schema)
+        if style.explode:
+            return [(name, each) for each in flat]
+    else:
+        return [(name, text(value, schema))]
+    return [(name, _RAW_DELIMITERS.get(style.name, ",").join(flat))]

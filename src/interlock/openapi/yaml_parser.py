@@ -1,0 +1,211 @@
+"""YAML 1.2 (core schema) -> JSON values, safe for untrusted documents.
+
+libyaml splits the text into events; the values are built here, without recursion. Dates, `yes`
+and `on` stay text, keys become strings, and tags never create objects.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from interlock.errors import MissingExtra
+from interlock.openapi.references import DocumentError
+
+MAX_DEPTH = 256
+MAX_ALIASES = 1_000
+MAX_ALIASED_NODES = 1_000_000
+MAX_NODES = 4_000_000
+
+_WORDS: dict[str, Any] = {
+    "": None,
+    "~": None,
+    **dict.fromkeys(("null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]{1,4000}")
+_BASED = re.compile(r"0o[0-7]{1,4000}|0x[0-9a-fA-F]{1,4000}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_MAYBE_NUMBER = frozenset("-+.0123456789")
+_CORE = "tag:yaml.org,2002:"
+
+
+def parse(data: bytes, warnings: list[str]) -> Any:
+    """Return the one document in `data`; add what is dubious in it to `warnings`.
+
+    Raises:
+        DocumentError: Not valid YAML, several documents, or over a limit.
+        MissingExtra: PyYAML is not installed.
+    """
+    try:
+        import yaml  # type: ignore[import-untyped]  # it has no types
+        from yaml.cyaml import CParser  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtra("a YAML document", "openapi") from None
+    try:
+        return _Builder(warnings).build(CParser(data), yaml)
+    except (yaml.YAMLError, UnicodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" in line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "unreadable characters"
+        raise DocumentError(f"the document is not valid YAML: {problem}{place}") from None
+
+
+class _Open:
+    """A list or mapping whose end was not read yet."""
+
+    __slots__ = ("anchor", "key", "merged", "nodes", "value")
+
+    def __init__(self, value: Any, anchor: str | None, nodes: int) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.nodes = nodes  # read before it
+        self.key: str | None = None
+        self.merged: list[Any] = []
+
+
+class _Builder:
+    def __init__(self, warnings: list[str]) -> None:
+        self._warnings = warnings
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}  # value and number of nodes
+        self._nodes = 0
+        self._aliases = 0
+        self._aliased_nodes = 0
+        self._result: Any = None
+
+    def build(self, parser: Any, yaml: Any) -> Any:
+        get_event = parser.get_event
+        scalar, mapping, sequence = (
+            yaml.ScalarEvent,
+            yaml.MappingStartEvent,
+            yaml.SequenceStartEvent,
+        )
+        ends, alias, start = yaml.CollectionEndEvent, yaml.AliasEvent, yaml.DocumentStartEvent
+        documents = 0
+        while (event := get_event()) is not None:
+            kind = type(event)
+            if kind is scalar:
+                self._add_scalar(event)
+            elif kind is mapping or kind is sequence:
+                self._open({} if kind is mapping else [], event)
+            elif issubclass(kind, ends):
+                self._close()
+            elif kind is alias:
+                self._add_alias(event.anchor)
+            elif kind is start:
+                documents += 1
+                if documents > 1:
+                    raise DocumentError("the file holds several YAML documents; keep one")
+        if not documents:
+            raise DocumentError("the document is empty")
+        return self._result
+
+    def _add_scalar(self, event: Any) -> None:
+        text = event.value
+        stack = self._stack
+        if stack and stack[-1].key is None and type(stack[-1].value) is dict:
+            self._count()
+            top = stack[-1]
+            if text in top.value and text != "<<":
+                self._warnings.append(f"the key {text[:80]!r} is repeated in line {_line(event)}")
+            top.key = text
+            if event.anchor:
+                self._anchors[event.anchor] = text, 1
+            return
+        value = text
+        if event.tag is None:
+            if event.implicit[0]:
+                value = _resolve(text)
+        elif event.tag.startswith(_CORE):
+            value = _tagged(text, event.tag[len(_CORE) :])
+        if event.anchor:
+            self._anchors[event.anchor] = value, 1
+        self._add(value)
+
+    def _add(self, value: Any) -> None:
+        self._count()
+        if not self._stack:
+            self._result = value
+            return
+        top = self._stack[-1]
+        if type(top.value) is list:
+            top.value.append(value)
+        elif top.key is None:
+            raise DocumentError("a key of a YAML mapping is not a scalar")
+        elif top.key == "<<" and isinstance(value, dict | list):
+            top.merged += value if isinstance(value, list) else [value]
+            top.key = None
+        else:
+            top.value[top.key] = value
+            top.key = None
+
+    def _count(self) -> None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise DocumentError(f"the document has too many values (limit {MAX_NODES:,})")
+
+    def _open(self, value: Any, event: Any) -> None:
+        if len(self._stack) >= MAX_DEPTH:
+            raise DocumentError(f"the document is nested too deep (limit {MAX_DEPTH} levels)")
+        if event.anchor:
+            self._anchors.pop(event.anchor, None)
+        before = self._nodes + self._aliased_nodes
+        self._add(value)
+        self._stack.append(_Open(value, event.anchor, before))
+
+    def _close(self) -> None:
+        closed = self._stack.pop()
+        for other in closed.merged:
+            if isinstance(other, dict):
+                for key, value in other.items():
+                    closed.value.setdefault(key, value)
+        if closed.anchor:
+            nodes = self._nodes + self._aliased_nodes - closed.nodes
+            self._anchors[closed.anchor] = closed.value, nodes
+
+    def _add_alias(self, anchor: str) -> None:
+        if anchor not in self._anchors:
+            raise DocumentError(f"the YAML alias {anchor[:80]!r} leads nowhere, or into itself")
+        value, nodes = self._anchors[anchor]
+        self._aliases += 1
+        self._aliased_nodes += nodes
+        if self._aliases > MAX_ALIASES:
+            raise DocumentError(f"the document has too many YAML aliases (limit {MAX_ALIASES:,})")
+        if self._aliased_nodes > MAX_ALIASED_NODES:
+            raise DocumentError(
+                f"the YAML aliases stand for too many values (limit {MAX_ALIASED_NODES:,})"
+            )
+        top = self._stack[-1] if self._stack else None
+        if top and type(top.value) is dict and top.key is None and isinstance(value, str):
+            top.key = value
+        else:
+            self._add(value)
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
+def _resolve(text: str) -> Any:
+    """Return the value of a plain scalar."""
+    if text and text[0] not in _MAYBE_NUMBER:
+        return _WORDS.get(text, text)
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        return text if number in (float("inf"), float("-inf")) else number
+    if _BASED.fullmatch(text):
+        return int(text, 0)
+    return _WORDS.get(text, text)
+
+
+def _tagged(text: str, tag: str) -> Any:
+    if tag == "str":
+        return text
+    if tag in {"int", "float", "bool", "null"}:
+        value = _resolve(text)
+        return float(value) if tag == "float" and isinstance(value, int) else value
+    return text  # such as a date, or what would be an object in Python
