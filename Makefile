@@ -19,7 +19,7 @@ export PROMPT
 # Without compiled files every program that the tests start compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help chat test quick lint format conformance bench fuzz soak requirements clean
+.PHONY: help chat test quick lint format conformance claude bench fuzz soak requirements clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -29,6 +29,7 @@ help:
 	@echo "make lint            ruff, mypy, and phrases that are not plain English"
 	@echo "make format          let ruff put the style right"
 	@echo "make conformance     the specification's schemas, and the official suite"
+	@echo "make claude          the bridge to Claude Code with every version; one: VERSION=2.1.59"
 	@echo "make bench           us beside the peers; one group: make bench ONLY=http"
 	@echo "make fuzz SECONDS=60 made-up input for every parser; one of them: ONLY=schema"
 	@echo "make soak MINUTES=21 all combinations of faults; then nothing may leak or hang while things break"
@@ -42,7 +43,7 @@ chat: .venv/.stamp-interlock
 	export PATH INTERLOCK_MODEL; \
 	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
 
-test: .venv/.stamp-dev build/mcp1/.stamp build/interop/.stamp
+test: .venv/.stamp-dev build/mcp1/.stamp build/interop/.stamp build/claude/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal --budget
 
 quick: .venv/.stamp-dev
@@ -63,6 +64,10 @@ conformance: build/conformance/.stamp
 	@$(bin)/python tests/conformance/stdio_client.py build/conformance/schemas
 	@$(bin)/python tests/conformance/stdio_server.py build/conformance/schemas
 	@$(bin)/python tests/conformance/run_suite.py build/conformance
+
+VERSION ?= 2.1.330,2.1.176,2.1.59,2.0.0
+claude: build/claude-all/.stamp build/claude/.stamp
+	@CLAUDE_VERSIONS="$(VERSION)" $(bin)/python -m pytest -q -n 2 tests/claude
 
 # One group: make bench ONLY=http. The table goes into benchmarks/README.md with WRITE=1.
 bench: .venv/.stamp-bench build/langchain/.stamp
@@ -136,7 +141,7 @@ $(bin)/pip:
 define install_node_packages
 @mkdir -p $(@D)
 @cp $(<D)/package.json $(<D)/package-lock.json $(@D)
-@$(npm) ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null
+@$(npm) ci --prefix $(@D) $(npm_flags) --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null
 endef
 
 build/conformance/.stamp: tests/conformance/package-lock.json tests/conformance/extract_schemas.mjs \
@@ -150,6 +155,13 @@ build/conformance/.stamp: tests/conformance/package-lock.json tests/conformance/
 # Peers of the tests that cannot be in .venv.
 build/interop/.stamp: tests/interop/package-lock.json .venv/.stamp-conformance
 	@echo "installing $< into build/interop (once)" >&2
+	$(install_node_packages)
+	@touch $@
+
+# Claude Code: the newest version for `make test`, older ones for `make claude`.
+build/claude/.stamp: npm_flags := --omit=dev
+build/claude/.stamp build/claude-all/.stamp: tests/claude/package-lock.json .venv/.stamp-conformance
+	@echo "installing $< into $(@D) (once, up to 800 MB)" >&2
 	$(install_node_packages)
 	@touch $@
 

@@ -56,11 +56,15 @@ _log = logging.getLogger("interlock.agent")
 
 
 class ToolStarted(Struct, frozen=True):
-    """A tool call begins. `address` is the wire name if the toolbox has no such tool."""
+    """A tool call begins. `address` is the wire name if the toolbox has no such tool.
+
+    `agent` is the subagent that makes the call; "" for none.
+    """
 
     id: str
     address: str
     arguments: dict[str, Any]
+    agent: str = ""
 
 
 class ToolFinished(Struct, frozen=True):
@@ -72,6 +76,7 @@ class ToolFinished(Struct, frozen=True):
     result: str
     is_error: bool
     duration: float
+    agent: str = ""
 
 
 class Done(Struct, frozen=True):

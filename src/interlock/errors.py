@@ -20,6 +20,7 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     │   └── RedirectRefused         a redirect to another origin
     ├── SpawnError                  a server program cannot be started (OSError)
     ├── RevisionError               no protocol revision in common
+    │   └── ClaudeTooOld            Claude Code is too old
     ├── CapabilityError             the peer does not offer this feature
     │   ├── AskRefused              a server's question cannot be put to a client
     │   └── MissingCapability       ... and a handler needs it
@@ -37,6 +38,7 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     │   └── MalformedAnswer         ... or a client's answer is malformed
     ├── UnknownTool                 no tool has this name            (LookupError)
     ├── UnknownResource             no resource has this URI         (LookupError)
+    ├── UnknownSession              Claude Code has no such session  (LookupError)
     ├── ServerUnavailable           the tool's server is down, disabled or unknown
     ├── CallRefused                 a layer refused a call, so it was not sent
     │   └── LimitExceeded           ... because of a rate, a quota, or too many calls at once
@@ -197,6 +199,10 @@ class SpawnError(InterlockError, OSError):
 
 class RevisionError(InterlockError):
     """The peer and we have no protocol revision in common."""
+
+
+class ClaudeTooOld(RevisionError):
+    """The installed Claude Code is older than the oldest one that works."""
 
 
 class ClientRefused(RemoteError):
@@ -376,6 +382,10 @@ class UnknownResource(InterlockError, LookupError):
     def __init__(self, uri: str) -> None:
         super().__init__(f"no resource {uri[:200]!r}")
         self.uri = uri
+
+
+class UnknownSession(InterlockError, LookupError):
+    """Claude Code has no session with this id, so it cannot be resumed."""
 
 
 class ServerUnavailable(InterlockError):

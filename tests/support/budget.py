@@ -25,6 +25,7 @@ PROGRAMS = {
     "protected_addresses": "an authorization server on Node",
     "postgres_server": "PostgreSQL",
     "interop": "clients and servers of others",
+    "claude_program": "Claude Code",
 }
 
 

@@ -27,15 +27,17 @@ class Usage(Struct, frozen=True):
 
 
 class TextDelta(Struct, frozen=True):
-    """The next piece of the answer's text."""
+    """The next piece of the answer's text. `agent` is the subagent it is from; "" for none."""
 
     text: str
+    agent: str = ""
 
 
 class ReasoningDelta(Struct, frozen=True):
     """The next piece of the model's visible reasoning. Not part of the answer."""
 
     text: str
+    agent: str = ""
 
 
 class Reply(Struct, frozen=True):

@@ -217,6 +217,12 @@ class Upstream:
             retry_in=max(0.0, restarts.wait(monotonic())) if restarts and not client else 0.0,
         )
 
+    @property
+    def instructions(self) -> str | None:
+        """The server's instructions for a model; None while it is not connected."""
+        shared = self._pool.shared
+        return shared.client.instructions if shared else None
+
     # Starting
 
     async def start(self, turns: asyncio.Semaphore | None = None) -> None:

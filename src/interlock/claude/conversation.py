@@ -1,0 +1,372 @@
+"""The conversation with the program, without IO: lines in, events and answers out.
+
+Rules:
+
+1. Our prompts take turns. Each has a UUID; a `result` belongs to the running turn if it
+   names that UUID or, from a program that names none, if it is not about a background task.
+2. What belongs to none of our turns goes to `background`: Claude speaks by itself when a subagent in
+   the background has ended.
+3. What we interrupted and what we denied is remembered here, as old programs do not report it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from interlock.agent import ToolFinished, ToolStarted
+from interlock.claude.events import (
+    Answer,
+    ClaudeEvent,
+    Done,
+    EventQueue,
+    Notice,
+    Retrying,
+)
+from interlock.errors import InterlockError
+from interlock.messages import AssistantMessage
+from interlock.models import ReasoningDelta, TextDelta, Usage
+from interlock.types import JsonObject
+
+LIMITS = {
+    "error_max_turns": ("max_turns", "the limit of turns is reached"),
+    "error_max_budget_usd": ("max_cost", "the limit of cost is reached"),
+    "error_max_structured_output_retries": (
+        "output_schema",
+        "no answer that fits the output schema",
+    ),
+}
+INTERRUPTED = "interrupted"
+MAX_STARTED = 10_000  # tool calls without a result that are remembered
+
+
+class Turn:
+    """One prompt and its answer.
+
+    Attributes:
+        uuid: Of the prompt.
+        events: For the reader.
+        answer: Set when the turn has ended.
+        error: Set if it cannot end, because the program has ended.
+        is_interrupted: We interrupted it.
+        denials: Addresses of calls that we denied.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        self.uuid = uuid
+        self.events = EventQueue()
+        self.answer: Answer | None = None
+        self.error: InterlockError | None = None
+        self.is_interrupted = False
+        self.denials: list[str] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more of it will come."""
+        return self.answer is not None or self.error is not None
+
+
+class _Started(Struct):
+    address: str
+    arguments: JsonObject
+    at: float
+
+
+class _StreamEvent(Struct):
+    event: JsonObject
+    parent_tool_use_id: str | None = None
+
+
+class _Content(Struct):
+    id: str = ""
+    content: str | list[JsonObject] = ""
+
+
+class _Message(Struct):
+    message: _Content
+    parent_tool_use_id: str | None = None
+
+
+class _Used(Struct, frozen=True):
+    input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class _Result(Struct):
+    subtype: str = ""
+    is_error: bool = False
+    result: str | None = None
+    structured_output: Any = None
+    errors: list[Any] | None = None
+    api_error_status: Any = None
+    stop_reason: str | None = None
+    session_id: str = ""
+    num_turns: int = 0
+    total_cost_usd: float = 0.0
+    duration_ms: float = 0.0
+    usage: _Used = _Used()
+    model_usage: JsonObject = msgspec.field(name="modelUsage", default={})
+    permission_denials: list[JsonObject] | None = None
+    user_message_uuids: list[str] | None = None
+    origin: JsonObject | None = None
+
+
+class SystemInit(Struct):
+    """What the program says of itself when a turn starts."""
+
+    session_id: str = ""
+    tools: list[str] = []
+    model: str = ""
+    capabilities: list[str] = []
+    claude_code_version: str = ""
+    mcp_servers: list[JsonObject] = []
+
+
+class _System(Struct):
+    subtype: str = ""
+    content: Any = None
+    attempt: int = 0
+    retry_delay_ms: float = 0.0
+    error_status: Any = None
+    error: Any = None
+    description: str | None = None
+    summary: str | None = None
+    status: Any = None
+
+
+class Conversation:
+    """The state of the conversation.
+
+    Args:
+        address: Returns the address of a tool, by the program's name for it.
+        on_init: Called with what the program says of itself, once a turn.
+
+    Attributes:
+        background: Events that belong to none of our turns.
+        turn: The turn that is running, or None.
+        session: The id of the session, as soon as it is known.
+    """
+
+    def __init__(
+        self, address: Callable[[str], str], on_init: Callable[[SystemInit], None]
+    ) -> None:
+        self.background = EventQueue(keeps_calls=False)
+        self.turn: Turn | None = None
+        self.session = ""
+        self._address = address
+        self._on_init = on_init
+        self._started: dict[str, _Started] = {}
+        self._streamed: set[str] = set()  # ids of messages whose text came in pieces
+        self._cost = 0.0  # of all turns so far
+        self._agents: dict[str, str] = {}  # call id -> the subagent that made it
+
+    def begin(self, uuid: str) -> Turn:
+        """Begin a turn."""
+        self.turn = Turn(uuid)
+        return self.turn
+
+    def cancel(self, turn: Turn) -> None:
+        """End a turn that the program had not begun."""
+        turn.answer = Answer("", reason=INTERRUPTED, stop_reason=INTERRUPTED, session=self.session)
+        turn.events.put(_done(turn.answer))
+        if self.turn is turn:
+            self.turn = None
+
+    def fail(self, error: InterlockError) -> None:
+        """End everything: the program has ended."""
+        turn, self.turn = self.turn, None
+        if turn is not None:
+            turn.error = error
+            turn.events.wake()
+        self.background.wake()
+
+    def put(self, event: ClaudeEvent) -> None:
+        """Add an event to the running turn, or to the background."""
+        (self.turn.events if self.turn is not None else self.background).put(event)
+
+    def agent_of(self, id: str) -> str:
+        """Return the subagent that made a tool call; "" for Claude itself."""
+        return self._agents.get(id, "")
+
+    # Receiving
+
+    def receive(self, kind: str, line: bytes, *, now: float) -> None:
+        """Take in one line. Unknown and malformed lines are ignored."""
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            try:
+                handler(self, line, now)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                return  # of a kind that a newer program has changed
+
+    def _stream_event(self, line: bytes, _: float) -> None:
+        decoded = _decode_stream(line)
+        event = decoded.event
+        agent = decoded.parent_tool_use_id or ""
+        kind = event.get("type")
+        if kind == "content_block_delta":
+            delta = event.get("delta")
+            if not isinstance(delta, dict):
+                return
+            if isinstance(text := delta.get("text"), str):
+                self.put(TextDelta(text, agent))
+            elif isinstance(text := delta.get("thinking"), str):
+                self.put(ReasoningDelta(text, agent))
+        elif kind == "message_start":
+            message = event.get("message")
+            if isinstance(message, dict) and isinstance(id := message.get("id"), str):
+                if len(self._streamed) > MAX_STARTED:
+                    self._streamed.clear()
+                self._streamed.add(id)
+
+    def _assistant(self, line: bytes, now: float) -> None:
+        decoded = _decode_message(line)
+        agent = decoded.parent_tool_use_id or ""
+        for block in _blocks(decoded.message):
+            match block:
+                case {"type": "tool_use", "id": str(id), "name": str(name)}:
+                    given = block.get("input")
+                    arguments = given if isinstance(given, dict) else {}
+                    self._start(id, self._address(name), arguments, agent, now)
+                case {"type": "text", "text": str(text)}:
+                    if decoded.message.id not in self._streamed:
+                        self.put(TextDelta(text, agent))
+                case {"type": "thinking", "thinking": str(text)}:
+                    if decoded.message.id not in self._streamed:
+                        self.put(ReasoningDelta(text, agent))
+
+    def _start(self, id: str, address: str, arguments: JsonObject, agent: str, now: float) -> None:
+        if id in self._started:
+            return
+        if len(self._started) >= MAX_STARTED:
+            self._started.clear()
+            self._agents.clear()
+        self._started[id] = _Started(address, arguments, now)
+        if agent:
+            self._agents[id] = agent
+        self.put(ToolStarted(id, address, arguments, agent))
+
+    def _user(self, line: bytes, now: float) -> None:
+        for block in _blocks(_decode_message(line).message):
+            if block.get("type") != "tool_result":
+                continue
+            id = block.get("tool_use_id")
+            started = self._started.pop(id, None) if isinstance(id, str) else None
+            if started is None or not isinstance(id, str):
+                continue
+            self.put(
+                ToolFinished(
+                    id,
+                    started.address,
+                    started.arguments,
+                    _text_of(block.get("content")),
+                    block.get("is_error") is True,
+                    now - started.at,
+                    self._agents.pop(id, ""),
+                )
+            )
+
+    def _system(self, line: bytes, _: float) -> None:
+        system = _decode_system(line)
+        if system.subtype == "init":
+            init = _decode_init(line)
+            self.session = init.session_id or self.session
+            self._on_init(init)
+        elif system.subtype == "api_retry":
+            reason = f"{system.error_status or ''} {system.error or ''}".strip()
+            self.put(Retrying(system.attempt, system.retry_delay_ms / 1000, reason))
+        else:
+            said = (system.content, system.summary, system.description)
+            text = next((each for each in said if isinstance(each, str) and each), "")
+            if text or system.subtype == "compact_boundary":
+                self.put(Notice(system.subtype, text))
+
+    def _result(self, line: bytes, _: float) -> None:
+        result = _decode_result(line)
+        self.session = result.session_id or self.session
+        cost, self._cost = result.total_cost_usd - self._cost, result.total_cost_usd
+        refused = [each.get("tool_name") for each in result.permission_denials or ()]
+        denied = [self._address(each) for each in refused if isinstance(each, str)]
+        turn = self.turn
+        if turn is None or not _is_of(result, turn.uuid):
+            self.background.put(_done(_answer(result, None, cost, denied)))
+            return
+        turn.answer = _answer(result, turn, cost, [*turn.denials, *denied])
+        turn.events.put(_done(turn.answer))
+        self.turn = None
+
+
+_HANDLERS: dict[str, Callable[[Conversation, bytes, float], None]] = {
+    "stream_event": Conversation._stream_event,
+    "assistant": Conversation._assistant,
+    "user": Conversation._user,
+    "system": Conversation._system,
+    "result": Conversation._result,
+}
+_decode_stream = msgspec.json.Decoder(_StreamEvent).decode
+_decode_message = msgspec.json.Decoder(_Message).decode
+_decode_system = msgspec.json.Decoder(_System).decode
+_decode_init = msgspec.json.Decoder(SystemInit).decode
+_decode_result = msgspec.json.Decoder(_Result).decode
+
+
+def _blocks(message: _Content) -> list[JsonObject]:
+    return message.content if isinstance(message.content, list) else []
+
+
+def _is_of(result: _Result, uuid: str) -> bool:
+    if result.user_message_uuids:
+        return uuid in result.user_message_uuids
+    return (result.origin or {}).get("kind") != "task-notification"
+
+
+def _answer(result: _Result, turn: Turn | None, cost: float, denials: Iterable[str]) -> Answer:
+    interrupted = turn is not None and turn.is_interrupted
+    stop, reason = result.stop_reason or "end_turn", ""
+    if interrupted:
+        stop, reason = INTERRUPTED, INTERRUPTED
+    elif result.subtype in LIMITS:
+        stop, reason = LIMITS[result.subtype]
+    elif result.is_error or result.subtype.startswith("error"):
+        stop = "api_error" if result.subtype == "success" else "error"
+        said = [each for each in result.errors or () if isinstance(each, str)]
+        status = result.api_error_status
+        reason = "; ".join(said) or result.result or (f"status {status}" if status else stop)
+    used = result.usage
+    read = used.input_tokens + used.cache_creation_input_tokens + used.cache_read_input_tokens
+    return Answer(
+        text=result.result or reason,
+        structured=result.structured_output,
+        is_error=bool(reason) and not interrupted,
+        reason=reason,
+        stop_reason=stop,
+        session=result.session_id,
+        turns=result.num_turns,
+        cost=cost,
+        usage=Usage(read, used.output_tokens),
+        usage_by_model=result.model_usage,
+        duration=result.duration_ms / 1000,
+        denials=tuple(dict.fromkeys(denials)),
+    )
+
+
+def _done(answer: Answer) -> Done:
+    return Done(AssistantMessage(answer.text), answer.usage, answer.stop_reason, answer=answer)
+
+
+def _text_of(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = []
+    for block in content:
+        if isinstance(block, dict):
+            text = block.get("text")
+            texts.append(text if isinstance(text, str) else f"[{block.get('type')}]")
+    return "\n".join(texts)

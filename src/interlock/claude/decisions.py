@@ -1,0 +1,253 @@
+"""One decision for each tool call, wherever the program asks for it.
+
+The program may ask up to three times about one call: by a hook, by a permission question, and by
+calling the tool. Rules:
+
+1. The first place makes the decision; the others get the same one. It is found by the id of the
+   call, or by tool and arguments where an old program sends no id.
+2. An allowed call runs once, and with exactly the arguments that were allowed.
+3. A decision always comes: an exception, a wrong answer or no answer in time is a denial.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.claude.names import BUILT_IN
+from interlock.types import JsonObject
+
+MAX_DECISIONS = 4_096  # that are remembered
+_EXACT = 2**53  # larger integers lose digits in the program, which is JavaScript
+
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+_log = logging.getLogger("interlock.claude")
+
+
+class Request(Struct, frozen=True):
+    """A tool call that needs a decision.
+
+    Attributes:
+        address: "server:tool"; Claude Code's own tools have the server "claude-built-in".
+        arguments: JSON values by parameter name.
+        id: Of the call; "" for programs before 2.1.
+        agent: The subagent that makes the call; "" for Claude itself.
+        title: What Claude Code would show a person; often "".
+        suggestions: Rules that Claude Code suggests. They are for display, and never sent back.
+    """
+
+    address: str
+    arguments: JsonObject
+    id: str = ""
+    agent: str = ""
+    title: str = ""
+    suggestions: tuple[JsonObject, ...] = ()
+
+
+class Allow(Struct, frozen=True):
+    """Make the call.
+
+    Attributes:
+        arguments: Call with these instead.
+        remember: Allow this tool without asking again until the session is closed.
+    """
+
+    arguments: JsonObject | None = None
+    remember: bool = False
+
+
+class Deny(Struct, frozen=True):
+    """Do not make the call. The model reads `message`; `interrupt` also ends the turn."""
+
+    message: str = "denied by the user"
+    interrupt: bool = False
+
+
+Decide = Callable[[Request], Awaitable[Allow | Deny]]
+Check = Callable[[Request], Deny | Allow | None]
+
+
+class _Decision:
+    """One decision, made or not."""
+
+    def __init__(self, request: Request, task: asyncio.Task[Allow | Deny]) -> None:
+        self.request = request
+        self.task = task
+        self.waiting = 0
+        self.is_used = False
+
+
+class Decisions:
+    """Makes and remembers decisions.
+
+    Args:
+        decide: The program's own function; None to allow tools of our servers only.
+        timeout: Seconds for `decide`.
+        check: Called before `decide`, for a policy. A `Deny` is final, an `Allow` is the answer
+            if there is no `decide`, and None leaves it to `decide`.
+        on_deny: Called with each request that is denied.
+    """
+
+    def __init__(
+        self,
+        decide: Decide | None,
+        timeout: float,
+        *,
+        check: Check | None = None,
+        on_deny: Callable[[Request], None] = lambda _: None,
+    ) -> None:
+        self._decide = decide
+        self._timeout = timeout
+        self._check = check
+        self._on_deny = on_deny
+        self._decisions: dict[object, _Decision] = {}
+        self._remembered: set[str] = set()
+
+    @property
+    def leaves_built_in(self) -> bool:
+        """Whether the program's own rules decide about its own tools."""
+        return self._decide is None and self._check is None
+
+    async def of(self, request: Request) -> Allow | Deny:
+        """Return the decision about a call; `arguments` of an `Allow` are always set."""
+        decision = self._find(request) or self._begin(request)
+        return await self._wait(decision)
+
+    async def use(self, request: Request) -> Allow | Deny:
+        """Return the decision about a call that is about to run. It can be used once."""
+        decision = self._find(request) or self._begin(request)
+        verdict = await self._wait(decision)
+        if isinstance(verdict, Deny):
+            return verdict
+        if decision.is_used:
+            return self._denied(request, "this call has run already")
+        decision.is_used = True
+        if request.address != decision.request.address or not (
+            _is_same(request.arguments, decision.request.arguments)
+            or _is_same(request.arguments, verdict.arguments)
+        ):
+            return self._denied(request, "this call differs from the one that was allowed")
+        return verdict
+
+    # Finding
+
+    def _find(self, request: Request) -> _Decision | None:
+        if request.id:
+            return self._decisions.get(request.id)
+        matching = (
+            each
+            for each in reversed(self._decisions.values())
+            if not each.is_used
+            and each.request.address == request.address
+            and _is_same(each.request.arguments, request.arguments)
+        )
+        return next(matching, None)
+
+    def _begin(self, request: Request) -> _Decision:
+        while len(self._decisions) >= MAX_DECISIONS:
+            del self._decisions[next(iter(self._decisions))]
+        task = asyncio.ensure_future(self._make(request))
+        decision = _Decision(request, task)
+        self._decisions[request.id or object()] = decision
+        return decision
+
+    async def _wait(self, decision: _Decision) -> Allow | Deny:
+        decision.waiting += 1
+        try:
+            return await asyncio.shield(decision.task)
+        except asyncio.CancelledError:
+            if not decision.task.cancelled():
+                raise
+            return self._denied(decision.request, "the decision was cancelled")
+        finally:
+            decision.waiting -= 1
+            if not decision.waiting and not decision.task.done():
+                decision.task.cancel()  # the program has withdrawn its question
+
+    # Deciding
+
+    async def _make(self, request: Request) -> Allow | Deny:
+        verdict = await self._ask(request)
+        if isinstance(verdict, Allow) and verdict.arguments is not None and self._check:
+            changed = self._check(replace(request, arguments=verdict.arguments))
+            verdict = changed if isinstance(changed, Deny) else verdict
+        if isinstance(verdict, Deny):
+            self._on_deny(request)
+            return verdict
+        if verdict.remember:
+            self._remembered.add(request.address)
+        if verdict.arguments is None:
+            verdict = replace(verdict, arguments=request.arguments)
+        return verdict
+
+    async def _ask(self, request: Request) -> Allow | Deny:
+        checked = self._check(request) if self._check is not None else None
+        if isinstance(checked, Deny):
+            return checked
+        if self._decide is None:
+            if checked is not None:
+                return checked
+            if self._check is not None:
+                return Deny("this call needs an approval, and nobody can be asked")
+            if request.address.startswith(f"{BUILT_IN}:"):
+                return Deny("this call needs a permission, and nobody can be asked")
+            return Allow()
+        if request.address in self._remembered:
+            return Allow()
+        try:
+            async with asyncio.timeout(self._timeout):
+                verdict: Any = await self._decide(request)
+        except TimeoutError:
+            return Deny(f"no decision within {self._timeout:g} s")
+        except Exception:
+            _log.exception("the decision about %s failed", request.address)
+            return Deny("the decision failed because of a bug in the host program")
+        if not isinstance(verdict, Allow | Deny):
+            _log.error("the decision about %s is not Allow or Deny", request.address)
+            return Deny("the decision failed because of a bug in the host program")
+        if isinstance(verdict, Allow) and not _is_usable(verdict.arguments):
+            _log.error("the changed arguments of %s are not JSON", request.address)
+            return Deny("the decision failed because of a bug in the host program")
+        return verdict
+
+    def _denied(self, request: Request, message: str) -> Deny:
+        self._on_deny(request)
+        return Deny(message)
+
+
+def _is_usable(arguments: object) -> bool:
+    if arguments is None:
+        return True
+    try:
+        _encode(arguments)
+    except (TypeError, ValueError, UnicodeEncodeError, msgspec.MsgspecError):
+        return False
+    return isinstance(arguments, dict)
+
+
+def _is_same(one: JsonObject | None, other: JsonObject | None) -> bool:
+    """Return whether two objects are the same after a round trip through JavaScript."""
+    if _encode(one) == _encode(other):
+        return True
+    return _encode_sorted(_as_javascript(one)) == _encode_sorted(_as_javascript(other))
+
+
+def _as_javascript(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_javascript(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_javascript(each) for each in value]
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, int) and abs(value) > _EXACT:
+        return int(float(value))
+    return value

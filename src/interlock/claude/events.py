@@ -1,0 +1,145 @@
+"""What happens during an answer of Claude Code, and the answer itself.
+
+The events that an `Agent` has as well are the agent's: `TextDelta`, `ToolStarted` and so on. Their
+`agent` is the id of the tool call that started a subagent, or "" for Claude itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock import agent
+from interlock.agent import ToolFinished, ToolStarted
+from interlock.models import ReasoningDelta, TextDelta, Usage
+from interlock.types import JsonObject
+
+MAX_EVENTS = 1_000  # waiting for a slow reader
+
+
+class ToolProgress(Struct, frozen=True):
+    """A tool call of one of our servers reported progress."""
+
+    id: str
+    address: str
+    progress: float
+    total: float | None = None
+    message: str | None = None
+    agent: str = ""
+
+
+class Retrying(Struct, frozen=True):
+    """A request to the model failed, and is sent again after `seconds`."""
+
+    attempt: int
+    seconds: float
+    reason: str
+
+
+class Notice(Struct, frozen=True):
+    """Something else that Claude Code reports; `kind` is its word for it."""
+
+    kind: str
+    text: str
+    agent: str = ""
+
+
+class Answer(Struct, frozen=True):
+    """The answer to one prompt.
+
+    Attributes:
+        text: The answer, or the reason of a failure.
+        structured: The answer as JSON, with `output_schema`.
+        is_error: The turn failed; `reason` says why.
+        reason: Why it failed or ended early; "" if it did not.
+        stop_reason: "end_turn", "interrupted", "max_turns", "max_cost", "output_schema",
+            "api_error", "error", or another word of the model's provider.
+        session: The id with which `resume` continues.
+        turns: Requests to the model.
+        cost: In US dollars, as Claude Code estimates it.
+        usage: Tokens of this answer.
+        usage_by_model: Claude Code's own account for each model since the session was opened.
+        duration: Seconds.
+        denials: Addresses of tools whose calls were denied.
+    """
+
+    text: str
+    structured: Any = None
+    is_error: bool = False
+    reason: str = ""
+    stop_reason: str = "end_turn"
+    session: str = ""
+    turns: int = 0
+    cost: float = 0.0
+    usage: Usage = Usage()
+    usage_by_model: JsonObject = {}
+    duration: float = 0.0
+    denials: tuple[str, ...] = ()
+
+
+class Done(agent.Done, frozen=True, kw_only=True):
+    """The answer is complete. Always the last event of `stream`."""
+
+    answer: Answer
+
+
+ClaudeEvent = (
+    TextDelta
+    | ReasoningDelta
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | Retrying
+    | Notice
+    | Done
+)
+
+
+_MINOR = (ToolProgress, Retrying, Notice)
+
+
+class EventQueue:
+    """Events for one reader. Neighbouring pieces of text are joined while they wait.
+
+    Args:
+        keeps_calls: Beyond `MAX_EVENTS`, drop progress, retries and notices only. Otherwise the
+            oldest event is dropped.
+    """
+
+    def __init__(self, *, keeps_calls: bool = True) -> None:
+        self._events: deque[ClaudeEvent] = deque(maxlen=None if keeps_calls else MAX_EVENTS)
+        self._waiting: asyncio.Future[None] | None = None
+
+    def put(self, event: ClaudeEvent) -> None:
+        """Add an event."""
+        last = self._events[-1] if self._events else None
+        if isinstance(event, TextDelta | ReasoningDelta):
+            if type(last) is type(event) and last.agent == event.agent:
+                self._events[-1] = replace(last, text=last.text + event.text)
+                return
+        elif len(self._events) >= MAX_EVENTS and isinstance(event, _MINOR):
+            return
+        self._events.append(event)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the reader look again."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def pop(self) -> ClaudeEvent | None:
+        """Remove and return the first event; None if there is none."""
+        return self._events.popleft() if self._events else None
+
+    def clear(self) -> None:
+        """Drop all events."""
+        self._events.clear()
+
+    async def wait(self) -> None:
+        """Wait for `put` or `wake`."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        await self._waiting

@@ -1,0 +1,282 @@
+"""One server of a toolbox as the program sees it: an MCP server that is always ready.
+
+Rules:
+
+1. `initialize` and lists are answered at once from the catalogue of the toolbox. A server that is
+   still starting, or is down, has an empty list.
+2. Each request gets one answer. A request that is cancelled gets an error.
+3. Nothing is keyed by JSON-RPC ids except running calls: ids repeat between handshakes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from interlock import revisions
+from interlock.calls import Call, Caller, Entry, Item
+from interlock.claude import names, results
+from interlock.claude.decisions import Allow, Deny, Request
+from interlock.errors import InterlockError
+from interlock.protocol import ProgressHandler
+from interlock.protocol.envelope import encode, encode_lossy
+from interlock.toolbox import Toolbox
+from interlock.types import JsonObject
+from interlock.version import __version__
+
+ALWAYS_LOADED = 40  # tools of all servers together; more are left to the program's tool search
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+NOT_FOUND = -32002  # a resource
+
+_EMPTY: dict[str, bytes] = {
+    "ping": b"{}",
+    "logging/setLevel": b"{}",
+    "prompts/list": b'{"prompts":[]}',
+    "resources/templates/list": b'{"resourceTemplates":[]}',
+}
+_log = logging.getLogger("interlock.claude")
+
+
+class _Meta(Struct, frozen=True, gc=False):
+    tool_use_id: str = field(name="claudecode/toolUseId", default="")
+
+
+class _CallParams(Struct, gc=False):
+    name: str
+    arguments: JsonObject | UnsetType = UNSET
+    meta: _Meta = field(name="_meta", default=_Meta())
+
+
+class _InitializeParams(Struct, rename="camel"):
+    protocol_version: str = ""
+
+
+class _ReadParams(Struct):
+    uri: str
+
+
+_decode_call = msgspec.json.Decoder(_CallParams).decode
+_decode_initialize = msgspec.json.Decoder(_InitializeParams).decode
+_decode_read = msgspec.json.Decoder(_ReadParams).decode
+
+
+class RpcError(Exception):
+    """The answer is a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Host(Struct):
+    """What all facades share.
+
+    Attributes:
+        results: Shapes results.
+        use: Decides about a call; None if all calls are allowed.
+        progress: Returns the handler for the progress of a call: id, entry.
+        always_load: Whether tools are in the model's prompt; None decides by their number.
+        tool_count: Tools of all servers.
+        timeout: Seconds of a call without progress.
+        session: Of the caller.
+    """
+
+    results: results.Results
+    use: Callable[[Request], Awaitable[Allow | Deny]] | None
+    progress: Callable[[str, Entry], ProgressHandler]
+    always_load: bool | None
+    tool_count: Callable[[], int]
+    timeout: float
+    caller: Caller
+
+
+class Facade:
+    """One server.
+
+    Args:
+        name: Its name in the toolbox.
+        toolbox: Where its tools are.
+        host: What all facades share.
+
+    Attributes:
+        name: As given.
+        program_name: Its name for the program.
+        toolbox: As given.
+    """
+
+    def __init__(self, name: str, toolbox: Toolbox, host: Host) -> None:
+        self.name = name
+        self.program_name = names.server_name(name)
+        self.toolbox = toolbox
+        self._host = host
+        self._version = -1  # of the toolbox, for which the members below hold
+        self._entries: dict[str, Entry] = {}  # by the program's name of the tool
+        self._tools: bytes | None = None  # the encoded list; None until it is needed
+        self._sent: bytes | None = None  # the list that the program has
+
+    # The catalogue
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """The tools of this server, by the program's name for each."""
+        if self._version != self.toolbox.version:
+            self._version = self.toolbox.version
+            self._tools = None
+            self._entries = {
+                names.tool_name(self.program_name, each.tool.name): each
+                for each in self.toolbox.tools
+                if each.server == self.name
+            }
+        return self._entries
+
+    def tool_list(self) -> bytes:
+        """Return the answer to `tools/list`, encoded."""
+        self._sent = self._encoded()
+        return self._sent
+
+    def _encoded(self) -> bytes:
+        entries = self.entries
+        if self._tools is None:
+            definitions = [self._definition(name, each) for name, each in entries.items()]
+            self._tools = encode_lossy({"tools": definitions})
+        return self._tools
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the program has the list as it is now, or has not asked for it yet."""
+        return self._sent is None or self._sent == self._encoded()
+
+    def _definition(self, name: str, entry: Entry) -> JsonObject:
+        definition: JsonObject = msgspec.json.decode(entry.definition)
+        # Results come without structured content, and the toolbox runs tools as tasks itself.
+        definition.pop("outputSchema", None)
+        definition.pop("execution", None)
+        meta: JsonObject = dict(definition.get("_meta") or {})
+        always = self._host.always_load
+        if always if always is not None else self._host.tool_count() <= ALWAYS_LOADED:
+            meta.setdefault("anthropic/alwaysLoad", True)
+        if self._host.results.limit:
+            meta["anthropic/maxResultSizeChars"] = self._host.results.limit + 2_000
+        return {**definition, "name": name, "_meta": meta}
+
+    # Answering
+
+    async def answer(self, method: str, params: Raw) -> bytes:
+        """Answer a request; the result is encoded.
+
+        Raises:
+            RpcError: The answer is an error.
+        """
+        if method == "tools/call":
+            return await self._call(params)
+        if method == "tools/list":
+            return self.tool_list()
+        if method == "initialize":
+            return self._initialize(params)
+        if method == "resources/list":
+            return await self._resources()
+        if method == "resources/read":
+            return await self._read(params)
+        if method in _EMPTY:
+            return _EMPTY[method]
+        raise RpcError(METHOD_NOT_FOUND, f"unknown method {method!r}")
+
+    def _initialize(self, params: Raw) -> bytes:
+        wanted = _decode(_decode_initialize, params).protocol_version
+        known = wanted in revisions.ALL and not revisions.is_modern(wanted)
+        status = self.toolbox.status.get(self.name)
+        result = {
+            "protocolVersion": wanted if known else revisions.LEGACY_TASKS,
+            "capabilities": {"tools": {"listChanged": True}, "resources": {}},
+            "serverInfo": {
+                "name": self.name,
+                "version": (status.server_info.rpartition(" ")[2] if status else "") or __version__,
+            },
+        }
+        if instructions := self._instructions():
+            result["instructions"] = instructions
+        return encode_lossy(result)
+
+    def _instructions(self) -> str | None:
+        return self.toolbox.upstream(self.name).instructions
+
+    # Calls
+
+    async def _call(self, params: Raw) -> bytes:
+        given = _decode(_decode_call, params)
+        entry = self.entries.get(given.name)
+        if entry is None:
+            return results.error(self._why_missing(given.name))
+        arguments: JsonObject = {} if given.arguments is UNSET else given.arguments
+        id = given.meta.tool_use_id
+        if self._host.use is not None:
+            verdict = await self._host.use(Request(entry.address, arguments, id))
+            if isinstance(verdict, Deny):
+                return results.error(f"denied: {verdict.message}")
+            arguments = verdict.arguments if verdict.arguments is not None else arguments
+        call = Call(
+            entry,
+            arguments,
+            self._host.caller,
+            timeout=self._host.timeout,
+            progress=self._host.progress(id, entry) if id else None,
+        )
+        try:
+            return self._host.results.shape(await self.toolbox.handle(call), self.program_name)
+        except InterlockError as error:
+            return results.error(f"error: {error}")
+
+    def _why_missing(self, name: str) -> str:
+        status = self.toolbox.status.get(self.name)
+        if status is not None and status.state != "ok":
+            return f"error: server {self.name!r} is {status.state}: {status.reason or 'no reason'}"
+        return f"error: server {self.name!r} has no tool {name!r}"
+
+    # Resources
+
+    async def _resources(self) -> bytes:
+        try:
+            listing = await self.toolbox.upstream(self.name).list_resources()
+        except InterlockError as error:
+            _log.warning("the resources of %r cannot be listed: %s", self.name, error)
+            return b'{"resources":[]}'
+        return encode_lossy({"resources": list(listing)})
+
+    async def _read(self, params: Raw) -> bytes:
+        uri = _decode(_decode_read, params).uri
+        if uri.startswith(results.URI):
+            text = self._host.results.read(uri)
+            if text is None:
+                raise RpcError(
+                    NOT_FOUND, f"the result {uri} was dropped; call the tool again"
+                )
+            return encode_lossy({"contents": [{"uri": uri, "text": text}]})
+        call = Call(Item("resources", self.name, uri), {}, self._host.caller)
+        try:
+            outcome = await self.toolbox.handle(call)
+        except InterlockError as error:
+            raise RpcError(NOT_FOUND, str(error)) from None
+        return results.one_line(bytes(outcome.raw))
+
+
+def _decode(decode: Callable[[Raw], Any], params: Raw) -> Any:
+    try:
+        return decode(params)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise RpcError(INVALID_PARAMS, f"malformed params: {error}") from None
+
+
+def rpc_result(id: object, result: bytes) -> bytes:
+    """Return the answer to the control request of a JSON-RPC request that succeeded."""
+    return b'{"mcp_response":{"jsonrpc":"2.0","id":%b,"result":%b}}' % (encode(id), result)
+
+
+def rpc_error(id: object, code: int, message: str) -> bytes:
+    """Return the answer to the control request of a JSON-RPC request that failed."""
+    error = encode_lossy({"code": code, "message": message})
+    return b'{"mcp_response":{"jsonrpc":"2.0","id":%b,"error":%b}}' % (encode(id), error)

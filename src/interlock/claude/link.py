@@ -1,0 +1,308 @@
+"""One running program: its pipes, its protocol, and the tasks that answer its questions.
+
+Rules:
+
+1. The reader never runs a handler: each question is answered by a task of its own, so that an
+   interrupt always gets through.
+2. Each question gets one answer, also if its handler fails or is cancelled.
+3. After the end of the program every waiting request fails, and every task is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from time import monotonic
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from interlock.aio import start
+from interlock.claude.facade import RpcError, rpc_error, rpc_result
+from interlock.claude.protocol import (
+    CONTROL_TIMEOUT,
+    ControlProtocol,
+    Failed,
+    McpMessage,
+    Message,
+    Question,
+    Response,
+    Withdrawn,
+)
+from interlock.errors import InterlockError, MessageTooLarge
+from interlock.transports import Transport
+from interlock.types import RequestId
+
+CANCELLED = -32800
+INTERNAL_ERROR = -32603
+ACKNOWLEDGED = b'{"mcp_response":{"jsonrpc":"2.0","result":{}}}'
+_log = logging.getLogger("interlock.claude")
+
+
+class Host(Protocol):
+    """What answers the program."""
+
+    async def answer_mcp(self, server: str, method: str, params: Raw) -> bytes:
+        """Answer a JSON-RPC request to one of our servers; may raise `RpcError`."""
+        ...
+
+    async def answer_question(self, subtype: str, line: bytes) -> bytes:
+        """Answer another control request; the result is encoded.
+
+        Raises:
+            UnsupportedQuestion: It has no answer here.
+        """
+        ...
+
+    def message_received(self, kind: str, line: bytes) -> None:
+        """Take in a line of the conversation."""
+        ...
+
+    def program_ended(self, error: InterlockError) -> None:
+        """Handle the end of the program; not called after `close`."""
+        ...
+
+
+class UnsupportedQuestion(Exception):
+    """The program asked something that we do not answer."""
+
+
+class _Cancelled(Struct, rename="camel"):
+    request_id: RequestId | UnsetType = UNSET
+
+
+_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
+
+
+class Link:
+    """A program that has been started, or will be by `open`.
+
+    Args:
+        transport: Carries its lines.
+        host: Answers its questions.
+    """
+
+    def __init__(self, transport: Transport, host: Host) -> None:
+        self._transport = transport
+        self._host = host
+        self._protocol = ControlProtocol()
+        self._waiting: dict[str, asyncio.Future[Raw]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by the program's id
+        self._calls: dict[tuple[str, RequestId], list[str]] = {}  # their ids, by JSON-RPC id
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_flushing = False
+        self._error: InterlockError | None = None
+
+    @property
+    def error(self) -> InterlockError | None:
+        """Why the program ended; None while it runs."""
+        return self._error
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many lines of the program were useless, by reason."""
+        return dict(self._protocol.dropped)
+
+    async def open(self) -> None:
+        """Start the program.
+
+        Raises:
+            SpawnError: It cannot be started.
+        """
+        self._loop = asyncio.get_running_loop()
+        await self._transport.open(self)
+
+    async def close(self) -> None:
+        """End the program and everything that it started. At most 5 seconds."""
+        self._end(InterlockError("Claude Code is closed"))
+        await self._transport.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    def abort(self, error: InterlockError) -> None:
+        """End the program because of an error."""
+        self._transport.abort(error)
+
+    def diagnostics(self) -> str:
+        """Return the last words on its stderr."""
+        return self._transport.diagnostics()
+
+    # Our requests
+
+    async def control(self, subtype: str, timeout: float = CONTROL_TIMEOUT, **fields: Any) -> Raw:
+        """Send a control request and return its encoded answer.
+
+        Raises:
+            RemoteError: The program refused it, or does not know it.
+            RequestTimeout: No answer in time.
+            InterlockError: The program has ended.
+        """
+        if self._error is not None:
+            raise self._error
+        id = self._protocol.request(subtype, fields, now=monotonic(), timeout=timeout)
+        future: asyncio.Future[Raw] = self._loop.create_future()
+        self._waiting[id] = future
+        self._set_timer()
+        self._flush_soon()
+        try:
+            return await future
+        finally:
+            self._waiting.pop(id, None)
+
+    def prompt(self, content: object, uuid: str) -> None:
+        """Send a prompt."""
+        self._protocol.prompt(content, uuid)
+        self._flush_soon()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._protocol.next_deadline
+        if deadline is not None:
+            self._timer = self._loop.call_later(max(0.0, deadline - monotonic()), self._expire)
+
+    def _expire(self) -> None:
+        for failed in self._protocol.expire(now=monotonic()):
+            self._settle(failed)
+        self._set_timer()
+
+    def _settle(self, event: Response | Failed) -> None:
+        future = self._waiting.pop(event.id, None)
+        if future is None or future.done():
+            return
+        if isinstance(event, Failed):
+            future.set_exception(event.error)
+        else:
+            future.set_result(event.value)
+
+    def _flush_soon(self) -> None:
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        lines = self._protocol.lines_to_send()
+        if lines and self._error is None:
+            self._transport.send(lines)
+
+    # The program's lines
+
+    def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:  # noqa: ARG002
+        """Handle lines, in order."""
+        for line in frames:
+            event = self._protocol.receive(line)
+            match event:
+                case McpMessage():
+                    self._mcp(event)
+                case Message():
+                    self._host.message_received(event.kind, event.line)
+                case Question():
+                    self._start(event.id, self._answer_question(event))
+                case Withdrawn():
+                    self._cancel(event.id)
+                case Response() | Failed():
+                    self._settle(event)
+                    self._set_timer()
+        self._flush_soon()
+
+    def awaits(self, id: RequestId) -> bool:  # noqa: ARG002 - of `Receiver`; for HTTP
+        """Return False."""
+        return False
+
+    def request_failed(self, id: RequestId, error: InterlockError) -> None:
+        """Do nothing: only HTTP has such requests."""
+
+    def connection_lost(self, error: InterlockError) -> None:
+        """Handle the end of the program."""
+        if self._error is not None:
+            return
+        if isinstance(error, MessageTooLarge):
+            error = MessageTooLarge(f"{error}; raise max_line_bytes")
+        self._end(error)
+        self._host.program_ended(error)
+
+    def _end(self, error: InterlockError) -> None:
+        if self._error is None:
+            self._error = error
+        if self._timer is not None:
+            self._timer.cancel()
+        for failed in self._protocol.close(self._error):
+            self._settle(failed)
+        for task in self._tasks.values():
+            task.cancel()
+
+    # Answering
+
+    def _mcp(self, message: McpMessage) -> None:
+        if message.rpc_id is not UNSET:
+            key = message.server, message.rpc_id
+            self._calls.setdefault(key, []).append(message.id)
+            self._start(message.id, self._answer_mcp(message, message.rpc_id), key)
+            return
+        self._protocol.answer(message.id, ACKNOWLEDGED)
+        if message.method == "notifications/cancelled":
+            self._cancel_call(message)
+
+    def _cancel_call(self, message: McpMessage) -> None:
+        try:
+            id = _decode_cancelled(message.params).request_id
+        except msgspec.DecodeError:
+            return
+        if id is not UNSET and (running := self._calls.get((message.server, id))):
+            self._cancel(running[-1])
+
+    def _cancel(self, id: str) -> None:
+        if task := self._tasks.get(id):
+            task.cancel()
+
+    def _start(
+        self,
+        id: str,
+        work: Coroutine[Any, Any, None],
+        call: tuple[str, RequestId] | None = None,
+    ) -> None:
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.pop(id, None)
+            if call is not None:
+                self._calls[call].remove(id)
+                if not self._calls[call]:
+                    del self._calls[call]
+            if task.cancelled():  # before its first step
+                self._protocol.refuse(id, "cancelled")
+                self._flush_soon()
+
+        task = start(work, loop=self._loop)
+        self._tasks[id] = task
+        task.add_done_callback(done)
+
+    async def _answer_mcp(self, message: McpMessage, rpc_id: RequestId) -> None:
+        try:
+            result = await self._host.answer_mcp(message.server, message.method, message.params)
+            answer = rpc_result(rpc_id, result)
+        except RpcError as error:
+            answer = rpc_error(rpc_id, error.code, str(error))
+        except asyncio.CancelledError:
+            answer = rpc_error(rpc_id, CANCELLED, "cancelled")
+        except Exception:
+            _log.exception("answering %s of %r failed", message.method, message.server)
+            answer = rpc_error(rpc_id, INTERNAL_ERROR, "internal error")
+        self._protocol.answer(message.id, answer)
+        self._flush_soon()
+
+    async def _answer_question(self, question: Question) -> None:
+        try:
+            answer = await self._host.answer_question(question.subtype, question.line)
+        except UnsupportedQuestion:
+            self._protocol.refuse(question.id, f"unsupported: {question.subtype}")
+        except asyncio.CancelledError:
+            self._protocol.refuse(question.id, "cancelled")
+        except Exception:
+            _log.exception("answering %s failed", question.subtype)
+            self._protocol.refuse(question.id, "internal error")
+        else:
+            self._protocol.answer(question.id, answer)
+        self._flush_soon()

@@ -1,0 +1,257 @@
+"""The program: where it is, how it is started, and what it inherits."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from interlock.errors import ConfigError, SpawnError
+from interlock.protocol.envelope import encode
+from interlock.types import JsonObject
+
+VARIABLE = "INTERLOCK_CLAUDE"
+OLDEST = (2, 0, 0)
+SUPPORTED = (2, 1, 59)
+VERSION_TIMEOUT = 20.0  # seconds for `claude --version`
+
+# What a child inherits, besides what every server program does.
+_INHERITED = (
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("LANGUAGE", "LC_CTYPE", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
+    *("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
+    *("ENABLE_TOOL_SEARCH", "MAX_THINKING_TOKENS", "IS_SANDBOX", "CLOUD_ML_REGION"),
+    *("DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING"),
+)
+_INHERITED_PREFIXES = ("ANTHROPIC_", "CLAUDE_", "AWS_", "GOOGLE_", "VERTEX")
+# They belong to a Claude Code that runs around us.
+_NOT_INHERITED = {"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT"}
+
+_MODES = ("default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto", "manual")
+
+
+class Found(Struct, frozen=True):
+    """The program of this computer.
+
+    Attributes:
+        path: The file.
+        argv: How to start it.
+    """
+
+    path: str
+    argv: tuple[str, ...]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The program's own options; see `ClaudeCode`."""
+
+    mode: str = "default"
+    model: str | None = None
+    fallback_model: str | None = None
+    max_turns: int | None = None
+    max_cost: float | None = None
+    output_schema: JsonObject | None = None
+    instructions: str | None = None
+    system_prompt: str | None = None
+    agents: JsonObject | None = None
+    add_dirs: Sequence[str | Path] = ()
+    thinking: int | str | None = None
+    built_in: Sequence[str] | None = None
+    settings: Sequence[str] = ()
+    session: str | None = None
+    resume: str | None = None
+    fork: bool = False
+    arguments: Sequence[str] = ()
+
+
+# Finding
+
+
+def find(program: str | Path | None = None) -> Found:
+    """Find the program.
+
+    Args:
+        program: Its path; None to look at `INTERLOCK_CLAUDE` and the usual places.
+
+    Raises:
+        SpawnError: It is not there; the text lists the places.
+    """
+    named = program or os.environ.get(VARIABLE)
+    if named:
+        path = Path(named).expanduser()
+        if not path.is_file():
+            raise SpawnError(f"Claude Code not found: {path} does not exist")
+        return _found(path)
+    looked = []
+    for path in _places():
+        if path.is_file() and (os.access(path, os.X_OK) or path.suffix == ".js"):
+            return _found(path)
+        looked.append(str(path))
+    raise SpawnError(
+        f"Claude Code not found in PATH or {', '.join(looked)}; install it"
+        f" (npm install -g @anthropic-ai/claude-code), or name it in {VARIABLE}"
+    )
+
+
+def _places() -> Iterator[Path]:
+    windows = sys.platform == "win32"
+    # On Windows npm's "claude" is a shell script: its arguments could run commands.
+    name = "claude.exe" if windows else "claude"
+    if in_path := shutil.which(name):
+        yield Path(in_path)
+    home = Path.home()
+    yield home / ".local" / "bin" / name
+    yield home / ".claude" / "local" / name
+    if not windows:
+        prefix = os.environ.get("NPM_CONFIG_PREFIX")
+        yield Path(prefix or home / ".npm-global") / "bin" / name
+        yield Path("/usr/local/bin") / name
+    spec = importlib.util.find_spec("claude_agent_sdk")
+    if spec is not None and spec.origin:
+        yield Path(spec.origin).parent / "_bundled" / name
+
+
+def _found(path: Path) -> Found:
+    if path.suffix.lower() in (".cmd", ".bat"):
+        raise SpawnError(f"{path} is a shell script; name the program claude.exe instead")
+    if path.suffix in (".js", ".cjs", ".mjs"):
+        node = shutil.which("node")
+        if node is None:
+            raise SpawnError(f"{path} runs on Node.js, and node is not in PATH; install Node.js")
+        return Found(str(path), (node, str(path)))
+    return Found(str(path), (str(path),))
+
+
+def version(found: Found) -> str:
+    """Run `claude --version` and return what it prints; blocks.
+
+    Raises:
+        SpawnError: It does not run.
+    """
+    try:
+        ran = subprocess.run(  # noqa: S603 - the program that we would start anyway
+            [*found.argv, "--version"],
+            env=environment({}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SpawnError(f"{found.path} does not run: {error}") from None
+    text = ran.stdout.strip()
+    if ran.returncode != 0 or not parse_version(text):
+        raise SpawnError(f"{found.path} is not Claude Code: --version printed {text[:80]!r}")
+    return text.partition(" ")[0]
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Return the numbers of a version such as "2.1.330 (Claude Code)"; () for other text."""
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
+    return tuple(map(int, match.groups())) if match else ()
+
+
+# Starting
+
+
+def environment(env: Mapping[str, str], *, inherit: bool = False) -> dict[str, str]:
+    """Return the environment of the program.
+
+    Args:
+        env: Variables to add.
+        inherit: Add our whole environment, not only what it needs.
+    """
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _NOT_INHERITED
+        and (inherit or name in _INHERITED or name.startswith(_INHERITED_PREFIXES))
+    }
+    return {
+        **own,
+        "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
+        # Our own limits come first, so that the model gets their reasons.
+        "MCP_TOOL_TIMEOUT": "86400000",
+        "MAX_MCP_OUTPUT_TOKENS": "100000",
+        **env,
+    }
+
+
+def arguments(options: Options) -> list[str]:
+    """Return the arguments of the program. None of them is a secret.
+
+    Raises:
+        ConfigError: An option is wrong.
+    """
+    argv = [
+        *("--output-format", "stream-json", "--verbose", "--input-format", "stream-json"),
+        *("--include-partial-messages", "--permission-prompt-tool", "stdio"),
+        f"--permission-mode={_one_of('mode', options.mode, _MODES)}",
+        f"--setting-sources={','.join(_sources(options.settings))}",
+    ]
+    if not options.settings:
+        argv.append("--strict-mcp-config")  # `.mcp.json` of the folder stays out
+    # `--flag=value`: a value that begins with "-" is not another flag.
+    flags = {
+        "model": options.model,
+        "fallback-model": options.fallback_model,
+        "max-turns": options.max_turns,
+        "max-budget-usd": options.max_cost,
+        "append-system-prompt": options.instructions,
+        "system-prompt": options.system_prompt,
+        "agents": _json(options.agents),
+        "json-schema": _json(options.output_schema),
+        "tools": None if options.built_in is None else ",".join(options.built_in),
+        "session-id": _uuid("session", options.session),
+        "resume": _uuid("resume", options.resume),
+    }
+    argv += [f"--{name}={value}" for name, value in flags.items() if value is not None]
+    if options.fork:
+        argv.append("--fork-session")
+    for folder in options.add_dirs:
+        argv.append(f"--add-dir={folder}")
+    if isinstance(options.thinking, int):
+        argv.append(f"--max-thinking-tokens={options.thinking}")
+    elif options.thinking is not None:
+        argv.append(f"--thinking={options.thinking}")
+    return [*argv, *options.arguments]
+
+
+def _json(value: JsonObject | None) -> str | None:
+    try:
+        return None if value is None else encode(value).decode()
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise ConfigError(f"an option of Claude Code is not JSON: {error}") from None
+
+
+def _uuid(name: str, value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        return str(UUID(value))
+    except ValueError:
+        raise ConfigError(f"{name} {value!r} is not a UUID") from None
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise ConfigError(f"unknown {name} {value!r}; use one of {', '.join(known)}")
+    return value
+
+
+def _sources(settings: Sequence[str]) -> list[str]:
+    if isinstance(settings, str):
+        raise ConfigError(f'settings must be a list, such as ["user"], not {settings!r}')
+    return [_one_of("settings", each, ("user", "project", "local")) for each in settings]
