@@ -370,7 +370,7 @@ class ClaudeCode:
                 self._draining = asyncio.ensure_future(self._drain(turn))
 
     async def events(self) -> AsyncGenerator[ClaudeEvent, None]:
-        """Yield what belongs to none of our prompts, such as work of subagents in the background."""
+        """Yield what belongs to no prompt, such as the work of subagents in the background."""
         events = self._conversation.background
         while True:
             while (event := events.pop()) is not None:

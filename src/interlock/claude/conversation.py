@@ -4,8 +4,8 @@ Rules:
 
 1. Our prompts take turns. Each has a UUID; a `result` belongs to the running turn if it
    names that UUID or, from a program that names none, if it is not about a background task.
-2. What belongs to none of our turns goes to `background`: Claude speaks by itself when a subagent in
-   the background has ended.
+2. What belongs to none of our turns goes to `background`: Claude speaks by itself when a
+   subagent in the background has ended.
 3. What we interrupted and what we denied is remembered here, as old programs do not report it.
 """
 

@@ -10,7 +10,6 @@ Rules:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -39,7 +38,6 @@ _EMPTY: dict[str, bytes] = {
     "prompts/list": b'{"prompts":[]}',
     "resources/templates/list": b'{"resourceTemplates":[]}',
 }
-_log = logging.getLogger("interlock.claude")
 
 
 class _Meta(Struct, frozen=True, gc=False):
@@ -179,7 +177,8 @@ class Facade:
         if method == "initialize":
             return self._initialize(params)
         if method == "resources/list":
-            return await self._resources()
+            listed = self.toolbox.upstream(self.name).items["resources"]
+            return encode_lossy({"resources": listed.definitions})
         if method == "resources/read":
             return await self._read(params)
         if method in _EMPTY:
@@ -239,22 +238,12 @@ class Facade:
 
     # Resources
 
-    async def _resources(self) -> bytes:
-        try:
-            listing = await self.toolbox.upstream(self.name).list_resources()
-        except InterlockError as error:
-            _log.warning("the resources of %r cannot be listed: %s", self.name, error)
-            return b'{"resources":[]}'
-        return encode_lossy({"resources": list(listing)})
-
     async def _read(self, params: Raw) -> bytes:
         uri = _decode(_decode_read, params).uri
         if uri.startswith(results.URI):
             text = self._host.results.read(uri)
             if text is None:
-                raise RpcError(
-                    NOT_FOUND, f"the result {uri} was dropped; call the tool again"
-                )
+                raise RpcError(NOT_FOUND, f"the result {uri} was dropped; call the tool again")
             return encode_lossy({"contents": [{"uri": uri, "text": text}]})
         call = Call(Item("resources", self.name, uri), {}, self._host.caller)
         try:
