@@ -23,7 +23,7 @@ from interlock.policy import Policy, enforce
 from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Methods
-from interlock.server.sealing import Seal
+from interlock.server.sealing import EncryptingSeal
 from interlock.server.server_connection import ServerConnection
 from interlock.server.subscribers import Subscribers
 from interlock.server.tasks import TASK_TTL
@@ -52,7 +52,7 @@ class Gateway:
         around: Further layers around every call, inside the policy.
         name: For display.
         instructions: What a model should know before it uses the tools.
-        sealing_key: Signs what modern clients return between rounds of questions; random if None.
+        sealing_key: Encrypts what modern clients return between rounds of questions; random if None.
 
     Attributes:
         toolbox: The servers behind the gateway.
@@ -88,7 +88,7 @@ class Gateway:
             instructions,
             self._catalogue,
             self.subscribers,
-            Seal(sealing_key),
+            EncryptingSeal(sealing_key),
             LIST_TTL_MS,
             None,
             TASK_TTL,

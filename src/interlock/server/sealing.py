@@ -1,4 +1,4 @@
-"""Signed text that a client keeps for the server: bound to a request, and expiring."""
+"""Text that a client keeps for the server: bound to a request, and expiring."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ import hmac
 import os
 import struct
 import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
-from interlock.errors import InvalidArguments
+from interlock.errors import InvalidArguments, MissingExtra
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+_KEY_BYTES = 32
 _MAC_BYTES = 32
+_NONCE_BYTES = 12
 _TTL = 3600.0  # seconds
 
 
-class Seal:
-    """Seals content with one key. Clients can read the content, but not change it.
+class Seal(ABC):
+    """Seals content with one key. Clients cannot change it.
 
     Args:
         key: At least 32 bytes, and the same for all processes of a server; random when None.
@@ -25,15 +32,17 @@ class Seal:
     """
 
     def __init__(self, key: bytes | None = None, ttl: float = _TTL) -> None:
-        if key is not None and len(key) < 32:
-            raise ValueError(f"sealing key too short ({len(key)} bytes, at least 32 are required)")
-        self._key = key or os.urandom(32)
+        if key is not None and len(key) < _KEY_BYTES:
+            raise ValueError(
+                f"sealing key too short ({len(key)} bytes, at least {_KEY_BYTES} are required)"
+            )
+        self._key = key or os.urandom(_KEY_BYTES)
         self._ttl = ttl
 
     def close(self, content: bytes, bound_to: bytes) -> str:
         """Seal `content`; `bound_to` identifies the request and its principal."""
-        sealed = struct.pack(">d", time.time() + self._ttl) + content
-        return base64.urlsafe_b64encode(self._mac(sealed, bound_to) + sealed).decode()
+        dated = struct.pack(">d", time.time() + self._ttl) + content
+        return base64.urlsafe_b64encode(self._protect(dated, bound_to)).decode()
 
     def open(self, text: str, bound_to: bytes) -> bytes:
         """Return the content of sealed text.
@@ -45,17 +54,64 @@ class Seal:
             raw = base64.b64decode(text, altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             raise InvalidArguments("requestState is not from this server") from None
-        mac, sealed = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-        if not hmac.compare_digest(mac, self._mac(sealed, bound_to)) or len(sealed) < 8:
+        dated = self._restore(raw, bound_to)
+        if dated is None or len(dated) < 8:
             raise InvalidArguments("requestState was changed, or belongs to another request")
-        if struct.unpack(">d", sealed[:8])[0] < time.time():
+        if struct.unpack(">d", dated[:8])[0] < time.time():
             raise InvalidArguments("requestState has expired; start the request again")
-        return sealed[8:]
+        return dated[8:]
 
-    def _mac(self, sealed: bytes, bound_to: bytes) -> bytes:
+    @abstractmethod
+    def _protect(self, content: bytes, bound_to: bytes) -> bytes: ...
+
+    @abstractmethod
+    def _restore(self, sealed: bytes, bound_to: bytes) -> bytes | None:
+        """Return the content; None if it was changed or is bound to something else."""
+
+
+class SigningSeal(Seal):
+    """Signs content by HMAC-SHA256. Clients can read it; it holds what they sent themselves."""
+
+    def _protect(self, content: bytes, bound_to: bytes) -> bytes:
+        return self._mac(content, bound_to) + content
+
+    def _restore(self, sealed: bytes, bound_to: bytes) -> bytes | None:
+        mac, content = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+        return content if hmac.compare_digest(mac, self._mac(content, bound_to)) else None
+
+    def _mac(self, content: bytes, bound_to: bytes) -> bytes:
         return hmac.digest(
-            self._key, len(bound_to).to_bytes(8, "big") + bound_to + sealed, "sha256"
+            self._key, len(bound_to).to_bytes(8, "big") + bound_to + content, "sha256"
         )
+
+
+class EncryptingSeal(Seal):
+    """Encrypts content by AES-256-GCM. Clients cannot read it; it may hold what servers sent."""
+
+    _made: AESGCM | None = None
+
+    def _protect(self, content: bytes, bound_to: bytes) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, content, bound_to)
+
+    def _restore(self, sealed: bytes, bound_to: bytes) -> bytes | None:
+        cipher = self._cipher
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
+        except (InvalidTag, ValueError):
+            return None
+
+    @property
+    def _cipher(self) -> AESGCM:
+        if self._made is None:
+            try:
+                from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            except ModuleNotFoundError as error:
+                raise MissingExtra("asking clients on behalf of servers", "serve") from error
+            self._made = AESGCM(hashlib.sha256(self._key).digest())
+        return self._made
 
 
 def digest(*parts: bytes) -> bytes:

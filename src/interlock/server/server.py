@@ -29,7 +29,7 @@ from interlock.server.resources import (
     FunctionResource,
     ItemOptions,
 )
-from interlock.server.sealing import Seal
+from interlock.server.sealing import SigningSeal
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import TASK_TTL
@@ -108,7 +108,7 @@ class Server:
             instructions,
             self._catalogue,
             self.subscribers,
-            Seal(sealing_key),
+            SigningSeal(sealing_key),
             list_ttl_ms,
             task_store,
             task_ttl,
