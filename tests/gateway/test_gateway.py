@@ -144,9 +144,8 @@ async def anna(_: ElicitParams) -> ElicitResult:
     return ElicitResult(action="accept", content={"name": "anna"})
 
 
-@pytest.mark.parametrize(
-    ("client_revision", "server_revision"), [(LEGACY, LEGACY), (LEGACY, MODERN), (MODERN, MODERN)]
-)
+@pytest.mark.parametrize("client_revision", [LEGACY, MODERN])
+@pytest.mark.parametrize("server_revision", [LEGACY, MODERN])
 async def test_question_of_a_server_is_answered_by_the_client_of_the_gateway(
     client_revision: str, server_revision: str
 ):

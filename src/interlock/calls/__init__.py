@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.calls.back_channel import BackChannel
-from interlock.calls.call import LOCAL, Call, Caller, Outcome, Surface
+from interlock.calls.call import LOCAL, Call, Caller, Outcome, Slots, Surface
 from interlock.calls.entry import Entry, Item
 from interlock.calls.stack import Around, CallHandler, build
 
@@ -17,6 +17,7 @@ __all__ = [
     "Entry",
     "Item",
     "Outcome",
+    "Slots",
     "Surface",
     "build",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import getrandbits
 from typing import Literal
 
@@ -39,6 +40,35 @@ class Caller(Struct, frozen=True):
 
 
 LOCAL = Caller()
+
+
+class Slots:
+    """What a call holds of limits on concurrent calls.
+
+    A call that waits for its client gives all of it back, as people take their time.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, Callable[[], None]] = {}
+
+    def hold(self, release: Callable[[], None]) -> Callable[[], None]:
+        """Hold a slot; return the function that releases it, unless it was given back."""
+        number = len(self._held)
+        self._held[number] = release
+
+        def release_once() -> None:
+            held = self._held.pop(number, None)
+            if held is not None:
+                held()
+
+        return release_once
+
+    def give_back(self) -> None:
+        """Release everything now. The call goes on without slots."""
+        while self._held:
+            self._held.popitem()[1]()
+
+
 _METHODS = {"tools": "tools/call", "resources": "resources/read", "prompts": "prompts/get"}
 
 
@@ -68,6 +98,7 @@ class Call(Struct, frozen=True, eq=False):
         progress: Called with each `Progress`.
         meta: Further members of `_meta`, encoded without braces.
         idempotent: Calling twice has the effect of calling once, so a lost call may be repeated.
+        slots: Keeps what the call holds; None if it never waits for its client.
         id: Names the call in the audit trail and in errors.
     """
 
@@ -83,7 +114,12 @@ class Call(Struct, frozen=True, eq=False):
     progress: ProgressHandler | None = None
     meta: bytes = b""
     idempotent: bool = False
+    slots: Slots | None = None
     id: str = msgspec.field(default_factory=new_call_id)
+
+    def hold(self, release: Callable[[], None]) -> Callable[[], None]:
+        """Return what to call at the end of the call, instead of `release`; see `Slots`."""
+        return release if self.slots is None else self.slots.hold(release)
 
     @property
     def kind(self) -> str:

@@ -124,10 +124,11 @@ def queued(queues: Mapping[str, FairQueue]) -> Around:
             if queue is None:
                 return await handle(call)
             await queue.acquire(call.caller.owner)
+            release = call.hold(queue.release)
             try:
                 return await handle(call)
             finally:
-                queue.release()
+                release()
 
         return call_in_turn
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil
 from time import monotonic, time
 from typing import TypeAlias
@@ -167,6 +167,7 @@ class Limiter:
             spent = self._spend(call, key)
             self._running[key] = self._running.get(key, 0) + 1
             self._total += 1
+            end = call.hold(partial(self._end, key))
             try:
                 return await handle(call)
             except _NOT_SENT:
@@ -174,12 +175,15 @@ class Limiter:
                     counter.give_back(of)
                 raise
             finally:
-                self._total -= 1
-                self._running[key] -= 1
-                if not self._running[key]:
-                    del self._running[key]
+                end()
 
         return call_within_limits
+
+    def _end(self, key: str) -> None:
+        self._total -= 1
+        self._running[key] -= 1
+        if not self._running[key]:
+            del self._running[key]
 
     def _spend(self, call: Call, key: str) -> _Spent:
         """Spend what a call needs of each rate and quota, or nothing.

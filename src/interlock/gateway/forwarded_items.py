@@ -8,7 +8,13 @@ from msgspec import UNSET, Raw
 
 from interlock.calls import Item
 from interlock.context import Context
-from interlock.errors import InputRequired, InterlockError, RemoteError, UnknownResource
+from interlock.errors import (
+    InputRequired,
+    InterlockError,
+    MalformedAnswer,
+    RemoteError,
+    UnknownResource,
+)
 from interlock.gateway.forwarding import Forwarder, caller_of
 from interlock.gateway.refusals import refused
 from interlock.gateway.uris import Uris
@@ -48,7 +54,7 @@ class ForwardedResource:
         """
         try:
             result = await self._forwarder.forward(self.item, {}, context)
-        except InputRequired:
+        except (InputRequired, MalformedAnswer):
             raise
         except InterlockError as error:
             if isinstance(error, RemoteError) and _is_not_found(error):
@@ -92,7 +98,7 @@ class ForwardedPrompt:
         """
         try:
             return await self._forwarder.forward(self.item, dict(arguments), context)
-        except InputRequired:
+        except (InputRequired, MalformedAnswer):
             raise
         except InterlockError as error:
             raise refused(self.item, error) from None

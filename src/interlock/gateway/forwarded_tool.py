@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from interlock.calls import Entry
 from interlock.context import Context
-from interlock.errors import InputRequired, InterlockError, InvalidArguments
+from interlock.errors import InputRequired, InterlockError, InvalidArguments, MalformedAnswer
 from interlock.gateway.forwarding import Forwarder
 from interlock.gateway.refusals import refusal
 from interlock.types import JsonObject
@@ -35,14 +35,14 @@ class ForwardedTool:
         Raises:
             CallRefused, AuditUnavailable: The request is refused, whatever its tool.
             InputRequired: The server asks a modern client.
-            InvalidArguments: The state of an earlier round is not valid.
+            MalformedAnswer: The answers or the state of a round are not valid.
         """
         given = {} if arguments is None else msgspec.json.decode(arguments)
         if not isinstance(given, dict):
             raise InvalidArguments("the arguments must be an object")
         try:
             return await self._forwarder.forward(self.entry, given, context)
-        except InputRequired:
+        except (InputRequired, MalformedAnswer):
             raise
         except InterlockError as error:
             return refusal(self.entry, error)

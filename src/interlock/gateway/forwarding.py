@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from interlock.calls import Call, Caller, Entry, Item, Outcome
 from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments
+from interlock.gateway.call_link import CallLink
+from interlock.gateway.parking import Parking, Ticket
+from interlock.policy import CallDenied, Policy
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
+from interlock.toolbox import Toolbox
 from interlock.types import JsonObject, Result
 
 MAX_SESSION = 64  # characters of a session that a modern client names
 SESSION_KEY = "interlock/session"
 
-CallHandler = Callable[[Call], Awaitable[Outcome]]
 
-
-class _Round(Struct):
-    """What the gateway seals between rounds of an upstream server's questions."""
+class _Round(Struct, tag="round"):
+    """What the gateway seals between rounds of a modern server's questions."""
 
     state: str | None
     keys: list[str]
+
+
+_decode_state = msgspec.json.Decoder(_Round | Ticket).decode
 
 
 class Forwarder:
     """Passes requests on to servers.
 
     Args:
-        handle: The toolbox's stack.
+        toolbox: The servers.
+        policy: Decides again about a request that goes on after questions.
     """
 
-    def __init__(self, handle: CallHandler) -> None:
-        self._handle = handle
+    def __init__(self, toolbox: Toolbox, policy: Policy) -> None:
+        self.parking = Parking(toolbox.handle)
+        self._toolbox = toolbox
+        self._policy = policy
 
     async def forward(self, entry: Entry | Item, arguments: JsonObject, context: Context) -> Raw:
         """Send a request to a server, and return its result as it is.
@@ -45,11 +52,36 @@ class Forwarder:
             InvalidArguments: The state of an earlier round is not valid.
             InterlockError: It was refused, or has failed.
         """
-        call = _call(entry, arguments, context)
-        outcome = await self._handle(call)
+        state = None if context.round_state is None else _decode_state(context.round_state)
+        if isinstance(state, Ticket):
+            return (await self._resume(state, entry, arguments, context)).raw
+        call = _call(entry, arguments, state, context)
+        if context.is_modern and self._may_be_asked(entry, context):
+            return (await self.parking.run(call, context)).raw
+        link = CallLink(context)
+        progress = None if context.progress_token is None else link.progress
+        call = replace(call, back=link, progress=progress)
+        outcome = await self._toolbox.handle(call)
+        link.flush()
         if call.returns_questions and b'"input_required"' in bytes(outcome.raw):
             _raise_questions(outcome)
         return outcome.raw
+
+    def _may_be_asked(self, entry: Entry | Item, context: Context) -> bool:
+        can = context.client_capabilities
+        if can.elicitation is None and can.sampling is None and can.roots is None:
+            return False
+        upstream = self._toolbox.upstreams.get(entry.server)
+        return upstream is not None and upstream.may_ask
+
+    async def _resume(
+        self, ticket: Ticket, entry: Entry | Item, arguments: JsonObject, context: Context
+    ) -> Outcome:
+        decision = self._policy.decide(caller_of(context), entry, arguments)
+        if decision.effect == "deny":  # its rights have changed since
+            self.parking.end_one(ticket, context)
+            raise CallDenied(entry.address, decision.reason, decision.rule)
+        return await self.parking.resume(ticket, context)
 
 
 def _raise_questions(outcome: Outcome) -> None:
@@ -77,10 +109,9 @@ def caller_of(context: Context) -> Caller:
     return Caller(context.principal, session, "mcp")
 
 
-def _call(entry: Entry | Item, arguments: JsonObject, context: Context) -> Call:
-    round = None
-    if context.round_state is not None:
-        round = msgspec.json.decode(context.round_state, type=_Round)
+def _call(
+    entry: Entry | Item, arguments: JsonObject, round: _Round | None, context: Context
+) -> Call:
     responses = None
     if round is not None:
         answered = {key: context.answers[key] for key in round.keys if key in context.answers}
@@ -89,12 +120,8 @@ def _call(entry: Entry | Item, arguments: JsonObject, context: Context) -> Call:
         entry,
         arguments,
         caller_of(context),
-        back=context.link,
         capabilities=context.client_capabilities,
         returns_questions=context.is_modern,
         input_responses=responses,
         request_state=round.state if round is not None else None,
-        progress=None
-        if context.progress_token is None
-        else lambda progress: context.progress(progress.progress, progress.total, progress.message),
     )

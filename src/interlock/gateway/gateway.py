@@ -52,7 +52,8 @@ class Gateway:
         around: Further layers around every call, inside the policy.
         name: For display.
         instructions: What a model should know before it uses the tools.
-        sealing_key: Encrypts what modern clients return between rounds of questions; random if None.
+        sealing_key: Encrypts what modern clients return between rounds of questions; random when
+            None.
 
     Attributes:
         toolbox: The servers behind the gateway.
@@ -82,7 +83,8 @@ class Gateway:
         )
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
-        self._catalogue = ToolboxCatalogue(self.toolbox, policy, Forwarder(self.toolbox.handle))
+        self._forwarder = Forwarder(self.toolbox, policy)
+        self._catalogue = ToolboxCatalogue(self.toolbox, policy, self._forwarder)
         self._methods = Methods(
             Implementation(name=name, version=__version__),
             instructions,
@@ -115,6 +117,7 @@ class Gateway:
             try:
                 yield
             finally:
+                await self._forwarder.parking.close()
                 await self._methods.tasks.close()
 
     # Serving

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,8 +24,8 @@ from interlock.auth.principal import Principal
 from interlock.context import Question
 from interlock.errors import (
     InterlockError,
-    InvalidArguments,
     LocalProtocolError,
+    MalformedAnswer,
     RequestTimeout,
 )
 
@@ -51,11 +51,11 @@ class ParkedCall:
     ) -> None:
         self.id = secrets.token_urlsafe(24)
         self.owner = owner
-        self.work: asyncio.Task[bytes]  # set when the call is started
+        self.work: asyncio.Task[Any]  # set when the call is started
         self._ttl = ttl
         self._changed = changed
         self._asked: dict[str, _Asked] = {}
-        self._has_asked = asyncio.Event()
+        self._turn: asyncio.Future[None] | None = None  # of a request that waits in the call
 
     @property
     def questions(self) -> dict[str, Question]:
@@ -103,7 +103,7 @@ class ParkedCall:
         """Answer open questions.
 
         Raises:
-            InvalidArguments: An answer is malformed; none of them was accepted.
+            MalformedAnswer: An answer is malformed; none of them was accepted.
         """
         answered = {
             key: each
@@ -114,7 +114,7 @@ class ParkedCall:
             try:
                 msgspec.json.decode(answers[key], type=each.question.answer)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise InvalidArguments(f"inputResponses.{key} is not an answer: {error}") from None
+                raise MalformedAnswer(f"inputResponses.{key} is not an answer: {error}") from None
         for key, each in answered.items():
             each.answer.set_result(Raw(bytes(answers[key])))  # a copy, not the whole request
         if answered:
@@ -123,18 +123,22 @@ class ParkedCall:
     async def asks_or_ends(self) -> bool:
         """Wait until questions are open (True), or `work` has ended (False)."""
         if not self.questions and not self.work.done():
-            asking = asyncio.ensure_future(self._has_asked.wait())
+            self._turn = self.work.get_loop().create_future()
+            self.work.add_done_callback(self._end_turn)
             try:
-                await asyncio.wait({asking, self.work}, return_when=asyncio.FIRST_COMPLETED)
+                await self._turn
             finally:
-                asking.cancel()
+                self.work.remove_done_callback(self._end_turn)
+                self._turn = None
         return not self.work.done() and bool(self.questions)
+
+    def _end_turn(self, _: asyncio.Task[Any] | None = None) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
 
     async def _note_change(self) -> None:
         if self.questions:
-            self._has_asked.set()
-        else:
-            self._has_asked.clear()
+            self._end_turn()
         if self._changed is not None:
             await self._changed()
 

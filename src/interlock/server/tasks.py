@@ -227,7 +227,8 @@ class Tasks:
             raise
         if run.is_task:
             return self._encoder.task(encode(_handle(run.task)))
-        return work.result()
+        encoded: bytes = work.result()
+        return encoded
 
     async def _work(
         self, run: _Run, tool: FunctionTool, arguments: Raw | None, context: TaskContext

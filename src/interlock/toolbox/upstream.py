@@ -41,7 +41,7 @@ from interlock.errors import (
 )
 from interlock.protocol.envelope import encode
 from interlock.redaction import Redactor, redact_error
-from interlock.revisions import COMPLETION_CONTEXT, LEGACY, METHOD_NOT_FOUND, at_least
+from interlock.revisions import COMPLETION_CONTEXT, LEGACY, METHOD_NOT_FOUND, MODERN, at_least
 from interlock.toolbox import names
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
@@ -187,6 +187,12 @@ class Upstream:
         self._refreshing: asyncio.Task[None] | None = None
         self._refreshed_at = -REFRESH_GAP  # when the server last said that its tools changed
         self._closed = False
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the server may ask by requests: it is legacy, or its revision is unknown yet."""
+        shared = self._pool.shared
+        return shared is None or shared.client.revision not in MODERN
 
     @property
     def status(self) -> ServerStatus:
@@ -553,7 +559,9 @@ class Upstream:
             ServerUnavailable: It cannot be started, or not yet again.
             InterlockError: As `Client.call_tool`. Secrets are redacted in the text.
         """
-        async with self._slots:
+        await self._slots.acquire()
+        release = call.hold(self._slots.release)
+        try:
             pooled = await self._pool.acquire(call.caller)
             try:
                 outcome = await self._forward(pooled.client, call)
@@ -565,6 +573,8 @@ class Upstream:
                 raise clean from None
             finally:
                 self._pool.release(pooled)
+        finally:
+            release()
         pooled.hangs = 0
         if self._state != "ok" and pooled is self._pool.shared:
             self._set_state("ok", "")

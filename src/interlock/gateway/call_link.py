@@ -1,0 +1,99 @@
+"""The way back from a forwarded call to its client, whichever request of the client is open now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from time import monotonic
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock.context import LEVELS, Context
+from interlock.protocol import Progress
+
+PROGRESS_GAP = 0.05  # seconds between two notifications of a call's progress
+
+# Asks a modern client: method and params of the question -> the answer.
+Park = Callable[[str, bytes], Awaitable[Raw]]
+
+
+class _Level(Struct):
+    level: str = ""
+
+
+class CallLink:
+    """The `BackChannel` of a forwarded call.
+
+    Log messages pass at the client's own level. Of progress that comes too often the latest is
+    sent, as soon as it may be.
+
+    Args:
+        context: The client's request.
+        park: How a modern client is asked; None if it cannot be.
+    """
+
+    def __init__(self, context: Context, park: Park | None = None) -> None:
+        self.context = context
+        self._park = park
+        self._sent_at = -PROGRESS_GAP
+        self._latest: Progress | None = None  # not sent yet
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def caller(self) -> Hashable:
+        """As the client's own link has it."""
+        return self.context.link.caller
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Pass a log message on, if the client wants it; other notifications as they are."""
+        context = self.context
+        if context.finished:
+            return
+        if method == "notifications/message" and not _is_wanted(params, context.log_level):
+            return
+        context.link.notify(method, params)
+
+    async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
+        """Ask the client: a legacy one by a request, a modern one by the answer to its own."""
+        if self._park is None:
+            return await self.context.link.ask(method, params, timeout=timeout)
+        return await self._park(method, params)
+
+    def close_stream(self, retry_ms: int) -> None:
+        """Do nothing: the streams of the two connections are independent."""
+
+    def progress(self, progress: Progress) -> None:
+        """Pass progress on, at most once in `PROGRESS_GAP`."""
+        wait = self._sent_at + PROGRESS_GAP - monotonic()
+        if wait <= 0:
+            self._send_progress(progress)
+            return
+        self._latest = progress
+        if self._timer is None:
+            self._timer = self.context.loop.call_later(wait, self._send_latest)
+
+    def _send_latest(self) -> None:
+        self._timer = None
+        if self._latest is not None and not self.context.finished:
+            self._send_progress(self._latest)
+
+    def _send_progress(self, progress: Progress) -> None:
+        self._latest, self._sent_at = None, monotonic()
+        self.context.progress(progress.progress, progress.total, progress.message)
+
+    def flush(self) -> None:
+        """Send the latest progress before the result."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._send_latest()
+
+
+def _is_wanted(params: bytes, lowest: str | None) -> bool:
+    if lowest is None:
+        return False
+    try:
+        level = msgspec.json.decode(params, type=_Level).level
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return level in LEVELS and LEVELS.index(level) >= LEVELS.index(lowest)
