@@ -16,19 +16,14 @@ from typing import TextIO
 
 import msgspec
 
-# Characters that are invisible or change the direction of text: soft hyphen, joiners, bidi marks
-# and overrides, fillers, variation selectors, tags, surrogates.
-_INVISIBLE = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-_UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_INVISIBLE}]")
-_UNSAFE_IN_JSON = re.compile(rf"[\x7f-\x9f{_INVISIBLE}]")
+from interlock.quoting import INVISIBLE
+
+_UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
+_UNSAFE_IN_JSON = re.compile(rf"[\x7f-\x9f{INVISIBLE}]")
 # Between non-ASCII letters and signs these two only shape the script, so they are removed.
 _JOINER = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 # The selector for a coloured emoji is common and harmless, once and after a sign.
-_EMOJI = re.compile(f"(?<=[#*0-9\u00a9-\U0001ffff])(?<![{_INVISIBLE}])\ufe0f")
+_EMOJI = re.compile(f"(?<=[#*0-9\u00a9-\U0001ffff])(?<![{INVISIBLE}])\ufe0f")
 _KEPT = "\ue000"
 
 

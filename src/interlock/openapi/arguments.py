@@ -272,7 +272,7 @@ class Selector:
 def body_candidates(
     operation: Operation, selection: ToolSelection, translator: Translator, document: Document
 ) -> tuple[list[Candidate], bodies.Form | None]:
-    """Return the arguments of the body, and how it is written; None if there is no body.
+    """Return the arguments of the body, and how it is written; None without a body.
 
     Raises:
         DocumentError: The operator chose a form that the document does not allow.

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct
 from interlock import schema as json_schema
 from interlock.errors import InvalidArguments, SchemaError
 from interlock.openapi import arguments as argument_module
-from interlock.openapi import bodies, operations, routes, serialisation
+from interlock.openapi import bodies, budget, operations, routes, serialisation, shapes, texts
 from interlock.openapi.arguments import Argument
 from interlock.openapi.bodies import FileContent
 from interlock.openapi.document import Document
@@ -55,7 +55,8 @@ class Plan:
         operation: What the document says.
         definition: The MCP `Tool`, as a JSON object.
         input_schema: Everything the document says of the arguments; calls are checked with it.
-        output_schema: What the document says of a JSON answer, or None.
+        shown: What of that a model sees, within its budget.
+        output_schema: The shape of JSON answers, None if they have none: see `shapes.fit`.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Plan:
         form: bodies.Form | None,
         template: routes.Template,
         input_schema: JsonObject,
+        output_schema: JsonObject | None,
     ) -> None:
         self.name = name
         self.selection = selection
@@ -78,7 +80,9 @@ class Plan:
         self._accept = selection.accept or _accept(operation)
         self._is_flat = any(each.place == "body" and each.target for each in arguments)
         self._validator: json_schema.Validator | None = None
-        self.definition: JsonObject = _definition(name, selection, operation, input_schema)
+        self.shown = budget.fit(input_schema)
+        self.output_schema = output_schema
+        self.definition = _definition(self)
 
     @property
     def arguments(self) -> dict[str, JsonObject]:
@@ -265,7 +269,12 @@ class _Compiler:
             [each.target or "" for each in chosen if each.slashes],
         )
         input_schema = _input_schema(chosen, translator)
-        return Plan(name, selection, operation, chosen, form, template, input_schema)
+        has_output = selection.output == "declared"
+        output = shapes.of_operation(operation, self._document.references.follow)
+        return Plan(
+            *(name, selection, operation, chosen, form, template, input_schema),
+            output if has_output else None,
+        )
 
 
 def _header_name(scheme: JsonObject) -> str:
@@ -317,15 +326,16 @@ def _accept(operation: Operation) -> str:
     return ", ".join([*listed, "*/*;q=0.1"]) if listed else "*/*"
 
 
-def _definition(
-    name: str, selection: ToolSelection, operation: Operation, input_schema: JsonObject
-) -> JsonObject:
-    definition: JsonObject = {"name": name}
-    title = selection.title or operation.summary
+def _definition(plan: Plan) -> JsonObject:
+    selection, operation = plan.selection, plan.operation
+    definition: JsonObject = {"name": plan.name}
+    title = selection.title or texts.clip(texts.visible(operation.summary), MAX_TITLE)
     if title:
-        definition["title"] = title[:MAX_TITLE]
+        definition["title"] = title
     definition["description"] = _description(selection, operation)
-    definition["inputSchema"] = input_schema
+    definition["inputSchema"] = plan.shown.schema
+    if plan.output_schema is not None:
+        definition["outputSchema"] = plan.output_schema
     chosen = selection.annotations
     method = operation.method
     is_read = method in _READ if chosen.read_only is None else chosen.read_only
@@ -344,11 +354,10 @@ def _definition(
 def _description(selection: ToolSelection, operation: Operation) -> str:
     if selection.description:
         return selection.description
-    first = operation.description.strip().partition("\n\n")[0]
-    parts = [operation.summary.strip(), first]
-    if first.startswith(parts[0]):
-        parts = [first]
+    summary = texts.prose(texts.visible(operation.summary))
+    first = texts.prose(texts.visible(operation.description)).partition("\n\n")[0]
+    parts = [first] if first.startswith(summary) else [summary, first]
     text = "\n\n".join(part for part in parts if part) or operation.key
     if operation.is_deprecated:
         text = f"Deprecated. {text}"
-    return text[:MAX_DESCRIPTION]
+    return texts.clip(text, MAX_DESCRIPTION)

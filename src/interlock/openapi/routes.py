@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from urllib.parse import unquote
 
 from interlock.errors import InvalidArguments
@@ -23,20 +24,15 @@ class Template:
 
     Args:
         path: Such as `/orders/{id}`.
-        others: The other paths that the document serves with the same method.
+        others: The paths that the document serves with the same method.
         spanning: Variables whose values may span segments.
     """
 
     def __init__(self, path: str, others: Iterable[str] = (), spanning: Iterable[str] = ()) -> None:
-        self._parts = _VARIABLE.split(path)  # literal, variable, literal, …
+        self._path = path
+        self._others = others
         self._spanning = frozenset(spanning)
-        self._segments = path.count("/")
-        own = _shape(path)
-        self._rivals = [
-            (re.compile(_expression(other)), other)
-            for other in dict.fromkeys(others)
-            if _shape(other) != own and self._may_meet(path, other)
-        ]
+        self._parts = _VARIABLE.split(path)  # literal, variable, literal, …
 
     def fill(self, values: Mapping[str, str]) -> str:
         """Return the path for values that are encoded already.
@@ -47,31 +43,40 @@ class Template:
         path = "".join(
             values[part] if index % 2 else part for index, part in enumerate(self._parts)
         )
-        if path.count("/") != self._segments and not self._spanning:
+        if path.count("/") != self._path.count("/") and not self._spanning:
             raise InvalidArguments("a path argument contains a separator; send one segment")
-        for segment in path.split("/"):
-            if _is_dots(segment):
-                raise InvalidArguments("a path argument leads to another folder; send a plain name")
         decoded = unquote(path)
-        for rival, template in self._rivals:
-            if rival.fullmatch(decoded):
-                raise InvalidArguments(
-                    f"the path arguments lead to another operation ({template}); send other values"
-                )
+        if any(segment in (".", "..") for segment in decoded.split("/")):
+            raise InvalidArguments("a path argument leads to another folder; send a plain name")
+        if len(self._parts) > 1:
+            for rival, template in self._rivals:
+                if rival.fullmatch(decoded):
+                    raise InvalidArguments(
+                        f"the path arguments lead to another operation ({template}); "
+                        "send other values"
+                    )
         return path
 
-    def _may_meet(self, own: str, other: str) -> bool:
-        """Whether a path made from `own` can also match `other`, and `other` is more specific."""
+    @cached_property
+    def _rivals(self) -> list[tuple[re.Pattern[str], str]]:
+        """The other paths that a filled path may match as well, as servers compare them."""
+        own = _shape(self._path)
+        return [
+            (re.compile(_expression(other), re.IGNORECASE), other)
+            for other in dict.fromkeys(self._others)
+            if _shape(other) != own and self._may_match(other)
+        ]
+
+    def _may_match(self, other: str) -> bool:
+        """Whether a filled path may match a path that is more specific in some segment."""
+        mine, theirs = self._path.split("/"), other.split("/")
         if self._spanning:
-            return True
-        mine, theirs = own.split("/"), other.split("/")
+            return mine[1:2] == theirs[1:2] or "{" in mine[1]
+        pairs = list(zip(mine, theirs, strict=False))
         return (
             len(mine) == len(theirs)
-            and all("{" in a or "{" in b or a == b for a, b in zip(mine, theirs, strict=True))
-            and any(
-                "{" in a and b != a and not _is_variable(b)
-                for a, b in zip(mine, theirs, strict=True)
-            )
+            and all("{" in a or "{" in b or a == b for a, b in pairs)
+            and any("{" in a and not _is_variable(b) for a, b in pairs if a != b)
         )
 
 
@@ -101,10 +106,6 @@ def check_value(name: str, value: str, *, spans: bool = False) -> None:
             if decoded == segment:
                 break
             segment = decoded
-
-
-def _is_dots(segment: str) -> bool:
-    return unquote(segment) in (".", "..")
 
 
 def _is_variable(segment: str) -> bool:

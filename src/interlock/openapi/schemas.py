@@ -7,16 +7,20 @@ What is broken or unknown in a schema is left out, which only widens it. A refer
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeGuard
 
 from interlock import quoting
-from interlock.openapi import bodies
+from interlock.openapi import bodies, texts
 from interlock.openapi.document import Document
 from interlock.openapi.references import DocumentError
+from interlock.schema import validator
 from interlock.types import JsonObject
 
 MAX_DEPTH = 128
+MAX_PATTERNS = 1_000  # of a document; one takes up to 3 ms
+MAX_DEFINITIONS = 5_000  # for one tool
 Schema = JsonObject | bool
 
 TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -27,16 +31,18 @@ _COUNTS = (
 )
 _TEXTS = ("title", "description", "format", "contentMediaType", "contentEncoding")
 _FLAGS = ("uniqueItems", "deprecated")
-_ONE = (
-    *("additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"),
+
+# Keywords that hold schemas: one, a list, or an object of them.
+ONE = (
+    *("items", "additionalProperties", "propertyNames", "contains"),
     *("unevaluatedItems", "unevaluatedProperties"),
 )
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_MAPS = ("patternProperties", "dependentSchemas")
+INVERTING = ("not", "if", "then", "else")  # a wider schema inside these may refuse more
+LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+MAPS = ("properties", "patternProperties", "dependentSchemas")
+_HOLDS_ONE = frozenset((*ONE, *INVERTING))
 _COMBINED = ("$ref", "allOf", "anyOf", "oneOf")
 _ANNOTATIONS = ("title", "description", "default", "deprecated")
-# Look-around and back-references, which no linear-time engine can run.
-_NOT_LINEAR = re.compile(r"\(\?<?[=!]|\\[1-9]|\\k<|\(\?>")
 _NAME_FOREIGN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -63,6 +69,7 @@ class Translator:
         self._definitions: dict[str, Schema | DocumentError] = {}
         self._uses: dict[str, set[str]] = {}
         self._used: set[str] = set()
+        self._linear: dict[str, bool] = {}  # by pattern
 
     def translate(self, node: Any) -> Schema:
         """Translate a schema; `definitions` has what it refers to.
@@ -87,6 +94,8 @@ class Translator:
             if isinstance(definition, DocumentError):
                 raise definition
             found[name] = definition
+            if len(found) > MAX_DEFINITIONS:
+                raise DocumentError(f"too many schemas are used (limit {MAX_DEFINITIONS:,})")
             waiting += sorted(self._uses[name] - found.keys())
         return found
 
@@ -130,15 +139,17 @@ class Translator:
         if self._has_files and bodies.is_binary(node):
             return _file(node)
         schema = _plain_keywords(node)
+        if self._is_linear(node.get("pattern")):
+            schema["pattern"] = node["pattern"]
         reference = node.get("$ref")
         if isinstance(reference, str):
             self._check_target(node)
             schema["$ref"] = self._refer(reference)
         self._read_object(node, schema, depth, hidden)
-        for keyword in _ONE:
-            if isinstance(node.get(keyword), dict | bool):
+        for keyword in (*ONE, *INVERTING):
+            if keyword != "items" and isinstance(node.get(keyword), dict | bool):
                 schema[keyword] = self._schema(node[keyword], depth + 1, frozenset())
-        for keyword in _LISTS:
+        for keyword in LISTS:
             items = node.get(keyword)
             if isinstance(items, list) and items:
                 inherited = hidden if keyword != "prefixItems" else frozenset()
@@ -179,13 +190,13 @@ class Translator:
             names = [each for each in dict.fromkeys(_strings(required)) if each not in hidden]
             if names:
                 schema["required"] = names
-        for keyword in _MAPS:
+        for keyword in MAPS[1:]:
             members = node.get(keyword)
             if isinstance(members, dict):
                 schema[keyword] = {
                     name: self._schema(each, depth + 1, frozenset())
                     for name, each in members.items()
-                    if keyword != "patternProperties" or is_linear(name)
+                    if keyword != "patternProperties" or self._is_linear(name)
                 }
 
     def _read_items(self, node: JsonObject, schema: JsonObject, depth: int) -> None:
@@ -194,6 +205,15 @@ class Translator:
             schema["items"] = self._schema(items, depth + 1, frozenset())
         elif isinstance(items, list) and items:  # of draft 4
             schema["prefixItems"] = [self._schema(each, depth + 1, frozenset()) for each in items]
+
+    def _is_linear(self, pattern: Any) -> bool:
+        """Whether the validator can check a pattern."""
+        if not isinstance(pattern, str):
+            return False
+        if pattern not in self._linear:
+            has_room = len(self._linear) < MAX_PATTERNS
+            self._linear[pattern] = has_room and validator.is_linear(pattern)
+        return self._linear[pattern]
 
     def _read_discriminator(self, node: JsonObject, schema: JsonObject) -> None:
         """Fix the property of a discriminator in each alternative that does not fix it itself."""
@@ -251,25 +271,33 @@ def _file(node: JsonObject) -> JsonObject:
     return {**bodies.FILE, "description": f"{description} {bodies.FILE['description']}"}
 
 
-def is_linear(pattern: Any) -> bool:
-    """Whether a pattern looks as if a linear-time engine can run it."""
-    return isinstance(pattern, str) and not _NOT_LINEAR.search(pattern)
+def subschemas(schema: JsonObject) -> Iterator[Schema]:
+    """Return the schemas directly inside a translated one."""
+    for keyword, value in schema.items():
+        if keyword in _HOLDS_ONE:
+            yield value
+        elif keyword in LISTS:
+            yield from value
+        elif keyword in MAPS:
+            yield from value.values()
 
 
-def references_in(schemas: Iterable[Any]) -> set[str]:
-    """Return the names of the definitions that translated schemas refer to."""
-    found = set()
-    nodes = list(schemas)
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, list):
-            nodes += node
-        elif isinstance(node, dict):
-            reference = node.get("$ref")
-            if isinstance(reference, str):
-                found.add(reference.removeprefix("#/$defs/"))
-            nodes += [each for each in node.values() if isinstance(each, dict | list)]
+def references_in(schemas: Iterable[Schema]) -> Counter[str]:
+    """Count the references to each definition in translated schemas."""
+    found: Counter[str] = Counter()
+    waiting = list(schemas)
+    while waiting:
+        schema = waiting.pop()
+        if isinstance(schema, dict):
+            if "$ref" in schema:
+                found[definition_of(schema["$ref"])] += 1
+            waiting += subschemas(schema)
     return found
+
+
+def definition_of(reference: str) -> str:
+    """Return the name of the definition that `#/$defs/NAME` refers to."""
+    return reference.removeprefix("#/$defs/")
 
 
 def _plain_keywords(node: JsonObject) -> JsonObject:
@@ -280,7 +308,7 @@ def _plain_keywords(node: JsonObject) -> JsonObject:
         schema["type"] = kind
     for keyword in _TEXTS:
         if isinstance(node.get(keyword), str):
-            schema[keyword] = node[keyword]
+            schema[keyword] = texts.visible(node[keyword])
     if node.get("type") == "file":
         schema.update(type="string", format="binary")
     enum = node.get("enum")
@@ -289,8 +317,6 @@ def _plain_keywords(node: JsonObject) -> JsonObject:
     for keyword in ("const", "default"):
         if keyword in node:
             schema[keyword] = _as_text(node[keyword]) if kind == "string" else node[keyword]
-    if is_linear(node.get("pattern")):
-        schema["pattern"] = node["pattern"]
     for keyword in _FLAGS:
         if node.get(keyword) is True:
             schema[keyword] = True

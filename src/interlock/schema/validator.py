@@ -83,7 +83,7 @@ def compile(schema: bytes, *, member: str = "argument") -> Validator:
     try:
         engine = _engine(document)
     except SchemaError:
-        unchecked = {pattern for pattern in survey.patterns if not _is_linear(pattern)}
+        unchecked = {pattern for pattern in survey.patterns if not is_linear(pattern)}
         if not unchecked:
             raise
         survey.relax(unchecked)
@@ -226,7 +226,8 @@ def _engine(document: Any) -> jsonschema_rs.Validator:
         raise SchemaError(f"the schema is not valid: {where}{reason}") from None
 
 
-def _is_linear(pattern: str) -> bool:
+def is_linear(pattern: str) -> bool:
+    """Whether a regular expression can be checked: it is valid, and needs no backtracking."""
     try:
         _engine({"pattern": pattern})
     except SchemaError:

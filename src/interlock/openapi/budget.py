@@ -1,0 +1,355 @@
+"""Schemas that models read, cut to a budget. Every step widens a schema; none makes it wrong.
+
+Calls are checked with the whole schema, so a widened part still has a precise error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from interlock.openapi import texts
+from interlock.openapi.schemas import (
+    INVERTING,
+    LISTS,
+    MAPS,
+    ONE,
+    Schema,
+    definition_of,
+    references_in,
+)
+from interlock.types import JsonObject
+
+INPUT_BYTES = 8 * 1024
+MAX_DESCRIPTION = 200  # characters, below the arguments themselves
+MAX_ENUM = 50
+SHOWN_ENUM = 20
+DEPTHS = (5, 4, 3, 2, 1)
+
+_NOTES = frozenset({"title", "description", "default", "deprecated"})
+# Levels of the value, as opposed to alternatives for the same value.
+_DEEPER = frozenset({*ONE, "properties", "patternProperties", "prefixItems"})
+
+
+class Fitted(Struct, frozen=True):
+    """A schema within its budget.
+
+    Attributes:
+        steps: What had to be cut, in words; () if nothing.
+    """
+
+    schema: JsonObject
+    size: int
+    steps: tuple[str, ...] = ()
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def fit(schema: JsonObject, limit: int = INPUT_BYTES) -> Fitted:
+    """Return what a model sees of a tool's input schema.
+
+    Args:
+        schema: An object schema with `$defs`.
+        limit: Bytes of JSON.
+    """
+    definitions: dict[str, Schema] = schema.get("$defs", {})
+    root = {key: value for key, value in schema.items() if key != "$defs"}
+    steps: list[str] = []
+    if not definitions and (found := _within(root, limit, steps)):
+        return found
+    recursive = _recursive(definitions)
+    for step, edit in _EDITS:
+        if step:
+            steps.append(step)
+            root = edit(root, 0)
+            definitions = {name: edit(each, 1) for name, each in definitions.items()}
+        found = _inlined(root, definitions, recursive, limit, steps)
+        if found := found or _shared(root, definitions, recursive, limit, steps):
+            return found
+    return _cut(root, definitions, limit, steps)
+
+
+def _within(schema: JsonObject, limit: int, steps: Iterable[str]) -> Fitted | None:
+    size = len(msgspec.json.encode(schema))
+    return Fitted(schema, size, tuple(steps)) if size <= limit else None
+
+
+def _inlined(
+    root: JsonObject,
+    definitions: dict[str, Schema],
+    recursive: set[str],
+    limit: int,
+    steps: list[str],
+) -> Fitted | None:
+    """Inline every definition that is not recursive; None if the result is too large."""
+    try:
+        return _join(root, definitions, recursive, limit, steps)
+    except _TooLarge:
+        return None
+
+
+def _shared(
+    root: JsonObject,
+    definitions: dict[str, Schema],
+    recursive: set[str],
+    limit: int,
+    steps: list[str],
+) -> Fitted | None:
+    """Inline only the definitions that are used once."""
+    uses = references_in([root, *definitions.values()])
+    kept = recursive | {name for name, count in uses.items() if count > 1}
+    try:
+        return _join(root, definitions, kept, limit, steps)
+    except _TooLarge:
+        return None
+
+
+def _join(
+    root: JsonObject,
+    definitions: dict[str, Schema],
+    kept: set[str],
+    limit: int,
+    steps: list[str],
+) -> Fitted | None:
+    inliner = _Inliner(definitions, kept, limit)
+    joined = inliner.inline(root)
+    if not isinstance(joined, dict):
+        return None
+    shown: dict[str, Schema] = {}
+    waiting = sorted(references_in([joined]))
+    for name in waiting:  # grows in the loop
+        if name not in shown:
+            shown[name] = inliner.inline(definitions[name])
+            waiting += sorted(references_in([shown[name]]))
+    return _within({**joined, "$defs": shown} if shown else joined, limit, steps)
+
+
+class _Inliner:
+    def __init__(self, definitions: dict[str, Schema], kept: set[str], limit: int) -> None:
+        self._definitions = definitions
+        self._kept = kept
+        self._left = limit // 8  # no schema takes fewer bytes
+
+    def inline(self, schema: Schema) -> Any:
+        if isinstance(schema, bool):
+            return schema
+        self._left -= 1
+        if self._left < 0:
+            raise _TooLarge
+        name = _target(schema)
+        if name is None or name in self._kept:
+            return _mapped(schema, self.inline)
+        siblings = {key: value for key, value in schema.items() if key != "$ref"}
+        siblings = _mapped(siblings, self.inline)
+        return _merge(self.inline(self._definitions[name]), siblings)
+
+
+def _cut(root: JsonObject, definitions: dict[str, Schema], limit: int, steps: list[str]) -> Fitted:
+    """Cut below a depth; the smallest depth is kept although it may still be too large."""
+    for depth in DEPTHS:
+        cutter = _Cutter(definitions, limit if depth > DEPTHS[-1] else math.inf)
+        cut_steps = [*steps, f"nothing below {depth} levels"]
+        try:
+            schema = cutter.cut(root, depth)
+        except _TooLarge:
+            continue
+        if found := _within(schema, limit, cut_steps):
+            return found
+    for length in (MAX_DESCRIPTION, 80, 0):
+        schema = _shorten(schema, length)
+        cut_steps.append(f"descriptions of arguments cut to {length} characters")
+        if found := _within(schema, limit, cut_steps):
+            return found
+    return Fitted(schema, len(msgspec.json.encode(schema)), tuple(cut_steps))
+
+
+class _Cutter:
+    """Inlines everything down to a depth, where a stub takes the place of a schema."""
+
+    def __init__(self, definitions: dict[str, Schema], limit: float) -> None:
+        self._definitions = definitions
+        self._left = limit / 8
+
+    def cut(self, schema: Schema, depth: int, chain: int = 0) -> Any:
+        if isinstance(schema, bool):
+            return schema
+        self._left -= 1
+        if self._left < 0:
+            raise _TooLarge
+        name = _target(schema)
+        if name is not None:
+            siblings = {key: value for key, value in schema.items() if key != "$ref"}
+            definition = self._definitions[name]
+            if (depth <= 0 and _has_parts(definition)) or chain > 8:
+                return _stub(definition, siblings, name)
+            inner = self.cut(definition, depth, chain + 1)
+            return _merge(inner, self.cut(siblings, depth, chain + 1))
+        if depth <= 0 and _has_parts(schema):
+            return _stub(schema, {}, "")
+        kept = {key: value for key, value in schema.items() if key not in INVERTING}
+        return _mapped(
+            kept,
+            lambda each: self.cut(each, depth, chain + 1),
+            lambda each: self.cut(each, depth - 1),
+        )
+
+
+def _stub(schema: Schema, siblings: JsonObject, name: str) -> JsonObject:
+    """Return a schema without its parts: its type, and words that name it."""
+    whole = {**schema, **siblings} if isinstance(schema, dict) else siblings
+    stub: JsonObject = {key: whole[key] for key in ("type", "default") if key in whole}
+    description = texts.clip(str(whole.get("description", "")), MAX_DESCRIPTION // 2)
+    if name:
+        description = f"{description} (schema {name})" if description else f"Schema {name}."
+    if description:
+        stub["description"] = description
+    return stub
+
+
+def _has_parts(schema: Schema) -> bool:
+    return isinstance(schema, dict) and any(
+        keyword in schema for keyword in ("$ref", *MAPS, *LISTS, *ONE)
+    )
+
+
+# Edits
+
+
+def _as_it_is(schema: Any, _level: int) -> Any:
+    return schema
+
+
+def _tidy(schema: Any, level: int) -> Any:
+    """Shorten descriptions below the arguments; drop titles that repeat the name."""
+    return _edit(schema, level, _tidy_notes)
+
+
+def _tidy_notes(schema: JsonObject, level: int) -> None:
+    schema.pop("title", None)
+    description = schema.get("description")
+    if isinstance(description, str):
+        text = texts.prose(description)
+        schema["description"] = texts.clip(text, MAX_DESCRIPTION) if level > 1 else text
+
+
+def _sparse(schema: Any, level: int) -> Any:
+    """Drop descriptions below the second level, and the ends of long enums."""
+    return _edit(schema, level, _drop_notes)
+
+
+def _drop_notes(schema: JsonObject, level: int) -> None:
+    if level > 2:
+        schema.pop("description", None)
+    if isinstance(schema.get("default"), dict | list):
+        del schema["default"]
+    enum = schema.get("enum")
+    if isinstance(enum, list) and len(enum) > MAX_ENUM:
+        del schema["enum"]
+        some = ", ".join(
+            each if isinstance(each, str) else msgspec.json.encode(each).decode()
+            for each in enum[:SHOWN_ENUM]
+        )
+        text = f"One of {len(enum)} values, such as {texts.clip(some, 600)}."
+        schema["description"] = f"{schema.get('description', '')} {text}".strip()
+
+
+def _shorten(schema: JsonObject, length: int) -> JsonObject:
+    def shorten(each: JsonObject, _level: int) -> None:
+        description = each.get("description")
+        if isinstance(description, str):
+            each["description"] = texts.clip(description, length) if length else ""
+            if not each["description"]:
+                del each["description"]
+
+    edited: JsonObject = _edit(schema, 0, shorten)
+    return edited
+
+
+def _edit(schema: Any, level: int, change: Callable[[JsonObject, int], None]) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    edited = _mapped(
+        schema,
+        lambda each: _edit(each, level, change),
+        lambda each: _edit(each, level + 1, change),
+    )
+    change(edited, level)
+    return edited
+
+
+_EDITS: tuple[tuple[str, Callable[[Any, int], Any]], ...] = (
+    ("", _as_it_is),
+    ("titles and long descriptions", _tidy),
+    ("descriptions below the second level, long enums", _sparse),
+)
+
+
+# Trees
+
+
+def _mapped(
+    schema: JsonObject,
+    same: Callable[[Schema], Any],
+    deeper: Callable[[Schema], Any] | None = None,
+) -> JsonObject:
+    """Return a copy of a schema with its subschemas replaced.
+
+    Args:
+        schema: The schema.
+        same: For alternatives, which apply to the same value.
+        deeper: For members and items; `same` by default.
+    """
+    deeper = deeper or same
+    mapped: JsonObject = {}
+    for keyword, value in schema.items():
+        replace = deeper if keyword in _DEEPER else same
+        if keyword in MAPS and isinstance(value, dict):
+            mapped[keyword] = {name: replace(each) for name, each in value.items()}
+        elif keyword in LISTS and isinstance(value, list):
+            mapped[keyword] = [replace(each) for each in value]
+        elif (keyword in ONE or keyword in INVERTING) and isinstance(value, dict):
+            mapped[keyword] = replace(value)
+        else:
+            mapped[keyword] = value
+    return mapped
+
+
+def _merge(target: Any, siblings: JsonObject) -> Any:
+    """Join an inlined definition with what stood beside the reference to it."""
+    if not siblings:
+        return target
+    if isinstance(target, dict) and (siblings.keys() <= _NOTES or not (target.keys() - _NOTES)):
+        return {**target, **siblings}
+    return {"allOf": [target], **siblings}
+
+
+def _target(schema: JsonObject) -> str | None:
+    return definition_of(schema["$ref"]) if "$ref" in schema else None
+
+
+def _recursive(definitions: dict[str, Schema]) -> set[str]:
+    """Return the definitions that lead back to themselves, or from one such to another."""
+    uses = {name: set(references_in([each])) for name, each in definitions.items()}
+    users: dict[str, set[str]] = {name: set() for name in definitions}
+    for name, used in uses.items():
+        for each in used:
+            users[each].add(name)
+    return set(definitions) - _strip(uses, users) - _strip(users, uses)
+
+
+def _strip(uses: dict[str, set[str]], users: dict[str, set[str]]) -> set[str]:
+    """Return what uses nothing, what uses only that, and so on."""
+    left = {name: len(used) for name, used in uses.items()}
+    stripped = [name for name, count in left.items() if not count]
+    for name in stripped:  # grows in the loop
+        for user in users[name]:
+            left[user] -= 1
+            if not left[user]:
+                stripped.append(user)
+    return set(stripped)

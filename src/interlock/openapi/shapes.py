@@ -1,0 +1,229 @@
+"""The shape of JSON answers: kinds and names, without the rules that APIs break themselves.
+
+A client may refuse a result that does not fit the declared output schema, although the call had
+its effect. So the declared schema only says what an answer looks like, and `fit` leaves out
+what looks different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from interlock.openapi import texts
+from interlock.openapi.operations import Operation, is_json
+from interlock.openapi.references import DocumentError
+from interlock.types import JsonObject
+
+OUTPUT_BYTES = 4 * 1024
+MAX_ALTERNATIVES = 4
+DEPTHS = (8, 5, 4, 3, 2, 1)
+MAX_DRIFT = 20  # places that `fit` reports
+
+_KINDS = {
+    "string": "string",
+    "boolean": "boolean",
+    "integer": "number",
+    "number": "number",
+    "object": "object",
+    "array": "array",
+    "null": "null",
+}
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def of_operation(operation: Operation, follow: Callable[[Any], Any]) -> JsonObject | None:
+    """Return the shape of an operation's successful JSON answers, None if it has none.
+
+    Args:
+        operation: The operation.
+        follow: Resolves references.
+    """
+    schemas: list[Any] = []
+    for response in operation.responses:
+        if response.status.startswith("2"):
+            for media_type, schema in response.media_types.items():
+                if is_json(media_type) and schema not in schemas:
+                    schemas.append(schema)
+    if not schemas or len(schemas) > MAX_ALTERNATIVES:
+        return None
+    for depth in DEPTHS:
+        try:
+            shape = _join([_Shaper(follow).root(schema, depth) for schema in schemas])
+        except _TooLarge:
+            continue
+        except DocumentError:
+            return None  # an answer can be used without its schema
+        if shape is None or len(msgspec.json.encode(shape)) <= OUTPUT_BYTES:
+            return shape
+    return None
+
+
+def _join(shapes: list[JsonObject]) -> JsonObject | None:
+    distinct = [each for index, each in enumerate(shapes) if each not in shapes[:index]]
+    if not all(distinct):  # one that allows everything
+        return None
+    if len(distinct) == 1:
+        return distinct[0]
+    joined: JsonObject = {"anyOf": distinct}
+    if all(each.get("type") == "object" for each in distinct):
+        joined = {"type": "object", **joined}
+    return joined
+
+
+class _Shaper:
+    def __init__(self, follow: Callable[[Any], Any]) -> None:
+        self._follow = follow
+        self._left = OUTPUT_BYTES // 8
+
+    def root(self, schema: Any, depth: int) -> JsonObject:
+        """Return the shape of a whole answer, which is not null if it has a kind."""
+        shape = self._shape(schema, depth, 0)
+        kinds = shape.get("type")
+        if isinstance(kinds, list) and len(kinds) == 2:
+            shape["type"] = kinds[0]
+        return shape
+
+    def _shape(self, schema: Any, depth: int, chain: int) -> JsonObject:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooLarge
+        parts = self._parts(schema, chain)
+        kinds = self._kinds(parts)
+        if not kinds:
+            return {}
+        shape: JsonObject = {"type": [*kinds, "null"]}
+        if depth <= 0:
+            return shape
+        if "object" in kinds:
+            self._read_object(parts, shape, depth)
+        if "array" in kinds:
+            items = [part["items"] for part in parts if isinstance(part.get("items"), dict)]
+            if len(items) == 1 and (inner := self._shape(items[0], depth - 1, 0)):
+                shape["items"] = inner
+        return shape
+
+    def _parts(self, schema: Any, chain: int) -> list[JsonObject]:
+        """Return a schema with its `allOf` and alternatives, as one flat list."""
+        schema = self._follow(schema)
+        if not isinstance(schema, dict) or chain > 8:
+            return [{"type": None}]
+        parts = [schema]
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            branches = schema.get(keyword)
+            if isinstance(branches, list):
+                self._left -= len(branches)
+                for branch in branches:
+                    found = self._parts(branch, chain + 1)
+                    if keyword != "allOf" and not self._kinds(found):
+                        found = [{"type": None}]  # an alternative without a kind allows all
+                    parts += found
+        return parts
+
+    def _kinds(self, parts: list[JsonObject]) -> list[str]:
+        """Return the kinds that a value may have besides null; [] if it may have any."""
+        kinds: dict[str, None] = {}
+        for part in parts:
+            declared = part.get("type", "")
+            if declared is None:
+                return []
+            names = declared if isinstance(declared, list) else [declared]
+            if declared == "":
+                names = [
+                    name
+                    for name, keyword in (("object", "properties"), ("array", "items"))
+                    if keyword in part
+                ]
+            elif not all(isinstance(name, str) and name in _KINDS for name in names):
+                return []
+            kinds |= dict.fromkeys(_KINDS[name] for name in names)
+        return [name for name in kinds if name != "null"]
+
+    def _read_object(self, parts: list[JsonObject], shape: JsonObject, depth: int) -> None:
+        schemas: dict[str, list[Any]] = {}
+        for part in parts:
+            properties = part.get("properties")
+            for name, each in properties.items() if isinstance(properties, dict) else ():
+                schemas.setdefault(name, []).append(each)
+        properties = {}
+        for name, found in schemas.items():
+            schema = found[0] if len(found) == 1 else {"anyOf": found}
+            target = self._follow(schema)
+            if isinstance(target, dict) and target.get("writeOnly") is True:
+                continue
+            properties[texts.visible(name)] = self._shape(schema, depth - 1, 0)
+        if properties:
+            shape["properties"] = properties
+        maps = [part["additionalProperties"] for part in parts if "additionalProperties" in part]
+        if len(maps) == 1 and isinstance(maps[0], dict) and not properties:
+            inner = self._shape(maps[0], depth - 1, 0)
+            if inner:
+                shape["additionalProperties"] = inner
+
+
+# Answers
+
+
+def fit(value: Any, shape: JsonObject) -> tuple[Any | UnsetType, list[str]]:
+    """Return what of an answer fits a shape, and the places of what was left out.
+
+    The value is UNSET if nothing fits. At most `MAX_DRIFT` places are reported.
+    """
+    drift: list[str] = []
+    alternatives = shape.get("anyOf")
+    if isinstance(alternatives, list):
+        found = [fit(value, each) for each in alternatives]
+        return min(found, key=lambda each: (each[0] is UNSET, len(each[1])))
+    fitted = _fit(value, shape, "", drift)
+    return fitted, drift[:MAX_DRIFT]
+
+
+def _fit(value: Any, shape: JsonObject, place: str, drift: list[str]) -> Any:
+    kinds = shape.get("type")
+    if kinds is None:
+        return value
+    if not _is_kind(value, kinds if isinstance(kinds, list) else [kinds]):
+        drift.append(place or "the answer")
+        return UNSET
+    if isinstance(value, dict):
+        return _fit_object(value, shape, place, drift)
+    if isinstance(value, list) and "items" in shape:
+        items = (_fit(each, shape["items"], f"{place}[]", drift) for each in value)
+        return [None if each is UNSET else each for each in items]
+    return value
+
+
+def _fit_object(value: JsonObject, shape: JsonObject, place: str, drift: list[str]) -> JsonObject:
+    properties = shape.get("properties", {})
+    others = shape.get("additionalProperties", {})
+    fitted = {}
+    for name, each in value.items():
+        inner = properties.get(name, others)
+        if inner:
+            where = name if name in properties else "*"
+            each = _fit(each, inner, f"{place}.{where}" if place else where, drift)
+        if each is not UNSET:
+            fitted[name] = each
+    return fitted
+
+
+def _is_kind(value: Any, kinds: Iterable[str]) -> bool:
+    match value:
+        case None:
+            return "null" in kinds
+        case bool():
+            return "boolean" in kinds
+        case int() | float():
+            return "number" in kinds
+        case str():
+            return "string" in kinds
+        case list():
+            return "array" in kinds
+        case _:
+            return "object" in kinds

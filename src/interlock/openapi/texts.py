@@ -1,0 +1,43 @@
+"""Text of documents, made fit for a model: readable, short, without tricks."""
+
+from __future__ import annotations
+
+import re
+
+from interlock.quoting import INVISIBLE
+
+_HIDDEN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
+_COMMENT = re.compile(r"<!--.*?(-->|$)", re.DOTALL)
+_TAG = re.compile(r"</?[A-Za-z][^<>]{0,1000}>")
+_TABLE_ROW = re.compile(r"^[ \t]*\|.*$", re.MULTILINE)
+_BLANK = re.compile(r"[ \t]*\n\s*\n\s*")
+_SPACES = re.compile(r"[ \t]{2,}")
+
+
+def visible(text: str) -> str:
+    """Return a text without control, invisible and direction-changing characters."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _HIDDEN.sub("", text)
+
+
+def prose(text: str) -> str:
+    """Return a text without HTML tags and Markdown tables."""
+    if "<" in text:
+        text = _TAG.sub("", _COMMENT.sub("", text))
+    if "|" in text:
+        text = _TABLE_ROW.sub("", text)
+    if "  " in text or "\n" in text:
+        text = _SPACES.sub(" ", _BLANK.sub("\n\n", text))
+    return text.strip()
+
+
+def clip(text: str, limit: int) -> str:
+    """Return at most `limit` characters of a text, in whole words."""
+    if len(text) <= limit:
+        return text
+    cut = text[: limit - 1]
+    space = max(cut.rfind(" "), cut.rfind("\n"))
+    if space > limit // 2:
+        cut = cut[:space]
+    return cut.rstrip(" \n,;:") + "…"
