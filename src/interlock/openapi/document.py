@@ -18,7 +18,7 @@ from interlock.types import JsonObject
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_OPERATIONS = 10_000
-MAX_JSON_VALUES = 8_000_000
+MAX_JSON_VALUES = 2_000_000  # GitHub has 300,000
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 _NEVER = frozenset({"TRACE", "CONNECT"})
 _METHOD = re.compile(r"[A-Z][A-Z0-9_-]{0,31}")

@@ -80,7 +80,7 @@ def _join(shapes: list[JsonObject]) -> JsonObject | None:
 class _Shaper:
     def __init__(self, follow: Callable[[Any], Any]) -> None:
         self._follow = follow
-        self._left = OUTPUT_BYTES // 8
+        self._left = OUTPUT_BYTES // 24  # about the least for a member
 
     def root(self, schema: Any, depth: int) -> JsonObject:
         """Return the shape of a whole answer, which is not null if it has a kind."""

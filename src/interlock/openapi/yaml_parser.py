@@ -15,7 +15,7 @@ from interlock.openapi.references import DocumentError
 MAX_DEPTH = 256
 MAX_ALIASES = 1_000
 MAX_ALIASED_NODES = 1_000_000
-MAX_NODES = 4_000_000
+MAX_NODES = 2_000_000
 
 _WORDS: dict[str, Any] = {
     "": None,
