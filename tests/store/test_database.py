@@ -7,12 +7,12 @@ import asyncio
 import ctypes
 import os
 import sqlite3
-import subprocess
-import sys
+import struct
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from signal import SIGKILL
 
 import asyncpg
 import pytest
@@ -23,6 +23,7 @@ from interlock.errors import StoreCorrupt, StoreError, StoreLocked
 from interlock.messages import UserMessage
 from interlock.store import ConversationStore, database, sqlite_file
 from tests.faults.failing_disk import failing_disk
+from tests.support.forked import run_forked
 
 HELLO = UserMessage("hello")
 
@@ -341,19 +342,16 @@ async def test_a_failed_sync_during_creation_is_reported_and_not_retried(
 
 def python(program: str, *arguments: object) -> str:
     """Run a program that must obey file permissions even if we are root; return its output."""
-    return subprocess.check_output(
-        [sys.executable, "-W", "error", "-c", program, *map(str, arguments)],
-        text=True,
-        stderr=subprocess.STDOUT,
-        preexec_fn=_obey_file_permissions,
-    )
+    code, output = run_forked(program, *arguments, before=_obey_file_permissions)
+    assert code == 0, output
+    return output
 
 
 def _obey_file_permissions() -> None:
     if os.geteuid() == 0:  # Linux: drop the capabilities that let root ignore them
-        drop_from_bounding_set, dac_override, dac_read_search = 24, 1, 2
-        for capability in (dac_override, dac_read_search):
-            ctypes.CDLL(None).prctl(drop_from_bounding_set, capability)
+        version_3, this_process = 0x20080522, 0
+        none = bytes(24)
+        assert ctypes.CDLL(None).capset(struct.pack("Ii", version_3, this_process), none) == 0
 
 
 READ_THEN_APPEND = """
@@ -424,13 +422,10 @@ async def test_a_read_only_database_can_be_read_while_another_process_writes(
     assert output.splitlines()[0] == "1 1"
 
 
-@pytest.mark.slow("starts processes that load much")
 def test_a_read_only_database_is_read_with_the_log_of_a_killed_process(tmp_path: Path):
     path = tmp_path / "own" / "conversations.db"
     id = asyncio.run(fill(path))
-    with pytest.raises(subprocess.CalledProcessError) as killed:
-        python(APPEND_AND_DIE, path, id)
-    assert killed.value.returncode == -9
+    assert run_forked(APPEND_AND_DIE, path, id)[0] == -SIGKILL
     assert path.with_name("conversations.db-wal").stat().st_size
 
     with only_readable(path, path.parent):

@@ -12,19 +12,18 @@ import pytest
 
 from interlock.messages import AssistantMessage, ToolMessage
 from interlock.store import ConversationStore
+from tests.support.forked import run_forked
 
 pytestmark = pytest.mark.slow("each case starts many processes")
 
-PROGRAM = Path(__file__).with_name("many_processes.py")
+PROGRAM = Path(__file__).with_name("many_processes.py").read_text()
 
 
 def run_processes(*arguments: object) -> str:
     """Run `many_processes.py`; return its output."""
-    done = subprocess.run(
-        [sys.executable, PROGRAM, *map(str, arguments)], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    code, output = run_forked(PROGRAM, *arguments)
+    assert code == 0, output
+    return output
 
 
 async def test_eight_processes_can_create_one_database_at_once(place: str):

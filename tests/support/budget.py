@@ -34,9 +34,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(_Measure(), "measure")
-    if config.getoption("--budget") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Summary(), "summary")
+    if config.getoption("--budget"):
+        config.pluginmanager.register(_Measure(), "measure")
+        if not hasattr(config, "workerinput"):
+            config.pluginmanager.register(_Summary(), "summary")
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

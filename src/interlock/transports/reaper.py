@@ -124,11 +124,12 @@ def own_mark() -> str:
 
 def marked(mark: str) -> list[int]:
     """List the processes with a variable that begins with `mark`; empty without /proc."""
+    wanted = b"\0" + mark.encode()
     found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH112, PTH208 - fast
         with contextlib.suppress(OSError):  # it has exited, or belongs to another user
-            if any(each.startswith(mark.encode()) for each in path.read_bytes().split(b"\0")):
-                found.append(int(path.parent.name))
+            if name.isdecimal() and wanted in b"\0" + Path("/proc", name, "environ").read_bytes():
+                found.append(int(name))
     return found
 
 
