@@ -16,6 +16,7 @@ from interlock.server.http.responses import Header, HttpRefusal, reply, reply_em
 from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
 from interlock.server.http.streams import Budget, EventWriter, ReplayStream, run_until_gone
 from interlock.server.request_context import CallParams
+from interlock.server.wire_errors import wire_error
 from interlock.types import JsonObject, RequestId
 
 _SESSION = b"mcp-session-id"
@@ -87,8 +88,13 @@ class Legacy:
                 await reply_to_call(http, call, answer)
             else:
                 await call.end_stream(request.id, answer)
+        except MemoryError as error:
+            if call.stream is not None:  # the client would come back for the answer
+                failed = envelope.error(request.id, *wire_error(request.method, error))
+                session.put_answer(call.stream, request.id, failed)
+            raise
         finally:
-            if call.stream is not None:  # after an error the client would wait for the rest
+            if call.stream is not None:
                 call.stream.end()
 
     async def _run(
