@@ -15,6 +15,7 @@ from math import ceil
 from time import monotonic, time
 from typing import TypeAlias
 
+from interlock.auth.principal import Principal
 from interlock.calls.call import Call, Outcome
 from interlock.calls.stack import CallHandler
 from interlock.config.gateway import Limits, Rate
@@ -158,11 +159,21 @@ class Limiter:
         self._running: dict[str, int] = {}  # by key
         self._total = 0
 
+    def admit(self, principal: Principal | None) -> None:
+        """Check the limits of a caller's key and of all calls, before its call is looked at.
+
+        Raises:
+            LimitExceeded: The call must be refused.
+        """
+        key = _key_of(principal)
+        self._check_running(key)
+        self._check([(counter, key) for counter in self._of_key], self._clock())
+
     def around(self, handle: CallHandler) -> CallHandler:
         """Return a handler that makes the calls that the limits permit."""
 
         async def call_within_limits(call: Call) -> Outcome:
-            key = _key_of(call)
+            key = _key_of(call.caller.principal)
             self._check_running(key)
             spent = self._spend(call, key)
             self._running[key] = self._running.get(key, 0) + 1
@@ -197,17 +208,21 @@ class Limiter:
         """
         spent = self._counters(call, key)
         now = self._clock()
-        longest, exceeded = ROUNDING, None
+        self._check(spent, now)
         for counter, of in spent:
+            counter.spend(of, now)
+        return spent
+
+    @staticmethod
+    def _check(counters: _Spent, now: float) -> None:
+        longest, exceeded = ROUNDING, None
+        for counter, of in counters:
             wait = counter.wait(of, now)
             if wait > longest:
                 longest, exceeded = wait, counter
         if exceeded is not None:
             text = f"{exceeded.text}; retry in {ceil(longest)} s"
             raise LimitExceeded(text, exceeded.reason, longest)
-        for counter, of in spent:
-            counter.spend(of, now)
-        return spent
 
     def _counters(self, call: Call, key: str) -> _Spent:
         entry = call.entry
@@ -239,7 +254,6 @@ def _of_tool(pattern: str, rate: Rate) -> Buckets:
     return Buckets(rate, None, reason, f"of {pattern}")
 
 
-def _key_of(call: Call) -> str:
+def _key_of(principal: Principal | None) -> str:
     """Return the key of the caller's credential: of the API key, or of the user of a token."""
-    principal = call.caller.principal
-    return (principal.key_id if principal is not None else "") or call.caller.owner
+    return "" if principal is None else principal.key_id or principal.owner

@@ -20,7 +20,9 @@ from interlock.cli.terminal import complain, safe_line, say
 from interlock.errors import InterlockError
 from interlock.version import __version__
 
-_COMMANDS = ("chat", "tools", "call", "servers", "conversations", "keys", "run", "doctor")
+_COMMANDS = (
+    "chat", "tools", "call", "servers", "serve", "keys", "conversations", "run", "doctor",
+)  # fmt: skip
 _HUNG_UP = 128 + signal.SIGHUP
 
 

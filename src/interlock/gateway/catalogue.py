@@ -54,11 +54,14 @@ class ToolboxCatalogue:
     """A `Catalogue` of what a policy lets each caller use.
 
     What is listed can be called, and what is not listed does not exist for the caller.
+
+    Attributes:
+        policy: As given; may be replaced.
     """
 
     def __init__(self, toolbox: Toolbox, policy: Policy, forwarder: Forwarder) -> None:
         self._toolbox = toolbox
-        self._policy = policy
+        self.policy = policy
         self._forwarder = forwarder
         self._uris = Uris()
         self._index = _Index()
@@ -163,7 +166,7 @@ class ToolboxCatalogue:
         return ForwardedCompletion(listed.item, argument, upstream)
 
     def _may_use(self, caller: Caller, entry: Entry | Item) -> bool:
-        return self._policy.decide(caller, entry).effect != "deny"
+        return self.policy.decide(caller, entry).effect != "deny"
 
     # Indexing
 

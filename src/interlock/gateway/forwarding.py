@@ -42,7 +42,7 @@ class Forwarder:
     def __init__(self, toolbox: Toolbox, policy: Policy) -> None:
         self.parking = Parking(toolbox.handle)
         self._toolbox = toolbox
-        self._policy = policy
+        self.policy = policy
 
     async def forward(self, entry: Entry | Item, arguments: JsonObject, context: Context) -> Raw:
         """Send a request to a server, and return its result as it is.
@@ -77,7 +77,7 @@ class Forwarder:
     async def _resume(
         self, ticket: Ticket, entry: Entry | Item, arguments: JsonObject, context: Context
     ) -> Outcome:
-        decision = self._policy.decide(caller_of(context), entry, arguments)
+        decision = self.policy.decide(caller_of(context), entry, arguments)
         if decision.effect == "deny":  # its rights have changed since
             self.parking.end_one(ticket, context)
             raise CallDenied(entry.address, decision.reason, decision.rule)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Literal, Unpack
 
+from interlock.auth import Principal
 from interlock.calls import Around
 from interlock.config import ServerConfig
 from interlock.context import Context
@@ -20,6 +21,7 @@ from interlock.errors import CapabilityError
 from interlock.gateway.catalogue import ToolboxCatalogue
 from interlock.gateway.forwarding import Forwarder
 from interlock.policy import Policy, enforce
+from interlock.protocol import Request
 from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Methods
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp
     from interlock.server.http.options import HttpKeywords
 
+Admit = Callable[[Principal | None], None]
+
+_LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
 LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
 
 
@@ -50,10 +55,14 @@ class Gateway:
         policy: Who may use which tool. Lists and calls obey it alike.
         environ: Where `${VAR}` is looked up; `os.environ` when None.
         around: Further layers around every call, inside the policy.
+        outside: Further layers outside of the policy, such as the record of its refusals.
+        admit: Refuses calls of a caller, whatever their tool, by an exception.
         name: For display.
         instructions: What a model should know before it uses the tools.
         sealing_key: Encrypts what modern clients return between rounds of questions; random when
             None.
+        idle_timeout: Seconds without a server getting ready after which the others are served;
+            None waits for all.
 
     Attributes:
         toolbox: The servers behind the gateway.
@@ -68,15 +77,18 @@ class Gateway:
         *,
         environ: Mapping[str, str] | None = None,
         around: Sequence[Around] = (),
+        outside: Sequence[Around] = (),
+        admit: Admit | None = None,
         name: str = "interlock",
         instructions: str | None = None,
         sealing_key: bytes | None = None,
+        idle_timeout: float | None = None,
     ) -> None:
         # Servers are told that they may ask; the client that is calling answers, or refuses.
         self.toolbox = Toolbox(
             servers,
             environ=environ,
-            around=[enforce(policy), *around],
+            around=[*outside, enforce(policy), *around],
             lists_items=True,
             elicitation=_refuse,
             roots=[],
@@ -85,6 +97,8 @@ class Gateway:
         self.subscribers = Subscribers()
         self._forwarder = Forwarder(self.toolbox, policy)
         self._catalogue = ToolboxCatalogue(self.toolbox, policy, self._forwarder)
+        self._admit = admit
+        self._idle_timeout = idle_timeout
         self._methods = Methods(
             Implementation(name=name, version=__version__),
             instructions,
@@ -95,11 +109,20 @@ class Gateway:
             None,
             TASK_TTL,
         )
-        self.answer = self._methods.answer
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
 
     # As `Answering`
+
+    def answer(self, request: Request, context: Context) -> Awaitable[bytes]:
+        """Answer one request.
+
+        Raises:
+            InterlockError: The request fails.
+        """
+        if self._admit is not None and request.method in _LIMITED:
+            self._admit(context.principal)
+        return self._methods.answer(request, context)
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Hold the toolbox open; the first holder opens it, the last one closes it."""
@@ -113,12 +136,36 @@ class Gateway:
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[None, None]:
         self.toolbox.on_change = lambda: self.subscribers.list_changed("tools")
-        async with self.toolbox:
-            try:
-                yield
-            finally:
-                await self._forwarder.parking.close()
-                await self._methods.tasks.close()
+        await self.toolbox.open(idle_timeout=self._idle_timeout)
+        try:
+            yield
+        finally:
+            await self._forwarder.parking.close()
+            await self._methods.tasks.close()
+            await self.toolbox.close()
+
+    async def replace(
+        self,
+        servers: Mapping[str, ServerConfig | InProcessServer],
+        policy: Policy,
+        *,
+        around: Sequence[Around] = (),
+        outside: Sequence[Around] = (),
+        admit: Admit | None = None,
+    ) -> None:
+        """Replace servers, policy and layers in one step: see `Toolbox.replace`.
+
+        Raises:
+            ConfigError: The servers are wrong. Nothing was replaced.
+        """
+
+        def swap() -> None:
+            self._catalogue.policy = policy
+            self._forwarder.policy = policy
+            self._admit = admit
+
+        layers = [*outside, enforce(policy), *around]
+        await self.toolbox.replace(servers, layers, idle_timeout=self._idle_timeout, swap=swap)
 
     # Serving
 

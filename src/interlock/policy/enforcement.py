@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from interlock.calls import Around, Call, CallHandler, Outcome
-from interlock.errors import InterlockError
+from interlock.errors import CallRefused
 from interlock.policy.decisions import Decision
 from interlock.policy.policy import Policy
 
 Approve = Callable[[Call, Decision], Awaitable[None]]
 
 
-class CallDenied(InterlockError):
+class CallDenied(CallRefused):
     """The policy, or a person that it asked, does not let this caller make this call.
 
     Attributes:
@@ -22,8 +22,7 @@ class CallDenied(InterlockError):
 
     def __init__(self, address: str, reason: str, rule: str = "", *, text: str = "") -> None:
         by = f" by rule {rule}" if rule else ""
-        super().__init__(text or f"{address} is denied{by} ({reason})")
-        self.reason = reason
+        super().__init__(text or f"{address} is denied{by} ({reason})", reason)
         self.rule = rule
 
 

@@ -197,6 +197,7 @@ class Toolbox:
         around: Sequence[Around] | None = None,
         *,
         idle_timeout: float | None = None,
+        swap: Callable[[], None] = lambda: None,
     ) -> None:
         """Replace the servers and the layers around calls in one step, without losing a call.
 
@@ -208,6 +209,7 @@ class Toolbox:
             servers: As for `Toolbox`.
             around: As for `Toolbox`; None keeps the layers.
             idle_timeout: As for `open`, while new servers start.
+            swap: Called in the same step.
 
         Raises:
             ConfigError: A name is not valid. Nothing was replaced.
@@ -225,6 +227,7 @@ class Toolbox:
                 )
             replaced = {*self._upstreams.values()} - {*planned.values()}
             self._install(servers, planned, self._around if around is None else around)
+            swap()
             for each in replaced:
                 self._keep(asyncio.create_task(self._retire(each)))
             self._changed()

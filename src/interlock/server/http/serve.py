@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from time import monotonic
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from interlock.errors import ConfigError, MissingExtra
-from interlock.server.http.app import HttpApp
+from interlock.server.http.responses import Receive, Scope, Send
 from interlock.urls import is_loopback
 
 try:
@@ -22,6 +24,7 @@ except ImportError as error:
 
 HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of its headers
 IDLE_CONNECTION = 30.0  # seconds between two requests
+_DRAIN_CHECK = 0.05  # seconds
 DRAIN = 30.0  # seconds that running requests get when the server ends
 MAX_PER_ADDRESS = 1_000  # connections from one address
 MAX_HEAD = 64 * 1024  # bytes of a request's target and headers
@@ -40,19 +43,64 @@ def check_exposure(host: str, *, protected: bool) -> None:
     raise ConfigError(f"{host} can be reached by others: set auth=... or unprotected=True")
 
 
+class ServedApp(Protocol):
+    """What is served: `HttpApp` is one."""
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Number of messages and requests that were dropped, by reason."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The path to announce."""
+        ...
+
+    @property
+    def under_way(self) -> int:
+        """How many requests are under way."""
+        ...
+
+    def drain(self) -> None:
+        """Refuse new requests, and end idle sessions and streams; running calls may finish."""
+        ...
+
+    def end_streams(self) -> None:
+        """End idle sessions and subscription streams; running calls may finish."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        ...
+
+
 class UvicornServer(uvicorn.Server):
-    """Serves an application until a signal ends it.
+    """Serves an application until a signal ends it, or `end` is called.
 
     Args:
         app: The application.
         host: Address to bind.
         port: 0 takes a free one.
         announces: Print the URL on stderr once it is served.
+        handles_signals: SIGTERM and SIGINT end it; otherwise the caller calls `end`.
+        refuses_while_draining: While the last calls run, answer new ones with 503 instead of
+            accepting no connections.
     """
 
-    def __init__(self, app: HttpApp, host: str, port: int, *, announces: bool = False) -> None:
+    def __init__(
+        self,
+        app: ServedApp,
+        host: str,
+        port: int,
+        *,
+        announces: bool = False,
+        handles_signals: bool = True,
+        refuses_while_draining: bool = False,
+    ) -> None:
         self._app = app
         self._announces = announces
+        self._handles_signals = handles_signals
+        self._refuses_while_draining = refuses_while_draining
         self._in_headers: dict[Any, float] = {}  # since when
         super().__init__(
             uvicorn.Config(
@@ -106,9 +154,26 @@ class UvicornServer(uvicorn.Server):
         self.force_exit = self.should_exit
         super().handle_exit(sig, frame)
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals, unless the caller does."""
+        with super().capture_signals() if self._handles_signals else nullcontext():
+            yield
+
+    def end(self) -> None:
+        """Drain; at the second call, end at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
         """End the streams, which never end by themselves, and then everything else."""
-        self._app.end_streams()
+        if self._refuses_while_draining:
+            self._app.drain()
+            until = monotonic() + DRAIN
+            while self._app.under_way and monotonic() < until and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event for the second signal
+                await asyncio.sleep(_DRAIN_CHECK)
+        else:
+            self._app.end_streams()
         await super().shutdown(sockets)
 
 

@@ -1,0 +1,185 @@
+"""`interlock serve`: the configured servers as one MCP endpoint."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interlock.cli import config_option
+from interlock.cli.log import open_log
+from interlock.cli.terminal import say, warn
+from interlock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from interlock.config import Config
+    from interlock.config.gateway import Address
+    from interlock.gateway.assembly import Assembly
+    from interlock.gateway.serving import Served
+    from interlock.toolbox import ServerStatus
+
+
+@click.command()
+@config_option.config_option
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Where to listen, instead of gateway.listen or 127.0.0.1:8080; port 0 takes a free one.",
+)
+@click.option("--stdio", is_flag=True, help="Serve the client that starts this command.")
+@click.option("--view", metavar="NAME", default="", help="Serve this view only.")
+@click.option("--check", is_flag=True, help="Check the file, print what is odd in it, and end.")
+def serve(config: Path | None, http: str | None, stdio: bool, view: str, check: bool) -> int:
+    """Serve the configured servers as one MCP endpoint that is safe to share.
+
+    Callers need a key; see `interlock keys`. Without any stored key, one is created for this run
+    on loopback. Ends on SIGTERM or Ctrl-C after the running calls; SIGHUP reads the file again.
+
+    \b
+    Example:
+      interlock serve
+      interlock serve --config gateway.json --http 127.0.0.1:9000
+      interlock serve --stdio --view support
+    """
+    if http is not None and stdio:
+        raise click.UsageError("--http and --stdio exclude each other")
+    address = None if http is None else _address(http)
+    loaded = config_option.load(config)
+    if view and view not in (loaded.gateway.views if loaded.gateway is not None else {}):
+        raise ConfigError(f"no view {view!r} in {loaded.path or 'the configuration'}")
+    open_log()  # what goes wrong at the start is printed below
+    if check:
+        return _check(loaded)
+    if stdio:
+        from interlock.transports.pipes import take_standard_streams
+
+        source, target = take_standard_streams()
+        _run(_serve_stdio(loaded, source, target, view))
+    else:
+        _run(_serve_http(loaded, address, view))
+    return 0
+
+
+def _address(http: str) -> Address:
+    from interlock.config.gateway import Address
+
+    host, _, port = http.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (host and port.isascii() and port.isdecimal() and int(port) < 65536):
+        raise click.UsageError(f"--http {http!r} is not HOST:PORT, such as 127.0.0.1:8080")
+    return Address(host, int(port))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
+    asyncio.run(work)
+
+
+async def _serve_http(config: Config, address: Address | None, view: str) -> None:
+    from interlock.gateway.assembly import Assembly
+    from interlock.gateway.serving import serve_http
+
+    async with Assembly.open(config) as assembly:
+        await serve_http(
+            assembly,
+            address,
+            view=view,
+            announce=lambda served: _announce(served, assembly),
+        )
+
+
+async def _serve_stdio(config: Config, source: int, target: int, view: str) -> None:
+    from interlock.gateway.assembly import Assembly
+    from interlock.gateway.serving import serve_stdio
+
+    async with Assembly.open(config) as assembly:
+        await serve_stdio(assembly, source, target, view=view)
+
+
+# Output
+
+
+def _announce(served: Served, assembly: Assembly) -> None:
+    open_log(logging.WARNING)
+    say(f"serving at {served.url}")
+    if served.admin:
+        say(f"admin at {served.admin}")
+    toolbox = assembly.gateway.toolbox
+    enabled = [each for each in toolbox.status.values() if each.state != "disabled"]
+    up = sum(each.state == "ok" for each in enabled)
+    tools = len(toolbox.tools)
+    say(f"{up} of {_count(len(enabled), 'server')} {_be(len(enabled))} up, {_count(tools, 'tool')}")
+    for each in enabled:
+        _warn_of(each)
+    if served.key is not None:
+        say(f"key for this run: {served.key}")
+    _say_clients(served.url, served.key or "YOUR_KEY")
+
+
+def _warn_of(status: ServerStatus) -> None:
+    if status.state == "starting":
+        warn(f"{status.name} is still starting")
+    elif status.state != "ok":
+        warn(f"{status.name} {status.state}: {status.reason}")
+    for line in status.missing:
+        warn(f"{status.name}: {line}")
+
+
+def _say_clients(url: str, key: str) -> None:
+    """Print what to paste into the clients that most people use."""
+    headers = {"Authorization": f"Bearer {key}"}
+    name, entry = "interlock", {"url": url, "headers": headers}
+    cursor = {"mcpServers": {name: entry}}
+    code = {"name": name, "type": "http", **entry}
+    header = f'--header "Authorization: Bearer {key}"'
+    say(f"Claude Code: claude mcp add --transport http {name} {url} {header}")
+    say(f"Cursor, ~/.cursor/mcp.json: {json.dumps(cursor)}")
+    say(f"VS Code: code --add-mcp '{json.dumps(code)}'")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+# Checking
+
+
+def _check(config: Config) -> int:
+    import asyncio
+
+    for line in asyncio.run(_odd(config)):
+        warn(line)
+    say(f"{config.path or 'the configuration'} can be served")
+    return 0
+
+
+async def _odd(config: Config) -> list[str]:
+    """Return what is odd about a configuration that is valid.
+
+    Its servers are started only if its policy, views or limits name tools.
+    """
+    from interlock.gateway.assembly import IDLE_TIMEOUT, check
+    from interlock.policy import find_warnings
+    from interlock.toolbox import Toolbox
+
+    servers = check(config)
+    gateway = config.gateway
+    if gateway is None or not (gateway.policy or gateway.views or gateway.limits.tools):
+        return []
+    toolbox = Toolbox(servers)
+    try:
+        await toolbox.open(idle_timeout=IDLE_TIMEOUT)
+        down = [each for each in toolbox.status.values() if each.state not in ("ok", "disabled")]
+        unchecked = [f"{each.name} {each.state}, so its tools are unknown" for each in down]
+        return [*find_warnings(config, toolbox.tools), *unchecked]
+    finally:
+        await toolbox.close()

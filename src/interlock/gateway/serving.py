@@ -1,0 +1,222 @@
+"""A gateway on its listeners, or on stdin and stdout, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from interlock import urls
+from interlock.auth.principal import Principal
+from interlock.config.gateway import Address
+from interlock.errors import ConfigError, StoreLocked
+from interlock.gateway.assembly import Assembly
+from interlock.policy import LOCAL_USER
+from interlock.server.http.app import HttpApp
+from interlock.server.http.guard import LOOPBACK
+from interlock.server.http.options import HttpOptions
+from interlock.server.http.serve import UvicornServer
+from interlock.server.http.views import Views
+from interlock.server.server_connection import ServerConnection
+from interlock.store.location import find
+from interlock.transports.pipes import PipeTransport
+
+PATH = "/mcp"
+LISTEN = Address("127.0.0.1", 8080)
+
+
+class Served(Struct, frozen=True):
+    """Where a gateway is served.
+
+    Attributes:
+        url: Of the endpoint.
+        key: A key that is valid for this run only; None if there are stored ones.
+        admin: The URL of the admin listener; "" for none.
+    """
+
+    url: str
+    key: str | None = None
+    admin: str = ""
+
+
+async def serve_http(
+    assembly: Assembly,
+    address: Address | None = None,
+    *,
+    view: str = "",
+    announce: Callable[[Served], None],
+    reload: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve over HTTP until SIGTERM or SIGINT; calls under way then get 30 s.
+
+    Args:
+        assembly: The gateway.
+        address: Where to listen; None: as configured.
+        view: The only view to serve; "" for all.
+        announce: Called once the gateway is served.
+        reload: Called on SIGHUP.
+
+    Raises:
+        ConfigError: The address cannot be used, or others can reach it and there is no key.
+        StoreLocked: Another gateway uses the same SQLite file.
+    """
+    settings = assembly.parts.settings
+    address = address or settings.listen or LISTEN
+    if settings.audit.mode == "off":
+        raise ConfigError('gateway.audit.mode is "off", which is for --stdio only')
+    with only_gateway(settings.database), bound(address) as listener:
+        key = _first_key(assembly, address.host)
+        url = f"http://{_address_of(listener)}{PATH}"
+        app = _app(assembly, settings.public_url or _resource(address, listener), address, view)
+        server = UvicornServer(
+            app, address.host, address.port, handles_signals=False, refuses_while_draining=True
+        )
+        async with assembly.gateway.running():
+            serving = asyncio.create_task(server.serve([listener]))
+            with on_signals(server.end, reload):
+                announce(Served(url, key))
+                await serving
+
+
+def _app(assembly: Assembly, resource: str, address: Address, view: str) -> HttpApp:
+    settings = assembly.parts.settings
+    names = [view] if view else assembly.views
+    hosts = None
+    if settings.hosts or settings.public_url:
+        public = urls.split(settings.public_url).netloc if settings.public_url else ""
+        hosts = [*LOOPBACK, address.host, *settings.hosts, *filter(None, [public])]
+    return HttpApp(
+        assembly.gateway,
+        HttpOptions(
+            path=PATH,
+            auth=assembly.authenticator(resource, view),
+            views=Views(names, lambda name: assembly.authenticator(f"{resource}/{name}", name)),
+            hosts=hosts,
+            sse=settings.sse,
+        ),
+    )
+
+
+def _first_key(assembly: Assembly, host: str) -> str | None:
+    """Return a key for this run if there is no other credential; only on loopback.
+
+    Raises:
+        ConfigError: Others can reach the address.
+    """
+    if urls.is_loopback(host):
+        return assembly.key_for_this_run()
+    if not assembly.has_callers:
+        raise ConfigError(
+            f"{host} can be reached by others: make a key first: interlock keys create NAME"
+        )
+    return None
+
+
+def _resource(address: Address, listener: socket.socket) -> str:
+    """Return the URL that challenges name, without a public one."""
+    if urls.is_loopback(address.host):
+        return f"http://{_address_of(listener)}{PATH}"
+    return f"http://127.0.0.1:{listener.getsockname()[1]}{PATH}"
+
+
+# Standard input and output
+
+
+async def serve_stdio(
+    assembly: Assembly,
+    source: int,
+    target: int,
+    *,
+    view: str = "",
+    reload: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve the local user on two descriptors until the client disconnects, or SIGTERM.
+
+    Args:
+        assembly: The gateway.
+        source: To read from.
+        target: To write to.
+        view: The view to serve; "" for none.
+        reload: Called on SIGHUP.
+    """
+    principal = Principal(LOCAL_USER.id, LOCAL_USER.scopes, view=view)
+    transport = PipeTransport(source, target)
+    connection = ServerConnection(assembly.gateway, transport, principal)
+    serving = asyncio.ensure_future(connection.serve())
+
+    def end() -> None:
+        if not connection.drain():  # a second signal, or the connection is not open
+            serving.cancel()
+
+    with on_signals(end, reload), suppress(asyncio.CancelledError):
+        await serving
+
+
+# Resources of the process
+
+
+@contextmanager
+def on_signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
+    """Call `end` on SIGTERM and SIGINT, and `reload` on SIGHUP."""
+    loop = asyncio.get_running_loop()
+    handled = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
+    for number, handle in handled.items():
+        loop.add_signal_handler(number, handle)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def bound(address: Address) -> Iterator[socket.socket]:
+    """Return a socket that is bound to an address.
+
+    Raises:
+        ConfigError: The address is in use or not ours.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address.host, address.port))
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {address}: {error.strerror}") from None
+        yield listener
+
+
+def _address_of(listener: socket.socket) -> Address:
+    host, port = listener.getsockname()[:2]
+    return Address(host, port)
+
+
+@contextmanager
+def only_gateway(location: str) -> Iterator[None]:
+    """Keep other gateways from the same SQLite file, as limits are counted in one process.
+
+    Raises:
+        StoreLocked: Another gateway uses it.
+    """
+    found = find(location or None)
+    if not isinstance(found, Path):
+        yield
+        return
+    descriptor = os.open(f"{found}.serving", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StoreLocked(
+                f"another gateway uses {found}: end it, or choose another gateway.database"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,154 @@
+"""`interlock serve`: the real program, with real clients."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock import Client
+from tests.cli.conftest import ECHO
+
+LEGACY, MODERN = "2025-11-25", "2026-07-28"
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[..., Path]:
+    """Write a file with the echo server, and a member `gateway` if one is given."""
+
+    def write(gateway: dict[str, Any] | None = None, **servers: Any) -> Path:
+        path = tmp_path / "gateway.json"
+        echo = {"command": sys.executable, "args": ECHO}
+        file: dict[str, Any] = {"mcpServers": {"e": echo} | servers}
+        if gateway is not None:
+            file["gateway"] = gateway
+        path.write_text(json.dumps(file))
+        return path
+
+    return write
+
+
+class Gateway:
+    """A running gateway.
+
+    Attributes:
+        lines: What it has written to stderr until it was ready.
+        url: Of its endpoint.
+        key: The key for its run, if any.
+    """
+
+    def __init__(self, program: subprocess.Popen[str]) -> None:
+        self.program = program
+        self.lines: list[str] = []
+        assert program.stderr is not None
+        for line in program.stderr:
+            self.lines.append(line.rstrip())
+            if line.startswith(("VS Code", "error")):
+                break
+        text = "\n".join(self.lines)
+        self.url = re.findall(r"^serving at (\S+)$", text, re.M)[0]
+        self.key = next(iter(re.findall(r"^key for this run: (\S+)$", text, re.M)), "")
+
+    def client(self, **options: Any) -> Client:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return Client.http(options.pop("url", self.url), headers=headers, **options)
+
+    def end(self) -> int:
+        self.program.send_signal(signal.SIGTERM)
+        return self.program.wait(20)
+
+
+@pytest.fixture
+def serve(program: Start, config: Callable[..., Path]) -> Callable[..., Gateway]:
+    """Start a gateway on a free port of loopback."""
+
+    def start(*options: str, path: Path | None = None) -> Gateway:
+        path = path or config()
+        return Gateway(program("serve", "--config", path, "--http", "127.0.0.1:0", *options))
+
+    return start
+
+
+async def echoed(client: Client) -> str:
+    async with client:
+        assert "e__say" in [each.name for each in await client.list_tools()]
+        return (await client.call_tool("e__say", {"text": "hi"})).text
+
+
+async def test_plain_file_is_served_to_both_eras_and_over_sse_with_a_key_for_the_run(serve):
+    gateway = serve()
+
+    for revision in (LEGACY, MODERN):
+        assert await echoed(gateway.client(revision=revision)) == "hi"
+    sse = gateway.url.replace("/mcp", "/sse")
+    assert await echoed(gateway.client(url=sse, transport="sse")) == "hi"
+    assert "1 of 1 server is up, 6 tools" in gateway.lines
+    claude = next(line for line in gateway.lines if line.startswith("Claude Code: "))
+    assert f'{gateway.url} --header "Authorization: Bearer {gateway.key}"' in claude
+    assert gateway.end() == 0
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_stdio_serves_the_local_user_without_a_key(revision: str, config, home: Path):
+    program = str(Path(sys.executable).with_name("interlock"))
+    client = Client.stdio(
+        program, "serve", "--stdio", "--config", str(config()), revision=revision, env=vars_of(home)
+    )
+    assert await echoed(client) == "hi"
+
+
+def vars_of(home: Path) -> dict[str, str]:
+    return {"XDG_DATA_HOME": str(home / "data"), "HOME": str(home)}
+
+
+async def test_server_that_is_missing_is_a_warning_and_costs_only_its_own_tools(serve, config):
+    gateway = serve(path=config(gone={"command": "no-such-program"}))
+
+    assert "1 of 2 servers are up, 6 tools" in gateway.lines
+    assert any(line.startswith("warning: gone failed: cannot start") for line in gateway.lines)
+
+
+def test_address_that_others_can_reach_needs_a_stored_key(interlock, config):
+    ran = interlock("serve", "--config", config(), "--http", "0.0.0.0:0")
+
+    assert ran.code == 1
+    assert ran.err == (
+        "error: 0.0.0.0 can be reached by others: make a key first: interlock keys create NAME\n"
+    )
+
+
+def test_second_gateway_on_the_same_database_is_refused(serve, program, config):
+    serve()
+    second = program("serve", "--config", config(), "--http", "127.0.0.1:0")
+
+    assert second.wait(20) == 1
+    assert "another gateway uses" in second.stderr.read()
+
+
+def test_address_in_use_is_an_error_before_any_server_starts(serve, interlock, config, tmp_path):
+    port = serve().url.split(":")[2].split("/")[0]
+    other = {"database": str(tmp_path / "other.db")}
+    ran = interlock("serve", "--config", config(other), "--http", f"127.0.0.1:{port}")
+
+    assert (ran.code, ran.err) == (
+        1,
+        f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n",
+    )
+
+
+def test_http_and_stdio_exclude_each_other(interlock):
+    assert interlock("serve", "--stdio", "--http", "127.0.0.1:0").code == 2
+
+
+def test_view_that_the_file_lacks_is_an_error(interlock, config):
+    ran = interlock("serve", "--config", config(), "--view", "support")
+
+    assert (ran.code, "no view 'support'" in ran.err) == (1, True)
