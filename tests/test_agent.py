@@ -11,7 +11,16 @@ import pytest
 
 from interlock import Context, Server
 from interlock import agent as agent_module
-from interlock.agent import MAX_CALLS, MAX_RESULT, Agent, Done, ToolFinished, ToolStarted, text_of
+from interlock.agent import (
+    MAX_CALLS,
+    MAX_RESULT,
+    Agent,
+    Done,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    text_of,
+)
 from interlock.calls import Call, Caller, CallHandler, Outcome
 from interlock.errors import (
     ModelInterrupted,
@@ -39,7 +48,7 @@ from interlock.models import (
 )
 from interlock.models.answer_size import MAX_ANSWER_BYTES
 from interlock.models.scripted import Scripted, ScriptedModel
-from interlock.toolbox import Toolbox
+from interlock.toolbox import Toolbox, Upstream
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -153,12 +162,32 @@ async def test_stream_yields_text_and_tool_events_in_order():
         next(event for event in events if isinstance(event, kind))
         for kind in (ToolStarted, ToolFinished)
     )
-    assert started == ToolStarted("1", "s:echo", {"text": "a"})
+    assert started == ToolStarted("1", "s:echo", {"text": "a"}, call_id=finished.call_id)
+    assert started.call_id.startswith("c_")
     assert (finished.id, finished.address, finished.arguments) == ("1", "s:echo", {"text": "a"})
     assert (finished.result, finished.is_error) == ("a", False)
     assert finished.duration >= 0
     assert events.index(started) < events.index(finished)
     assert events[-1] == Done(AssistantMessage("It is so."), Usage(), "end")
+
+
+async def test_stream_yields_the_progress_of_a_tool_if_wanted() -> None:
+    server = Server("s")
+
+    @server.tool
+    async def dig(context: Context) -> str:
+        """Dig."""
+        context.progress(1, 2, "half-way")
+        return "done"
+
+    model = ScriptedModel([tool_calls(("1", "s__dig", {})), "It is so."])
+    async with Toolbox({"s": server}) as toolbox:
+        agent = Agent(model, toolbox, progress=True)
+        events = [event async for event in agent.stream([UserMessage("go")])]
+
+    kinds = [type(event) for event in events]
+    assert ToolProgress("1", 1, 2, "half-way") in events
+    assert kinds.index(ToolStarted) < kinds.index(ToolProgress) < kinds.index(ToolFinished)
 
 
 def one_call() -> tuple[ToolCall, ...]:
@@ -283,7 +312,7 @@ async def test_an_unexpected_exception_is_logged_and_not_shown_to_the_model(
     async def fail(*_: object, **__: object) -> CallToolResult:
         raise KeyError("a secret")
 
-    monkeypatch.setattr(Toolbox, "call", fail)
+    monkeypatch.setattr(Upstream, "send", fail)
     messages, _ = await complete(tool_calls(("1", "s__echo", {"text": "a"})), "I see.")
 
     assert isinstance(messages[3], ToolMessage)
@@ -640,7 +669,7 @@ async def test_a_cancelled_answer_waits_for_its_calls_to_end(monkeypatch):
                 await asyncio.sleep(0)
             ended.set()
 
-    monkeypatch.setattr(Toolbox, "call", slow)
+    monkeypatch.setattr(Upstream, "send", slow)
     async with open_tools() as toolbox:
         model = ScriptedModel([tool_calls(("1", "s__echo", {"text": "a"}))])
         answering = asyncio.create_task(Agent(model, toolbox).complete(conversation()))

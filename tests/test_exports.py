@@ -26,6 +26,7 @@ TABLE = """
     calls context
     client server toolbox policy
     models agent chat
+    callables langchain langgraph
     gateway openapi web claude
     cli
 """

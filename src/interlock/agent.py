@@ -17,11 +17,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from itertools import zip_longest
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from msgspec import Struct
 
-from interlock.calls import Caller
+from interlock.calls import Call, Caller
+from interlock.calls.call import new_call_id
+from interlock.calls.endings import Ending, ending_of, reason_of
 from interlock.errors import InterlockError, ModelInterrupted, StepLimit
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, interrupted
 from interlock.models import (
@@ -34,6 +36,7 @@ from interlock.models import (
     choose,
 )
 from interlock.models.answer_size import AnswerSize, check_size
+from interlock.protocol import Progress, ProgressHandler
 from interlock.protocol.envelope import encode
 from interlock.toolbox import Toolbox
 from interlock.types import (
@@ -58,17 +61,31 @@ _log = logging.getLogger("interlock.agent")
 class ToolStarted(Struct, frozen=True):
     """A tool call begins. `address` is the wire name if the toolbox has no such tool.
 
-    `agent` is the subagent that makes the call; "" for none.
+    `id` is the model's name for the call, `call_id` the one of the audit trail. `agent` is the
+    subagent that makes the call; "" for none.
     """
 
     id: str
     address: str
     arguments: dict[str, Any]
     agent: str = ""
+    call_id: str = ""
+
+
+class ToolProgress(Struct, frozen=True):
+    """A tool that runs reported how far it is."""
+
+    id: str
+    progress: float
+    total: float | None = None
+    message: str = ""
 
 
 class ToolFinished(Struct, frozen=True):
-    """A tool call ended. `result` is the text for the model; `duration` is in seconds."""
+    """A tool call ended. `result` is the text for the model; `duration` is in seconds.
+
+    `reason` is the code of the layer that refused the call; "" if none did.
+    """
 
     id: str
     address: str
@@ -77,6 +94,40 @@ class ToolFinished(Struct, frozen=True):
     is_error: bool
     duration: float
     agent: str = ""
+    call_id: str = ""
+    ending: Ending = "ran"
+    reason: str = ""
+
+
+class ApprovalAsked(Struct, frozen=True):
+    """A call waits until a person allows or denies it.
+
+    `hash` is of the address and the arguments; `expires` is a time of day in UTC, ISO 8601.
+    """
+
+    id: str
+    tool_call_id: str
+    address: str
+    arguments: dict[str, Any]
+    reason: str
+    expires: str
+    hash: str
+
+
+class QuestionAsked(Struct, frozen=True):
+    """A server asks the user something during a call. `params` are those of the request."""
+
+    id: str
+    tool_call_id: str
+    server: str
+    method: str
+    params: dict[str, Any]
+
+
+class Stopped(Struct, frozen=True):
+    """The answer was stopped by the user, or waits for one. Always the last event."""
+
+    reason: Literal["stopped", "waiting"]
 
 
 class Done(Struct, frozen=True):
@@ -87,7 +138,17 @@ class Done(Struct, frozen=True):
     stop_reason: str
 
 
-AgentEvent = TextDelta | ReasoningDelta | ToolStarted | ToolFinished | Done
+AgentEvent = (
+    TextDelta
+    | ReasoningDelta
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | ApprovalAsked
+    | QuestionAsked
+    | Stopped
+    | Done
+)
 
 
 class Agent:
@@ -101,6 +162,7 @@ class Agent:
         record: Awaited with messages as they are added, so that they can be stored. A tool
             call is recorded before it runs.
         caller: On whose behalf tools are called.
+        progress: Whether `stream` yields `ToolProgress` events, which tools are then asked for.
     """
 
     def __init__(
@@ -111,8 +173,10 @@ class Agent:
         max_rounds: int = MAX_ROUNDS,
         record: Record | None = None,
         caller: Caller = AGENT,
+        progress: bool = False,
     ) -> None:
         self._model = model
+        self._progress = progress
         self._toolbox = tools
         self._caller = caller
         self._max_rounds = max_rounds
@@ -185,19 +249,27 @@ class Agent:
 
     async def _act(
         self, message: AssistantMessage, messages: list[Message]
-    ) -> AsyncGenerator[ToolStarted | ToolFinished, None]:
+    ) -> AsyncGenerator[AgentEvent, None]:
         """Run the calls of `message` concurrently; their results follow it in the calls' order."""
         calls = message.tool_calls
         tasks: list[asyncio.Task[ToolFinished]] = []
         try:
             await self._add(messages, [message])
-            tasks = [asyncio.create_task(self._call(call)) for call in calls[:MAX_CALLS]]
-            tasks += [asyncio.create_task(self._skip(call)) for call in calls[MAX_CALLS:]]
-            for call in calls:
-                yield ToolStarted(call.id, self._address(call.name), call.input)
+            ids = [new_call_id() for _ in calls]
+            reports = Reports() if self._progress else None
+            tasks = [
+                asyncio.create_task(
+                    self._call(call, id, reports) if place < MAX_CALLS else self._skip(call, id)
+                )
+                for place, (call, id) in enumerate(zip(calls, ids, strict=True))
+            ]
+            for call, id in zip(calls, ids, strict=True):
+                yield ToolStarted(call.id, self._address(call.name), call.input, call_id=id)
             running = set(tasks)
             while running:
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                done, running = await _first_of(running, reports)
+                for event in reports.take() if reports else ():
+                    yield event
                 for task in tasks:
                     if task in done:
                         yield task.result()
@@ -214,32 +286,44 @@ class Agent:
                     pairs = zip_longest(calls, tasks)
                     await self._add(messages, [_result(call, task) for call, task in pairs])
 
-    async def _call(self, call: ToolCall) -> ToolFinished:
+    async def _call(self, call: ToolCall, id: str, reports: Reports | None) -> ToolFinished:
         started = monotonic()
-        text, is_error = await self._observe(call)
-        duration = monotonic() - started
-        return ToolFinished(call.id, self._address(call.name), call.input, text, is_error, duration)
+        seen = await self._observe(call, id, reports)
+        address, duration = self._address(call.name), monotonic() - started
+        return ToolFinished(
+            *(call.id, address, call.input, seen.text, seen.is_error, duration),
+            call_id=id,
+            ending=seen.ending,
+            reason=seen.reason,
+        )
 
-    async def _skip(self, call: ToolCall) -> ToolFinished:
+    async def _skip(self, call: ToolCall, id: str) -> ToolFinished:
         text = (
             f"error: not run: one answer may make {MAX_CALLS} tool calls; call it in your next one"
         )
-        return ToolFinished(call.id, self._address(call.name), call.input, text, True, 0.0)
+        address = self._address(call.name)
+        return ToolFinished(
+            *(call.id, address, call.input, text, True, 0.0), call_id=id, ending="refused"
+        )
 
-    async def _observe(self, call: ToolCall) -> tuple[str, bool]:
-        """Run one call; return the text for the model and whether it is an error."""
+    async def _observe(self, call: ToolCall, id: str, reports: Reports | None) -> _Seen:
+        """Run one call; its failure becomes text for the model."""
         if call.malformed is not None:
-            return f"error: the arguments are not a JSON object: {call.malformed[:500]}", True
+            return _Seen(f"error: the arguments are not a JSON object: {call.malformed[:500]}")
         if self._toolbox is None:
-            return f"error: no tool {call.name!r}", True
+            return _Seen(f"error: no tool {call.name!r}")
         try:
-            result = await self._toolbox.call(call.name, call.input, caller=self._caller)
+            entry = self._toolbox.find(call.name, self._caller)
+            progress = None if reports is None else reports.handler(call.id)
+            made = Call(entry, dict(call.input), self._caller, progress=progress, id=id)
+            result = (await self._toolbox.handle(made)).result
         except InterlockError as error:
-            return f"error: {error}", True
+            return _Seen(f"error: {error}", True, ending_of(error), reason_of(error))
         except Exception:
             _log.exception("calling %s failed", call.name)
-            return "error: the call failed because of a bug in the client program", True
-        return text_of(result), result.is_error
+            return _Seen("error: the call failed because of a bug in the client program")
+        ending: Ending = "failed" if result.is_error else "ran"
+        return _Seen(text_of(result), result.is_error, ending)
 
     async def _add(self, messages: list[Message], new: Sequence[Message]) -> None:
         messages += new
@@ -286,6 +370,58 @@ class Agent:
             return wire_name
 
 
+class _Seen(Struct, frozen=True):
+    """What a call came to. `text` is for the model."""
+
+    text: str
+    is_error: bool = True
+    ending: Ending = "failed"
+    reason: str = ""
+
+
+class Reports:
+    """The progress of calls that run at the same time, as events that wait to be read."""
+
+    def __init__(self) -> None:
+        self._events: list[AgentEvent] = []
+        self._arrived = asyncio.Event()
+
+    def handler(self, id: str) -> ProgressHandler:
+        """Return what the call of the model with this id reports to."""
+
+        def report(progress: Progress) -> None:
+            text = progress.message or ""
+            self._events.append(ToolProgress(id, progress.progress, progress.total, text))
+            self._arrived.set()
+
+        return report
+
+    def take(self) -> list[AgentEvent]:
+        """Return the events that arrived since the last call."""
+        events, self._events = self._events, []
+        self._arrived.clear()
+        return events
+
+    async def wait(self) -> None:
+        """Wait until there is an event."""
+        await self._arrived.wait()
+
+
+async def _first_of(
+    running: set[asyncio.Task[ToolFinished]], reports: Reports | None
+) -> tuple[set[asyncio.Task[ToolFinished]], set[asyncio.Task[ToolFinished]]]:
+    """Wait until a call has ended, or has reported progress."""
+    if reports is None:
+        return await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    waiting: asyncio.Task[Any] = asyncio.create_task(reports.wait())
+    try:
+        await asyncio.wait({*running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    done = {each for each in running if each.done()}
+    return done, running - done
+
+
 def _result(call: ToolCall, task: asyncio.Task[ToolFinished] | None) -> ToolMessage:
     """Return the result of a call; `task` is None if the call never started."""
     if task is None or not task.done() or task.cancelled() or task.exception() is not None:
@@ -296,7 +432,7 @@ def _result(call: ToolCall, task: asyncio.Task[ToolFinished] | None) -> ToolMess
 
 def text_of(result: CallToolResult) -> str:
     """Return a tool's result as text for a model, with a note for each block that is not text."""
-    parts = [_describe(block) for block in result.content]
+    parts = [describe(block) for block in result.content]
     if not result.content and result.structured is not None:
         parts = [encode(result.structured).decode()]
     text = "\n".join(parts)
@@ -305,7 +441,8 @@ def text_of(result: CallToolResult) -> str:
     return text
 
 
-def _describe(block: Content) -> str:
+def describe(block: Content) -> str:
+    """Return a content block as text, or a note about it."""
     if isinstance(block, TextContent):
         return block.text
     if isinstance(block, ImageContent | AudioContent):

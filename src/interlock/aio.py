@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from math import inf
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from interlock.errors import WrongLoop
 
 T = TypeVar("T")
 
@@ -54,6 +57,44 @@ async def in_thread(work: Callable[[], T]) -> T:
     finally:
         if future.done() and not future.cancelled():
             thread.join()  # returns at once
+
+
+async def run_in(
+    loop: asyncio.AbstractEventLoop | None, work: Callable[[], Coroutine[Any, Any, T]]
+) -> T:
+    """Run a coroutine function in an event loop, from this or any other one.
+
+    Args:
+        loop: None for the running loop.
+        work: Called in `loop`.
+
+    Raises:
+        WrongLoop: The loop is closed or stopped.
+    """
+    if loop is None or loop is asyncio.get_running_loop():
+        return await work()
+    return await asyncio.wrap_future(_submit(loop, work))
+
+
+def block_on(
+    loop: asyncio.AbstractEventLoop | None, work: Callable[[], Coroutine[Any, Any, T]]
+) -> T:
+    """As `run_in`, from a thread, which waits for the result."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if loop is None or running is loop:
+        raise WrongLoop("this call would block its own event loop; use ainvoke or await")
+    return _submit(loop, work).result()
+
+
+def _submit(
+    loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]
+) -> concurrent.futures.Future[T]:
+    if not loop.is_running():
+        raise WrongLoop("the event loop of the toolbox has ended; open the toolbox again")
+    return asyncio.run_coroutine_threadsafe(work(), loop)
 
 
 class Backoff:

@@ -43,6 +43,8 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     ├── CallRefused                 a layer refused a call, so it was not sent
     │   └── LimitExceeded           ... because of a rate, a quota, or too many calls at once
     ├── ToolError                   a tool failed; the model gets the text
+    ├── ToolFailed                  a tool that was called reported an error
+    ├── WrongLoop                   a call from this event loop is not possible (RuntimeError)
     ├── StepLimit                   the model kept calling tools
     ├── ModelError                  a model cannot answer
     │   ├── ModelUnavailable        no such model, no key, no connection
@@ -436,6 +438,24 @@ class LimitExceeded(CallRefused):
 
 class ToolError(InterlockError):
     """A tool failed. The model gets the text, so write it for the model."""
+
+
+class ToolFailed(InterlockError):
+    """A tool that was called as a function reported an error.
+
+    Attributes:
+        address: The tool.
+        result: Its whole result.
+    """
+
+    def __init__(self, address: str, text: str, result: Any) -> None:
+        super().__init__(f"{address} failed: {_in_one_line(text)}")
+        self.address = address
+        self.result = result
+
+
+class WrongLoop(InterlockError, RuntimeError):
+    """A call would block its own event loop, or the event loop of the toolbox has ended."""
 
 
 # Models and the agent

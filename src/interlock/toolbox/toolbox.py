@@ -53,6 +53,7 @@ class Toolbox:
         warnings: About the configuration file, one line each.
         version: Changes whenever a tool or the state of a server does.
         on_change: Called after such a change; None for nothing.
+        loop: The event loop that it was opened in, where all calls run; None before.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Toolbox:
         self._lists_items = lists_items
         self._options = options
         self._servers: Mapping[str, ServerConfig | InProcessServer] = {}  # by name in addresses
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._upstreams: dict[str, Upstream] = {}
         self._around = around
         self._stack: CallHandler
@@ -167,6 +169,7 @@ class Toolbox:
                 failed. The others go on starting in the background. None waits for all.
         """
         self._is_open = True
+        self.loop = asyncio.get_running_loop()
         try:
             await self._start(self._upstreams.values(), idle_timeout)
         except BaseException:

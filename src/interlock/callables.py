@@ -1,0 +1,242 @@
+"""The tools of a toolbox as typed async Python functions.
+
+Each parameter has the type of its schema, so that a framework which reads type hints and
+docstrings can offer the function to a model. The schema itself stays the judge: the toolbox
+validates what is sent.
+"""
+
+from __future__ import annotations
+
+import keyword
+import unicodedata
+from collections.abc import Awaitable, Iterator, Mapping
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Literal, Protocol, cast, get_args
+
+import msgspec
+from msgspec import Struct
+
+from interlock import aio
+from interlock.agent import text_of
+from interlock.calls import LOCAL, Caller, Entry
+from interlock.errors import ToolFailed
+from interlock.schema.annotations import Hints, identifier, is_literal, union
+from interlock.toolbox import Toolbox
+from interlock.types import CallToolResult, JsonObject
+
+MAX_PARAMETERS = 64  # a tool with more gets `**arguments`
+MAX_DESCRIPTION = 1_024  # characters of the description of a parameter
+ARGUMENTS = "arguments"
+
+# Frameworks give these a meaning of their own.
+_RESERVED = frozenset({"self", "cls", "run_manager", "callbacks", "config", "runtime"})
+_EMPTY = Parameter.empty
+
+
+class ToolFunction(Protocol):
+    """A tool as a function.
+
+    Attributes:
+        tool: The tool.
+    """
+
+    __name__: str
+    tool: Entry
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """Call the tool."""
+        ...
+
+
+class Callables:
+    """The functions of a toolbox, by address or wire name. Iterating yields the functions."""
+
+    def __init__(self, functions: list[ToolFunction]) -> None:
+        self._functions = functions
+        self._by_name = {each.tool.wire_name: each for each in functions}
+        self._by_name |= {each.tool.address: each for each in functions}
+
+    def __iter__(self) -> Iterator[ToolFunction]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> ToolFunction:
+        return self._by_name[name]
+
+
+def callables(
+    toolbox: Toolbox, *, returns: Literal["text", "result"] = "text", caller: Caller = LOCAL
+) -> Callables:
+    """Return a function for each tool that the toolbox has now.
+
+    Args:
+        toolbox: An open toolbox.
+        returns: What the functions return: the result's text, or the `CallToolResult`. With
+            "text" they raise `ToolFailed` if the tool reports an error.
+        caller: On whose behalf the functions call tools.
+    """
+    return Callables([_function(toolbox, each, returns, caller) for each in toolbox.tools])
+
+
+def _function(toolbox: Toolbox, entry: Entry, returns: str, caller: Caller) -> ToolFunction:
+    parameters = Parameters(msgspec.json.decode(entry.input_schema))
+    signature, arguments_of = parameters.signature, parameters.arguments_of
+
+    async def call(*args: Any, **kwargs: Any) -> str | CallToolResult:
+        arguments = arguments_of(signature.bind(*args, **kwargs).arguments)
+        result = await aio.run_in(
+            toolbox.loop, lambda: toolbox.call(entry.address, arguments, caller=caller)
+        )
+        if returns == "result":
+            return result
+        if result.is_error:
+            raise ToolFailed(entry.address, text_of(result), result)
+        return text_of(result)
+
+    function = cast("Any", call)
+    result_type = str if returns == "text" else CallToolResult
+    function.__signature__ = signature.replace(return_annotation=result_type)
+    function.__annotations__ = parameters.annotations | {"return": result_type}
+    function.__name__ = function.__qualname__ = entry.wire_name
+    function.__doc__ = parameters.docstring(entry)
+    function.tool = entry
+    return cast("ToolFunction", function)
+
+
+class _Named(Struct, frozen=True):
+    key: str  # the argument's name in the tool's schema
+    takes_null: bool
+
+
+class Parameters:
+    """The parameters of a function for a tool.
+
+    Attributes:
+        signature: The signature, without what the function returns.
+        annotations: The type hints by parameter.
+    """
+
+    def __init__(self, schema: JsonObject) -> None:
+        self._hints = Hints(schema)
+        self._named: dict[str, _Named] = {}
+        self._rest = ""  # the parameter for further arguments
+        self._texts: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self.annotations: dict[str, Any] = {}
+        whole = self._hints.merged(schema) or {}
+        members = _members(whole, schema, self._hints)
+        if len(members) > MAX_PARAMETERS:
+            self.signature = Signature([self._all(members)])
+            return
+        required = whole.get("required", ())
+        parameters = [
+            self._parameter(key, members[key], key in required)
+            for key in sorted(members, key=lambda key: key not in required)
+        ]
+        if (
+            whole.get("additionalProperties")
+            or whole.get("patternProperties")
+            or not (members or "properties" in schema)
+        ):
+            parameters.append(self._further())
+        self.signature = Signature(parameters)
+
+    def _parameter(self, key: str, schema: Any, is_required: bool) -> Parameter:
+        name = self._unused(key)
+        hint = self._hints.of(schema, key)
+        self._named[name] = _Named(key, hint is Any or type(None) in (hint, *get_args(hint)))
+        default: Any = _EMPTY
+        if not is_required:
+            default = schema.get("default") if isinstance(schema, dict) else None
+            hint = union((hint, None)) if default is None else hint
+        if text := _description(schema):
+            hint = Annotated[hint, text]
+            self._texts[name] = text
+        self.annotations[name] = hint
+        return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=hint)
+
+    def _further(self) -> Parameter:
+        self._rest = name = self._unused(ARGUMENTS)
+        self._texts[name] = text = "Further arguments by name."
+        self.annotations[name] = hint = Annotated[dict[str, Any] | None, text]
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+
+    def _all(self, members: JsonObject) -> Parameter:
+        self._rest = ARGUMENTS
+        self.annotations[ARGUMENTS] = Any
+        names = ", ".join(members)
+        self._texts[f"**{ARGUMENTS}"] = _clean(
+            f"{len(members)} arguments, too many for a parameter each (limit {MAX_PARAMETERS}): "
+            + names
+        )
+        return Parameter(ARGUMENTS, Parameter.VAR_KEYWORD, annotation=Any)
+
+    def _unused(self, key: str) -> str:
+        """Return a valid name for a parameter that no other one has."""
+        plain = identifier(unicodedata.normalize("NFKC", key))
+        if plain.startswith("__"):
+            plain = plain.lstrip("_") or "_"
+        if keyword.iskeyword(plain) or plain in _RESERVED:
+            plain += "_"
+        name, number = plain, 1
+        while name in self._taken:
+            number += 1
+            name = f"{plain.rstrip('_')}_{number}"
+        self._taken.add(name)
+        return name
+
+    def arguments_of(self, bound: Mapping[str, Any]) -> JsonObject:
+        """Return what to send for arguments that were bound to the signature."""
+        arguments: JsonObject = {}
+        for name, value in bound.items():
+            if name == self._rest:
+                arguments.update(value or {})
+            elif value is not None or self._named[name].takes_null:
+                arguments[self._named[name].key] = value
+        return arguments
+
+    def docstring(self, entry: Entry) -> str:
+        """Return the tool's description with a list of the arguments in Google's form."""
+        text = entry.tool.description or entry.tool.title or entry.tool.name
+        if not self._texts:
+            return text
+        lines = "\n".join(f"    {name}: {each}" for name, each in self._texts.items())
+        return f"{text}\n\nArgs:\n{lines}\n"
+
+
+def _members(whole: JsonObject, schema: JsonObject, hints: Hints) -> JsonObject:
+    """Return the members of an object schema, those of its alternatives included."""
+    members = dict(whole.get("properties", {}))
+    alternatives = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    alternatives += [schema[key] for key in ("then", "else") if key in schema]
+    alternatives += schema.get("dependentSchemas", {}).values()
+    for alternative in alternatives:
+        merged = hints.merged(alternative) if isinstance(alternative, dict) else None
+        for key, member in (merged or {}).get("properties", {}).items():
+            same = members.setdefault(key, member) == member
+            members[key] = member if same else {"anyOf": [members[key], member]}
+    return {key: each for key, each in members.items() if each is not False}
+
+
+def _description(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return ""
+    text = schema.get("description")
+    text = text if isinstance(text, str) else ""
+    values = (
+        schema["enum"] if "enum" in schema else [schema[key] for key in ("const",) if key in schema]
+    )
+    if isinstance(values, list) and not all(is_literal(each) for each in values):
+        text = f"{text} One of {msgspec.json.encode(values).decode()}."
+    return _clean(text)
+
+
+def _clean(text: str) -> str:
+    """Return text in one line without control characters."""
+    line = " ".join(text[: 2 * MAX_DESCRIPTION].split())
+    return "".join(each for each in line if each.isprintable())[:MAX_DESCRIPTION]

@@ -1,0 +1,30 @@
+"""How a call ended, as one word for people and programs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from interlock.errors import AuthError, InterlockError, ServerUnavailable
+
+Ending = Literal["ran", "failed", "refused", "limited", "held", "stopped"]
+
+_LIMITS = frozenset(
+    {"rate_limited", "overloaded", "tool_rate_limited", "quota_exceeded", "queue_timeout"}
+)
+
+
+def reason_of(error: InterlockError) -> str:
+    """Return the stable code of the layer that refused a call; "" if none did."""
+    if isinstance(error, AuthError | ServerUnavailable):  # their reason is about the server
+        return ""
+    return str(getattr(error, "reason", ""))
+
+
+def ending_of(error: InterlockError) -> Ending:
+    """Return how a call ended that raised an error."""
+    reason = reason_of(error)
+    if not reason:
+        return "failed"
+    if reason in _LIMITS:
+        return "limited"
+    return "held" if reason == "tool_quarantined" else "refused"

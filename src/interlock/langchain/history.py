@@ -1,0 +1,133 @@
+"""A conversation made valid for every provider.
+
+Providers refuse a history in which a tool call has no answer, an answer has no call, answers do
+not follow their call, or a tool's name has a character such as ":".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolMessage
+
+from interlock.errors import InterlockError
+from interlock.toolbox import Toolbox
+from interlock.toolbox.names import wire_name
+
+INTERRUPTED = "[interrupted: the call was begun and may have happened; check before repeating it]"
+STOPPED = "[stopped by the user]"
+_VALID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def answer(call: Any, text: str = INTERRUPTED, outcome: str = "stopped") -> ToolMessage:
+    """Return the answer to a call that has no result."""
+    return ToolMessage(
+        text,
+        name=call["name"],
+        tool_call_id=call["id"],
+        status="error",
+        additional_kwargs={"interlock": {"address": call["name"], "outcome": outcome}},
+    )
+
+
+def fitted(messages: Sequence[AnyMessage], toolbox: Toolbox | None = None) -> list[AnyMessage]:
+    """Return a history that every provider accepts; the messages given stay as they are.
+
+    Tool calls get valid names. Answers follow their calls, in their order, and have names. Calls
+    without answer get one, and answers without call are left out.
+    """
+    return _ordered(messages, lambda name: _wire_name(name, toolbox))
+
+
+def closed(messages: Sequence[AnyMessage], text: str = INTERRUPTED) -> list[AnyMessage] | None:
+    """Return the history with an answer for each call, in its place; None if nothing is missing.
+
+    Args:
+        messages: The history as it is stored. Names stay as they are.
+        text: The answer to calls that have none.
+    """
+    found = _ordered(messages, lambda name: name, text)
+    is_same = len(found) == len(messages) and all(map(_is, found, messages))
+    return None if is_same else found
+
+
+def open_calls(messages: Sequence[BaseMessage]) -> list[Any]:
+    """Return the calls of the last answer of the model that no message answers yet."""
+    for place in range(len(messages) - 1, -1, -1):
+        last = messages[place]
+        if isinstance(last, AIMessage):
+            later = messages[place + 1 :]
+            answered = {each.tool_call_id for each in later if isinstance(each, ToolMessage)}
+            return [each for each in last.tool_calls if each["id"] not in answered]
+        if not isinstance(last, ToolMessage):
+            break
+    return []
+
+
+def _ordered(
+    messages: Sequence[AnyMessage], name_of: Callable[[str], str], text: str = INTERRUPTED
+) -> list[AnyMessage]:
+    answers = _answers(messages)
+    found: list[AnyMessage] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            continue
+        if not isinstance(message, AIMessage) or not message.tool_calls:
+            found.append(message)
+            continue
+        message = _renamed(message, name_of)
+        found.append(message)
+        for call in message.tool_calls:
+            queue = answers.get(str(call["id"]))
+            known = queue.pop(0) if queue else None
+            found.append(answer(call, text) if known is None else _named(known, call["name"]))
+    return found
+
+
+def _answers(messages: Iterable[AnyMessage]) -> dict[str, list[ToolMessage]]:
+    found: dict[str, list[ToolMessage]] = {}
+    for each in messages:
+        if isinstance(each, ToolMessage):
+            found.setdefault(each.tool_call_id, []).append(each)
+    return found
+
+
+def _is(one: AnyMessage, other: AnyMessage) -> bool:
+    return one is other
+
+
+def _named(message: ToolMessage, name: str) -> ToolMessage:
+    return message if message.name == name else message.model_copy(update={"name": name})
+
+
+def _renamed(message: AIMessage, name_of: Callable[[str], str]) -> AIMessage:
+    names = {each["name"]: name_of(each["name"]) for each in message.tool_calls}
+    if all(old == new for old, new in names.items()):
+        return message
+    calls = [{**each, "name": names[each["name"]]} for each in message.tool_calls]
+    content = message.content
+    if isinstance(content, list):  # Anthropic repeats the calls there
+        content = [
+            {**each, "name": names.get(each["name"], each["name"])}
+            if isinstance(each, dict) and each.get("type") == "tool_use" and "name" in each
+            else each
+            for each in content
+        ]
+    extra = {key: each for key, each in message.additional_kwargs.items() if key != "tool_calls"}
+    return message.model_copy(
+        update={"tool_calls": calls, "content": content, "additional_kwargs": extra}
+    )
+
+
+def _wire_name(name: str, toolbox: Toolbox | None) -> str:
+    if _VALID.fullmatch(name):
+        return name
+    if toolbox is not None:
+        try:
+            return toolbox.find(name).wire_name
+        except InterlockError:
+            pass
+    server, _, tool = name.partition(":")
+    return wire_name(server, tool) if tool else wire_name("", name)

@@ -1,0 +1,87 @@
+"""Middleware that gives the agent of `create_agent` the tools of a toolbox as they are now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool
+from langgraph.types import Command
+
+from interlock.calls import Caller
+from interlock.errors import InterlockError, UnknownTool
+from interlock.langchain.history import fitted
+from interlock.langchain.messages import failed, message
+from interlock.langchain.tool import LANGCHAIN, tools
+from interlock.toolbox import Toolbox
+
+_log = logging.getLogger("interlock.langchain")
+
+
+class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Look up the tools of a toolbox before each request to the model, and run their calls.
+
+    A tool that the agent was created with wins over a tool of the toolbox with the same name.
+
+    Args:
+        toolbox: An open toolbox.
+        select: Patterns of addresses, such as "kb:*"; None for all tools.
+        images: Pass images on to the model.
+        caller: On whose behalf the tools are called.
+    """
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        select: str | list[str] | None = None,
+        *,
+        images: bool = False,
+        caller: Caller = LANGCHAIN,
+    ) -> None:
+        super().__init__()
+        self._toolbox = toolbox
+        self._select = select
+        self._images = images
+        self._caller = caller
+        self._warned: set[str] = set()
+
+    def _tools(self) -> list[Any]:
+        return tools(self._toolbox, self._select, images=self._images, caller=self._caller)
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        """Add the tools of this moment to a request, and fit its history to them."""
+        await self._toolbox.refresh()
+        own = {each.name for each in request.tools if isinstance(each, BaseTool)}
+        found = self._tools()
+        for name in own.intersection(each.name for each in found) - self._warned:
+            self._warned.add(name)
+            _log.warning("tool %r of the agent hides the one of the toolbox", name)
+        offered = [*request.tools, *(each for each in found if each.name not in own)]
+        messages = fitted(request.messages, self._toolbox)
+        return await handler(request.override(tools=offered, messages=messages))
+
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    ) -> ToolMessage | Command[Any]:
+        """Hand the tool of the toolbox over that a call names."""
+        if request.tool is not None:
+            return await handler(request)
+        call = request.tool_call
+        offered = {each.name: each for each in self._tools()}
+        try:
+            name = self._toolbox.find(call["name"], self._caller).wire_name
+            if name not in offered:
+                raise UnknownTool(f"no tool {name!r} among those of this agent")
+        except InterlockError as error:
+            return message(failed(error), dict(call), {"address": call["name"], "seconds": 0.0})
+        return await handler(request.override(tool=offered[name]))

@@ -1,0 +1,231 @@
+"""A tool of a toolbox as LangChain's `BaseTool`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from fnmatch import fnmatchcase
+from time import monotonic
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
+
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool, ToolException
+from pydantic import PrivateAttr
+
+from interlock import aio
+from interlock.agent import ToolProgress
+from interlock.calls import Call, Caller, Entry
+from interlock.errors import InterlockError, InvalidArguments
+from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
+from interlock.langchain.schemas import readable
+from interlock.protocol import Progress, ProgressHandler
+from interlock.toolbox import Toolbox
+
+LANGCHAIN = Caller(surface="langchain")
+_log = logging.getLogger("interlock.langchain")
+
+_Made = dict[str, tuple[bytes, "LangChainTool | None"]]
+_made: WeakKeyDictionary[Toolbox, dict[tuple[bool, int], _Made]] = WeakKeyDictionary()
+
+
+class LangChainTool(BaseTool):
+    """A tool of a toolbox. `tools` makes them.
+
+    It keeps the tool's address, not a connection, so it outlives restarts of the server. Whatever
+    goes wrong is returned to the model as a `ToolMessage` with status "error".
+    """
+
+    _toolbox: Toolbox = PrivateAttr()
+    _address: str = PrivateAttr()
+    _caller: Caller = PrivateAttr()
+    _images: int = PrivateAttr()
+
+    def __init__(
+        self, toolbox: Toolbox, entry: Entry, *, caller: Caller = LANGCHAIN, images: int = 0
+    ) -> None:
+        server = toolbox.upstream(entry.server).status
+        super().__init__(
+            name=entry.wire_name,
+            description=entry.tool.description or entry.tool.title or entry.tool.name,
+            args_schema=readable(entry.input_schema),
+            tags=["mcp", f"server:{entry.server}"],
+            metadata={"interlock": _metadata(entry, server.server_info)},
+        )
+        self._toolbox = toolbox
+        self._address = entry.address
+        self._caller = caller
+        self._images = images
+
+    # LangChain passes arguments on as keywords, and drops those named `config`, `run_manager` or
+    # `runtime`. One positional object arrives as it is.
+    def _to_args_and_kwargs(
+        self, tool_input: Any, tool_call_id: str | None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (tool_input, tool_call_id), {}
+
+    async def _arun(self, arguments: Any, id: str | None) -> ToolMessage | str:
+        toolbox = self._toolbox
+        return await aio.run_in(toolbox.loop, self._work(arguments, id))
+
+    def _run(self, arguments: Any, id: str | None) -> ToolMessage | str:
+        return aio.block_on(self._toolbox.loop, self._work(arguments, id))
+
+    def _work(
+        self, arguments: Any, id: str | None
+    ) -> Callable[[], Coroutine[Any, Any, ToolMessage | str]]:
+        report = progress_writer(id)  # here, as the writer belongs to this task and not to `loop`
+        return lambda: self._call(arguments, id, report)
+
+    async def _call(
+        self, arguments: Any, id: str | None, progress: ProgressHandler | None
+    ) -> ToolMessage | str:
+        started = monotonic()
+        done = await run(
+            self._toolbox,
+            self._address,
+            arguments,
+            caller=self._caller,
+            progress=progress,
+            images=self._images,
+        )
+        if id is None:
+            if done.is_error:
+                raise ToolException(done.text)
+            return done.text
+        facts = {"address": self._address, "seconds": round(monotonic() - started, 6)}
+        return message(done, {"name": self.name, "id": id}, facts)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self._address} cannot be pickled or copied: it calls an open toolbox")
+
+    def __copy__(self) -> NoReturn:
+        self.__reduce__()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> NoReturn:
+        self.__reduce__()
+
+
+async def run(
+    toolbox: Toolbox,
+    name: str,
+    arguments: Any,
+    *,
+    caller: Caller = LANGCHAIN,
+    progress: ProgressHandler | None = None,
+    images: int = 0,
+) -> Finished:
+    """Call a tool. Nothing is raised but cancellation.
+
+    Args:
+        toolbox: Where it is.
+        name: Address or wire name.
+        arguments: By parameter name.
+        caller: On whose behalf.
+        progress: Called with each `Progress`.
+        images: As for `finished`.
+    """
+    try:
+        entry = toolbox.find(name, caller)
+        if not isinstance(arguments, dict):
+            kind = type(arguments).__name__
+            raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
+        call = Call(entry, dict(arguments), caller, progress=progress)
+        return finished((await toolbox.handle(call)).result, images)
+    except InterlockError as error:
+        return failed(error)
+    except Exception:
+        _log.exception("calling %s failed", name)
+        text = "error: the call failed because of a bug in the client program"
+        return Finished(text, True, "failed")
+
+
+def tools(
+    toolbox: Toolbox,
+    select: str | Sequence[str] | None = None,
+    *,
+    images: bool = False,
+    max_image_bytes: int = MAX_IMAGE,
+    caller: Caller = LANGCHAIN,
+) -> list[LangChainTool]:
+    """Return the tools of a toolbox as it is now.
+
+    Args:
+        toolbox: An open toolbox.
+        select: Patterns of addresses, such as "kb:*"; None for all tools.
+        images: Pass images on to the model; otherwise it gets a line of text for each.
+        max_image_bytes: The largest image that is passed on.
+        caller: On whose behalf the tools are called.
+    """
+    patterns = (select,) if isinstance(select, str) else select
+    most = max_image_bytes if images else 0
+    found = [each for each in toolbox.tools if patterns is None or _fits(each.address, patterns)]
+    if caller != LANGCHAIN:
+        return [tool for each in found if (tool := _make(toolbox, each, caller, most))]
+    made = _made.setdefault(toolbox, {}).setdefault((images, most), {})
+    for address in made.keys() - {each.address for each in toolbox.tools}:
+        del made[address]
+    result = []
+    for entry in found:
+        known = made.get(entry.address)
+        if known is None or known[0] != entry.definition:
+            known = made[entry.address] = entry.definition, _make(toolbox, entry, caller, most)
+        if known[1] is not None:
+            result.append(known[1])
+    return result
+
+
+def _make(toolbox: Toolbox, entry: Entry, caller: Caller, images: int) -> LangChainTool | None:
+    try:
+        return LangChainTool(toolbox, entry, caller=caller, images=images)
+    except ValueError as error:
+        # LangChain would refuse all tools because of this one.
+        _log.warning("tool %s is left out: %s", entry.address, error)
+        return None
+
+
+def _fits(address: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(address, each) for each in patterns)
+
+
+def _metadata(entry: Entry, server_info: str) -> dict[str, Any]:
+    hints = entry.tool.annotations
+    return {
+        "address": entry.address,
+        "server": server_info,
+        "annotations": {}
+        if hints is None
+        else {
+            "readOnlyHint": hints.read_only_hint,
+            "destructiveHint": hints.destructive_hint,
+            "idempotentHint": hints.idempotent_hint,
+            "openWorldHint": hints.open_world_hint,
+        },
+    }
+
+
+def progress_writer(id: str | None) -> ProgressHandler | None:
+    """Return a handler that writes to LangGraph's custom stream; None outside of a graph."""
+    # A program that uses no graph has not loaded it.
+    config = sys.modules.get("langgraph.config")
+    if config is None or id is None:
+        return None
+    try:
+        write = config.get_stream_writer()
+    except (RuntimeError, KeyError, LookupError):  # not in a graph
+        return None
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # `graph.invoke` in a thread
+        loop = None
+
+    def report(progress: Progress) -> None:
+        event = ToolProgress(id, progress.progress, progress.total, progress.message or "")
+        if loop is None or loop is asyncio.get_running_loop():
+            write(event)
+        else:
+            loop.call_soon_threadsafe(write, event)
+
+    return report

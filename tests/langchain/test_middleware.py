@@ -1,0 +1,117 @@
+"""`create_agent` with the tools of a toolbox as they are at each request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+
+from interlock.langchain import ToolboxMiddleware
+from interlock.toolbox import Toolbox
+from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.scripted_server import Json
+from tests.support.toolboxes import box, described, kb
+
+
+def agent_of(model: ScriptedChatModel, toolbox: Toolbox, *own: Any, **options: Any) -> Any:
+    return create_agent(model, list(own), middleware=[ToolboxMiddleware(toolbox, **options)])
+
+
+async def ask(agent: Any, *messages: Any) -> list[Any]:
+    result = await agent.ainvoke({"messages": list(messages) or [HumanMessage("go")]})
+    found: list[Any] = result["messages"]
+    return found
+
+
+async def test_a_tool_that_appears_between_two_rounds_is_offered_and_called() -> None:
+    definitions = [described("get")]
+    server = kb(definitions)
+
+    async with box(server) as toolbox:
+
+        def change(_: Any) -> AIMessage:
+            definitions[:] = [described("put")]
+            toolbox._upstreams["kb"]._listed_until = 0.0
+            return calls(("kb__get", {"x": 1}))
+
+        model = ScriptedChatModel(
+            change, calls(("kb__put", {"x": 2}), ("kb__get", {}), start=2), "done"
+        )
+        messages = await ask(agent_of(model, toolbox))
+
+    assert model.offered == [["kb__get"], ["kb__put"], ["kb__put"]]
+    answers = [each for each in messages if isinstance(each, ToolMessage)]
+    assert [each.status for each in answers] == ["success", "success", "error"]
+    assert answers[1].content == '{"x": 2}'
+    assert "kb__get" in answers[2].content
+
+
+async def test_an_unknown_tool_is_answered_with_an_error() -> None:
+    model = ScriptedChatModel(calls(("kb__gett", {})), "done")
+    async with box(kb([described("get", annotations={"readOnlyHint": True})])) as toolbox:
+        messages = await ask(agent_of(model, toolbox))
+
+    assert messages[2].status == "error"
+    assert "kb__get" in messages[2].content
+
+
+async def test_a_tool_that_is_not_selected_cannot_be_called() -> None:
+    model = ScriptedChatModel(calls(("kb__put", {})), "done")
+    async with box(kb([described("get"), described("put")])) as toolbox:
+        messages = await ask(agent_of(model, toolbox, select="kb:get"))
+
+    assert model.offered[0] == ["kb__get"]
+    assert messages[2].status == "error"
+
+
+async def test_a_tool_of_the_agent_wins_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    @tool("kb__get")
+    async def own(x: int) -> str:
+        """Mine."""
+        return f"mine {x}"
+
+    model = ScriptedChatModel(calls(("kb__get", {"x": 1})), "done")
+    async with box(kb([described("get")])) as toolbox:
+        messages = await ask(agent_of(model, toolbox, own))
+
+    assert messages[2].content == "mine 1"
+    assert model.offered == [["kb__get"], ["kb__get"]]
+    assert caplog.text.count("hides the one of the toolbox") == 1
+
+
+async def test_names_of_an_old_history_are_fitted_for_the_request_only() -> None:
+    model = ScriptedChatModel("done")
+    old = calls(("kb:get", {"x": 1}))
+    history = [HumanMessage("hi"), old, ToolMessage("1", tool_call_id="call_1"), HumanMessage("go")]
+    async with box(kb([described("get")])) as toolbox:
+        messages = await ask(agent_of(model, toolbox), *history)
+
+    assert model.requests[0][1].tool_calls[0]["name"] == "kb__get"  # type: ignore[attr-defined]
+    assert model.requests[0][2].name == "kb__get"
+    assert messages[1].tool_calls[0]["name"] == "kb:get"
+
+
+async def test_progress_reaches_the_custom_stream() -> None:
+    definitions = [described("get")]
+    model = ScriptedChatModel(calls(("kb__get", {})), "done")
+    server = kb(definitions)
+
+    async def report(params: Json) -> Json:
+        token = params["_meta"]["progressToken"]
+        server.notify("notifications/progress", progressToken=token, progress=1, total=2)
+        return {"content": []}
+
+    server.answers["tools/call"] = report
+    async with box(server) as toolbox:
+        agent = agent_of(model, toolbox)
+        events = [
+            each
+            async for each in agent.astream(
+                {"messages": [HumanMessage("go")]}, stream_mode="custom"
+            )
+        ]
+
+    assert [(each.id, each.progress, each.total) for each in events] == [("call_1", 1, 2)]

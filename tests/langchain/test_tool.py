@@ -1,0 +1,341 @@
+"""Tools of a toolbox in LangChain."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import ToolException
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from interlock.errors import CallRefused, LimitExceeded, WrongLoop
+from interlock.langchain import tools
+from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.scripted_server import Json
+from tests.support.toolboxes import box, described, kb
+
+PNG = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+
+
+def call(name: str, arguments: Json | None = None) -> dict[str, Any]:
+    return {"type": "tool_call", "id": "call_1", "name": name, "args": arguments or {}}
+
+
+async def message_for(answer: Json, **options: Any) -> ToolMessage:
+    """Return what a model gets of a result."""
+    async with box(kb([described("get")], lambda _: answer)) as toolbox:
+        found: ToolMessage = await tools(toolbox, **options)[0].ainvoke(call("kb__get"))
+        return found
+
+
+def content(*blocks: Json, **members: Any) -> Json:
+    return {"content": list(blocks), **members}
+
+
+# Definitions
+
+
+async def test_a_tool_has_the_wire_name_the_exact_schema_and_its_address() -> None:
+    schema = {"type": "object", "properties": {"q": {"type": "string", "pattern": "^x"}}}
+    hints = {"readOnlyHint": True}
+    async with box(kb([described("find it", schema, annotations=hints)])) as toolbox:
+        tool = tools(toolbox)[0]
+
+    assert tool.name.startswith("kb__find_it__")
+    assert tool.description == "find it"
+    assert tool.args == schema["properties"]
+    assert convert_to_openai_tool(tool)["function"]["parameters"] == schema
+    assert tool.tags == ["mcp", "server:kb"]
+    assert tool.metadata["interlock"]["address"] == "kb:find it"
+    assert tool.metadata["interlock"]["annotations"]["readOnlyHint"] is True
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [({"description": "D", "title": "T"}, "D"), ({"title": "T"}, "T"), ({}, "get")],
+)
+async def test_a_description_is_never_empty(members: Json, expected: str) -> None:
+    async with box(kb([described("get", **members)])) as toolbox:
+        assert tools(toolbox)[0].description == expected
+
+
+async def test_a_schema_without_properties_gets_some() -> None:
+    async with box(kb([described("get", {"type": "object"})])) as toolbox:
+        assert tools(toolbox)[0].args == {}
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/A~1B", "#/$defs/A%7E1B", "#anchor"])
+async def test_a_reference_that_langchain_cannot_read_is_rewritten(reference: str) -> None:
+    inner = {"type": "object", "properties": {"next": {"$ref": reference}}, "$anchor": "anchor"}
+    schema = {"type": "object", "properties": {"a": {"$ref": reference}}, "$defs": {"A/B": inner}}
+    async with box(kb([described("get", schema)])) as toolbox:
+        found = tools(toolbox)
+    if reference == "#anchor":  # not a JSON pointer
+        assert found == []
+    else:
+        parameters = convert_to_openai_tool(found[0])["function"]["parameters"]
+        assert parameters["properties"]["a"]["type"] == "object"
+
+
+async def test_a_tool_that_langchain_cannot_read_does_not_hide_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    anchored = {"type": "object", "properties": {"a": {"$ref": "#here"}}, "$anchor": "here"}
+    outside = {"type": "object", "properties": {"a": {"$ref": "https://example.com/x"}}}
+    definitions = [described("odd", anchored), described("far", outside), described("get")]
+    async with box(kb(definitions)) as toolbox:
+        assert [tool.name for tool in tools(toolbox)] == ["kb__get"]
+        assert "far" in toolbox.status["kb"].missing[0]
+    assert "tool kb:odd is left out" in caplog.text
+
+
+async def test_select_takes_patterns_of_addresses() -> None:
+    async with box(kb([described("get"), described("git_log"), described("git_add")])) as toolbox:
+        assert [tool.name for tool in tools(toolbox, "kb:git_*")] == ["kb__git_log", "kb__git_add"]
+        assert [tool.name for tool in tools(toolbox, ["kb:get", "other:*"])] == ["kb__get"]
+
+
+async def test_tools_are_made_again_only_when_their_definition_changed() -> None:
+    definitions = [described("a"), described("b")]
+    server = kb(definitions)
+    async with box(server) as toolbox:
+        first = tools(toolbox)
+        assert [each is other for each, other in zip(first, tools(toolbox), strict=True)] == [
+            True,
+            True,
+        ]
+
+        definitions[1] = described("b", description="Changed.")
+        toolbox._upstreams["kb"]._listed_until = 0.0
+        await toolbox.refresh()
+
+        second = tools(toolbox)
+        assert second[0] is first[0]
+        assert second[1].description == "Changed."
+
+
+# Arguments
+
+NAMES = ("config", "run_manager", "runtime", "self", "callbacks", "kwargs", "args", "input")
+
+
+async def test_arguments_of_any_name_arrive() -> None:
+    schema = {"type": "object", "properties": {name: {} for name in NAMES}}
+    seen: list[Json] = []
+
+    def keep(params: Json) -> Json:
+        seen.append(params["arguments"])
+        return content()
+
+    async with box(kb([described("get", schema)], keep)) as toolbox:
+        await tools(toolbox)[0].ainvoke(call("kb__get", dict.fromkeys(NAMES, 1)))
+
+    assert seen == [dict.fromkeys(NAMES, 1)]
+
+
+async def test_one_message_goes_to_the_server_for_a_call() -> None:
+    server = kb([described("get")])
+    async with box(server) as toolbox:
+        before = len(server.received)
+        await tools(toolbox)[0].ainvoke(call("kb__get"))
+        assert len(server.received) == before + 1
+
+
+# Results
+
+
+async def test_text_blocks_become_one_text() -> None:
+    message = await message_for(
+        content({"type": "text", "text": "a"}, {"type": "text", "text": "b"})
+    )
+
+    assert message.content == "a\nb"
+    assert message.name == "kb__get"
+    assert message.tool_call_id == "call_1"
+    assert message.status == "success"
+    facts = message.additional_kwargs["interlock"]
+    assert facts["address"] == "kb:get"
+    assert facts["outcome"] == "ran"
+    assert facts["seconds"] >= 0
+
+
+async def test_an_image_becomes_a_block_if_images_are_wanted() -> None:
+    answer = content({"type": "text", "text": "see"}, PNG)
+
+    assert (await message_for(answer)).content == "see\n[image/png, 3 bytes]"
+    assert (await message_for(answer, images=True)).content == [
+        {"type": "text", "text": "see"},
+        {"type": "image", "base64": "AAAA", "mime_type": "image/png"},
+    ]
+    small = await message_for(answer, images=True, max_image_bytes=2)
+    assert small.content == "see\n[image/png, 3 bytes]"
+
+
+@pytest.mark.parametrize(
+    ("block", "line"),
+    [
+        ({"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}, "[audio/wav, 3 bytes]"),
+        ({"type": "resource", "resource": {"uri": "x:y", "blob": "AA=="}}, "[resource x:y]"),
+        ({"type": "resource_link", "uri": "x:y", "name": "y"}, "[resource x:y]"),
+        ({"type": "hologram"}, "[content of an unknown type]"),
+    ],
+    ids=lambda given: given["type"] if isinstance(given, dict) else "",
+)
+async def test_other_content_becomes_a_line_of_text(block: Json, line: str) -> None:
+    assert (await message_for(content(block), images=True)).content == line
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+async def test_structured_content_is_the_artifact(is_error: bool) -> None:
+    message = await message_for(content(structuredContent={"n": 1}, isError=is_error))
+
+    assert message.content == '{"n":1}'
+    assert message.artifact == {"structured_content": {"n": 1}}
+    assert message.status == ("error" if is_error else "success")
+
+
+async def test_a_large_artifact_is_left_out() -> None:
+    message = await message_for(content(structuredContent={"text": "x" * 20_000}))
+
+    assert message.artifact == {"omitted": "structured_content has 20,011 bytes (limit 16,384)"}
+
+
+# Failures
+
+
+async def test_wrong_arguments_are_returned_as_an_error_message() -> None:
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    server = kb([described("get", schema)])
+    async with box(server) as toolbox:
+        message = await tools(toolbox)[0].ainvoke(call("kb__get"))
+
+    assert message.status == "error"
+    assert "q" in message.content
+    assert message.additional_kwargs["interlock"]["outcome"] == "failed"
+    assert "tools/call" not in [each.get("method") for each in server.received]
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (LimitExceeded("too fast", "rate_limited", 1.0), "limited"),
+        (CallRefused("no", "tool_quarantined"), "held"),
+        (CallRefused("no", "denied_by_rule"), "refused"),
+        (RuntimeError("secret"), "failed"),
+    ],
+    ids=str,
+)
+async def test_a_call_that_a_layer_refuses_is_returned_with_its_reason(
+    error: Exception, outcome: str
+) -> None:
+    def refuse(handle: Any) -> Any:
+        async def refused(call: Any) -> Any:
+            raise error
+
+        return refused
+
+    async with box(kb([described("get")]), around=[refuse]) as toolbox:
+        message = await tools(toolbox)[0].ainvoke(call("kb__get"))
+
+    assert message.status == "error"
+    assert message.additional_kwargs["interlock"]["outcome"] == outcome
+    assert message.additional_kwargs["interlock"].get("reason", "") == getattr(error, "reason", "")
+    assert "secret" not in message.content
+
+
+async def test_a_tool_that_is_gone_says_so() -> None:
+    definitions = [described("get")]
+    async with box(kb(definitions)) as toolbox:
+        tool = tools(toolbox)[0]
+        definitions[:] = [described("other")]
+        toolbox._upstreams["kb"]._listed_until = 0.0
+        await toolbox.refresh()
+
+        message = await tool.ainvoke(call("kb__get"))
+
+    assert message.status == "error"
+    assert "no tool 'kb:get'" in message.content
+
+
+async def test_a_call_without_id_returns_text_and_raises_failures() -> None:
+    async with box(kb([described("get")])) as toolbox:
+        tool = tools(toolbox)[0]
+        assert await tool.ainvoke({"x": 1}) == '{"x": 1}'
+        with pytest.raises(ToolException, match="must be an object, not str"):
+            await tool.ainvoke("1")
+
+
+async def test_cancelling_a_call_tells_the_server() -> None:
+    server = kb([described("get")], lambda _: None)
+    async with box(server) as toolbox:
+        running = asyncio.create_task(tools(toolbox)[0].ainvoke(call("kb__get")))
+        await server.heard("tools/call")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await server.heard("notifications/cancelled")
+
+
+# Loops and copies
+
+
+async def test_a_tool_can_be_called_from_another_event_loop() -> None:
+    async with box(kb([described("get")])) as toolbox:
+        tool = tools(toolbox)[0]
+        result = await asyncio.to_thread(lambda: asyncio.run(tool.ainvoke({"x": 1})))
+        assert result == '{"x": 1}'
+
+
+async def test_a_graph_in_a_thread_can_call_a_tool() -> None:
+    model = ScriptedChatModel(calls(("kb__get", {"x": 1})), "done")
+    async with box(kb([described("get")])) as toolbox:
+        agent = create_agent(model, tools(toolbox))
+        result = await asyncio.to_thread(agent.invoke, {"messages": [("user", "go")]})
+
+    assert result["messages"][2].content == '{"x": 1}'
+
+
+async def test_a_blocking_call_on_the_toolbox_event_loop_raises() -> None:
+    async with box(kb([described("get")])) as toolbox:
+        with pytest.raises(WrongLoop, match="use ainvoke"):
+            tools(toolbox)[0].invoke({"x": 1})
+
+
+@pytest.mark.parametrize("do", [pickle.dumps, copy.copy, copy.deepcopy])
+async def test_a_tool_cannot_be_copied(do: Any) -> None:
+    async with box(kb([described("get")])) as toolbox:
+        with pytest.raises(TypeError, match="kb:get cannot be pickled or copied"):
+            do(tools(toolbox)[0])
+
+
+# Cost
+
+
+def test_importing_it_loads_no_graph_and_no_agent() -> None:
+    code = "import interlock.langchain, sys; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in ran.stdout.split()}
+
+    assert "langchain_core" in loaded
+    assert not loaded & {"langgraph", "langchain"}
+
+
+@pytest.mark.parametrize(
+    ("missing", "statement", "advice"),
+    [
+        ("langchain_core", "import interlock.langchain", "interlock[langchain]"),
+        ("langchain", "from interlock.langchain import ToolboxMiddleware", "langchain>=1.4"),
+    ],
+)
+def test_a_missing_package_is_named(missing: str, statement: str, advice: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; {statement}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert advice in ran.stderr
