@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from interlock import store
 from interlock.agent import Agent, AgentEvent
 from interlock.calls import Around, Caller
+from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.errors import MissingExtra, StoreError, UnknownConversation
 from interlock.messages import Message, SystemMessage, UserMessage
@@ -178,6 +179,7 @@ async def open_chat(
     system: str = "",
     warn: Callable[[str], None],
     around: Sequence[Around] = (),
+    handlers: Callable[[str], ClientOptions] | None = None,
     caller: Caller = CHAT,
 ) -> AsyncIterator[Chat]:
     """Open a chat; close the servers, the model and the store at the end.
@@ -190,6 +192,7 @@ async def open_chat(
         system: Instructions to the model, at the start of each new conversation.
         warn: Called with a line for the user when the conversation cannot be stored.
         around: The layers of every tool call, as for `Toolbox`.
+        handlers: Returns the handlers for what a server asks, as for `Toolbox`.
         caller: On whose behalf the model calls tools.
 
     Raises:
@@ -202,7 +205,7 @@ async def open_chat(
                 choosing = group.create_task(_choose(model, opening))
                 toolbox = None
                 if servers is not None:
-                    toolbox = Toolbox(servers, around=around)
+                    toolbox = Toolbox(servers, around=around, handlers=handlers)
                     stack.push_async_callback(toolbox.close)
                     await toolbox.open()
         except ExceptionGroup as errors:
@@ -229,7 +232,7 @@ async def _open_log(
     if latest:
         found = await opened.list(1)
         if not found:
-            raise UnknownConversation("there is no conversation to continue yet")
+            raise UnknownConversation("no conversation exists that could continue")
         id = found[0].id
     if id is None:
         return ConversationLog(opened, warn=warn), []

@@ -1,14 +1,10 @@
 """`interlock call`: its arguments, its result and its errors."""
 
 import json
-from functools import partial
 
 import pytest
 
-from interlock.calls import Call, CallHandler, Outcome
 from interlock.cli.call import typed, unknown_parameters
-from interlock.errors import ToolError
-from interlock.toolbox import Toolbox
 
 BROKEN = {"command": "no-such-program"}
 
@@ -242,22 +238,16 @@ def test_typed_keeps_a_key_that_the_schema_does_not_name():
     assert typed({"other": "x"}, {"properties": "rubbish"}) == {"other": "x"}
 
 
-def test_policy_around_the_toolbox_denies_interlock_call(
-    interlock, servers, monkeypatch: pytest.MonkeyPatch
-):
-    surfaces: list[str] = []
+def test_policy_of_a_gateway_holds_for_a_call_from_the_command_line(interlock, servers):
+    path = servers()
+    rules = [{"id": "asks", "effect": "ask", "who": ["*"], "tools": ["e:say"]}]
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"gateway": {"policy": {"rules": rules}}})
+    )
+    denied = interlock("call", "e:echo")
+    asked = interlock("call", "e:say", "text=hi")
+    approved = interlock("call", "e:say", "text=hi", "--yes")
 
-    def deny(_: CallHandler) -> CallHandler:
-        async def denied(call: Call) -> Outcome:
-            surfaces.append(call.caller.surface)
-            raise ToolError("denied by the policy")
-
-        return denied
-
-    monkeypatch.setattr("interlock.toolbox.Toolbox", partial(Toolbox, around=[deny]))
-    servers()
-    ran = interlock("call", "e:say", "text=hi")
-
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err.endswith("error: denied by the policy\n")
-    assert surfaces == ["cli"]
+    assert (denied.code, denied.err) == (1, "error: e:echo is denied (no_rule)\n")
+    assert "e:say was not run" in asked.err
+    assert (approved.code, approved.out) == (0, "hi\n")

@@ -97,7 +97,7 @@ def test_system_message_starts_each_new_conversation(interlock, script):
 
 def test_continue_continues_the_latest_conversation(interlock, script):
     none = interlock("chat", "a", "--continue", "--model", script("No."))
-    assert (none.code, none.err.count("no conversation to continue")) == (1, 1)
+    assert (none.code, none.err.count("no conversation exists")) == (1, 1)
 
     for prompt in ("a", "b"):
         interlock("chat", prompt, "--model", script("Yes."))

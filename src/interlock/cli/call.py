@@ -17,7 +17,7 @@ from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import InvalidArguments, RequestTimeout
 
 if TYPE_CHECKING:
-    from interlock.config import ServerConfig
+    from interlock.config import Config
     from interlock.protocol import Progress
     from interlock.types import CallToolResult, Content
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0, min_open=True),
     help="Longest wait without progress; by default the server's own timeout.",
 )
+@click.option("--yes", is_flag=True, help="Run a call that a gateway's policy would ask about.")
 @config_option.json_option
 def call(
     address: str,
@@ -40,6 +41,7 @@ def call(
     arguments: str | None,
     config: Path | None,
     timeout: float | None,
+    yes: bool,
     as_json: bool,
 ) -> int:
     """Call a tool and print its result. Exits with 1 if the tool reports an error.
@@ -59,24 +61,36 @@ def call(
     values = _object(arguments)
     if twice := sorted(texts.keys() & values.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
-    key, found = config_option.find(config_option.load(config), server)
-    return run(_call({key: found}, address, texts, values, timeout, as_json))
+    loaded = config_option.load(config)
+    key, found = config_option.find(loaded, server)
+    loaded = msgspec.structs.replace(loaded, servers={key: found})
+    return run(_call(loaded, address, texts, values, timeout, yes, as_json))
 
 
 async def _call(
-    servers: dict[str, ServerConfig],
+    config: Config,
     address: str,
     texts: dict[str, str],
     values: dict[str, Any],
     timeout: float | None,
+    yes: bool,
     as_json: bool,
 ) -> int:
     from interlock.calls import Caller
+    from interlock.cli.approval import TerminalApproval
+    from interlock.cli.questions import TerminalQuestions
+    from interlock.cli.terminal_prompt import TerminalPrompt
+    from interlock.policy import Policy, enforce
     from interlock.toolbox import Toolbox
 
     caller = Caller(surface="cli")
-    with working(address) as note:
-        async with Toolbox(servers) as toolbox:
+    with working(address) as spinner:
+        prompt = TerminalPrompt(spinner.held)
+        # Without a gateway's policy, the person who names the exact call has approved it.
+        approval = TerminalApproval(prompt, yes=yes or config.gateway is None)
+        questions = TerminalQuestions(prompt, config.servers)
+        around = [enforce(Policy.for_local_user(config), approval)]
+        async with Toolbox(config.servers, around=around, handlers=questions.handlers) as toolbox:
             entry = toolbox.find(address, caller)
             arguments = typed(texts, entry.tool.input_schema) | values
             for unknown in unknown_parameters(arguments, entry.tool.input_schema):
@@ -86,7 +100,7 @@ async def _call(
                     address,
                     arguments,
                     timeout=timeout,
-                    progress=lambda progress: note(f"{address} {_format_progress(progress)}"),
+                    progress=lambda each: spinner.note(f"{address} {_format_progress(each)}"),
                     caller=caller,
                 )
             except RequestTimeout as error:

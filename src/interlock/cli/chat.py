@@ -8,7 +8,7 @@ import stat
 import sys
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -18,18 +18,10 @@ from interlock.cli.terminal import is_terminal, say, warn
 from interlock.cli.utf8_command import Utf8Command
 
 if TYPE_CHECKING:
+    from interlock.cli.terminal_chat import ChatOptions
     from interlock.config import Config
 
 SILENCE = 3.0  # seconds until a pipe beside a PROMPT is taken for one that nobody writes to
-
-
-class ChatOptions(TypedDict):
-    """The options that `open_chat` takes as they are."""
-
-    model: str | None
-    conversation: str | None
-    latest: bool
-    system: str
 
 
 @click.command(cls=Utf8Command)
@@ -83,9 +75,12 @@ def chat(
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
     found = None if no_tools else config_option.load(config)
-    options = ChatOptions(
-        model=model, conversation=conversation, latest=latest, system=system or ""
-    )
+    options: ChatOptions = {
+        "model": model,
+        "conversation": conversation,
+        "latest": latest,
+        "system": system or "",
+    }
     if prompt is None:
         from interlock.cli.repl import run_repl
 
@@ -133,30 +128,16 @@ def _piped() -> str:
 
 
 async def _answer(
-    prompt: str,
-    config: Config | None,
-    *,
-    yes: bool,
-    **options: Unpack[ChatOptions],
+    prompt: str, config: Config | None, *, yes: bool, **options: Unpack[ChatOptions]
 ) -> None:
-    from interlock.chat import open_chat
-    from interlock.cli.approval import TerminalApproval
-    from interlock.cli.output import Screen, introduce
-    from interlock.cli.server_status import warn_of_broken
-    from interlock.policy import Policy, enforce
+    from interlock.cli.terminal_chat import open_terminal_chat
 
-    screen = Screen()
-    approval = TerminalApproval(screen, yes=yes)
-    around = [] if config is None else [enforce(Policy.for_local_user(config), approval)]
-    servers = None if config is None else config.servers
-    with screen.turn():
-        async with open_chat(servers, warn=warn, around=around, **options) as opened:
-            introduce(opened.model.name)
-            if opened.toolbox is not None:
-                warn_of_broken(opened.toolbox.status.values())
-            async with aclosing(opened.ask(prompt)) as events:
-                async for event in events:
-                    screen.show(event)
-    stored = opened.log.conversation
+    async with (
+        open_terminal_chat(config, yes=yes, **options) as opened,
+        aclosing(opened.chat.ask(prompt)) as events,
+    ):
+        async for event in events:
+            opened.screen.show(event)
+    stored = opened.chat.log.conversation
     if stored is not None and is_terminal(sys.stderr):
         say(f"continue with: interlock chat --conversation {stored.id}")

@@ -10,18 +10,16 @@ import asyncio
 import contextlib
 import os
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from interlock.chat import Chat, open_chat
-from interlock.cli.approval import TerminalApproval
-from interlock.cli.output import Screen, introduce
+from interlock.chat import Chat
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.signals import on_interrupt
 from interlock.cli.terminal import complain, safe_line, say, warn
+from interlock.cli.terminal_chat import ChatOptions, TerminalChat, open_terminal_chat
 from interlock.cli.tools import rows
 from interlock.config import Config
 from interlock.errors import InterlockError, MissingExtra
-from interlock.policy import Policy, enforce
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -42,12 +40,12 @@ Ctrl-C stops an answer or clears the line.
 A line that starts with a space is sent unchanged, even if a / follows."""
 
 
-async def run_repl(config: Config | None, *, yes: bool, **options: Any) -> None:
+async def run_repl(config: Config | None, *, yes: bool, **options: Unpack[ChatOptions]) -> None:
     """Read lines and show answers until the user leaves.
 
     Args:
-        config: The servers and their policy; None for a chat without tools.
-        yes: Run every call without asking.
+        config: As for `open_terminal_chat`.
+        yes: As for `open_terminal_chat`.
         options: As for `open_chat`.
 
     Raises:
@@ -55,25 +53,17 @@ async def run_repl(config: Config | None, *, yes: bool, **options: Any) -> None:
         InterlockError: As `open_chat`.
     """
     editor = _line_editor()
-    screen = Screen()
-    approval = TerminalApproval(screen, yes=yes)
-    around = [] if config is None else [enforce(Policy.for_local_user(config), approval)]
-    servers = None if config is None else config.servers
-    with screen.turn():
-        async with open_chat(servers, warn=warn, around=around, **options) as chat:
-            screen.release()
-            if chat.toolbox is not None:
-                warn_of_broken(chat.toolbox.status.values())
-            say(_greeting(chat))
-            introduce(chat.model.name)
-            await _Repl(chat, screen, approval).run(editor)
+    async with open_terminal_chat(config, yes=yes, **options) as opened:
+        opened.screen.release()
+        say(_greeting(opened.chat))
+        await _Repl(opened).run(editor)
 
 
 class _Repl:
-    def __init__(self, chat: Chat, screen: Screen, approval: TerminalApproval) -> None:
-        self._chat = chat
-        self._screen = screen
-        self._approval = approval
+    def __init__(self, opened: TerminalChat) -> None:
+        self._chat = opened.chat
+        self._screen = opened.screen
+        self._approval = opened.approval
         self._states = self._current_states()
 
     async def run(self, editor: PromptSession[str]) -> None:

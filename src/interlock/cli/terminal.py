@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
 from interlock.quoting import INVISIBLE
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 _UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
 _UNSAFE_IN_JSON = re.compile(rf"[\x7f-\x9f{INVISIBLE}]")
@@ -107,18 +110,44 @@ def complain(text: str) -> None:
     say(f"error: {safe_line(text)}")
 
 
+class Spinner:
+    """A spinner with a text, on a terminal; elsewhere it shows nothing."""
+
+    def __init__(self, status: Status | None) -> None:
+        self._status = status
+
+    def note(self, text: str) -> None:
+        """Change the text."""
+        if self._status is not None:
+            from rich.text import Text
+
+            self._status.update(Text(safe_line(text, _width()), style="dim"))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Show nothing, so that a question can be asked."""
+        if self._status is None:
+            yield
+            return
+        self._status.stop()
+        try:
+            yield
+        finally:
+            self._status.start()
+
+
 @contextmanager
-def working(on: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner on a terminal; call the result to change its text."""
+def working(on: str) -> Iterator[Spinner]:
+    """Show a spinner on a terminal."""
     if not is_rich(sys.stderr):
-        yield lambda _: None
+        yield Spinner(None)
         return
     from rich.console import Console  # imported only where it is shown
     from rich.text import Text
 
     console = Console(file=sys.stderr)
     with console.status(Text(on, style="dim"), spinner_style="cyan") as status:
-        yield lambda text: status.update(Text(safe_line(text, _width()), style="dim"))
+        yield Spinner(status)
 
 
 # The terminal

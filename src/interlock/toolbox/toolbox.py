@@ -47,7 +47,8 @@ class Toolbox:
         around: Layers that every call passes after its arguments have been validated, first one
             outermost: functions from `CallHandler` to `CallHandler`, such as a policy or a log.
         lists_items: Keep lists of the servers' resources and prompts, too; see `Upstream.items`.
-        options: Handlers for what servers ask; see `ClientOptions`.
+        handlers: Returns the handlers for what one server asks, by its name; beside `options`.
+        options: Handlers for what every server asks; see `ClientOptions`.
 
     Attributes:
         warnings: About the configuration file, one line each.
@@ -63,6 +64,7 @@ class Toolbox:
         environ: Mapping[str, str] | None = None,
         around: Sequence[Around] = (),
         lists_items: bool = False,
+        handlers: Callable[[str], ClientOptions] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
@@ -70,6 +72,7 @@ class Toolbox:
         self.on_change: Callable[[], None] | None = None
         self._environ = os.environ if environ is None else environ
         self._lists_items = lists_items
+        self._handlers = handlers
         self._options = options
         self._servers: Mapping[str, ServerConfig | InProcessServer] = {}  # by name in addresses
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -102,6 +105,9 @@ class Toolbox:
                 raise ConfigError(f"two servers are named {name!r}; give one another namespace")
             known = self._upstreams.get(name)
             if known is None or self._servers[name] != server:
+                options = self._options
+                if self._handlers is not None:
+                    options = {**options, **self._handlers(name)}
                 known = Upstream(
                     name,
                     server,
@@ -109,7 +115,7 @@ class Toolbox:
                     pool=self._http_pool,
                     on_change=self._changed,
                     lists_items=self._lists_items,
-                    **self._options,
+                    **options,
                 )
             planned[name] = known
         return planned

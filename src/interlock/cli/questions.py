@@ -1,0 +1,231 @@
+"""What servers ask during a call, as questions to the person at the terminal.
+
+1. Each question names its server, and its text is made safe for the terminal.
+2. The person can decline every question before answering it, and sees a form's answer before it
+   is sent.
+3. The model is asked on a server's behalf only if the file's `asks` lists sampling, after a yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from interlock import schema
+from interlock.cli.terminal import pretty, safe, safe_line, say
+from interlock.cli.terminal_prompt import NoAnswer, TerminalPrompt
+from interlock.client import ClientOptions
+from interlock.config import ServerConfig
+from interlock.errors import CapabilityError, RemoteError
+from interlock.messages import AssistantMessage, Message, SystemMessage, UserMessage
+from interlock.models import Model, complete
+from interlock.protocol.envelope import encode
+from interlock.types import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    SamplingMessage,
+    TextContent,
+    join_text,
+)
+
+MAX_SAMPLES = 10  # answers of the model for one server
+REFUSED = -1  # the code for a person's refusal, as the specification's examples have it
+
+_YES = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+
+
+class TerminalQuestions:
+    """Answers what servers ask.
+
+    Args:
+        prompt: Where to ask.
+        servers: By name, as for `Toolbox`.
+        model: Returns the model of the chat; None if there is none.
+    """
+
+    def __init__(
+        self,
+        prompt: TerminalPrompt,
+        servers: Mapping[str, ServerConfig],
+        model: Callable[[], Model] | None = None,
+    ) -> None:
+        self._prompt = prompt
+        self._asks = {each.namespace or name: each.asks for name, each in servers.items()}
+        self._model = model
+        self._samples: dict[str, int] = {}
+
+    def handlers(self, server: str) -> ClientOptions:
+        """Return the handlers for one server, as far as its configuration lets it ask."""
+        asks = self._asks[server]
+        handlers = ClientOptions()
+        if "roots" in asks:
+            handlers["roots"] = [str(Path.cwd())]
+        if "elicitation" in asks and self._prompt.is_available:
+            handlers["elicitation"] = partial(self._elicit, server)
+        if "sampling" in asks and self._prompt.is_available and self._model is not None:
+            handlers["sampling"] = partial(self._sample, server, self._model)
+        return handlers
+
+    # Elicitation
+
+    async def _elicit(self, server: str, question: ElicitParams) -> ElicitResult:
+        async with self._prompt.turn():
+            try:
+                say(f"server {safe_line(server)} asks: {safe(question.message)}")
+                if question.mode == "url":
+                    return await self._open(question.url or "")
+                return await self._fill(question.requested_schema or {})
+            except NoAnswer:
+                return ElicitResult(action="cancel")
+
+    async def _open(self, url: str) -> ElicitResult:
+        from interlock.oauth.callback import open_browser  # takes 0.3 s to import
+
+        say(f"it wants you to open {safe_line(url)}")
+        if await self._prompt.choice("Open it? [y]es, [n]o: ", "yes", "no") == "no":
+            return ElicitResult(action="decline")
+        if not await open_browser(url):
+            say("no browser could be opened: open the URL yourself")
+        return ElicitResult(action="accept")
+
+    async def _fill(self, form: Mapping[str, Any]) -> ElicitResult:
+        if await self._prompt.choice("Answer it? [y]es, [n]o: ", "yes", "no") == "no":
+            return ElicitResult(action="decline")
+        required = form.get("required", [])
+        content: dict[str, Any] = {}
+        for name, field in form.get("properties", {}).items():
+            value = await self._field(name, field, name in required)
+            if value is not None:
+                content[name] = value
+        say(pretty(content))
+        send = await self._prompt.choice("Send this? [y]es, [n]o: ", "yes", "no")
+        if send == "no":
+            return ElicitResult(action="decline")
+        return ElicitResult(action="accept", content=content)
+
+    async def _field(self, name: str, field: Mapping[str, Any], required: bool) -> Any:
+        """Ask for one value until it fits; None if the person leaves it out."""
+        say(_description(name, field, required))
+        checks = schema.compile(encode({"properties": {name: field}}))
+        while True:
+            text = await self._prompt.line(f"{safe_line(name, 40)}: ")
+            if not text:
+                if "default" in field:
+                    return field["default"]
+                if not required:
+                    return None
+                say("a value is required; Ctrl-D cancels")
+                continue
+            value = _value(field, text)
+            if problems := checks.errors({name: value}):
+                say(f"not accepted: {safe_line('; '.join(problems))}")
+                continue
+            return value
+
+    # Sampling
+
+    async def _sample(
+        self, server: str, model: Callable[[], Model], request: CreateMessageParams
+    ) -> CreateMessageResult:
+        used = self._samples.get(server, 0)
+        if used >= MAX_SAMPLES:
+            raise RemoteError(
+                REFUSED, f"the model answered this server {used} times (limit {MAX_SAMPLES})"
+            )
+        messages = _messages(request)
+        async with self._prompt.turn():
+            say(f"server {safe_line(server)} wants {model().name} to answer:")
+            say(safe("\n".join(each.content for each in messages)))
+            try:
+                answer = await self._prompt.choice("Ask the model? [y]es, [n]o: ", "yes", "no")
+            except NoAnswer:
+                answer = "no"
+        if answer == "no":
+            raise RemoteError(REFUSED, "the user refused")
+        self._samples[server] = used + 1
+        reply = await complete(model(), messages)
+        return CreateMessageResult(
+            role="assistant",
+            content=TextContent(reply.message.content),
+            model=model().name,
+            stop_reason="maxTokens" if reply.stop_reason == "length" else "endTurn",
+        )
+
+
+def _description(name: str, field: Mapping[str, Any], required: bool) -> str:
+    title = safe_line(str(field.get("title") or name))
+    notes = [safe_line(str(field["description"]))] if field.get("description") else []
+    if choices := _choices(field):
+        listed = ", ".join(f"{n} {safe_line(title)}" for n, (_, title) in enumerate(choices, 1))
+        several = "several of, with commas" if field.get("type") == "array" else "one of"
+        notes.append(f"{several}: {listed}")
+    elif field.get("type") == "boolean":
+        notes.append("yes or no")
+    if "default" in field:
+        notes.append(f"default {safe_line(encode(field['default']).decode())}")
+    elif not required:
+        notes.append("may be empty")
+    return f"{title}{' (' if notes else ''}{'; '.join(notes)}{')' if notes else ''}"
+
+
+def _choices(field: Mapping[str, Any]) -> list[tuple[Any, str]]:
+    """Return the values of a choice with their titles; empty for other fields."""
+    items = field.get("items")
+    of = items if isinstance(items, Mapping) else field
+    if titled := of.get("oneOf") or of.get("anyOf"):
+        return [(each.get("const"), str(each.get("title", each.get("const")))) for each in titled]
+    values = of.get("enum", [])
+    names = of.get("enumNames", values)
+    return [(value, str(name)) for value, name in zip(values, names, strict=False)]
+
+
+def _value(field: Mapping[str, Any], text: str) -> Any:
+    choices = _choices(field)
+    if field.get("type") == "array":
+        return [_chosen(choices, each.strip()) for each in text.split(",")]
+    if choices:
+        return _chosen(choices, text)
+    match field.get("type"):
+        case "boolean":
+            return _YES.get(text.lower(), text)
+        case "integer" | "number":
+            try:
+                return msgspec.json.decode(text)
+            except msgspec.DecodeError:
+                return text  # the form refuses it with a reason
+    return text
+
+
+def _chosen(choices: list[tuple[Any, str]], text: str) -> Any:
+    """Return the value that a person chose by its number, its title or the value itself."""
+    for value, title in choices:
+        if text in (str(value), title):
+            return value
+    if text.isdecimal() and 0 < int(text) <= len(choices):
+        return choices[int(text) - 1][0]
+    return text
+
+
+def _messages(request: CreateMessageParams) -> list[Message]:
+    if request.tools:
+        raise CapabilityError("sampling with tools is not supported")
+    found: list[Message] = []
+    if request.system_prompt:
+        found.append(SystemMessage(request.system_prompt))
+    for each in request.messages:
+        text = _text(each)
+        found.append(UserMessage(text) if each.role == "user" else AssistantMessage(text))
+    return found
+
+
+def _text(message: SamplingMessage) -> str:
+    blocks = message.content if isinstance(message.content, list) else [message.content]
+    if not all(isinstance(block, TextContent) for block in blocks):
+        raise CapabilityError("only text can be sampled here")
+    return join_text(blocks)

@@ -1,0 +1,79 @@
+"""A chat at the terminal: what the model does is shown, and the person is asked where needed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypedDict, Unpack
+
+from interlock.chat import Chat, open_chat
+from interlock.cli.approval import TerminalApproval
+from interlock.cli.output import Screen, introduce
+from interlock.cli.questions import TerminalQuestions
+from interlock.cli.server_status import warn_of_broken
+from interlock.cli.terminal import warn
+from interlock.cli.terminal_prompt import TerminalPrompt
+from interlock.config import Config
+from interlock.errors import CapabilityError
+from interlock.models import Model
+from interlock.policy import Policy, enforce
+
+
+class ChatOptions(TypedDict):
+    """The options that `open_chat` takes as they are."""
+
+    model: str | None
+    conversation: str | None
+    latest: bool
+    system: str
+
+
+class TerminalChat:
+    """An open chat with its screen and its approvals."""
+
+    def __init__(self, chat: Chat, screen: Screen, approval: TerminalApproval) -> None:
+        self.chat = chat
+        self.screen = screen
+        self.approval = approval
+
+
+@asynccontextmanager
+async def open_terminal_chat(
+    config: Config | None, *, yes: bool, **options: Unpack[ChatOptions]
+) -> AsyncIterator[TerminalChat]:
+    """Open a chat, and show that it is starting until its first turn.
+
+    Args:
+        config: The servers and their policy; None for a chat without tools.
+        yes: Run every call without asking.
+        options: As for `open_chat`.
+
+    Raises:
+        InterlockError: As `open_chat`.
+    """
+    screen = Screen()
+    prompt = TerminalPrompt(screen.held)
+    approval = TerminalApproval(prompt, yes=yes)
+    opened: list[Chat] = []
+
+    def model() -> Model:
+        if not opened:
+            raise CapabilityError("the chat has no model yet")
+        return opened[0].model
+
+    servers = None if config is None else config.servers
+    policy = Policy.for_local_user(config or Config())
+    questions = TerminalQuestions(prompt, servers or {}, model)
+    with screen.turn():
+        async with open_chat(
+            servers,
+            warn=warn,
+            around=[enforce(policy, approval)],
+            handlers=questions.handlers,
+            **options,
+        ) as chat:
+            opened.append(chat)
+            introduce(chat.model.name)
+            if chat.toolbox is not None:
+                warn_of_broken(chat.toolbox.status.values())
+            yield TerminalChat(chat, screen, approval)
