@@ -12,8 +12,8 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from copy import copy
 from time import monotonic
 from typing import Any, TypeVar
@@ -168,6 +168,19 @@ class Connection:
         if request is None:
             return set(self._answers.values())
         return {self._answers[request]} if request in self._answers else set()
+
+    @contextmanager
+    def paused(self, answers: object) -> Iterator[None]:
+        """Let no deadline pass of requests with these `answers`: a person is being asked."""
+        ids = [id for id, each in self._answers.items() if each is answers]
+        for id in ids:
+            self.protocol.pause(id, now=monotonic())
+        try:
+            yield
+        finally:
+            for id in ids:
+                self.protocol.resume(id, now=monotonic())
+            self._arm()
 
     def notify(self, method: str, params: bytes = b"{}") -> None:
         """Send a notification."""

@@ -110,7 +110,7 @@ async def test_question_during_one_of_two_calls_on_a_shared_connection_reaches_n
         result = await forward(client, anna)
         await holding
 
-    assert "unknown which one asks" in result["content"][0]["text"]
+    assert "ask_ambiguous" in result["content"][0]["text"]
     assert anna.asked == berta.asked == []
 
 

@@ -363,6 +363,22 @@ def test_all_late_requests_expire_at_once():
     assert peer.pending == 1
 
 
+def test_deadlines_of_a_paused_request_wait_until_it_is_resumed_as_often():
+    peer = Protocol()
+    id = peer.request("x", now=0.0, options=RequestOptions(timeout=5.0, hard_timeout=8.0))
+    peer.pause(id, now=4.0)
+    peer.pause(id, now=10.0)
+    peer.resume(id, now=100.0)
+    assert peer.deadline() is None
+    assert peer.expire(now=100.0) == []
+    peer.resume(id, now=104.0)
+
+    assert peer.deadline() == 105.0
+    assert len(peer.expire(now=105.0)) == 1
+    peer.pause(id, now=106.0)  # it has ended
+    peer.resume(id, now=106.0)
+
+
 def test_progress_moves_the_idle_deadline_and_never_the_hard_one():
     peer = Protocol()
     id = peer.request(

@@ -15,7 +15,7 @@ from interlock.calls.entry import Entry, Item
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_call
 from interlock.protocol.envelope import encode, encode_large
-from interlock.types import CallToolResult, ClientCapabilities, JsonObject
+from interlock.types import CallToolResult, ClientCapabilities, JsonObject, LogLevel
 
 Surface = Literal["library", "agent", "chat", "cli", "mcp", "web", "claude", "langchain"]
 
@@ -90,6 +90,7 @@ class Call(Struct, frozen=True, eq=False):
         back: The way to the client that is calling. What the server asks during the call goes
             there; None for the handlers of the toolbox.
         capabilities: Of the client that is calling, stated to modern servers instead of our own.
+        log_level: The lowest level of log messages that the client wants; None for none.
         returns_questions: Return an "input_required" result to the caller, who will call again
             with `input_responses`; otherwise the questions are answered by `back` or our handlers.
         input_responses: Answers to the questions of an earlier round, an encoded object.
@@ -107,6 +108,7 @@ class Call(Struct, frozen=True, eq=False):
     caller: Caller = LOCAL
     back: BackChannel | None = None
     capabilities: ClientCapabilities | None = None
+    log_level: LogLevel | None = None
     returns_questions: bool = False
     input_responses: Raw | None = None
     request_state: str | None = None

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from interlock import revisions, schema
 from interlock.calls.back_channel import BackChannel
@@ -27,7 +29,7 @@ from interlock.client.reconnecting import Events, ReconnectingConnection
 from interlock.client.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
 from interlock.connection import Connection
 from interlock.errors import (
-    CapabilityError,
+    AskRefused,
     ConnectionClosed,
     InterlockError,
     LocalProtocolError,
@@ -621,7 +623,9 @@ class Client:
 
     async def _request(self, method: str, params: bytes, *, timeout: float | None = None) -> Raw:
         self._check_method(method)
-        return await self._channel.request(method, params, self._interactive.options(timeout))
+        # Servers do not ask during such a request, so a question belongs to another one.
+        options = replace(self._interactive.options(timeout), answers=None)
+        return await self._channel.request(method, params, options)
 
     def _check_method(self, method: str) -> None:
         known = method in revisions.CLIENT_METHODS
@@ -640,6 +644,7 @@ class Client:
         idempotent: bool = False,
         back: BackChannel | None = None,
         capabilities: ClientCapabilities | None = None,
+        log_level: LogLevel | None = None,
         returns_questions: bool = False,
     ) -> Raw:
         """Send a request on behalf of another client, and return its result encoded.
@@ -655,6 +660,7 @@ class Client:
             back: The way to that client: what the server asks and logs during the request goes
                 there. None: this client's own handlers answer.
             capabilities: Of that client, stated to a modern server instead of this client's own.
+            log_level: The lowest level of log messages that the other client wants, likewise.
             returns_questions: Return an "input_required" result, instead of answering it.
 
         Raises:
@@ -666,7 +672,7 @@ class Client:
             timeout, progress=progress, meta=meta, name=name, idempotent=idempotent
         )
         if back is not None or capabilities is not None:
-            options = self._interactive.on_behalf(options, back, capabilities)
+            options = self._interactive.on_behalf(options, back, capabilities, log_level)
         if returns_questions and revisions.is_modern(self.revision):
             return await self._channel.request(method, params, options)
         raw, _ = await self._interactive.send(method, params, options)
@@ -743,7 +749,9 @@ class Client:
                 answer = b"{}"
             else:
                 answers = self._answers_for(connection, request.during)
-                answer = await answers.answer(request.method, request.params, self.revision)
+                is_caller = isinstance(answers, CallerAnswers)
+                with connection.paused(answers) if is_caller else nullcontext():
+                    answer = await answers.answer(request.method, request.params, self.revision)
         except Exception as error:
             if not isinstance(error, InterlockError):
                 _log.exception("answering %s failed", request.method)
@@ -756,15 +764,16 @@ class Client:
         """Return what answers a question: the client that is calling, or our own handlers.
 
         Raises:
-            CapabilityError: Several clients have calls under way, and the transport does not
-                say which of them it belongs to.
+            AskRefused: Several calls are under way, and the transport does not say which of
+                them it belongs to.
         """
         found = connection.answers_during(during)
         if not found:
             return self._features
         if len(found) > 1:
-            raise CapabilityError(
-                "calls of several clients are under way, and it is unknown which one asks"
+            raise AskRefused(
+                "several calls are under way, and it is unknown which one the question is for",
+                "ask_ambiguous",
             )
         return cast("Answers", found.pop())
 

@@ -104,6 +104,7 @@ class InteractiveRequests:
         options: RequestOptions,
         back: BackChannel | None,
         capabilities: ClientCapabilities | None,
+        log_level: LogLevel | None = None,
     ) -> RequestOptions:
         """Return the options of a request that is sent for another client.
 
@@ -111,6 +112,7 @@ class InteractiveRequests:
             options: Of the same request by this client.
             back: The way to the other client, which answers the questions; None for this client.
             capabilities: Of the other client, stated to a modern server.
+            log_level: That the other client wants, likewise.
         """
         if back is not None:
             answers = CallerAnswers(back, capabilities, self._features.count)
@@ -118,16 +120,16 @@ class InteractiveRequests:
         modern = revisions.is_modern(self._channel.negotiated.revision)
         if capabilities is None or not modern:
             return options
-        return _with_meta(options, self._stated(capabilities))
+        return _with_meta(options, self._stated(capabilities, log_level))
 
     def restate(self) -> None:
         """State the log level in all further requests to a modern server."""
         own = self._features.capabilities(self._revision)
-        self._channel.connection.protocol.meta = self._stated(own)
+        self._channel.connection.protocol.meta = self._stated(own, self.log_level)
 
-    def _stated(self, capabilities: ClientCapabilities) -> bytes:
+    def _stated(self, capabilities: ClientCapabilities, log_level: LogLevel | None) -> bytes:
         """Encode the `_meta` of a client. Callers repeat theirs, so the last ones are kept."""
-        level = self.log_level or ""
+        level = log_level or ""
         revision = self._channel.negotiated.revision
         for known, known_revision, known_level, stated in self._callers:
             if known == capabilities and known_revision == revision and known_level == level:
@@ -189,7 +191,7 @@ class InteractiveRequests:
     def _with_tasks(self, options: RequestOptions) -> RequestOptions:
         """Declare the tasks extension for one request: the tool runs only as a task."""
         capabilities = self._features.capabilities(self._revision, tasks=True)
-        return _with_meta(options, self._stated(capabilities))
+        return _with_meta(options, self._stated(capabilities, self.log_level))
 
     async def _run_task(self, params: bytes, options: RequestOptions) -> Raw:
         raw = await self._channel.request("tools/call", params, options)

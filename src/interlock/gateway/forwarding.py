@@ -121,6 +121,7 @@ def _call(
         arguments,
         caller_of(context),
         capabilities=context.client_capabilities,
+        log_level=context.log_level,
         returns_questions=context.is_modern,
         input_responses=responses,
         request_state=round.state if round is not None else None,

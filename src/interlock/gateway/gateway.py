@@ -11,13 +11,13 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
 from interlock.auth import Principal
 from interlock.calls import Around
 from interlock.config import ServerConfig
 from interlock.context import Context
-from interlock.errors import CapabilityError
+from interlock.errors import AskRefused
 from interlock.gateway.catalogue import ToolboxCatalogue
 from interlock.gateway.forwarding import Forwarder
 from interlock.policy import Policy, enforce
@@ -32,7 +32,7 @@ from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
 from interlock.transports import InProcessServer, Transport
 from interlock.transports.memory import MemoryTransport
-from interlock.types import ElicitParams, ElicitResult, Implementation
+from interlock.types import Implementation
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ class Gateway:
             servers,
             environ=environ,
             around=[*outside, enforce(policy), *around],
-            lists_items=True,
+            forwards=True,
             elicitation=_refuse,
+            sampling=_refuse,
             roots=[],
         )
         self.dropped: Counter[str] = Counter()
@@ -185,5 +186,7 @@ class Gateway:
         return HttpApp(self, HttpOptions(**options))
 
 
-async def _refuse(_: ElicitParams) -> ElicitResult:
-    raise CapabilityError("the server asks outside of a call, so the gateway has no client to ask")
+async def _refuse(_: object) -> NoReturn:
+    raise AskRefused(
+        "the server asks outside of a call, so there is no client to ask", "cannot_ask"
+    )

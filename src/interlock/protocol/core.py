@@ -158,6 +158,8 @@ class _Pending(Struct, gc=False):
     progress: float | None = None  # the last one; None when progress was not requested
     second: float = -_NEVER  # when counting began
     count: int = 0  # progress notifications since then
+    pauses: int = 0
+    paused_at: float = 0.0
 
 
 class _Batch(Struct):
@@ -496,10 +498,33 @@ class Protocol:
 
     # Time
 
+    def pause(self, id: RequestId, *, now: float) -> None:
+        """Stop the deadlines of our request `id` until it was resumed as often as paused."""
+        pending = self._pending.get(id)
+        if pending is None:
+            return
+        if not pending.pauses:
+            pending.paused_at = now
+        pending.pauses += 1
+
+    def resume(self, id: RequestId, *, now: float) -> None:
+        """Let the deadlines of our request `id` go on."""
+        pending = self._pending.get(id)
+        if pending is None:
+            return
+        pending.pauses -= 1
+        if not pending.pauses:
+            pending.idle_deadline += now - pending.paused_at
+            pending.hard_deadline += now - pending.paused_at
+
     def deadline(self) -> float | None:
         """Return when `expire` must be called, by the clock of `now`; None for never."""
         first = min(
-            (min(each.idle_deadline, each.hard_deadline) for each in self._pending.values()),
+            (
+                min(each.idle_deadline, each.hard_deadline)
+                for each in self._pending.values()
+                if not each.pauses
+            ),
             default=_NEVER,
         )
         return None if first == _NEVER else first
@@ -509,7 +534,7 @@ class Protocol:
         late = [
             (id, pending)
             for id, pending in self._pending.items()
-            if pending.idle_deadline <= now or pending.hard_deadline <= now
+            if not pending.pauses and (pending.idle_deadline <= now or pending.hard_deadline <= now)
         ]
         failures = []
         for id, pending in late:

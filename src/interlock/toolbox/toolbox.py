@@ -46,7 +46,7 @@ class Toolbox:
         environ: Where `${VAR}` in the servers' configuration is looked up; `os.environ` when None.
         around: Layers that every call passes after its arguments have been validated, first one
             outermost: functions from `CallHandler` to `CallHandler`, such as a policy or a log.
-        lists_items: Keep lists of the servers' resources and prompts, too; see `Upstream.items`.
+        forwards: The calls are those of clients, as a gateway has them; see `Upstream`.
         handlers: Returns the handlers for what one server asks, by its name; beside `options`.
         options: Handlers for what every server asks; see `ClientOptions`.
 
@@ -63,7 +63,7 @@ class Toolbox:
         *,
         environ: Mapping[str, str] | None = None,
         around: Sequence[Around] = (),
-        lists_items: bool = False,
+        forwards: bool = False,
         handlers: Callable[[str], ClientOptions] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -71,7 +71,7 @@ class Toolbox:
         self.version = 0
         self.on_change: Callable[[], None] | None = None
         self._environ = os.environ if environ is None else environ
-        self._lists_items = lists_items
+        self._forwards = forwards
         self._handlers = handlers
         self._options = options
         self._servers: Mapping[str, ServerConfig | InProcessServer] = {}  # by name in addresses
@@ -114,7 +114,7 @@ class Toolbox:
                     environ=self._environ,
                     pool=self._http_pool,
                     on_change=self._changed,
-                    lists_items=self._lists_items,
+                    forwards=self._forwards,
                     **options,
                 )
             planned[name] = known

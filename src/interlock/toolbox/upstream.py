@@ -24,6 +24,7 @@ from interlock.calls import Call, Caller, Entry, Outcome
 from interlock.client import Client, ClientOptions
 from interlock.client.listing import Listing
 from interlock.config import HttpServer, Pool, ServerConfig, StdioServer
+from interlock.config.servers import AUTO
 from interlock.errors import (
     AuthError,
     HttpError,
@@ -41,7 +42,14 @@ from interlock.errors import (
 )
 from interlock.protocol.envelope import encode
 from interlock.redaction import Redactor, redact_error
-from interlock.revisions import COMPLETION_CONTEXT, LEGACY, METHOD_NOT_FOUND, MODERN, at_least
+from interlock.revisions import (
+    COMPLETION_CONTEXT,
+    LEGACY,
+    METHOD_NOT_FOUND,
+    MODERN,
+    TASKS_EXTENSION,
+    at_least,
+)
 from interlock.toolbox import names
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
@@ -49,6 +57,7 @@ from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient
 from interlock.toolbox.restarts import Restarts
 from interlock.transports import InProcessServer
 from interlock.types import (
+    ClientCapabilities,
     CompleteParams,
     JsonObject,
     Prompt,
@@ -71,6 +80,7 @@ REFRESH_PAUSE = 30.0  # seconds after a list that could not be refreshed
 MAX_HANGS = 3  # calls in a row without a good answer; then the connection is replaced
 MAX_RESTARTS = 1_000  # connections whose failed starts are remembered
 PER_CALL: Key = ("call",)
+_QUESTIONS = frozenset({"elicitation", "sampling", "roots"})
 
 ItemKind = Literal["resources", "resourceTemplates", "prompts"]
 # By the word for what has changed: the lists, and the capability that a server needs to have them.
@@ -131,13 +141,14 @@ class Upstream:
         environ: Where `${VAR}` in the configuration is looked up.
         pool: Returns the HTTP connections that all servers with a URL share.
         on_change: Called when `entries`, `items` or `status` have changed.
-        lists_items: Keep `items`.
+        forwards: It serves clients of a gateway: it keeps `items`, and its server may ask what its
+            configuration permits.
         options: Handlers for what the server asks; see `ClientOptions`.
 
     Attributes:
         name: As given.
         entries: The tools that it offers.
-        items: Its other lists, as last received; empty unless it `lists_items`.
+        items: Its other lists, as last received; empty unless it `forwards`.
     """
 
     def __init__(
@@ -148,13 +159,13 @@ class Upstream:
         environ: Mapping[str, str],
         pool: Callable[[], HttpPool],
         on_change: Callable[[], None],
-        lists_items: bool = False,
+        forwards: bool = False,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.name = name
         self.entries: tuple[Entry, ...] = ()
         self.items: dict[ItemKind, Listing[Any]] = {kind: Listing() for kind in _ITEM_LISTS}
-        self._lists_items = lists_items
+        self._forwards = forwards
         self._unlisted: set[ItemKind] = set()  # lists that have changed
         self._server = server
         self._environ = environ
@@ -163,6 +174,7 @@ class Upstream:
         self._options = options
         self._settings = server if isinstance(server, StdioServer | HttpServer) else None
         settings = self._settings
+        self._asks = frozenset(settings.asks if settings is not None else AUTO)
         self._pool = ConnectionPool(
             name,
             self._connect,
@@ -303,6 +315,12 @@ class Upstream:
             **self._options,
             "on_loss": lambda error: self._on_loss(pooled, str(error)),
         }
+        if self._forwards and "sampling" not in self._asks:
+            options.pop("sampling", None)
+        if self._forwards and "elicitation" not in self._asks:
+            options.pop("elicitation", None)
+        if self._forwards and "roots" not in self._asks:
+            options.pop("roots", None)
         if key == SHARED:
             options["on_list_changed"] = self._list_changed
         client, redactor = make_client(
@@ -329,7 +347,7 @@ class Upstream:
         except BaseException:
             await client.close()
             raise
-        if self._lists_items:
+        if self._forwards:
             self._unlisted.update(_ITEM_LISTS)
             try:
                 async with asyncio.timeout(ITEMS_TIMEOUT):
@@ -376,7 +394,7 @@ class Upstream:
         if kind == "tools":
             self._listed_until = 0.0
             self._changes += 1
-        elif self._lists_items:
+        elif self._forwards:
             self._unlisted.update(_ITEMS_OF.get(kind, ()))
         else:
             return
@@ -590,7 +608,8 @@ class Upstream:
             meta=call.meta,
             idempotent=self._may_repeat(call),
             back=call.back,
-            capabilities=call.capabilities,
+            capabilities=self._permitted(call.capabilities),
+            log_level=call.log_level,
             returns_questions=call.returns_questions,
         )
         # A caller that forwards the result may never decode it; others find out here what is wrong.
@@ -598,6 +617,17 @@ class Upstream:
         if is_tool and (call.back is None or client.has_output_schema(name)):
             return Outcome(raw, client.check_result(name, raw))
         return Outcome(raw)
+
+    def _permitted(self, can: ClientCapabilities | None) -> ClientCapabilities | None:
+        """Return what the server may ask a client for, and use of it."""
+        if can is None or not self._forwards:
+            return can
+        refused = [each for each in _QUESTIONS - self._asks if getattr(can, each) is not None]
+        if refused or can.extensions:
+            # A task's handle would be unknown to the gateway.
+            others = {k: v for k, v in (can.extensions or {}).items() if k != TASKS_EXTENSION}
+            return replace(can, extensions=others or None, **dict.fromkeys(refused))
+        return can
 
     async def complete(self, caller: Caller, params: CompleteParams) -> Raw:
         """Request completions on behalf of a caller, and return the result encoded.

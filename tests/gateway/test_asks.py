@@ -1,0 +1,71 @@
+"""What servers behind a gateway may ask its clients."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from interlock import Client
+from interlock.config import StdioServer
+from interlock.config.servers import AUTO, Question
+from interlock.gateway import Gateway
+from interlock.policy import Policy
+from interlock.types import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitParams,
+    ElicitResult,
+    TextContent,
+)
+from tests.support.scripted_server import LEGACY, MODERN
+
+ASKING = """
+from interlock import Context, Server
+server = Server("asking")
+
+@server.tool
+async def sample(context: Context) -> str:
+    return (await context.sample("hi", 10)).text
+
+@server.tool
+async def elicit(context: Context) -> str:
+    return (await context.elicit("who?", {"type": "object", "properties": {}})).action
+
+@server.tool
+def allowed(context: Context) -> list[str]:
+    return [each for each in ("sampling", "elicitation", "roots") if context.can(each)]
+
+server.run()
+"""
+
+
+async def sampled(_: CreateMessageParams) -> CreateMessageResult:
+    return CreateMessageResult(role="assistant", content=TextContent(text="hello"), model="m")
+
+
+async def declined(_: ElicitParams) -> ElicitResult:
+    return ElicitResult(action="decline")
+
+
+@pytest.mark.parametrize("asks", [AUTO, (), ("sampling",)], ids=["auto", "never", "sampling"])
+async def test_server_asks_only_what_its_configuration_permits(
+    asks: tuple[Question, ...], tmp_path: Path
+):
+    script = tmp_path / "asking.py"
+    script.write_text(ASKING)
+    server = StdioServer(command=sys.executable, args=(str(script),), asks=asks)
+    gateway = Gateway({"s": server}, Policy.compile(None))
+    for revision in (LEGACY, MODERN):
+        async with Client.memory(
+            gateway, revision=revision, sampling=sampled, elicitation=declined, roots=[]
+        ) as client:
+            allowed = (await client.call_tool("s__allowed")).structured
+            sample = await client.call_tool("s__sample")
+            elicit = await client.call_tool("s__elicit")
+
+        found = allowed["result"] if isinstance(allowed, dict) else allowed
+        assert sorted(found) == sorted(asks)
+        assert (sample.text == "hello") is ("sampling" in asks)
+        assert (elicit.text == "decline") is ("elicitation" in asks)
