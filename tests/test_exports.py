@@ -24,10 +24,10 @@ TABLE = """
     protocol schema
     auth oauth transports connection config store
     calls context
-    client server toolbox policy
+    client server openapi toolbox policy
     models agent chat
     callables langchain langgraph
-    gateway openapi web claude
+    gateway web claude
     cli
 """
 ROOMS = TABLE.split()

@@ -274,8 +274,10 @@ HTTP: dict[str, Any] = {"url": "https://h"}
     ("entry", "problem"),
     [
         ([], " must be an object, not a list"),
-        ({}, ' needs a "command" to run or a "url" to connect to'),
-        ({"args": []}, ' needs a "command" to run or a "url" to connect to'),
+        (
+            {"args": []},
+            ' needs a "command" to run, a "url" to connect to, or an "openapi" document',
+        ),
         (STDIO | HTTP, ' has both "command" and "url": keep one of them'),
         ({"command": 5}, '.command must be a string, not a number: put it in quotes ("…")'),
         ({"command": None}, ".command must be a string, not null"),

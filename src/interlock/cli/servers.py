@@ -70,7 +70,9 @@ def list_(config: Path | None, as_json: bool) -> None:
         (
             name,
             "" if server.enabled else "disabled",
-            shown.get("url") or " ".join([shown["command"], *shown["args"]]),
+            shown.get("url")
+            or shown.get("document")
+            or " ".join([shown["command"], *shown["args"]]),
             " ".join(f"{each}=…" for each in shown.get("env", shown.get("headers", ()))),
             _login_shown(shown),
         )
@@ -200,9 +202,18 @@ def _logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
 
 
 def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, Any]:
-    from interlock.config import HttpServer
+    from interlock.config import HttpServer, OpenApiConfig
 
     shown: dict[str, Any] = {"name": name, "enabled": server.enabled}
+    if isinstance(server, OpenApiConfig):
+        return shown | {
+            "type": "openapi",
+            "document": server.openapi.document,
+            "baseUrl": server.openapi.base_url,
+            "headers": sorted(server.headers),
+            "auth": sorted(server.openapi.auth),
+            "tools": list(server.openapi.tools),
+        }
     if isinstance(server, HttpServer):
         shown |= {
             "type": server.type,
@@ -220,14 +231,26 @@ def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, An
     }
 
 
+def _place(shown: dict[str, Any]) -> str:
+    """Return where a server is: its URL, its document, or its command."""
+    if "command" in shown:
+        return " ".join([shown["command"], *shown["args"]])
+    return str(shown.get("url") or shown["document"])
+
+
 def _without_password(text: str) -> str:
     return re.sub(r"//[^/?#\s]*@", "//…@", text)
 
 
 def _whole(server: ServerConfig) -> str:
     """Return everything that a server runs and sends, values included, for the user to trust."""
-    from interlock.config import HttpServer
+    from interlock.config import HttpServer, OpenApiConfig
 
+    if isinstance(server, OpenApiConfig):
+        api = server.openapi
+        sent = [f"with {name}: {value}" for name, value in server.headers.items()]
+        sent += [f"with the credential for {name}" for name in api.auth]
+        return " ".join([api.base_url, f"(document {api.document})", *sent])
     if isinstance(server, HttpServer):
         sent = [f"with {name}: {value}" for name, value in server.headers.items()]
         if server.oauth.client_id:

@@ -15,7 +15,7 @@ from interlock.cli.terminal import say
 from interlock.cli.utf8_command import Utf8Command
 
 if TYPE_CHECKING:
-    from interlock.config import Auth, HttpServer, OAuthClient, ServerConfig
+    from interlock.config import Auth, HttpServer, OAuthClient, StdioServer
 
 _TRY = "try it with: interlock servers check"
 _LOG_IN = "log in with: interlock servers login"
@@ -96,7 +96,7 @@ def add(
     """
     from interlock.config import OAuthClient, StdioServer, add_server, metadata_problem
 
-    server: ServerConfig
+    server: StdioServer | HttpServer
     if re.match("https?://", command, re.IGNORECASE):
         if args or env or cwd:
             raise click.UsageError("a server with a URL has no arguments, --env or --cwd")
@@ -178,7 +178,7 @@ def _token_variable(name: str) -> str:
     return f"_{variable}" if variable[0].isdecimal() else variable
 
 
-def _next_step(name: str, server: ServerConfig) -> str:
+def _next_step(name: str, server: StdioServer | HttpServer) -> str:
     """Return what to do next, and which variables to set first."""
     from interlock.config import HttpServer, variables
 

@@ -14,10 +14,12 @@ from interlock.config.reading import (
     resolve,
 )
 from interlock.config.servers import (
+    CONFIGURED,
     Auth,
     Config,
     HttpServer,
     OAuthClient,
+    OpenApiConfig,
     Pool,
     PythonServer,
     ServerConfig,
@@ -26,12 +28,14 @@ from interlock.config.servers import (
 )
 
 __all__ = [
+    "CONFIGURED",
     "VARIABLE",
     "Auth",
     "Config",
     "Gateway",
     "HttpServer",
     "OAuthClient",
+    "OpenApiConfig",
     "Pool",
     "PythonServer",
     "ServerConfig",

@@ -13,11 +13,11 @@ from interlock.config import shared_file
 from interlock.config.gateway import Rate
 from interlock.config.jsonc import Document
 from interlock.config.reading import KEY_OF, METADATA_KEY, loads, servers_key
-from interlock.config.servers import Config, HttpServer, Pool, ServerConfig, StdioServer
+from interlock.config.servers import Config, HttpServer, Pool, StdioServer
 from interlock.errors import ConfigError
 
 
-def add_server(path: Path, name: str, server: ServerConfig) -> None:
+def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
     """Add a server to a file; a missing file is created for its owner only.
 
     Concurrent edits by other processes are kept, and readers never see an incomplete file.
@@ -58,9 +58,9 @@ def remove_server(path: Path, name: str) -> None:
     _edit(path, change)
 
 
-def _entry(server: ServerConfig) -> dict[str, Any]:
+def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
     """Return a server's members in the file, without defaults."""
-    default: ServerConfig
+    default: StdioServer | HttpServer
     if isinstance(server, HttpServer):
         entry: dict[str, Any] = {"type": server.type, "url": server.url}
         default = HttpServer(url="")
@@ -79,7 +79,7 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
             "allow": server.tools.allow,
             "deny": server.tools.deny or None,
             "idempotent": server.tools.idempotent or None,
-            "risk": _written(server.tools.risk) or None,
+            "risk": _written(server.tools.risk, ("read", "write")) or None,
             "override": {name: _written(each) for name, each in server.tools.override.items()}
             or None,
         }
@@ -108,9 +108,9 @@ def _entry(server: ServerConfig) -> dict[str, Any]:
     return entry
 
 
-def _written(part: Struct) -> dict[str, Any]:
+def _written(part: Struct, names: tuple[str, ...] | None = None) -> dict[str, Any]:
     """Return the members of a part of a server that have a value, as the file has them."""
-    values = {name: getattr(part, name) for name in part.__struct_fields__}
+    values = {name: getattr(part, name) for name in names or part.__struct_fields__}
     return {
         name: str(value) if isinstance(value, Rate) else value
         for name, value in values.items()

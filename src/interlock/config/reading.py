@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
 import msgspec
 
 from interlock import urls
-from interlock.config import gateway_reading, section, shared_file, variables
+from interlock.config import gateway_reading, openapi_reading, section, shared_file, variables
+from interlock.config.openapi import ApiCredential, ApiDocument
 from interlock.config.section import Section
 from interlock.config.servers import (
     AUTO,
@@ -27,6 +28,7 @@ from interlock.config.servers import (
     Config,
     HttpServer,
     OAuthClient,
+    OpenApiConfig,
     Pool,
     PythonServer,
     Question,
@@ -126,6 +128,12 @@ KEY_OF = {
     "max_result_bytes": "results",
 }
 _HTTP_KEYS = ("type", "url", "headers", "auth", "oauth", *_COMMON_KEYS)
+_OPENAPI_KEYS = (
+    "type",
+    "openapi",
+    "headers",
+    *(key for key in _COMMON_KEYS if key not in ("connectTimeout", "maxMessageBytes", "asks")),
+)
 _HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
     "http": "http",
     "streamable-http": "http",
@@ -168,7 +176,7 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     count = len(table.members)
     if count > MAX_SERVERS:
         table.refuse(f"has {count:,} servers, over the limit of {MAX_SERVERS:,}")
-    every = {name: _server(table, name) for name in table.members}
+    every = {name: _server(table, name, path) for name in table.members}
     taken: dict[str, str] = {}  # name in addresses -> name in the file
     for name, server in every.items():
         address = server.namespace or name
@@ -192,20 +200,23 @@ def servers_key(members: dict[str, Any]) -> str:
     return "servers" if "servers" in members else "mcpServers"
 
 
-def _server(table: Section, name: str) -> ServerConfig | PythonServer:
+def _server(table: Section, name: str, path: Path | None) -> ServerConfig | PythonServer:
     _check_name(table, name, name)
     entry = table.within(name)
     sharing = entry.choice("sharing", get_args(Sharing))
     gateway_reading.check_user_variables(entry, is_shared=sharing == "shared")
     if entry.members.get("type") == "python" or "object" in entry.members:
         return _python_server(entry)
-    if "command" in entry.members and "url" in entry.members:
-        entry.refuse('has both "command" and "url": keep one of them')
+    kinds = [key for key in ("command", "url", "openapi") if key in entry.members]
+    if len(kinds) > 1:
+        entry.refuse(f'has both "{kinds[0]}" and "{kinds[1]}": keep one of them')
+    if "openapi" in entry.members:
+        return _openapi_server(entry, path)
     if "command" in entry.members:
         return _stdio_server(entry)
     if "url" in entry.members:
         return _http_server(entry)
-    return entry.refuse('needs a "command" to run or a "url" to connect to')
+    return entry.refuse('needs a "command" to run, a "url" to connect to, or an "openapi" document')
 
 
 def _stdio_server(entry: Section) -> StdioServer:
@@ -261,12 +272,39 @@ def _python_server(entry: Section) -> PythonServer:
     return PythonServer(object=entry.text("object"), **_served(entry))
 
 
+def _openapi_server(entry: Section, path: Path | None) -> OpenApiConfig:
+    entry.warn_unknown(_OPENAPI_KEYS)
+    entry.choice("type", ("openapi",))
+    document = openapi_reading.read(entry.within("openapi"), path)
+    served = _served(entry)
+    by_tool = {name: each["risk"] for name, each in document.tools.items() if "risk" in each}
+    risk = msgspec.structs.replace(served["tools"].risk, by_tool=by_tool, trusts_annotations=True)
+    return OpenApiConfig(
+        openapi=document,
+        headers=_headers(entry.within("headers")),
+        **_sharing(entry),
+        **served
+        | {
+            "asks": (),
+            "timeout": entry.seconds("timeout", 30.0),
+            "concurrency": entry.count("concurrency", 8, MAX_CONCURRENCY),
+            "tools": msgspec.structs.replace(served["tools"], risk=risk),
+        },
+    )
+
+
 def _common(entry: Section) -> dict[str, Any]:
     return {
         "max_message_bytes": entry.count("maxMessageBytes", 16 * 1024 * 1024, MAX_MESSAGE_BYTES),
+        **_sharing(entry),
+        **_served(entry),
+    }
+
+
+def _sharing(entry: Section) -> dict[str, Any]:
+    return {
         "sharing": entry.choice("sharing", get_args(Sharing)),
         "pool": _pool(entry.within("pool")),
-        **_served(entry),
     }
 
 
@@ -424,7 +462,7 @@ def _url_problem(url: str) -> str | None:
 
 # Variables
 
-_Server = TypeVar("_Server", StdioServer, HttpServer)
+_Server = TypeVar("_Server", StdioServer, HttpServer, OpenApiConfig)
 
 
 def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
@@ -442,11 +480,17 @@ def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
     def expand_all(values: dict[str, str], place: str) -> dict[str, str]:
         return {name: expand(value, f"{place}.{name}") for name, value in values.items()}
 
+    if isinstance(server, OpenApiConfig):
+        return msgspec.structs.replace(
+            server,
+            openapi=_resolved_api(server.openapi, expand),
+            headers=_expanded_headers(server.headers, expand_all),
+        )
     if isinstance(server, HttpServer):
         resolved = msgspec.structs.replace(
             server,
             url=expand(server.url, "url"),
-            headers=expand_all(server.headers, "headers"),
+            headers=_expanded_headers(server.headers, expand_all),
             oauth=msgspec.structs.replace(
                 server.oauth,
                 client_id=expand(server.oauth.client_id, "oauth.clientId"),
@@ -455,9 +499,6 @@ def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
         )
         if problem := _url_problem(resolved.url):
             raise ConfigError(f"url {problem}")
-        for name, value in resolved.headers.items():
-            if problem := _header_problem(value):
-                raise ConfigError(f"headers.{name} {problem}")
         return resolved
     return msgspec.structs.replace(
         server,
@@ -466,3 +507,36 @@ def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
         env=expand_all(server.env, "env"),
         cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
     )
+
+
+Expand = Callable[[str, str], str]
+
+
+def _expanded_headers(
+    headers: dict[str, str], expand_all: Callable[[dict[str, str], str], dict[str, str]]
+) -> dict[str, str]:
+    expanded = expand_all(headers, "headers")
+    for name, value in expanded.items():
+        if problem := _header_problem(value):
+            raise ConfigError(f"headers.{name} {problem}")
+    return expanded
+
+
+def _resolved_api(api: ApiDocument, expand: Expand) -> ApiDocument:
+    document = expand(api.document, "openapi.document")
+    base_url = expand(api.base_url, "openapi.baseUrl")
+    if problem := openapi_reading.document_problem(document):
+        raise ConfigError(f"openapi.document {problem}")
+    if problem := openapi_reading.base_url_problem(base_url):
+        raise ConfigError(f"openapi.baseUrl {problem}")
+    auth = {name: _resolved_credential(name, each, expand) for name, each in api.auth.items()}
+    return msgspec.structs.replace(api, document=document, base_url=base_url, auth=auth)
+
+
+def _resolved_credential(name: str, credential: ApiCredential, expand: Expand) -> ApiCredential:
+    members = {
+        member: expand(value, f"openapi.auth.{name}.{member}")
+        for member, value in msgspec.structs.asdict(credential).items()
+        if isinstance(value, str) and "${user:" not in value  # which each call fills in
+    }
+    return msgspec.structs.replace(credential, **members)

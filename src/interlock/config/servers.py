@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from interlock.config.gateway import Gateway, Risk, ServerLimits
+from interlock.config.openapi import ApiDocument
 
 Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 
@@ -25,13 +26,25 @@ AUTO: tuple[Question, ...] = ("elicitation", "roots")
 
 
 class ToolRisk(Struct, frozen=True):
-    """The risk of single tools of a server, as shell patterns."""
+    """The risk of single tools of a server, as shell patterns.
+
+    Attributes:
+        read: Tools that only read.
+        write: Tools that do not, even if they match `read`.
+        by_tool: The risk of single tools, stronger than the patterns.
+        trusts_annotations: The annotations of the tools are our own, as for an API: they never
+            raise a risk, and they decide where the operator states none.
+    """
 
     read: tuple[str, ...] = ()
-    write: tuple[str, ...] = ()  # even if they match `read`
+    write: tuple[str, ...] = ()
+    by_tool: dict[str, Risk] = {}
+    trusts_annotations: bool = False
 
     def of(self, tool: str) -> Risk | None:
         """Return the risk of a tool; None if the operator has not stated it."""
+        if tool in self.by_tool:
+            return self.by_tool[tool]
         if _is_one_of(tool, self.write):
             return "write"
         return "read" if _is_one_of(tool, self.read) else None
@@ -184,7 +197,30 @@ class PythonServer(Struct, frozen=True, kw_only=True):
     enabled: bool = True
 
 
-ServerConfig = StdioServer | HttpServer
+class OpenApiConfig(Struct, frozen=True, kw_only=True):
+    """An HTTP API: operations of an OpenAPI document as the tools of a server."""
+
+    openapi: ApiDocument
+    headers: dict[str, str] = {}  # sent with each request
+
+    timeout: float = 30.0  # seconds for one call, retries included
+    concurrency: int = 8  # concurrent calls
+    namespace: str | None = None  # replaces its name in tool addresses
+    tools: ToolFilter = ToolFilter()
+    sharing: Sharing = "shared"
+    pool: Pool = Pool()
+    limits: ServerLimits = ServerLimits()
+    max_result_bytes: int | None = None  # None: as `Results.max` of the gateway
+    asks: tuple[Question, ...] = ()
+    required: bool = False  # the gateway is not ready while the server is down
+    enabled: bool = True
+
+    def __repr__(self) -> str:
+        return f"OpenApiConfig({self.openapi!r}, headers {sorted(self.headers)})"
+
+
+ServerConfig = StdioServer | HttpServer | OpenApiConfig
+CONFIGURED = (StdioServer, HttpServer, OpenApiConfig)  # for `isinstance`
 
 
 class Config(Struct, frozen=True):

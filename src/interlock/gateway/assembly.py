@@ -27,7 +27,7 @@ from interlock.calls import Around, Call
 from interlock.calls.audit import AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
-from interlock.config import Config, HttpServer, PythonServer, ServerConfig, StdioServer
+from interlock.config import Config, PythonServer, ServerConfig
 from interlock.config import Gateway as Settings
 from interlock.config.gateway import Record
 from interlock.config.gateway_reading import resolve
@@ -227,15 +227,13 @@ def make_parts(
     )
 
 
-def _queue(
-    name: str, server: StdioServer | HttpServer | PythonServer, settings: Settings
-) -> FairQueue:
+def _queue(name: str, server: ServerConfig | PythonServer, settings: Settings) -> FairQueue:
     limits = server.limits
     size = settings.limits.queue if limits.queue is None else limits.queue
     return FairQueue(server.namespace or name, limits.concurrent or server.concurrency, size)
 
 
-def _served(server: StdioServer | HttpServer | PythonServer) -> ServerConfig | InProcessServer:
+def _served(server: ServerConfig | PythonServer) -> ServerConfig | InProcessServer:
     """Return a server for a toolbox; its fair queue is the only limit on calls at once."""
     if isinstance(server, PythonServer):
         return PythonObject(server.object)

@@ -122,11 +122,19 @@ class Fetcher:
             requests to this machine are allowed; if all its IP addresses are private, requests
             to private ones are. This trusts the owner of the host name: a program that acts for
             other users passes "", which allows public addresses only.
+        max_bytes: The longest body that is accepted, unpacked.
         resolve: Returns the IP addresses of a host; for tests.
     """
 
-    def __init__(self, near: str = "", *, resolve: Resolver | None = None) -> None:
+    def __init__(
+        self,
+        near: str = "",
+        *,
+        max_bytes: int = MAX_BODY_BYTES,
+        resolve: Resolver | None = None,
+    ) -> None:
         self._near = _host_of(near)
+        self._max_bytes = max_bytes
         self._resolve = resolve or _look_up
         self._proxies = getproxies()
         self._nearness: addresses.Kind | None = None
@@ -139,7 +147,7 @@ class Fetcher:
             Unreachable: The name lookup, the connection, TLS or the proxy failed.
             RequestTimeout: There was no answer within `TIMEOUT`.
             RedirectRefused: The answer is a redirect.
-            MessageTooLarge: The body is over `MAX_BODY_BYTES`.
+            MessageTooLarge: The body is over `max_bytes`.
             StreamEnded: The answer was cut off.
             RemoteProtocolError: The answer is not HTTP.
         """
@@ -210,7 +218,7 @@ class Fetcher:
                     f"{name} redirects {_redirect_target(target, response)}, which is not followed",
                     response.status,
                 )
-            content = await _body(response, name)
+            content = await _body(response, name, self._max_bytes)
             return Reply(response.status, response.headers, content, str(target))
 
     # Where it goes
@@ -399,8 +407,8 @@ def _redirect_target(target: URL, response: aiohttp.ClientResponse) -> str:
 # Answers
 
 
-async def _body(response: aiohttp.ClientResponse, name: str) -> bytes:
-    inflater = Inflater(response.headers.get("Content-Encoding", ""), MAX_BODY_BYTES, name)
+async def _body(response: aiohttp.ClientResponse, name: str, max_bytes: int) -> bytes:
+    inflater = Inflater(response.headers.get("Content-Encoding", ""), max_bytes, name)
     pieces: list[bytes] = []
     while chunk := await response.content.readany():
         pieces.extend(inflater.feed(chunk))

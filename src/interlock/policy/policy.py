@@ -156,10 +156,11 @@ class Policy:
             if entry.kind != "tools":
                 return "read"
             return (of_server.of(entry.name) if of_server is not None else None) or "write"
-        if _claims_destruction(entry):
+        is_ours = of_server is not None and of_server.trusts_annotations
+        if not is_ours and _claims_destruction(entry):
             return "write"
         stated = of_server.of(entry.tool.name) if of_server is not None else None
-        if stated is None and self._trusts_hints:
+        if stated is None and (self._trusts_hints or is_ours):
             annotations = entry.tool.annotations
             return "read" if annotations is not None and annotations.read_only_hint else "write"
         return stated or "write"

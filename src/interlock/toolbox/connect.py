@@ -7,24 +7,26 @@ through `Redactor.redact` first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from interlock import config
 from interlock.client import Client, ClientOptions
-from interlock.config import HttpServer, ServerConfig, StdioServer
+from interlock.config import HttpServer, StdioServer
 from interlock.redaction import Redactor
 from interlock.transports import Authorization, InProcessServer
 
 if TYPE_CHECKING:
     from interlock.oauth import ClientIdentity
+    from interlock.openapi.server import OpenApiServer
     from interlock.transports.http_pool import HttpPool
 
 _KINDS: dict[str, Literal["auto", "sse"]] = {"http": "auto", "sse": "sse"}
 
 
 def make_client(
-    server: ServerConfig | InProcessServer,
+    server: StdioServer | HttpServer | InProcessServer | OpenApiServer,
     environ: Mapping[str, str],
     pool: Callable[[], HttpPool],
     options: ClientOptions,
@@ -47,7 +49,9 @@ def make_client(
         ConfigError: A variable is not set, or a URL or header is not usable.
     """
     if not isinstance(server, StdioServer | HttpServer):
-        return Client(server.connect, **options), Redactor()
+        # Only an API distinguishes owners: all callers of another server here share a connection.
+        connect = partial(server.connect, owner) if owner else server.connect  # type: ignore[call-arg]  # see above
+        return Client(connect, **options), Redactor()
     options = {**options, "timeout": server.timeout, "connect_timeout": server.connect_timeout}
     if isinstance(server, StdioServer):
         return _of_program(server, config.resolve(server, environ), options)

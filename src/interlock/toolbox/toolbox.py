@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from interlock import calls, config
 from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Outcome
 from interlock.client import ClientOptions
-from interlock.config import HttpServer, ServerConfig, StdioServer
+from interlock.config import CONFIGURED, ServerConfig
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
 from interlock.protocol import ProgressHandler
 from interlock.toolbox.upstream import ServerStatus, Upstream
@@ -458,7 +458,7 @@ class Toolbox:
 
 def _name_of(key: str, server: ServerConfig | InProcessServer) -> str:
     """Return the name of a server in addresses."""
-    if isinstance(server, StdioServer | HttpServer):
+    if isinstance(server, CONFIGURED):
         return server.namespace or key
     return key
 

@@ -23,7 +23,14 @@ from interlock import schema
 from interlock.calls import Call, Caller, Entry, Outcome
 from interlock.client import Client, ClientOptions
 from interlock.client.listing import Listing
-from interlock.config import HttpServer, Pool, ServerConfig, StdioServer
+from interlock.config import (
+    CONFIGURED,
+    HttpServer,
+    OpenApiConfig,
+    Pool,
+    ServerConfig,
+    StdioServer,
+)
 from interlock.config.servers import AUTO
 from interlock.errors import (
     AuthError,
@@ -67,6 +74,7 @@ from interlock.types import (
 )
 
 if TYPE_CHECKING:
+    from interlock.openapi.server import OpenApiServer
     from interlock.transports.http_pool import HttpPool
 
 MAX_TOOLS = 1_000
@@ -79,6 +87,7 @@ ITEMS_TIMEOUT = 5.0  # seconds that resources and prompts may delay a server's s
 REFRESH_PAUSE = 30.0  # seconds after a list that could not be refreshed
 MAX_HANGS = 3  # calls in a row without a good answer; then the connection is replaced
 MAX_RESTARTS = 1_000  # connections whose failed starts are remembered
+API_GRACE = 5.0  # seconds after which an API's own error about its timeout is not waited for
 PER_CALL: Key = ("call",)
 _QUESTIONS = frozenset({"elicitation", "sampling", "roots"})
 
@@ -172,7 +181,8 @@ class Upstream:
         self._http_pool = pool
         self._on_change = on_change
         self._options = options
-        self._settings = server if isinstance(server, StdioServer | HttpServer) else None
+        self._api: OpenApiServer | None = None  # for an API, once it has been started
+        self._settings = server if isinstance(server, CONFIGURED) else None
         settings = self._settings
         self._asks = frozenset(settings.asks if settings is not None else AUTO)
         self._pool = ConnectionPool(
@@ -220,9 +230,12 @@ class Upstream:
             reason=self._reason,
             tools=len(self.entries),
             missing=self._missing,
-            flagged=tuple(
-                f"tool {tool!r}: {times} wrong results, the last one: {error}"
-                for tool, (times, error) in self._flagged.items()
+            flagged=(
+                *(
+                    f"tool {tool!r}: {times} wrong results, the last one: {error}"
+                    for tool, (times, error) in self._flagged.items()
+                ),
+                *self._notes("flagged"),
             ),
             dropped=dict(
                 sum((Counter(each.client.dropped) for each in connections), self._dropped)
@@ -323,11 +336,28 @@ class Upstream:
             options.pop("roots", None)
         if key == SHARED:
             options["on_list_changed"] = self._list_changed
+        server = self._server
+        if isinstance(server, OpenApiConfig):
+            options["timeout"] = server.timeout + API_GRACE
+            server = self._api_server(server)
         client, redactor = make_client(
-            self._server, self._environ, self._http_pool, options, owner=_owner(key)
+            server, self._environ, self._http_pool, options, owner=_owner(key)
         )
         pooled = PooledClient(key, client, redactor)
         return pooled
+
+    def _notes(self, kind: Literal["missing", "flagged"]) -> tuple[str, ...]:
+        """Return what a server in this program says about its tools, such as an `OpenApiServer`."""
+        notes: tuple[str, ...] = getattr(self._api or self._server, kind, ())
+        return notes
+
+    def _api_server(self, config: OpenApiConfig) -> OpenApiServer:
+        """Return the server of an API, which all connections share."""
+        if self._api is None:
+            from interlock.openapi.server import OpenApiServer  # loads aiohttp
+
+            self._api = OpenApiServer.from_config(config, self._environ, self._http_pool, self.name)
+        return self._api
 
     async def _open(self, pooled: PooledClient) -> Listing[Tool] | None:
         """Open a connection, and list the tools if it is the shared one."""
@@ -495,7 +525,7 @@ class Upstream:
                 pooled.client.adopt_tools(listing)
         self._validators.clear()
         self._flagged.clear()
-        missing = [*listing.skipped]
+        missing = [*listing.skipped, *self._notes("missing")]
         if listing.truncated:
             missing.append(listing.truncated)
         entries: list[Entry] = []

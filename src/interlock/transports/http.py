@@ -357,7 +357,7 @@ class HttpTransport:
                     if response.status == 401:
                         refused = sent_token(response)
                     if response.status != 200:
-                        busy = retry_after(response) or 0.0
+                        busy = retry_after(response.headers.get("Retry-After", "")) or 0.0
                     else:
                         async for event in self._endpoint.events(response, parser.resumed()):
                             seen += 1

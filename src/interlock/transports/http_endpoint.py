@@ -194,24 +194,7 @@ class HttpEndpoint:
 
     def failure(self, error: BaseException) -> InterlockError:
         """Convert one of `FAILURES`. The class says whether the request was sent."""
-        # aiohttp keeps the error, and its traceback would keep what was read so far.
-        error.__traceback__ = None
-        if _is_out_of_memory(error):
-            return OutOfMemory(f"{self.shown}: a message does not fit into memory")
-        if isinstance(error, aiohttp.ClientProxyConnectionError):
-            return Unreachable(f"{self.shown} cannot be reached through its proxy: {_cause(error)}")
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return Unreachable(f"{self.shown} cannot be reached: {_cause(error)}")
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return Unreachable(f"{self.shown} cannot be reached: connecting timed out")
-        if isinstance(error, aiohttp.ClientHttpProxyError):
-            hint = "; check user and password in HTTPS_PROXY" if error.status == 407 else ""
-            return Unreachable(f"the proxy refused {self.shown}: {error.status}{hint}")
-        if isinstance(error, aiohttp.InvalidURL):
-            return Unreachable(f"{self.shown} cannot be reached: its host is invalid")
-        if "closing transport" in str(error.__cause__):  # noticed before the first byte was written
-            return Unreachable(f"{self.shown} closed the connection before the request was sent")
-        return StreamEnded(f"{self.shown}: {_cut(error)}")
+        return failure(self.shown, error)
 
     def _target(self, response: aiohttp.ClientResponse) -> str:
         status = response.status
@@ -362,6 +345,33 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
         if name.lower() in _RESERVED or name.lower().startswith("mcp-param-"):
             raise ConfigError(f"header {name} is set by the client; leave it out")
     return headers
+
+
+def failure(shown: str, error: BaseException) -> InterlockError:
+    """Convert one of `FAILURES`. The class says whether the request was sent.
+
+    Args:
+        shown: The URL, as shown in messages.
+        error: What aiohttp raised.
+    """
+    # aiohttp keeps the error, and its traceback would keep what was read so far.
+    error.__traceback__ = None
+    if _is_out_of_memory(error):
+        return OutOfMemory(f"{shown}: a message does not fit into memory")
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return Unreachable(f"{shown} cannot be reached through its proxy: {_cause(error)}")
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Unreachable(f"{shown} cannot be reached: {_cause(error)}")
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return Unreachable(f"{shown} cannot be reached: connecting timed out")
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        hint = "; check user and password in HTTPS_PROXY" if error.status == 407 else ""
+        return Unreachable(f"the proxy refused {shown}: {error.status}{hint}")
+    if isinstance(error, aiohttp.InvalidURL):
+        return Unreachable(f"{shown} cannot be reached: its host is invalid")
+    if "closing transport" in str(error.__cause__):  # noticed before the first byte was written
+        return Unreachable(f"{shown} closed the connection before the request was sent")
+    return StreamEnded(f"{shown}: {_cut(error)}")
 
 
 def _cause(error: aiohttp.ClientConnectorError) -> str:

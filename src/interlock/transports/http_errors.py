@@ -59,12 +59,12 @@ def refusal(
         return RemoteError(told.code, told.message, told.data, status)
     reason = told.message if told is not None else _reason_in(body, response)
     reason = clip(_redact(reason, secrets))
-    phrase = _phrase(status)
+    phrase = phrase_of(status)
     because = f": {reason}" if reason and reason.lower() != phrase.lower() else ""
     if status in (401, 403):
         return _auth_error(shown, response, because)
     words = f"{shown} answered {status} {phrase}".rstrip() + because
-    after = retry_after(response)
+    after = retry_after(response.headers.get("Retry-After", ""))
     if after is not None:
         words += f"; retry after {after:g} s"
     return HttpError(words, status, after)
@@ -81,9 +81,9 @@ def media_type(response: aiohttp.ClientResponse) -> str:
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-def retry_after(response: aiohttp.ClientResponse) -> float | None:
-    """Return the seconds that the header Retry-After asks for; None without it."""
-    value = response.headers.get("Retry-After", "").strip()
+def retry_after(value: str) -> float | None:
+    """Return the seconds that a value of the header Retry-After asks for; None for no valid one."""
+    value = value.strip()
     if value.isdecimal() and value.isascii():
         seconds = float(value)
     else:
@@ -140,7 +140,8 @@ def _redact(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def _phrase(status: int) -> str:
+def phrase_of(status: int) -> str:
+    """Return the usual phrase for a status, such as "Not Found"; "" for an unknown one."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:

@@ -1,0 +1,79 @@
+"""What the member `openapi` of a server says. No credential appears in a repr."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from interlock.redaction import Redacted
+from interlock.types import JsonObject
+
+
+class ApiSecret(Redacted, frozen=True):
+    """A key or a bearer token, for any scheme that sends one text."""
+
+    value: str
+
+
+class ApiPassword(Redacted, frozen=True):
+    """The user and the password of HTTP basic authentication."""
+
+    public = ("username",)
+
+    username: str
+    password: str
+
+
+class ApiClient(Redacted, frozen=True, kw_only=True):
+    """A client with a secret, which gets tokens without a user (OAuth client credentials).
+
+    Attributes:
+        token_url: Where it gets them; "" for the URL in the document, if that is on the host of
+            `base_url`.
+        scopes: Which it requests; () for those that the document names for the operations.
+    """
+
+    public = ("client_id",)
+
+    client_id: str
+    client_secret: str
+    scopes: tuple[str, ...] = ()
+    token_url: str = ""
+
+
+class ApiLogin(Redacted, frozen=True, kw_only=True):
+    """A user's own login, made by `interlock servers login`.
+
+    Attributes:
+        client_id: The client that is registered at the authorization server; "" registers one.
+        client_secret: "" for none.
+        scopes: To request instead of those of the operations.
+    """
+
+    public = ("client_id",)
+
+    client_id: str = ""
+    client_secret: str = ""
+    scopes: tuple[str, ...] = ()
+
+
+ApiCredential = ApiSecret | ApiPassword | ApiClient | ApiLogin
+
+
+class ApiDocument(Redacted, frozen=True, kw_only=True):
+    """A document, the operations of it that become tools, and the credentials they need.
+
+    Attributes:
+        document: A file, or an https URL.
+        base_url: What the paths of the document are appended to.
+        auth: By the name of a security scheme in the document.
+        tools: What the file says about each tool, by its name.
+        allow_http: Send credentials without TLS to other machines.
+    """
+
+    public = ("document", "base_url", "tools")
+
+    document: str
+    base_url: str
+    auth: dict[str, ApiCredential] = field(default_factory=dict)
+    tools: dict[str, JsonObject] = field(default_factory=dict)
+    allow_http: bool = False

@@ -1,0 +1,97 @@
+"""The answer of an API to one request, whichever way the request was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from interlock.transports.http_errors import phrase_of
+
+Headers = list[tuple[str, str]]
+EVENTS = "text/event-stream"
+
+
+class ApiRequest(Struct, frozen=True):
+    """One request, complete with its credentials.
+
+    Attributes:
+        method: HTTP method.
+        url: Encoded.
+        headers: A name may be repeated.
+        body: None for none.
+        limit: The most bytes of the answer's body to read.
+        deadline: When to stop waiting, by the clock of the event loop.
+    """
+
+    method: str
+    url: str
+    headers: Headers
+    body: bytes | None
+    limit: int
+    deadline: float
+
+
+class ApiAnswer(Struct, frozen=True):
+    """One answer.
+
+    Attributes:
+        status: HTTP status.
+        headers: By name in lower case; values of repeated ones joined by ", ".
+        body: Decompressed.
+        url: The URL that was requested.
+        is_cut: The body is longer than was read.
+        is_unfinished: A stream of events that was still open at the time limit.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str = ""
+    is_cut: bool = False
+    is_unfinished: bool = False
+
+    @property
+    def media_type(self) -> str:
+        """The media type, without parameters, in lower case; "" for none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def charset(self) -> str:
+        """The parameter `charset` of the media type; "" for none."""
+        for parameter in self.headers.get("content-type", "").split(";")[1:]:
+            name, _, value = parameter.partition("=")
+            if name.strip().lower() == "charset":
+                return value.strip().strip('"').lower()
+        return ""
+
+    @property
+    def phrase(self) -> str:
+        """The status with its usual phrase: "404 Not Found"."""
+        return f"{self.status} {phrase_of(self.status)}".rstrip()
+
+
+class Exchange(Protocol):
+    """A way to send one request: over the network, or to an application in this program."""
+
+    async def fetch(self, request: ApiRequest) -> ApiAnswer:
+        """Send a request once, and read its answer. Redirects are not followed.
+
+        A stream of events that is still open at the deadline is returned as far as it was read.
+
+        Raises:
+            Unreachable: Nothing was sent.
+            TimeoutError: There was no whole answer before the deadline.
+            StreamEnded: The answer was cut off, or there was none.
+            RemoteProtocolError: The answer is not HTTP, or its encoding is unknown or wrong.
+        """
+        ...
+
+    async def open(self) -> None:
+        """Prepare for requests."""
+        ...
+
+    async def close(self) -> None:
+        """Release what is open."""
+        ...

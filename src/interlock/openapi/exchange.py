@@ -1,0 +1,104 @@
+"""Sending one request over the network, with the connections of a pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from interlock.errors import InterlockError, MessageTooLarge
+from interlock.openapi.answers import EVENTS, ApiAnswer, ApiRequest
+from interlock.protocol.content_encoding import Inflater
+from interlock.transports.http_endpoint import FAILURES, failure
+from interlock.transports.http_pool import HttpPool
+from interlock.urls import display
+
+_FIXED = [("User-Agent", "interlock"), ("Accept-Encoding", "gzip, deflate")]
+
+
+class HttpExchange:
+    """Sends requests over the network.
+
+    Args:
+        pool: Returns the connections of a toolbox, which closes them; None to open own ones.
+    """
+
+    def __init__(self, pool: Callable[[], HttpPool] | None = None) -> None:
+        self._pool = pool
+        self._own: HttpPool | None = None
+
+    async def open(self) -> None:
+        """Do nothing: connections are opened by requests."""
+
+    async def close(self) -> None:
+        """Close the connections, unless a toolbox does."""
+        own, self._own = self._own, None
+        if own is not None:
+            await own.close()
+
+    def _connections(self) -> HttpPool:
+        if self._pool is not None:
+            return self._pool()
+        if self._own is None:
+            self._own = HttpPool()
+        return self._own
+
+    async def fetch(self, request: ApiRequest) -> ApiAnswer:
+        """Send a request once; see `Exchange.fetch`."""
+        pool = self._connections()
+        proxy = pool.proxy(request.url)
+        try:
+            async with asyncio.timeout_at(request.deadline):
+                response = await pool.session.request(
+                    request.method,
+                    # It is encoded as the document says; quoting it again would change it.
+                    URL(request.url, encoded=True),
+                    headers=CIMultiDict([*_FIXED, *request.headers]),
+                    data=request.body,
+                    proxy=proxy,
+                    allow_redirects=False,
+                    skip_auto_headers=("Content-Type", "Accept"),
+                )
+            try:
+                return await _read(response, request)
+            finally:
+                response.release()
+        except (InterlockError, TimeoutError):
+            raise
+        except FAILURES as error:
+            raise failure(display(request.url), error) from None
+
+
+async def _read(response: aiohttp.ClientResponse, request: ApiRequest) -> ApiAnswer:
+    answer = ApiAnswer(response.status, joined(response.headers.items()), b"", request.url)
+    encoding = answer.headers.get("content-encoding", "")
+    inflater = Inflater(encoding, request.limit, display(request.url))
+    body = bytearray()
+    is_cut = is_unfinished = False
+    try:
+        async with asyncio.timeout_at(request.deadline):
+            while chunk := await response.content.readany():
+                for piece in inflater.feed(chunk):
+                    body += piece
+            inflater.finish()
+    except MessageTooLarge:
+        is_cut = True
+        response.close()  # the rest is not wanted
+    except TimeoutError:
+        if answer.media_type != EVENTS:
+            raise
+        is_unfinished = True
+        response.close()
+    return ApiAnswer(answer.status, answer.headers, bytes(body), request.url, is_cut, is_unfinished)
+
+
+def joined(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return headers by name in lower case; repeated ones are joined by commas."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        key = name.lower()
+        found[key] = f"{found[key]}, {value}" if key in found else value
+    return found

@@ -1,0 +1,320 @@
+"""The credentials of requests, by the security schemes of the document.
+
+Rules:
+
+1. Credentials come from the operator's configuration, or from a user's own login. Nothing that a
+   caller sent is passed on.
+2. A client's secret is sent to a host that the operator named: that of `tokenUrl`, or of `baseUrl`.
+3. What cannot be a header value is refused before the first request.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from interlock import urls
+from interlock.config.openapi import (
+    ApiClient,
+    ApiCredential,
+    ApiLogin,
+    ApiPassword,
+    ApiSecret,
+)
+from interlock.config.section import nearest
+from interlock.errors import AuthRequired, ConfigError, LoginRequired
+from interlock.oauth.token_source import TokenSource
+from interlock.openapi.logins import client_tokens, stored_login
+from interlock.types import JsonObject
+
+MIN_SECRET = 8  # characters; shorter values would make any text unreadable
+MASK = "***"
+# Headers that decide where a request goes and how long it is.
+_FRAMING = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"}
+)
+_USER_VARIABLE = "${user:"
+
+Alternatives = Sequence[Mapping[str, Sequence[str]]]
+
+
+class Credentials(Struct):
+    """What one request carries because of its security schemes."""
+
+    headers: dict[str, str] = {}
+    query: dict[str, str] = {}
+    cookies: dict[str, str] = {}
+    tokens: list[TokenSource] = []
+
+    def target(self, target: str) -> str:
+        """Return a path and query with the credentials of the query added."""
+        if not self.query:
+            return target
+        added = "&".join(
+            f"{quote(name, safe='')}={quote(value, safe='*')}" for name, value in self.query.items()
+        )
+        return f"{target}{'&' if '?' in target else '?'}{added}"
+
+
+class Identity:
+    """Finds the credentials for an operation.
+
+    Args:
+        schemes: The security schemes of the document.
+        auth: The configured credentials, by scheme.
+        base_url: Of the API.
+        scopes: Those that the listed operations need, by scheme.
+
+    Raises:
+        ConfigError: A credential does not fit its scheme, or its scheme is missing in the document.
+    """
+
+    def __init__(
+        self,
+        schemes: Mapping[str, JsonObject],
+        auth: Mapping[str, ApiCredential],
+        base_url: str,
+        scopes: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        self._schemes = schemes
+        self._auth = auth
+        self._base_url = base_url
+        self._scopes = scopes
+        self._sources: dict[tuple[str, str], TokenSource] = {}  # by scheme and owner
+        for name, credential in auth.items():
+            if name not in schemes:
+                hint = nearest(name, schemes)
+                known = ", ".join(schemes) or "none"
+                raise ConfigError(
+                    f"openapi.auth.{name} is not a security scheme of the document{hint}; its "
+                    f"schemes are: {known}"
+                )
+            if problem := credential_problem(schemes[name], credential):
+                raise ConfigError(f"openapi.auth.{name} {problem}")
+
+    # Choosing
+
+    def chosen(self, security: Alternatives) -> Mapping[str, Sequence[str]] | None:
+        """Return the first alternative whose schemes are all configured; None if there is none."""
+        for alternative in security:
+            if all(name in self._auth for name in alternative):
+                return alternative
+        return None
+
+    def missing(self, security: Alternatives) -> str:
+        """Return which credentials an operation lacks, in words; "" if it has what it needs."""
+        if not security or self.chosen(security) is not None:
+            return ""
+        ways = [
+            " and ".join(repr(name) for name in alternative if name not in self._auth)
+            for alternative in security
+        ]
+        return " or ".join(dict.fromkeys(ways))
+
+    def names(self, security: Alternatives) -> str:
+        """Return the schemes that requests of an operation use, in words."""
+        return " and ".join(repr(name) for name in self.chosen(security) or ())
+
+    @property
+    def logins(self) -> list[str]:
+        """The schemes for which a user logs in."""
+        return [name for name, each in self._auth.items() if isinstance(each, ApiLogin)]
+
+    @property
+    def secrets(self) -> list[str]:
+        """Every text that no result may contain."""
+        found = [secret for each in self._auth.values() for secret in secrets_of(each)]
+        for source in self._sources.values():
+            if source.token:
+                found.append(source.token)
+        return found
+
+    # Applying
+
+    async def credentials(self, security: Alternatives, owner: str = "") -> Credentials:
+        """Return the credentials of one request.
+
+        Args:
+            security: The operation's alternatives.
+            owner: Whose login and stored credentials are used; "" for the local user.
+
+        Raises:
+            LoginRequired: A user has to log in, or to store a credential.
+            InterlockError: No token can be got.
+        """
+        found = Credentials()
+        for name in self.chosen(security) or ():
+            credential, scheme = self._auth[name], self._schemes[name]
+            match credential:
+                case ApiSecret() | ApiPassword():
+                    _put(found, scheme, _text_of(name, credential))
+                case ApiClient() | ApiLogin():
+                    source = self.source(name, owner)
+                    found.tokens.append(source)
+                    await _with_token(source)
+        return found
+
+    def places(self, security: Alternatives) -> Credentials:
+        """Return where the credentials of a request go, with masked values."""
+        found = Credentials()
+        for name in self.chosen(security) or ():
+            if isinstance(self._auth[name], ApiSecret | ApiPassword):
+                _put(found, self._schemes[name], MASK)
+            else:
+                found.headers["Authorization"] = f"Bearer {MASK}"
+        return found
+
+    def source(self, name: str, owner: str = "") -> TokenSource:
+        """Return where the tokens of a scheme come from."""
+        credential = self._auth[name]
+        key = (name, owner if isinstance(credential, ApiLogin) else "")
+        found = self._sources.get(key)
+        if found is None:
+            scheme, scopes = self._schemes[name], self._scopes.get(name, ())
+            if isinstance(credential, ApiClient):
+                found = client_tokens(scheme, credential, self._base_url, scopes)
+            elif isinstance(credential, ApiLogin):
+                found = stored_login(scheme, credential, self._base_url, scopes, owner)
+            else:
+                raise ConfigError(f"openapi.auth.{name} needs no tokens")
+            self._sources[key] = found
+        return found
+
+
+async def _with_token(source: TokenSource) -> None:
+    """Get a token, if there is none that is valid."""
+    if not source.token and not await source.valid_token():
+        await source.refresh_after(AuthRequired("a token is needed", 401))
+
+
+# Schemes
+
+
+def credential_problem(scheme: JsonObject, credential: ApiCredential) -> str | None:
+    """Return why a credential does not fit a security scheme, or None."""
+    kind = _kind(scheme)
+    if kind == "apiKey" and not _is_place(scheme):
+        return "is for a scheme that names no header, query parameter or cookie"
+    match credential:
+        case ApiPassword():
+            if kind != "http basic":
+                return f"is a user and a password, but the scheme is {kind}"
+            if ":" in credential.username:
+                return "has a user with a colon, which HTTP basic authentication cannot send"
+        case ApiClient():
+            if kind not in ("oauth2", "openIdConnect"):
+                return f"is a client with a secret, but the scheme is {kind}"
+        case ApiLogin():
+            if kind not in ("oauth2", "openIdConnect"):
+                return f"is a login, but the scheme is {kind}"
+        case ApiSecret():
+            if kind == "mutualTLS":
+                return "is a text, but the scheme is mutualTLS, which is not supported"
+            if not credential.value.isprintable() or not credential.value.isascii():
+                return "has a character that a header cannot have"
+    return None
+
+
+def _is_place(scheme: JsonObject) -> bool:
+    """Return whether the document names a place where a key may be sent."""
+    name = scheme.get("name")
+    if not isinstance(name, str) or not urls.HTTP_TOKEN.fullmatch(name):
+        return False
+    return scheme.get("in") != "header" or name.lower() not in _FRAMING
+
+
+def _kind(scheme: JsonObject) -> str:
+    kind = str(scheme.get("type", ""))
+    return f"http {str(scheme.get('scheme', '')).lower()}" if kind == "http" else kind
+
+
+def describe(scheme: JsonObject) -> str:
+    """Return what a security scheme asks for, for people: `an API key in the header X-Key`."""
+    match _kind(scheme):
+        case "apiKey":
+            return f"an API key in the {scheme.get('in', 'header')} {scheme.get('name', '')!r}"
+        case "http basic":
+            return "a user and a password"
+        case "oauth2" | "openIdConnect":
+            return "a token: a login, a client with a secret, or the token itself"
+        case kind if kind.startswith("http"):
+            return f"a {kind.removeprefix('http ')} token"
+        case kind:
+            return f"{kind or 'an unknown scheme'}, which is not supported"
+
+
+def _text_of(name: str, credential: ApiSecret | ApiPassword) -> str:
+    if isinstance(credential, ApiPassword):
+        pair = f"{credential.username}:{credential.password}"
+        return b64encode(pair.encode()).decode()
+    if _USER_VARIABLE in credential.value:
+        raise LoginRequired(
+            f"the credential {credential.value} of security scheme {name!r} is not stored for "
+            "this user; connect it first"
+        )
+    return credential.value
+
+
+def _put(found: Credentials, scheme: JsonObject, text: str) -> None:
+    """Add a credential in the place that its scheme names."""
+    if scheme.get("type") == "apiKey":
+        name = str(scheme.get("name", ""))
+        place = {"query": found.query, "cookie": found.cookies}.get(
+            str(scheme.get("in", "header")), found.headers
+        )
+        place[name] = text
+        return
+    method = str(scheme.get("scheme", "bearer")).lower() if scheme.get("type") == "http" else ""
+    if method == "basic":
+        is_pair = ":" in text  # as the configuration has it, and not encoded yet
+        text = b64encode(text.encode()).decode() if is_pair else text
+        found.headers["Authorization"] = f"Basic {text}"
+    elif method in ("", "bearer"):
+        found.headers["Authorization"] = f"Bearer {text}"
+    else:
+        found.headers["Authorization"] = f"{scheme['scheme']} {text}"
+
+
+# Secrets
+
+
+def secrets_of(credential: ApiCredential) -> list[str]:
+    """Return the texts of a credential that no result may contain."""
+    match credential:
+        case ApiSecret():
+            pair = credential.value
+            encoded = [b64encode(pair.encode()).decode()] if ":" in pair else []
+            return [pair, *encoded]
+        case ApiPassword():
+            return [credential.password, _text_of("", credential)]
+        case ApiClient() | ApiLogin():
+            return [credential.client_secret] if credential.client_secret else []
+    return []
+
+
+def mask(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with each secret of `MIN_SECRET` characters or more masked, also where it is
+    percent-encoded."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= MIN_SECRET:
+            text = text.replace(secret, MASK).replace(quote(secret, safe=""), MASK)
+    return text
+
+
+def check_plain_http(
+    base_url: str, auth: Mapping[str, ApiCredential], headers: Mapping[str, str]
+) -> None:
+    """Refuse to send credentials without TLS to another machine.
+
+    Raises:
+        ConfigError: There are credentials, and `base_url` is http elsewhere.
+    """
+    host = urls.split(base_url).hostname or ""
+    if base_url.startswith("http://") and not urls.is_loopback(host) and (auth or headers):
+        raise ConfigError(
+            f"openapi.baseUrl {urls.display(base_url)} sends credentials without TLS; use "
+            'https://, or add "allowHttp": true'
+        )

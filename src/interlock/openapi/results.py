@@ -1,0 +1,321 @@
+"""The answer of an API as the result of a tool: text for the model, and structured content."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from interlock.openapi.answers import EVENTS, ApiAnswer
+from interlock.openapi.drift import fitting
+from interlock.openapi.identity import mask
+from interlock.openapi.operations import Operation, is_json
+from interlock.openapi.sending import redirect_target
+from interlock.protocol.envelope import encode_lossy
+from interlock.transports.http_errors import retry_after
+from interlock.types import (
+    AudioContent,
+    CallToolResult,
+    Content,
+    EmbeddedResource,
+    ImageContent,
+    JsonObject,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+)
+
+MAX_MEDIA_BYTES = 1024 * 1024  # of a picture or sound; larger ones are embedded resources
+META_KEY = "interlock/http"
+_SHOWN_HEADERS = (
+    "etag",
+    "last-modified",
+    "location",
+    "retry-after",
+    "x-total-count",
+    "x-request-id",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+    "ratelimit",
+)
+_CURSOR_HEADERS = {"x-next-page": "page", "x-next-cursor": "cursor"}
+_TEXT_TYPES = re.compile(
+    r"text/.*|application/(?:xml|yaml|x-yaml|x-ndjson|ndjson|jsonl|csv|javascript|graphql"
+    r"|x-www-form-urlencoded)|.*\+(?:xml|yaml)"
+)
+_LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[\w*-]+\s*=\s*(?:"[^"]*"|[^",;]*))*)')
+_NOT_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_FILE_NAME = re.compile(r'filename\*?\s*=\s*(?:UTF-8\'\')?"?([^";]+)"?', re.IGNORECASE)
+
+
+class Shape:
+    """What a tool's result looks like.
+
+    Args:
+        operation: The operation.
+        output_schema: The declared shape of the structured content; None for none.
+        is_structured: Whether JSON answers are structured content as well.
+        arguments: Names of arguments by place and name of the parameter.
+    """
+
+    def __init__(
+        self,
+        operation: Operation,
+        output_schema: JsonObject | None,
+        is_structured: bool,
+        arguments: Mapping[tuple[str, str], str],
+    ) -> None:
+        self.operation = operation
+        self.output_schema = output_schema
+        self.is_structured = is_structured
+        self.arguments = arguments
+
+    @property
+    def empty(self) -> Any:
+        """The structured content of an answer without a body."""
+        if self.output_schema is None:
+            return UNSET
+        kinds = self.output_schema.get("type", "object")
+        return [] if kinds == "array" or (isinstance(kinds, list) and "array" in kinds) else {}
+
+
+def success(
+    answer: ApiAnswer, shape: Shape, secrets: Iterable[str], drifts: list[str]
+) -> CallToolResult:
+    """Return the result of an answer with a status below 400.
+
+    Args:
+        answer: The answer.
+        shape: Of the tool's results.
+        secrets: What no result may contain.
+        drifts: Gets a line for each way in which the answer differs from the document.
+    """
+    target = redirect_target(answer)
+    if target:
+        return _elsewhere(answer, target, shape, secrets)
+    drifts += declared(answer, shape.operation)
+    meta = {META_KEY: meta_of(answer, secrets)}
+    if not answer.body:
+        lines = [f"Done ({answer.status}).", *_notes(answer, shape, secrets)]
+        return CallToolResult(
+            content=[TextContent(text="\n".join(lines))], structured_content=shape.empty, meta=meta
+        )
+    content, structured = _body(answer, shape, secrets, drifts)
+    notes = _notes(answer, shape, secrets)
+    if notes:
+        content.append(TextContent(text="\n".join(notes)))
+    return CallToolResult(content=content, structured_content=structured, meta=meta)
+
+
+def declared(answer: ApiAnswer, operation: Operation) -> list[str]:
+    """Return how status and media type of an answer differ from the document."""
+    response = find_response(operation, answer.status)
+    if response is None:
+        return [f"status {answer.status} is not declared"]
+    if answer.body and response.media_types and answer.media_type:
+        names = [name.partition(";")[0].strip().lower() for name in response.media_types]
+        if not any(_matches(answer.media_type, name) for name in names):
+            return [f"media type {answer.media_type} of status {answer.status} is not declared"]
+    return []
+
+
+def find_response(operation: Operation, status: int) -> Any:
+    """Return what the document says about a status; None if it says nothing."""
+    by_status = {each.status.upper(): each for each in operation.responses}
+    for key in (str(status), f"{status // 100}XX", "DEFAULT"):
+        if key in by_status:
+            return by_status[key]
+    return None
+
+
+def _matches(media_type: str, pattern: str) -> bool:
+    if pattern == "*/*" or media_type == pattern:
+        return True
+    main, _, sub = pattern.partition("/")
+    return sub == "*" and media_type.startswith(f"{main}/")
+
+
+# Bodies
+
+
+def _body(
+    answer: ApiAnswer, shape: Shape, secrets: Iterable[str], drifts: list[str]
+) -> tuple[list[Content], Any]:
+    """Return the content blocks and the structured content of a body."""
+    media_type = answer.media_type
+    if (is_json(media_type) and "*" not in media_type) or (
+        not media_type and answer.body.lstrip()[:1] in (b"{", b"[")
+    ):
+        return _json(answer, shape, secrets, drifts)
+    if media_type == EVENTS:
+        text = mask(text_of(answer), secrets)
+        return [TextContent(text=text)], shape.empty
+    if _TEXT_TYPES.fullmatch(media_type) or (not media_type and _is_text(answer.body)):
+        return [TextContent(text=mask(text_of(answer), secrets))], shape.empty
+    return [_media(answer)], shape.empty
+
+
+def _json(
+    answer: ApiAnswer, shape: Shape, secrets: Iterable[str], drifts: list[str]
+) -> tuple[list[Content], Any]:
+    body = answer.body.removeprefix(b"\xef\xbb\xbf")
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if not answer.is_cut:
+            drifts.append("the body is not valid JSON")
+        if _is_text(body):
+            return [TextContent(text=mask(text_of(answer), secrets))], shape.empty
+        return [_media(answer)], shape.empty
+    # Indentation would cost the model more than it helps.
+    is_indented = b"\n" in body[:200]
+    text = mask((encode_lossy(value) if is_indented else body).decode("utf-8", "replace"), secrets)
+    if not shape.is_structured:
+        return [TextContent(text=text)], UNSET
+    if shape.output_schema is None:
+        return [TextContent(text=text)], Raw(text.encode())
+    fitted, places = fitting(value, shape.output_schema, shape.empty)
+    drifts += places
+    if not places:
+        return [TextContent(text=text)], Raw(text.encode())
+    return [TextContent(text=text)], Raw(mask(encode_lossy(fitted).decode(), secrets).encode())
+
+
+def text_of(answer: ApiAnswer) -> str:
+    """Decode a text by its charset, else as UTF-8, else as Latin-1."""
+    body = answer.body
+    for charset in filter(None, (answer.charset, "utf-8-sig")):
+        try:
+            return body.decode(charset)
+        except UnicodeDecodeError as error:
+            if answer.is_cut and error.start >= len(body) - 4:  # cut inside of a character
+                return body[: error.start].decode(charset)
+        except LookupError:
+            continue
+    return body.decode("latin-1")
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        return not _NOT_TEXT.search(body.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _media(answer: ApiAnswer) -> Content:
+    """Return bytes as a picture, sound, or an embedded resource."""
+    data = b64encode(answer.body).decode()
+    media_type = answer.media_type or "application/octet-stream"
+    is_small = len(answer.body) <= MAX_MEDIA_BYTES and not answer.is_cut
+    if media_type.startswith("image/") and is_small:
+        return ImageContent(data=data, mime_type=media_type)
+    if media_type.startswith("audio/") and is_small:
+        return AudioContent(data=data, mime_type=media_type)
+    return EmbeddedResource(
+        resource=ResourceContents(
+            uri=f"file:///{_file_name(answer)}", mime_type=media_type, blob=data
+        )
+    )
+
+
+def _file_name(answer: ApiAnswer) -> str:
+    match = _FILE_NAME.search(answer.headers.get("content-disposition", ""))
+    name = unquote(match[1]) if match else unquote(urlsplit(answer.url).path.rpartition("/")[2])
+    name = re.sub(r"[^\w.() -]+", "_", name.rpartition("/")[2]).strip(" .")
+    return name[:120] or "answer"
+
+
+# Notes
+
+
+def _notes(answer: ApiAnswer, shape: Shape, secrets: Iterable[str]) -> list[str]:
+    """Return the lines that follow the body."""
+    notes = []
+    location = answer.headers.get("location", "")
+    wait = retry_after(answer.headers.get("retry-after", ""))
+    if answer.status == 202 and wait is not None:
+        notes.append(f"Accepted, ask again after {wait:g} s.")
+    elif answer.status in (201, 202) and location:
+        verb = "Created" if answer.status == 201 else "Accepted"
+        notes.append(f"{verb}: {mask(_path(location), secrets)}")
+    if answer.is_cut:
+        notes.append(f"The answer is cut off after {len(answer.body):,} bytes.")
+    if answer.is_unfinished:
+        notes.append("The stream was still open at the time limit.")
+    if following := next_page(answer, shape.arguments):
+        pairs = " ".join(f"{name}={mask(value, secrets)}" for name, value in following.items())
+        notes.append(f"More: call again with {pairs}")
+    return notes
+
+
+def _path(location: str) -> str:
+    parts = urlsplit(location)
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path or location
+
+
+def next_page(answer: ApiAnswer, arguments: Mapping[tuple[str, str], str]) -> dict[str, str]:
+    """Return the arguments of the next page, by their names in the tool; {} for none."""
+    for header, name in _CURSOR_HEADERS.items():
+        value = answer.headers.get(header, "").strip()
+        if value and ("query", name) in arguments:
+            return {arguments["query", name]: value}
+    for target, parameters in _LINK.findall(answer.headers.get("link", "")):
+        if not re.search(r'rel\s*=\s*"?[^"]*\bnext\b', parameters):
+            continue
+        following = urlsplit(urljoin(answer.url, target))
+        current = urlsplit(answer.url)
+        if following.path != current.path:
+            return {}
+        sent = set(parse_qsl(current.query, keep_blank_values=True))
+        changed = [
+            each for each in parse_qsl(following.query, keep_blank_values=True) if each not in sent
+        ]
+        return {
+            arguments["query", name]: value
+            for name, value in changed
+            if ("query", name) in arguments
+        }
+    return {}
+
+
+def meta_of(answer: ApiAnswer, secrets: Iterable[str]) -> JsonObject:
+    """Return the status and the headers that count."""
+    shown = {
+        name: mask(answer.headers[name], secrets)
+        for name in _SHOWN_HEADERS
+        if name in answer.headers
+    }
+    return {"status": answer.status, "headers": shown}
+
+
+def _elsewhere(
+    answer: ApiAnswer, target: str, shape: Shape, secrets: Iterable[str]
+) -> CallToolResult:
+    """Return a redirect that was not followed: a link for GET, an error for all else."""
+    where = mask(target, secrets)
+    meta = {META_KEY: {"status": answer.status, "headers": {}}}
+    method = shape.operation.method
+    if method in ("GET", "HEAD"):
+        name = unquote(urlsplit(target).path.rpartition("/")[2]) or "answer"
+        return CallToolResult(
+            content=[
+                TextContent(text=f"The answer is at {where}; it was not requested."),
+                ResourceLink(uri=where, name=name[:120]),
+            ],
+            structured_content=shape.empty,
+            meta=meta,
+        )
+    text = (
+        f"{answer.phrase}: {method} {shape.operation.path} is redirected to {where}, which is not "
+        "requested; if that is the API, the operator has to change baseUrl"
+    )
+    return CallToolResult(content=[TextContent(text=text)], is_error=True, meta=meta)

@@ -1,0 +1,274 @@
+"""Requests to an API: credentials, the check of the URL, redirects and repeated requests.
+
+Rules:
+
+1. The URL of every request is on the origin of `baseUrl`, and below its path.
+2. Only redirects of GET and HEAD that stay there are followed. Others are reported.
+3. A request is repeated once at most: after a refused token, after a short `Retry-After`, and
+   after a lost answer if repeating has no further effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import unquote, urljoin, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.errors import (
+    AuthRequired,
+    InterlockError,
+    ToolError,
+    Unreachable,
+)
+from interlock.openapi.answers import ApiAnswer, ApiRequest, Exchange, Headers
+from interlock.openapi.identity import Alternatives, Credentials, Identity
+from interlock.transports.http_errors import retry_after
+from interlock.urls import origin
+
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
+MAX_REDIRECTS = 3
+MAX_WAIT = 5.0  # seconds that a Retry-After is waited for
+REPEAT_PAUSE = 0.2  # seconds before a lost request is repeated
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MAX_DECODES = 3
+
+
+class Planned(Struct, frozen=True):
+    """One call's request, without credentials.
+
+    Attributes:
+        method: HTTP method.
+        target: Path and query, encoded; appended to the base URL.
+        headers: As the operation describes them.
+        body: None for none.
+        security: The alternatives of the operation.
+        is_idempotent: Sending it twice has the effect of sending it once.
+        limit: The most bytes of the answer to read.
+        shown: Method and path of the operation, for messages.
+    """
+
+    method: str
+    target: str
+    headers: Headers
+    body: bytes | None
+    security: Alternatives
+    is_idempotent: bool
+    limit: int
+    shown: str
+
+
+class Sender:
+    """Sends requests to one API.
+
+    Args:
+        exchange: Sends one request.
+        base_url: What each target is appended to.
+        headers: Of the operator, for each request.
+        timeout: Seconds for one call, with everything that is repeated.
+        concurrent: Requests at once; more wait.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        base_url: str,
+        headers: Mapping[str, str],
+        timeout: float,
+        concurrent: int,
+    ) -> None:
+        self.exchange = exchange
+        self._base = base_url.rstrip("/")
+        self._headers = dict(headers)
+        self._timeout = timeout
+        self._slots = asyncio.Semaphore(concurrent)
+
+    # Building
+
+    def url(self, target: str) -> str:
+        """Return the URL of a target.
+
+        Raises:
+            ToolError: It is not below the base URL.
+        """
+        url = f"{self._base}{target}"
+        if not target.startswith("/") or not self.is_below_base(url):
+            raise ToolError("the request is not sent: its URL is not below baseUrl")
+        return url
+
+    def is_below_base(self, url: str) -> bool:
+        """Return whether a URL has the base URL's origin, and its path as a prefix."""
+        try:
+            if origin(url) != origin(self._base) or "@" in urlsplit(url).netloc:
+                return False
+            path, base = urlsplit(url).path, urlsplit(self._base).path
+        except ValueError:
+            return False
+        return path.startswith(f"{base}/") and not _has_dot_segment(path)
+
+    def request(self, planned: Planned, credentials: Credentials) -> ApiRequest:
+        """Return a request with its credentials. The operator's headers replace those of the call.
+
+        Raises:
+            ToolError: It is too large, or its URL is not allowed.
+        """
+        size = len(planned.body or b"")
+        if size > MAX_REQUEST_BYTES:
+            limit = MAX_REQUEST_BYTES // 2**20
+            raise ToolError(
+                f"the request is too large ({size / 2**20:.1f} MiB, limit {limit} MiB); send less"
+            )
+        own = {**self._headers, **credentials.headers}
+        replaced = {name.lower() for name in own}
+        headers = [each for each in planned.headers if each[0].lower() not in replaced]
+        if credentials.cookies:
+            pairs = [f"{name}={value}" for name, value in credentials.cookies.items()]
+            pairs += [value for name, value in headers if name.lower() == "cookie"]
+            headers = [each for each in headers if each[0].lower() != "cookie"]
+            headers.append(("Cookie", "; ".join(pairs)))
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        url = self.url(credentials.target(planned.target))
+        return ApiRequest(
+            planned.method, url, [*headers, *own.items()], planned.body, planned.limit, deadline
+        )
+
+    # Sending
+
+    async def send(self, planned: Planned, identity: Identity, owner: str = "") -> ApiAnswer:
+        """Send a request and return its answer, whatever its status.
+
+        Raises:
+            ToolError: The API did not answer; the text says whether it may have acted.
+            LoginRequired: A user has to log in first.
+            InterlockError: No token can be got.
+        """
+        async with self._slots:
+            credentials = await identity.credentials(planned.security, owner)
+            request = self.request(planned, credentials)
+            return await self._send(request, planned, credentials)
+
+    async def _send(
+        self, request: ApiRequest, planned: Planned, credentials: Credentials
+    ) -> ApiAnswer:
+        request = _authorized(request, credentials)
+        try:
+            answer = await self._fetch(request, planned)
+        except _Lost:
+            if not planned.is_idempotent or _left(request) <= REPEAT_PAUSE:
+                raise
+            await asyncio.sleep(REPEAT_PAUSE)
+            answer = await self._fetch(request, planned)
+        else:
+            if answer.status == 401 and await self._renewed(credentials, request):
+                request = _authorized(request, credentials)
+                answer = await self._fetch(request, planned)
+            elif _may_repeat(answer, planned, _left(request)):
+                await asyncio.sleep(_pause(answer))
+                answer = await self._fetch(request, planned)
+        for _ in range(MAX_REDIRECTS):
+            target = self._redirect(answer, request)
+            if target is None:
+                break
+            request = replace(request, url=target)
+            answer = await self._fetch(request, planned)
+        return answer
+
+    async def _fetch(self, request: ApiRequest, planned: Planned) -> ApiAnswer:
+        try:
+            return await self.exchange.fetch(request)
+        except Unreachable as error:
+            raise _Lost(f"{planned.shown}: {error}; nothing was sent") from None
+        except TimeoutError:
+            raise ToolError(
+                f"{planned.shown} did not answer within {self._timeout:g} s; {effect(planned)}"
+            ) from None
+        except InterlockError as error:
+            raise _Lost(f"{planned.shown}: {error}; {effect(planned)}") from None
+
+    async def _renewed(self, credentials: Credentials, request: ApiRequest) -> bool:
+        """Renew the tokens that were refused; return whether there are new ones."""
+        used = [source.token for source in credentials.tokens]
+        for source in credentials.tokens:
+            error = AuthRequired("the API refuses the token", 401)
+            error.token_used = source.token
+            try:
+                async with asyncio.timeout_at(request.deadline):
+                    await source.refresh_after(error)
+            except (InterlockError, TimeoutError):
+                return False
+        return [source.token for source in credentials.tokens] != used
+
+    def _redirect(self, answer: ApiAnswer, request: ApiRequest) -> str | None:
+        """Return where a redirect is followed to; None if it is not."""
+        target = redirect_target(answer)
+        is_safe = request.method in ("GET", "HEAD") and request.body is None
+        return target if is_safe and target and self.is_below_base(target) else None
+
+
+def redirect_target(answer: ApiAnswer) -> str:
+    """Return the URL that a redirect names; "" if the answer is none."""
+    location = answer.headers.get("location", "")
+    if answer.status not in _REDIRECTS or not location:
+        return ""
+    try:
+        target = urljoin(answer.url, location)
+        urlsplit(target).port  # noqa: B018 - raises for an invalid one
+    except ValueError:
+        return ""
+    return target
+
+
+def _authorized(request: ApiRequest, credentials: Credentials) -> ApiRequest:
+    """Return the request with the current tokens."""
+    if not credentials.tokens:
+        return request
+    headers = [each for each in request.headers if each[0].lower() not in ("authorization", "dpop")]
+    for source in credentials.tokens:
+        headers += source.headers(request.method, request.url).items()
+    return replace(request, headers=headers)
+
+
+# Repeating
+
+
+def effect(planned: Planned) -> str:
+    """Return whether a call without a good answer may have had its effect, in words."""
+    if planned.method in ("GET", "HEAD", "OPTIONS", "QUERY"):
+        return "it changes nothing, so it can be called again"
+    return "it may have been carried out: check before you call it again"
+
+
+class _Lost(ToolError):
+    """A request without an answer."""
+
+
+def _left(request: ApiRequest) -> float:
+    return request.deadline - asyncio.get_running_loop().time()
+
+
+def _may_repeat(answer: ApiAnswer, planned: Planned, left: float) -> bool:
+    """Return whether a request is sent again because of its answer, `left` seconds before the
+    deadline."""
+    wait = retry_after(answer.headers.get("retry-after", ""))
+    if answer.status in (429, 503):  # nothing was done
+        return wait is not None and wait <= MAX_WAIT and wait < left
+    return answer.status >= 500 and planned.is_idempotent and left > REPEAT_PAUSE
+
+
+def _pause(answer: ApiAnswer) -> float:
+    wait = retry_after(answer.headers.get("retry-after", ""))
+    return wait if wait is not None and answer.status in (429, 503) else REPEAT_PAUSE
+
+
+def _has_dot_segment(path: str) -> bool:
+    """Return whether a path, decoded up to `_MAX_DECODES` times, has a segment `.` or `..`."""
+    for _ in range(_MAX_DECODES + 1):
+        if any(each in (".", "..") for each in path.replace("\\", "/").split("/")):
+            return True
+        decoded = unquote(path)
+        if decoded == path:
+            return False
+        path = decoded
+    return False

@@ -1,0 +1,348 @@
+"""An OpenAPI document as an MCP server: each listed operation is a tool.
+
+The path of a call::
+
+    Request -> OpenApiServer.answer -> Methods -> ApiTool.call -> Plan.request -> Sender.send
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+from urllib.parse import unquote
+
+from msgspec.structs import replace
+
+from interlock.auth.principal import Principal
+from interlock.config import OpenApiConfig, openapi_reading, resolve
+from interlock.config.openapi import ApiDocument
+from interlock.config.section import parse
+from interlock.context import Context
+from interlock.errors import ConfigError
+from interlock.openapi.catalogue import ApiCatalogue
+from interlock.openapi.drift import Drift
+from interlock.openapi.exchange import HttpExchange
+from interlock.openapi.identity import check_plain_http
+from interlock.openapi.selection import ToolSelection, read_tools
+from interlock.openapi.sending import Sender
+from interlock.openapi.source import Source
+from interlock.openapi.tools import ApiTools, build
+from interlock.protocol.envelope import encode
+from interlock.server.catalogue import ServedTool
+from interlock.server.lifespan import Lifespan
+from interlock.server.methods import Methods
+from interlock.server.sealing import SigningSeal
+from interlock.server.server_connection import ServerConnection
+from interlock.server.subscribers import Subscribers
+from interlock.server.tasks import TASK_TTL
+from interlock.transports import Receiver, Transport
+from interlock.transports.memory import MemoryTransport
+from interlock.types import Implementation
+from interlock.version import __version__
+
+if TYPE_CHECKING:
+    from interlock.openapi.asgi import AsgiApp
+    from interlock.openapi.document import Document
+    from interlock.server.http.app import HttpApp
+    from interlock.server.http.options import HttpKeywords
+    from interlock.transports.http_pool import HttpPool
+
+TIMEOUT = 30.0  # seconds for one call
+CONCURRENCY = 8  # requests at once
+LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
+APP_URL = "http://localhost"  # the base URL of an application in this program
+_log = logging.getLogger("interlock.openapi")
+
+
+class OpenApiServer:
+    """Answers MCP requests with the listed operations of an HTTP API.
+
+    Use it as a server of a `Toolbox` or `Gateway`, with `Client.memory`, or serve `asgi()`.
+
+    Args:
+        document: A path, an https URL, or the decoded document.
+        base_url: What the paths of the document are appended to. It is never taken from the
+            document. With `app`, "http://localhost" unless given.
+        tools: By the name of the tool: an operationId, "METHOD /path", or an object as in the
+            configuration. Nothing else can be called.
+        auth: Credentials by the name of a security scheme, as in the configuration.
+        headers: Sent with each request.
+        app: An ASGI application that gets the requests instead of the network.
+        timeout: Seconds for one call, with everything that is repeated.
+        concurrency: Requests at once; more wait.
+        allow_http: Send credentials without TLS to other machines.
+        name: For display; the document's title when "".
+
+    Attributes:
+        dropped: How many messages and requests were dropped, by reason.
+        subscribers: The clients to notify of changes.
+        drift: How often answers differed from the document.
+
+    Raises:
+        ConfigError: An argument is not valid.
+    """
+
+    def __init__(
+        self,
+        *,
+        document: str | Path | Mapping[str, Any],
+        base_url: str = "",
+        tools: Mapping[str, str | Mapping[str, Any] | ToolSelection],
+        auth: Mapping[str, str | Mapping[str, Any]] | None = None,
+        headers: Mapping[str, str] | None = None,
+        app: AsgiApp | None = None,
+        timeout: float = TIMEOUT,
+        concurrency: int = CONCURRENCY,
+        allow_http: bool = False,
+        name: str = "",
+    ) -> None:
+        base_url = base_url or (APP_URL if app is not None else "")
+        if not base_url:
+            raise ConfigError("base_url is missing; set it to the address of the API")
+        written = {"document": "-", "baseUrl": base_url, "auth": dict(auth or {})}
+        settings = openapi_reading.read(parse(encode(written), None), None)
+        place = document if isinstance(document, Mapping) else str(document)
+        if isinstance(place, str) and (problem := openapi_reading.document_problem(place)):
+            raise ConfigError(f"document {problem}")
+        exchange: Any = HttpExchange()
+        if app is not None:
+            from interlock.openapi.asgi import AsgiExchange
+
+            exchange = AsgiExchange(app)
+        self._set_up(
+            replace(settings, allow_http=allow_http),
+            read_tools(tools),
+            dict(headers or {}),
+            place,
+            exchange,
+            timeout,
+            concurrency,
+            name,
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        config: OpenApiConfig,
+        environ: Mapping[str, str],
+        pool: Callable[[], HttpPool] | None = None,
+        name: str = "",
+    ) -> OpenApiServer:
+        """Make a server of a configuration.
+
+        Args:
+            config: As in the file.
+            environ: Where `${VAR}` is looked up.
+            pool: Returns connections that are shared, and closed by their owner; None for own
+                ones.
+            name: For display.
+
+        Raises:
+            ConfigError: A variable is not set, or a value is not valid.
+        """
+        resolved = resolve(config, environ)
+        server = cls.__new__(cls)
+        server._set_up(
+            resolved.openapi,
+            read_tools(resolved.openapi.tools),
+            resolved.headers,
+            resolved.openapi.document,
+            HttpExchange(pool),
+            resolved.timeout,
+            resolved.concurrency,
+            name,
+        )
+        return server
+
+    def _set_up(
+        self,
+        settings: ApiDocument,
+        selections: dict[str, ToolSelection],
+        headers: dict[str, str],
+        place: str | Mapping[str, Any],
+        exchange: Any,
+        timeout: float,
+        concurrency: int,
+        name: str,
+    ) -> None:
+        if not settings.allow_http:
+            check_plain_http(settings.base_url, settings.auth, headers)
+        self.dropped: Counter[str] = Counter()
+        self.subscribers = Subscribers()
+        self.drift = Drift()
+        self._settings = settings
+        self._selections = selections
+        self._headers = headers
+        self._source = Source(place, headers, settings.base_url)
+        self._sender = Sender(exchange, settings.base_url, headers, timeout, concurrency)
+        self._tools: ApiTools | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._catalogue = ApiCatalogue(self.subscribers)
+        self._methods = Methods(
+            Implementation(name=name or "openapi", version=__version__),
+            None,
+            self._catalogue,
+            self.subscribers,
+            SigningSeal(None),
+            LIST_TTL_MS,
+            None,
+            TASK_TTL,
+        )
+        self.answer = self._methods.answer
+        self._lifespan = Lifespan(self._open)
+        self._connections: set[asyncio.Task[None]] = set()
+
+    # The document
+
+    @property
+    def tools(self) -> ApiTools:
+        """The tools, and what is missing; `load` first."""
+        if self._tools is None:
+            raise ConfigError("the document is not loaded yet; call load() first")
+        return self._tools
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """One line for each listed tool that is missing, and for a document that is stale."""
+        lines = [f"tool {name!r}: {why}" for name, why in self.tools.missing.items()]
+        if self._source.stale:
+            lines.append(f"the document is stale: {self._source.stale}")
+        return tuple(lines)
+
+    @property
+    def flagged(self) -> tuple[str, ...]:
+        """One line for each way in which answers have differed from the document."""
+        return tuple(self.drift.lines)
+
+    async def load(self) -> None:
+        """Read the document, unless that is done.
+
+        Raises:
+            InterlockError: It cannot be read, or does not fit the configuration.
+        """
+        if self._tools is not None:
+            return
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+        loading = self._loading
+        try:
+            await asyncio.shield(loading)
+        finally:
+            if loading.done():
+                self._loading = None
+
+    async def _load(self) -> None:
+        self._install(await self._source.load())
+
+    async def refresh(self) -> bool:
+        """Read the document again if it has changed; return whether a listed tool did."""
+        found = await self._source.load_if_changed()
+        return found is not None and self._install(found)
+
+    def _install(self, found: Document) -> bool:
+        tools = build(
+            found, self._selections, self._settings, self._headers, self._sender, self.drift
+        )
+        self._source.note_files(found)
+        has_changed = self._tools is None or tools.fingerprint != self._tools.fingerprint
+        self._tools = tools
+        if has_changed:
+            self._catalogue.install(tools.by_name)
+        return has_changed
+
+    async def _watch(self) -> None:
+        """Read the document again whenever it may have changed."""
+        while True:
+            await asyncio.sleep(self._source.interval)
+            before = self._source.stale
+            try:
+                await self.refresh()
+            except Exception:  # the last good tools stay
+                _log.exception("the document cannot be used")
+            if self._source.stale and self._source.stale != before:
+                _log.warning("the document is stale: %s", self._source.stale)
+
+    # As `Answering`
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Hold the API's connections open; the first holder opens them, the last closes them."""
+        return self._lifespan.hold()
+
+    def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
+        """Return a listed tool."""
+        found: ServedTool | None = self._catalogue.find(kind, name, context)
+        return found
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[None, None]:
+        await self.load()
+        await self._sender.exchange.open()
+        watching = asyncio.create_task(self._watch()) if self._source.can_change else None
+        try:
+            yield
+        finally:
+            if watching is not None:
+                watching.cancel()
+                await asyncio.wait({watching})
+            await self._methods.tasks.close()
+            await self._sender.exchange.close()
+
+    # Serving
+
+    def connect(self, owner: str = "") -> Transport:
+        """Return the client's end of a connection within this program: see `Client.memory`.
+
+        Args:
+            owner: Whose logins and stored credentials requests use: `Principal.owner`; "" for the
+                local user.
+        """
+        ours, theirs = MemoryTransport.pair()
+        return _Connection(theirs, lambda: self._serve(ours, _principal(owner)))
+
+    async def _serve(self, transport: Transport, principal: Principal | None) -> None:
+        await self.load()  # so that the client gets the reason if it fails
+        connection = ServerConnection(self, transport, principal)
+        task = asyncio.get_running_loop().create_task(connection.serve())
+        self._connections.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._connections.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            _log.error("the API cannot be served", exc_info=error)
+
+    def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
+        """Return an ASGI application, by default at the path `/mcp`; see `HttpOptions`."""
+        from interlock.server.http.app import HttpApp
+        from interlock.server.http.options import HttpOptions
+
+        return HttpApp(self, HttpOptions(**options))
+
+
+class _Connection:
+    """The client's end of a connection, whose other end starts when this one is opened."""
+
+    def __init__(self, end: MemoryTransport, start: Callable[[], Awaitable[None]]) -> None:
+        self._end = end
+        self._start = start
+        self.send, self.forget = end.send, end.forget
+        self.abort, self.close = end.abort, end.close
+        self.diagnostics = end.diagnostics
+
+    async def open(self, receiver: Receiver) -> None:
+        await self._start()
+        await self._end.open(receiver)
+
+
+def _principal(owner: str) -> Principal | None:
+    """Return the principal with an owner key; see `Principal.owner`."""
+    if not owner:
+        return None
+    tenant, _, id = owner.partition("/")
+    return Principal(id, tenant=unquote(tenant))

@@ -1,0 +1,217 @@
+"""The operations of a document as the tools of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock.config.openapi import ApiDocument
+from interlock.context import Context
+from interlock.errors import InvalidArguments, LoginRequired, ToolError
+from interlock.openapi.document import Document
+from interlock.openapi.drift import Drift
+from interlock.openapi.failures import Help, failure
+from interlock.openapi.identity import Identity, mask
+from interlock.openapi.plan import Plan, compile_tools
+from interlock.openapi.results import Shape, success
+from interlock.openapi.selection import ToolSelection
+from interlock.openapi.sending import Planned, Sender, effect
+from interlock.types import CallToolResult, JsonObject
+
+LOGIN = "interlock servers login"
+
+
+class ApiTool:
+    """One operation, as a `ServedTool`.
+
+    Args:
+        plan: Its definition, and the requests that calls become.
+        sender: Sends them.
+        identity: Their credentials.
+        secrets: The values of the operator's headers.
+        drift: Counts answers that differ from the document.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        sender: Sender,
+        identity: Identity,
+        secrets: list[str],
+        drift: Drift,
+    ) -> None:
+        self.plan = plan
+        self.definition: JsonObject = plan.definition
+        self._sender = sender
+        self._identity = identity
+        self._secrets = secrets
+        self._drift = drift
+        self._hints = plan.definition["annotations"]
+        names = {(place["in"], place["name"] or ""): name for name, place in plan.arguments.items()}
+        self._shape = Shape(
+            plan.operation,
+            plan.definition.get("outputSchema"),
+            plan.selection.output != "none",
+            names,
+        )
+
+    async def call(self, arguments: Raw | None, context: Context) -> CallToolResult:
+        """Send the request of a call, and return its answer as a result.
+
+        Raises:
+            InvalidArguments: The arguments do not fit the document; nothing was sent.
+            ToolError: The API did not answer.
+        """
+        given = {} if arguments is None else msgspec.json.decode(arguments)
+        if not isinstance(given, dict):
+            raise InvalidArguments("the arguments must be an object")
+        owner = context.principal.owner if context.principal is not None else ""
+        planned = self.planned(given)
+        try:
+            answer = await self._sender.send(planned, self._identity, owner)
+        except LoginRequired as error:
+            raise ToolError(mask(str(error), self._all_secrets())) from None
+        except ToolError as error:
+            raise ToolError(mask(str(error), self._all_secrets())) from None
+        secrets = self._all_secrets()
+        if answer.status >= 400:
+            return failure(answer, self._shape, secrets, self._help(planned))
+        drifts: list[str] = []
+        result = success(answer, self._shape, secrets, drifts)
+        if drifts:
+            self._drift.note(self.plan.name, drifts)
+        return result
+
+    def planned(self, given: JsonObject) -> Planned:
+        """Return the request for arguments.
+
+        Raises:
+            InvalidArguments: They do not fit the document.
+        """
+        request = self.plan.request(given)
+        operation = self.plan.operation
+        return Planned(
+            request.method,
+            request.target,
+            request.headers,
+            request.body,
+            operation.security,
+            bool(self._hints["idempotentHint"]),
+            self.plan.selection.max_answer_bytes,
+            f"{operation.method} {operation.path}",
+        )
+
+    async def preview(self, given: JsonObject) -> JsonObject:
+        """Return the request for arguments, credentials masked. Nothing is sent.
+
+        Raises:
+            InvalidArguments: They do not fit the document.
+        """
+        planned = self.planned(given)
+        credentials = self._identity.places(planned.security)
+        request = self._sender.request(planned, credentials)
+        secrets = self._all_secrets()
+        body = None if request.body is None else request.body.decode("utf-8", "replace")
+        return {
+            "method": request.method,
+            "url": mask(request.url, secrets),
+            "headers": [[name, mask(value, secrets)] for name, value in request.headers],
+            "body": None if body is None else mask(body, secrets),
+        }
+
+    @property
+    def lacks(self) -> str:
+        """Which credentials the operation lacks, in words; "" for none."""
+        return self._identity.missing(self.plan.operation.security)
+
+    def _all_secrets(self) -> list[str]:
+        return [*self._secrets, *self._identity.secrets]
+
+    def _help(self, planned: Planned) -> Help:
+        chosen = self._identity.chosen(planned.security) or {}
+        has_login = any(name in self._identity.logins for name in chosen)
+        return Help(
+            missing=self.lacks,
+            used=self._identity.names(planned.security),
+            login=LOGIN if has_login else "",
+            scopes=tuple(scope for scopes in chosen.values() for scope in scopes),
+            effect=effect(planned).capitalize() + ".",
+        )
+
+
+class ApiTools(Struct, frozen=True):
+    """The tools of one state of a document.
+
+    Attributes:
+        by_name: In the order of the configuration.
+        missing: Why other listed tools are missing.
+        identity: The credentials.
+        fingerprint: Changes with anything that a listed tool shows or sends.
+        warnings: What is dubious in the document.
+        title: Of the document.
+    """
+
+    by_name: dict[str, ApiTool]
+    missing: dict[str, str]
+    identity: Identity
+    fingerprint: str
+    warnings: tuple[str, ...]
+    title: str
+
+
+def build(
+    document: Document,
+    selections: Mapping[str, ToolSelection],
+    settings: ApiDocument,
+    headers: Mapping[str, str],
+    sender: Sender,
+    drift: Drift,
+) -> ApiTools:
+    """Make the tools of a document.
+
+    Raises:
+        ConfigError: A credential does not fit the document.
+    """
+    plans, missing = compile_tools(document, selections, schemes=settings.auth)
+    scopes: dict[str, dict[str, None]] = {}
+    for plan in plans.values():
+        for alternative in plan.operation.security:
+            for name, wanted in alternative.items():
+                scopes.setdefault(name, {}).update(dict.fromkeys(wanted))
+    schemes = document.security_schemes
+    identity = Identity(
+        schemes,
+        settings.auth,
+        settings.base_url,
+        {name: tuple(wanted) for name, wanted in scopes.items()},
+    )
+    secrets = _header_secrets(headers)
+    tools = {name: ApiTool(plan, sender, identity, secrets, drift) for name, plan in plans.items()}
+    return ApiTools(
+        tools,
+        missing,
+        identity,
+        _fingerprint(plans, missing, schemes),
+        tuple(document.warnings),
+        document.title,
+    )
+
+
+def _header_secrets(headers: Mapping[str, str]) -> list[str]:
+    values = list(headers.values())
+    return [*values, *(part for value in values for part in value.split()[1:])]  # Bearer abc: abc
+
+
+def _fingerprint(
+    plans: Mapping[str, Plan], missing: Mapping[str, str], schemes: Mapping[str, Any]
+) -> str:
+    parts = [
+        [plan.definition, plan.input_schema, plan.operation.key, plan.operation.security]
+        for plan in plans.values()
+    ]
+    text = msgspec.json.encode([parts, dict(missing), dict(schemes)], order="deterministic")
+    return sha256(text).hexdigest()

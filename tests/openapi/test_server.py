@@ -1,0 +1,107 @@
+"""An OpenAPI document as a server: by itself, in a toolbox and over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from interlock import Client, Toolbox
+from interlock.errors import ConfigError, InterlockError
+from interlock.openapi.server import OpenApiServer
+from tests.openapi.shop import KEY, app
+
+TOOLS: dict[str, Any] = {
+    "get_order": "getOrder",
+    "list_orders": {
+        "operation": "GET /orders",
+        "arguments": {"page[size]": {"name": "limit", "default": 20, "maximum": 50}},
+    },
+    "add_order": "addOrder",
+    "delete_order": "deleteOrder",
+}
+
+
+def shop(tools: dict[str, Any] = TOOLS, **options: Any) -> OpenApiServer:
+    options.setdefault("auth", {"ApiKey": KEY})
+    return OpenApiServer(document=app.openapi(), app=app, tools=tools, **options)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with Client.memory(shop()) as client:
+        yield client
+
+
+async def test_listed_operations_are_tools_with_the_hints_of_their_methods(client: Client) -> None:
+    tools = {tool.name: tool for tool in await client.list_tools()}
+
+    assert list(tools) == list(TOOLS)
+    assert tools["get_order"].annotations is not None
+    assert tools["get_order"].annotations.read_only_hint
+    assert tools["add_order"].annotations is not None
+    assert not tools["add_order"].annotations.read_only_hint
+
+
+async def test_a_call_reaches_the_api_and_returns_its_answer(client: Client) -> None:
+    result = await client.call_tool("get_order", {"id": 1})
+
+    assert result.structured == {"item": "tea", "count": 2, "note": "hot"}
+    assert json.loads(result.text) == result.structured
+    assert result.meta is not None
+    assert result.meta["interlock/http"]["status"] == 200
+
+
+async def test_a_created_resource_is_named_and_a_deletion_is_done(client: Client) -> None:
+    created = await client.call_tool("add_order", {"item": "cake", "note": None})
+    deleted = await client.call_tool("delete_order", {"id": 2})
+
+    assert created.text.endswith("Created: /orders/2")
+    assert (deleted.text, deleted.is_error) == ("Done (204).", False)
+
+
+async def test_a_page_names_the_arguments_of_the_next_one(client: Client) -> None:
+    result = await client.call_tool("list_orders", {"page": 3})
+
+    assert result.structured == {"page": 3, "limit": 20, "tags": None}
+    assert result.text.endswith("More: call again with page=4")
+
+
+async def test_arguments_that_do_not_fit_are_refused_without_their_value(client: Client) -> None:
+    result = await client.call_tool("get_order", {"id": "canary"})
+
+    assert result.is_error
+    assert "id" in result.text
+    assert "canary" not in result.text
+
+
+@pytest.mark.parametrize(
+    "name", ["listUsers", "GET /admin/users", "/admin/users", "GET_ORDER", "getOrder", ""]
+)
+async def test_an_operation_that_is_not_listed_cannot_be_called(client: Client, name: str) -> None:
+    with pytest.raises(InterlockError, match="unknown tool"):
+        await client.call_tool(name, {"id": 1})
+
+
+async def test_a_wrong_name_costs_one_tool_and_the_status_says_why() -> None:
+    async with Toolbox({"shop": shop({"get_order": "getOrder", "other": "getOrdr"})}) as toolbox:
+        status = toolbox.status["shop"]
+
+    assert status.tools == 1
+    (line,) = status.missing
+    assert line.startswith("tool 'other': the document has no operation 'getOrdr'")
+    assert "getOrder" in line
+
+
+async def test_without_base_url_the_server_is_refused() -> None:
+    with pytest.raises(ConfigError, match="base_url is missing"):
+        OpenApiServer(document=app.openapi(), tools={})
+
+
+async def test_a_key_without_scheme_in_the_document_is_refused_with_the_nearest_name() -> None:
+    server = shop(auth={"ApiKy": KEY})
+
+    with pytest.raises(ConfigError, match="did you mean 'ApiKey'"):
+        await server.load()
