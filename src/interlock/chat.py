@@ -28,6 +28,7 @@ from interlock.errors import MissingExtra, StoreError, UnknownConversation
 from interlock.messages import Message, SystemMessage, UserMessage
 from interlock.models import Model, choose
 from interlock.toolbox import Toolbox
+from interlock.transports import InProcessServer
 
 if TYPE_CHECKING:
     from interlock.store import Conversation, ConversationStore
@@ -171,7 +172,7 @@ class Chat:
 
 @asynccontextmanager
 async def open_chat(
-    servers: Mapping[str, ServerConfig] | None,
+    servers: Mapping[str, ServerConfig | InProcessServer] | None,
     *,
     model: str | None,
     conversation: str | None = None,

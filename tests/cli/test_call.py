@@ -1,6 +1,9 @@
 """`interlock call`: its arguments, its result and its errors."""
 
 import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -251,3 +254,31 @@ def test_policy_of_a_gateway_holds_for_a_call_from_the_command_line(interlock, s
     assert (denied.code, denied.err) == (1, "error: e:echo is denied (no_rule)\n")
     assert "e:say was not run" in asked.err
     assert (approved.code, approved.out) == (0, "hi\n")
+
+
+def test_calls_of_a_file_with_a_gateway_are_in_its_audit_trail(
+    interlock, servers, script, home: Path
+):
+    path = servers()
+
+    def allow(*rules: object) -> None:
+        gateway = {"database": str(home / "gateway.db"), "policy": {"rules": rules}}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"gateway": gateway}))
+
+    allow()
+    interlock("call", "e:say", "text=hi")
+    allow({"id": "all", "effect": "allow", "who": ["user:local"], "tools": ["*:*"]})
+    interlock("call", "e:say", "text=hi")
+    interlock("chat", "go", "--model", script({"fail": {"text": "no"}}, "Done."))
+
+    with closing(sqlite3.connect(home / "gateway.db")) as database:
+        records = database.execute(
+            "SELECT kind, user, tool, status FROM audit WHERE tool != '' ORDER BY at, seq"
+        ).fetchall()
+    assert records == [
+        ("refused", "user:local", "e:say", ""),
+        ("intent", "user:local", "e:say", ""),
+        ("outcome", "user:local", "e:say", "ok"),
+        ("intent", "user:local", "e:fail", ""),
+        ("outcome", "user:local", "e:fail", "tool_error"),
+    ]

@@ -62,13 +62,13 @@ def call(
     if twice := sorted(texts.keys() & values.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
     loaded = config_option.load(config)
-    key, found = config_option.find(loaded, server)
-    loaded = msgspec.structs.replace(loaded, servers={key: found})
-    return run(_call(loaded, address, texts, values, timeout, yes, as_json))
+    key, _ = config_option.find(loaded, server)
+    return run(_call(loaded, key, address, texts, values, timeout, yes, as_json))
 
 
 async def _call(
     config: Config,
+    key: str,
     address: str,
     texts: dict[str, str],
     values: dict[str, Any],
@@ -80,7 +80,7 @@ async def _call(
     from interlock.cli.approval import TerminalApproval
     from interlock.cli.questions import TerminalQuestions
     from interlock.cli.terminal_prompt import TerminalPrompt
-    from interlock.policy import Policy, enforce
+    from interlock.gateway.local_calls import local_calls
     from interlock.toolbox import Toolbox
 
     caller = Caller(surface="cli")
@@ -88,9 +88,13 @@ async def _call(
         prompt = TerminalPrompt(spinner.held)
         # Without a gateway's policy, the person who names the exact call has approved it.
         approval = TerminalApproval(prompt, yes=yes or config.gateway is None)
-        questions = TerminalQuestions(prompt, config.servers)
-        around = [enforce(Policy.for_local_user(config), approval)]
-        async with Toolbox(config.servers, around=around, handlers=questions.handlers) as toolbox:
+        questions = TerminalQuestions(prompt, config)
+        async with (
+            local_calls(config, approval) as calls,
+            Toolbox(
+                {key: calls.servers[key]}, around=calls.around, handlers=questions.handlers
+            ) as toolbox,
+        ):
             entry = toolbox.find(address, caller)
             arguments = typed(texts, entry.tool.input_schema) | values
             for unknown in unknown_parameters(arguments, entry.tool.input_schema):

@@ -19,7 +19,7 @@ from interlock import schema
 from interlock.cli.terminal import pretty, safe, safe_line, say
 from interlock.cli.terminal_prompt import NoAnswer, TerminalPrompt
 from interlock.client import ClientOptions
-from interlock.config import ServerConfig
+from interlock.config import Config
 from interlock.errors import CapabilityError, RemoteError
 from interlock.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from interlock.models import Model, complete
@@ -45,17 +45,18 @@ class TerminalQuestions:
 
     Args:
         prompt: Where to ask.
-        servers: By name, as for `Toolbox`.
+        config: Names the servers, and what each may ask.
         model: Returns the model of the chat; None if there is none.
     """
 
     def __init__(
         self,
         prompt: TerminalPrompt,
-        servers: Mapping[str, ServerConfig],
+        config: Config,
         model: Callable[[], Model] | None = None,
     ) -> None:
         self._prompt = prompt
+        servers = {**config.servers, **config.python}
         self._asks = {each.namespace or name: each.asks for name, each in servers.items()}
         self._model = model
         self._samples: dict[str, int] = {}

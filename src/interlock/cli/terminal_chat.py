@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypedDict, Unpack
 
 from interlock.chat import Chat, open_chat
@@ -15,8 +15,8 @@ from interlock.cli.terminal import warn
 from interlock.cli.terminal_prompt import TerminalPrompt
 from interlock.config import Config
 from interlock.errors import CapabilityError
+from interlock.gateway.local_calls import local_calls
 from interlock.models import Model
-from interlock.policy import Policy, enforce
 
 
 class ChatOptions(TypedDict):
@@ -61,17 +61,21 @@ async def open_terminal_chat(
             raise CapabilityError("the chat has no model yet")
         return opened[0].model
 
-    servers = None if config is None else config.servers
-    policy = Policy.for_local_user(config or Config())
-    questions = TerminalQuestions(prompt, servers or {}, model)
+    questions = TerminalQuestions(prompt, config or Config(), model)
     with screen.turn():
-        async with open_chat(
-            servers,
-            warn=warn,
-            around=[enforce(policy, approval)],
-            handlers=questions.handlers,
-            **options,
-        ) as chat:
+        async with AsyncExitStack() as stack:
+            calls = None
+            if config is not None:
+                calls = await stack.enter_async_context(local_calls(config, approval))
+            chat = await stack.enter_async_context(
+                open_chat(
+                    None if calls is None else calls.servers,
+                    warn=warn,
+                    around=() if calls is None else calls.around,
+                    handlers=questions.handlers,
+                    **options,
+                )
+            )
             opened.append(chat)
             introduce(chat.model.name)
             if chat.toolbox is not None:

@@ -189,10 +189,11 @@ def check(config: Config, environ: Mapping[str, str] | None = None) -> Servers:
     _issuers(settings)
     if settings.public_url:
         check_url(settings.public_url, "gateway.publicUrl")
-    return _servers_of(config)
+    return servers_of(config)
 
 
-def _servers_of(config: Config) -> Servers:
+def servers_of(config: Config) -> Servers:
+    """Return the servers of a configuration, as for `Toolbox`."""
     return {name: _served(each) for name, each in {**config.servers, **config.python}.items()}
 
 
@@ -219,7 +220,7 @@ def make_parts(
     return Parts(
         config,
         settings,
-        _servers_of(config),
+        servers_of(config),
         policy,
         Limiter(settings.limits, rates),
         {each.namespace or name: _queue(name, each, settings) for name, each in every.items()},
