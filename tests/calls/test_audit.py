@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -107,7 +106,7 @@ async def test_call_has_an_intent_and_an_outcome_in_this_order(tmp_path: Path):
         "surface": "mcp",
         "risk": "write",
         "bytes": len(canonical),
-        "hash": hmac.digest(KEY, canonical, "sha256").hex(),
+        "argumentsHash": audit.arguments_hash(KEY, canonical),
     }
     assert outcome["body"].pop("ms") >= 0
     assert outcome["body"] == {"bytes": len(OK)}
@@ -123,7 +122,7 @@ async def test_local_user_is_recorded_by_name(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("how", "shown"),
-    [("hash", {"hash"}), ("none", set()), ("full", {"hash", "arguments"})],
+    [("hash", {"argumentsHash"}), ("none", set()), ("full", {"argumentsHash", "arguments"})],
 )
 async def test_arguments_are_in_clear_only_where_the_operator_says_so(
     tmp_path: Path, how: str, shown: set[str]
@@ -142,7 +141,9 @@ async def test_order_of_arguments_does_not_change_their_hash(tmp_path: Path):
         for arguments in ({"a": 1, "b": {"x": 1, "y": 2}}, {"b": {"y": 2, "x": 1}, "a": 1}):
             await crm.handle(call_of(arguments=arguments))
         await crm.handle(call_of(arguments={"a": 1, "b": {"x": 1, "y": 3}}))
-        hashes = [row["body"]["hash"] for row in await crm.rows() if row["kind"] == "intent"]
+        hashes = [
+            row["body"]["argumentsHash"] for row in await crm.rows() if row["kind"] == "intent"
+        ]
 
     assert hashes[0] == hashes[1] != hashes[2]
 
@@ -233,13 +234,13 @@ async def test_call_of_risk_read_may_overlap_with_its_intent_but_not_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: str, is_early: bool
 ):
     async with audited(tmp_path, "read", reads=reads) as crm:
-        insert, disk = crm.writer._tables.insert, asyncio.Event()
+        write, disk = crm.writer.tables.write, asyncio.Event()
 
-        async def insert_later(rows: list[Any]) -> None:
+        async def write_later(*statements: Any) -> None:
             await disk.wait()
-            await insert(rows)
+            await write(*statements)
 
-        monkeypatch.setattr(crm.writer._tables, "insert", insert_later)
+        monkeypatch.setattr(crm.writer.tables, "write", write_later)
         task = asyncio.create_task(crm.handle(call_of()))
         await settle()
         assert crm.upstream.calls == is_early

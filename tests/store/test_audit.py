@@ -313,13 +313,13 @@ async def test_a_commit_whose_answer_is_lost_does_not_fork_the_chain(
     place: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ):
     async with AuditWriter.open(place) as writer:
-        insert = writer._tables.insert
+        write = writer._tables.write
 
-        async def insert_without_answer(*arguments: Any) -> None:
-            await insert(*arguments)
+        async def write_without_answer(*statements: Any) -> None:
+            await write(*statements)
             raise AuditUnavailable("no answer")
 
-        monkeypatch.setattr(writer._tables, "insert", insert_without_answer)
+        monkeypatch.setattr(writer._tables, "write", write_without_answer)
         with pytest.raises(AuditUnavailable):
             await writer.append(INTENT)
         monkeypatch.undo()

@@ -64,6 +64,11 @@ class GatewayKey:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
         return cls(_decode(_read(path), str(path)))
 
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """Return whether `load` would find a key instead of creating one."""
+        return bool(os.environ.get(VARIABLE, "").strip()) or (folder / FILE_NAME).exists()
+
     @classmethod
     def random(cls) -> GatewayKey:
         """Return a new key that is not stored."""

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import logging
 from collections.abc import Callable
@@ -42,6 +43,7 @@ from interlock.protocol.envelope import encode_large
 from interlock.store import AuditRecord, AuditWriter
 from interlock.types import JsonObject
 
+ARGUMENTS_KEY = "arguments"  # the purpose of the key of `arguments_hash`
 LOCAL_USER = "user:local"
 DEFAULT_TENANT = "default"
 MAX_NAME = 200  # characters of a name that a caller made up
@@ -66,12 +68,12 @@ _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _log = logging.getLogger("interlock.audit")
 
 
-class _Intent(Struct, omit_defaults=True):
+class _Intent(Struct, omit_defaults=True, rename="camel"):
     surface: str
     risk: str
     bytes: int  # of the arguments
     view: str = ""
-    hash: str = ""  # HMAC-SHA256 of the arguments
+    arguments_hash: str = ""  # see `arguments_hash`
     arguments: Raw | UnsetType = UNSET
 
 
@@ -208,14 +210,14 @@ class AuditTrail:
 
     def _intent(self, call: Call) -> tuple[AuditRecord, Risk]:
         risk, how = self._risk(call), self._record(call)
-        arguments = _canonical(call.arguments)
+        arguments = canonical(call.arguments)
         principal = call.caller.principal
         body = _Intent(
             call.caller.surface,
             risk,
             len(arguments),
             view=principal.view if principal is not None else "",
-            hash=hmac.digest(self._key, arguments, "sha256").hex() if how != "none" else "",
+            arguments_hash=arguments_hash(self._key, arguments) if how != "none" else "",
             arguments=Raw(arguments) if how == "full" else UNSET,
         )
         entry = call.entry
@@ -290,7 +292,13 @@ def _record_of(
     )
 
 
-def _canonical(arguments: JsonObject) -> bytes:
+def arguments_hash(key: bytes, canonical: bytes) -> str:
+    """Return the keyed hash by which equal arguments are found in the trail."""
+    digest = hmac.digest(key, canonical, "sha256")
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def canonical(arguments: JsonObject) -> bytes:
     """Encode arguments with sorted members."""
     try:
         return _encode_sorted(arguments)

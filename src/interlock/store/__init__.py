@@ -12,17 +12,29 @@ from interlock.errors import MissingExtra
 
 if TYPE_CHECKING:
     from interlock.store.audit import AuditRecord, AuditWriter
+    from interlock.store.audit_reading import AuditReader
+    from interlock.store.audit_upkeep import open_trail
     from interlock.store.conversations import Conversation, ConversationStore
     from interlock.store.keys import KeyStore
 
-__all__ = ["AuditRecord", "AuditWriter", "Conversation", "ConversationStore", "KeyStore"]
+__all__ = [
+    "AuditReader",
+    "AuditRecord",
+    "AuditWriter",
+    "Conversation",
+    "ConversationStore",
+    "KeyStore",
+    "open_trail",
+]
 
 _HOMES = {
+    "AuditReader": "audit_reading",
     "AuditRecord": "audit",
     "AuditWriter": "audit",
     "Conversation": "conversations",
     "ConversationStore": "conversations",
     "KeyStore": "keys",
+    "open_trail": "audit_upkeep",
 }
 _NEEDED = {"aiosqlite", "alembic", "greenlet", "sqlalchemy"}
 

@@ -14,25 +14,49 @@ import asyncio
 import logging
 import secrets
 import socket
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from time import monotonic
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from interlock.errors import AuditUnavailable
+from interlock.auth.gateway_key import GatewayKey
+from interlock.errors import AuditFailed, AuditUnavailable
+from interlock.store.audit_copy import AuditCopy
 from interlock.store.audit_postgres import PostgresAudit
-from interlock.store.audit_sqlite import SqliteAudit
+from interlock.store.audit_sqlite import Row, SqliteAudit, Statement
 from interlock.store.database import open_database
 from interlock.store.group_commit import GroupCommit
 from interlock.store.location import find
 from interlock.store.rows import storable
+from interlock.timestamps import now_micros
 
 FIRST_HASH = bytes(32)  # what precedes the first record of a chain
+SIGN_RECORDS = 1_000  # records between two signatures of the end of a chain
+SIGN_EVERY = 60.0  # seconds
+
+_INSERT = (
+    'INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", key, server, tool, status,'
+    " reason, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_KIND, _CALL = 4, 5  # positions in a row
+_INSERT_HEAD = "INSERT INTO audit_heads (writer, started, host, seq, hash) VALUES (?, ?, ?, 0, ?)"
+LAST = "SELECT seq, hash FROM audit WHERE writer = ? ORDER BY seq DESC LIMIT 1"
+# A writer that another process took for dead is running again.
+_SIGN = (
+    "UPDATE audit_heads SET ended = NULL, seq = ?, hash = ?, signature = ?, signed_at = ?,"
+    " open_seq = ? WHERE writer = ?"
+)
+_END = (
+    "UPDATE audit_heads SET ended = ?, seq = ?, hash = ?, signature = ?, signed_at = ?"
+    " WHERE writer = ?"
+)
+
+AuditTables: TypeAlias = SqliteAudit | PostgresAudit
 
 logger = logging.getLogger(__name__)
 
@@ -62,18 +86,55 @@ class Head(NamedTuple):
     hash: bytes
 
 
-class AuditWriter:
-    """A writer of audit records with a hash chain of its own. Many calls share one sync."""
+START = Head(0, FIRST_HASH)
 
-    def __init__(self, tables: SqliteAudit | PostgresAudit, name: str) -> None:
+
+class AuditWriter:
+    """A writer of audit records with a hash chain of its own. Many calls share one sync.
+
+    Args:
+        tables: The database.
+        name: What is written to, for errors.
+        key: Signs the end of the chain; None for no signatures.
+        copy: Gets each record after it is durable.
+        on_failed: Called once, when no record can be written until this process is restarted.
+
+    Attributes:
+        id: Names the writer and its chain.
+        rows: How many records it has written.
+    """
+
+    def __init__(
+        self,
+        tables: AuditTables,
+        name: str,
+        *,
+        key: GatewayKey | None = None,
+        copy: AuditCopy | None = None,
+        on_failed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.id = secrets.token_hex(6)
+        self.rows = 0
         self._tables = tables
-        self._head: Head | None = Head(0, FIRST_HASH)  # None: unknown after a failed commit
+        self._key = key
+        self._copy = copy
+        self._on_failed = on_failed
+        self._head: Head | None = START  # None: unknown after a failed commit
+        self._signed = START
+        self._signed_at = monotonic()
+        self._open: dict[str, int] = {}  # the numbers of intents without outcome, by call
         self._group = GroupCommit(self._commit, name)
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, location: str | Path | None = None) -> AsyncIterator[AuditWriter]:
+    async def open(
+        cls,
+        location: str | Path | None = None,
+        *,
+        key: GatewayKey | None = None,
+        copy: AuditCopy | None = None,
+        on_failed: Callable[[], None] = lambda: None,
+    ) -> AsyncIterator[AuditWriter]:
         """Open a database as `ConversationStore.open` does, and begin a chain in it.
 
         Queued records are written at the end.
@@ -84,11 +145,13 @@ class AuditWriter:
         """
         database = await open_database(location)
         await database.close()
-        found = find(location)
-        tables = SqliteAudit(found) if isinstance(found, Path) else PostgresAudit(found)
-        writer = cls(tables, f"the audit trail in {database.location}")
+        tables = open_tables(location)
+        name = f"the audit trail in {database.location}"
+        writer = cls(tables, name, key=key, copy=copy, on_failed=on_failed)
         try:
-            await tables.insert_head(writer.id, _now(), socket.gethostname(), FIRST_HASH)
+            row = (writer.id, now_micros(), socket.gethostname(), FIRST_HASH)
+            await tables.hold(writer.id)
+            await tables.write((_INSERT_HEAD, [row]))
         except BaseException:
             await tables.close()
             raise
@@ -125,33 +188,130 @@ class AuditWriter:
         """
         self._group.add_soon(_columns(record))
 
+    def sign_soon(self) -> None:
+        """Sign the end of the chain, unless that has just been done."""
+        if self._key is not None and self._head not in (None, self._signed):
+            with suppress(AuditUnavailable):
+                self._group.add_soon(None)
+
+    @property
+    def tables(self) -> AuditTables:
+        """The database that it writes to."""
+        return self._tables
+
     @property
     def dropped(self) -> int:
         """How many records of `append_soon` are lost, as too many failed or the disk lost them."""
         return self._group.dropped
 
-    async def _commit(self, records: list[_Columns]) -> None:
+    @property
+    def lag(self) -> float:
+        """For how many seconds the oldest queued record has been waiting."""
+        return self._group.lag
+
+    # Committing
+
+    async def _commit(self, records: list[_Columns | None]) -> None:
         head, self._head = self._head, None
-        if head is None:
-            last = await self._tables.last(self.id)
-            head = Head(*last) if last else Head(0, FIRST_HASH)
-        rows = []
-        for columns, body in records:
-            seq = head.seq + 1
-            head = Head(seq, chain_hash(head.hash, seq, columns, body))
-            rows.append((self.id, seq, *columns, body, head.hash))
-        await self._tables.insert(rows)
+        try:
+            if head is None:
+                head = await self._last()
+            before, rows = head, self._chained(head, records)
+            if rows:
+                head = Head(rows[-1][1], rows[-1][-1])
+            signed = self._sign_if_due(before, head, is_asked=len(rows) < len(records))
+            statements: list[Statement] = [(_INSERT, rows)] if rows else []
+            if signed is not None:
+                statements.append((_SIGN, [signed]))
+            if statements:
+                await self._tables.write(*statements)
+        except AuditFailed:
+            on_failed, self._on_failed = self._on_failed, lambda: None
+            on_failed()
+            raise
         self._head = head
+        self.rows += len(rows)
+        self._committed(rows, signed)
+
+    def _chained(self, head: Head, records: list[_Columns | None]) -> list[Row]:
+        """Return the rows of records behind the end of the chain."""
+        seq, hash = head
+        rows = []
+        for record in records:
+            if record is None:  # of `sign_soon`
+                continue
+            columns, body = record
+            seq += 1
+            hash = chain_hash(hash, seq, columns, body)
+            rows.append((self.id, seq, *columns, body, hash))
+        return rows
+
+    def _committed(self, rows: list[Row], signed: Row | None) -> None:
+        unfinished = self._open
+        for row in rows:
+            kind = row[_KIND]
+            if kind == "intent":
+                unfinished[row[_CALL]] = row[1]
+            elif kind == "outcome":
+                unfinished.pop(row[_CALL], None)
+        if signed is not None:
+            seq, hash, signature, at = signed[:4]
+            self._signed, self._signed_at = Head(seq, hash), monotonic()
+        if self._copy is not None:
+            self._copy.add_records(rows)
+            if signed is not None:
+                self._copy.add_checkpoint(self.id, seq, hash, signature, at)
+
+    def _sign_if_due(self, before: Head, head: Head, *, is_asked: bool) -> Row | None:
+        """Return the parameters of `_SIGN` if the end of the chain is to be signed now."""
+        if self._key is None or head == self._signed:
+            return None
+        age = monotonic() - self._signed_at
+        if not is_asked and age < SIGN_EVERY and head.seq - self._signed.seq < SIGN_RECORDS:
+            return None
+        at = now_micros()
+        signature = self._key.sign(head_message(self.id, *head, at))
+        open_seq = next(iter(self._open.values()), before.seq)
+        return head.seq, head.hash, signature, at, open_seq, self.id
+
+    async def _last(self) -> Head:
+        found = await self._tables.fetch(LAST, self.id)
+        return Head(*found[0]) if found else START
 
     async def _close(self) -> None:
         await self._group.close()
         try:
             if self._head is not None:
-                await self._tables.end(self.id, _now(), *self._head)
+                at = now_micros()
+                signature = None
+                if self._key is not None:
+                    signature = self._key.sign(head_message(self.id, *self._head, at))
+                row = (at, *self._head, signature, at, self.id)
+                await self._tables.write((_END, [row]))
+                if self._copy is not None and signature is not None:
+                    self._copy.add_checkpoint(self.id, *self._head, signature, at)
         except AuditUnavailable as error:
             logger.warning("the end of the audit trail was not recorded: %s", error)
         finally:
+            if self._copy is not None:
+                await self._copy.close()
             await self._tables.close()
+
+
+def open_tables(location: str | Path | None) -> AuditTables:
+    """Return the audit tables of a database that has our version."""
+    found = find(location)
+    return SqliteAudit(found) if isinstance(found, Path) else PostgresAudit(found)
+
+
+def head_message(writer: str, seq: int, hash: bytes, at: int) -> bytes:
+    """Return what is signed of the end of a chain."""
+    return msgspec.json.encode(("interlock head", writer, seq, hash.hex(), at))
+
+
+def base_message(writer: str, seq: int, hash: bytes) -> bytes:
+    """Return what is signed of the last record that was purged from a chain."""
+    return msgspec.json.encode(("interlock base", writer, seq, hash.hex()))
 
 
 def chain_hash(previous: bytes, seq: int, columns: tuple[object, ...], body: str) -> bytes:
@@ -184,8 +344,4 @@ def _columns(record: AuditRecord) -> _Columns:
     if storable(together) != together:  # a name that a caller made up
         body, *rest = map(storable, (body, *texts))
         texts = tuple(rest)
-    return (_now(), *texts), body
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
+    return (now_micros(), *texts), body

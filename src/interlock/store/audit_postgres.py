@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import cache
+from itertools import count
 from typing import Any, TypeVar
 
+from interlock import aio
 from interlock.errors import AuditUnavailable, StoreError
 from interlock.store import postgres
+from interlock.store.audit_sqlite import Row, Statement
 from interlock.store.error_mapping import store_error
 from interlock.store.location import public_name
 
-TIMEOUT = 0.8  # seconds for a connection, and for each answer
-
-_INSERT = (
-    'INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", key, server, tool, status,'
-    " reason, body, hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
-)
-_INSERT_HEAD = (
-    "INSERT INTO audit_heads (writer, started, host, seq, hash) VALUES ($1, $2, $3, $4, $5)"
-)
-_LAST = "SELECT seq, hash FROM audit WHERE writer = $1 ORDER BY seq DESC LIMIT 1"
-_END = "UPDATE audit_heads SET ended = $1, seq = $2, hash = $3 WHERE writer = $4"
+TIMEOUT = 0.8  # seconds, for records that calls wait for
 
 T = TypeVar("T")
 
@@ -30,29 +26,66 @@ class PostgresAudit:
     """The audit tables in one PostgreSQL database.
 
     A connection that failed is replaced by the next method call.
+
+    Args:
+        url: The server and database.
+        timeout: Seconds for a connection, and for each answer.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
         self._url = url
+        self._timeout = timeout
         self._connection: Any = None
+        self._held: int | None = None  # the advisory lock that each connection gets
+        self._using = asyncio.Lock()  # a connection runs one statement at a time
 
-    async def insert_head(self, writer: str, started: int, host: str, hash: bytes) -> None:
-        """Insert the head of a new chain."""
-        await self._do(lambda each: each.execute(_INSERT_HEAD, writer, started, host, 0, hash))
+    async def hold(self, writer: str) -> None:
+        """Show other processes until `close` that a writer is alive."""
+        self._held = _lock_of(writer)
+        self._drop()
 
-    async def insert(self, rows: Sequence[tuple[object, ...]]) -> None:
-        """Insert rows into `audit`, all or none."""
-        # asyncpg runs it in one transaction and one round trip.
-        await self._do(lambda each: each.executemany(_INSERT, rows))
+    async def is_alive(self, writer: str) -> bool:
+        """Return whether a writer's process is alive."""
+        lock = _lock_of(writer)
+        if lock == self._held:
+            return True
+        ((is_free,),) = await self.fetch("SELECT pg_try_advisory_lock(?)", lock)
+        if is_free:
+            await self.fetch("SELECT pg_advisory_unlock(?)", lock)
+        return not is_free
 
-    async def last(self, writer: str) -> tuple[int, bytes] | None:
-        """Return number and hash of a writer's last record."""
-        found = await self._do(lambda each: each.fetchrow(_LAST, writer))
-        return (found["seq"], found["hash"]) if found else None
+    async def forget(self, writer: str) -> None:
+        """Do nothing: the server has released the lock of a dead writer."""
 
-    async def end(self, writer: str, ended: int, seq: int, hash: bytes) -> None:
-        """Record the end of a chain."""
-        await self._do(lambda each: each.execute(_END, ended, seq, hash, writer))
+    async def write(self, *statements: Statement) -> int:
+        """Run statements in one transaction; return how many rows the last one changed.
+
+        Raises:
+            AuditUnavailable: Nothing was changed, or the answer was lost.
+        """
+        return await self._do(lambda each: _write(each, statements))
+
+    async def fetch(self, sql: str, *parameters: object) -> list[Row]:
+        """Return the rows of a query.
+
+        Raises:
+            AuditUnavailable: The database cannot be read.
+        """
+        rows = await self._do(lambda each: each.fetch(_numbered(sql), *parameters))
+        return [tuple(row) for row in rows]
+
+    async def scan(
+        self, sql: str, *parameters: object, work: Callable[[list[Row]], None]
+    ) -> Row | None:
+        """Pass the rows of a query to a function, in a thread; return the last row."""
+        rows = await self.fetch(sql, *parameters)
+        if rows:
+            await aio.in_thread(lambda: work(rows))
+        return rows[-1] if rows else None
+
+    async def snapshot(self) -> None:
+        """Let all further queries see the database as it is now."""
+        await self.fetch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     async def close(self) -> None:
         """Close the connection."""
@@ -62,25 +95,30 @@ class PostgresAudit:
                 await connection.close(timeout=TIMEOUT)
 
     async def _do(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        try:
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await self._connect()
-            return await work(self._connection)
-        except StoreError as error:
-            raise AuditUnavailable(str(error)) from error
-        except _driver_errors() as error:
-            self._drop()
-            raise AuditUnavailable(str(store_error(error, public_name(self._url)))) from error
-        except BaseException:
-            self._drop()  # it may be in the middle of a statement
-            raise
+        async with self._using:
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await self._connect()
+                return await work(self._connection)
+            except StoreError as error:
+                raise AuditUnavailable(str(error)) from error
+            except _driver_errors() as error:
+                self._drop()
+                raise AuditUnavailable(str(store_error(error, public_name(self._url)))) from error
+            except BaseException:
+                self._drop()  # it may be in the middle of a statement
+                raise
 
     async def _connect(self) -> Any:
-        connection = await postgres.connect(self._url, timeout=TIMEOUT, command_timeout=TIMEOUT)
+        connection = await postgres.connect(
+            self._url, timeout=self._timeout, command_timeout=self._timeout
+        )
         try:
             # With "off", a commit is acknowledged before it is on the disk.
             if await connection.fetchval("SHOW synchronous_commit") == "off":
                 await connection.execute("SET synchronous_commit = on")
+            if self._held is not None:
+                await connection.execute("SELECT pg_try_advisory_lock($1)", self._held)
         except BaseException:
             connection.terminate()
             raise
@@ -90,6 +128,36 @@ class PostgresAudit:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+async def _write(connection: Any, statements: Sequence[Statement]) -> int:
+    if len(statements) == 1:  # one round trip
+        return await _execute(connection, statements[0])
+    changed = 0
+    async with connection.transaction():
+        for statement in statements:
+            changed = await _execute(connection, statement)
+    return changed
+
+
+async def _execute(connection: Any, statement: Statement) -> int:
+    sql, rows = statement
+    if len(rows) != 1:
+        await connection.executemany(_numbered(sql), rows)  # all or none
+        return len(rows)
+    answer: str = await connection.execute(_numbered(sql), *rows[0])
+    return int(answer.rpartition(" ")[2])  # such as "UPDATE 1"
+
+
+def _lock_of(writer: str) -> int:
+    return int(writer, 16)
+
+
+@cache
+def _numbered(sql: str) -> str:
+    """Return SQL with `$1` for the first `?`."""
+    numbers = count(1)
+    return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
 
 
 def _driver_errors() -> tuple[type[Exception], ...]:

@@ -13,20 +13,16 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from interlock.errors import AuditFailed, AuditUnavailable
-from interlock.store import sqlite_file
+from interlock.store import sqlite_file, writer_lock
 from interlock.store.error_mapping import is_failed_sync, store_error, unsynced_error
 from interlock.store.location import without_links
+from interlock.store.writer_lock import WriterLock
 
 LOCK_TIMEOUT = 0.8  # seconds to wait for a lock of another connection
 CLOSE_WAIT = 5.0  # seconds for the last transaction before `close` gives up
 
-_INSERT = (
-    'INSERT INTO audit (writer, seq, at, tenant, kind, call, "user", key, server, tool, status,'
-    " reason, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-_INSERT_HEAD = "INSERT INTO audit_heads (writer, started, host, seq, hash) VALUES (?, ?, ?, ?, ?)"
-_LAST = "SELECT seq, hash FROM audit WHERE writer = ? ORDER BY seq DESC LIMIT 1"
-_END = "UPDATE audit_heads SET ended = ?, seq = ?, hash = ? WHERE writer = ?"
+Row = tuple[Any, ...]
+Statement = tuple[str, Sequence[Row]]  # SQL with `?`, and the parameters of each of its runs
 
 T = TypeVar("T")
 
@@ -38,6 +34,7 @@ class SqliteAudit:
         self._location = str(path)
         self._file = without_links(path)
         self._connection: sqlite3.Connection | None = None
+        self._lock: WriterLock | None = None
         self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
             SimpleQueue()
         )
@@ -45,21 +42,47 @@ class SqliteAudit:
         self._thread = Thread(target=self._run_jobs, name="interlock-audit", daemon=True)
         self._thread.start()
 
-    async def insert_head(self, writer: str, started: int, host: str, hash: bytes) -> None:
-        """Insert the head of a new chain."""
-        await self._submit(lambda: self._write(_INSERT_HEAD, [(writer, started, host, 0, hash)]))
+    async def hold(self, writer: str) -> None:
+        """Show other processes until `close` that a writer is alive."""
+        try:
+            self._lock = WriterLock(self._file, writer)
+        except OSError as error:
+            raise AuditUnavailable(f"{self._file} cannot be locked: {error.strerror}") from None
 
-    async def insert(self, rows: Sequence[tuple[object, ...]]) -> None:
-        """Insert rows into `audit`, all or none."""
-        await self._submit(lambda: self._write(_INSERT, rows))
+    async def is_alive(self, writer: str) -> bool:
+        """Return whether a writer's process is alive."""
+        return writer_lock.is_alive(self._file, writer)
 
-    async def last(self, writer: str) -> tuple[int, bytes] | None:
-        """Return number and hash of a writer's last record."""
-        return await self._submit(lambda: self._last(writer))
+    async def forget(self, writer: str) -> None:
+        """Remove what a dead writer held."""
+        writer_lock.remove(self._file, writer)
 
-    async def end(self, writer: str, ended: int, seq: int, hash: bytes) -> None:
-        """Record the end of a chain."""
-        await self._submit(lambda: self._write(_END, [(ended, seq, hash, writer)]))
+    async def write(self, *statements: Statement) -> int:
+        """Run statements in one transaction; return how many rows the last one changed.
+
+        Raises:
+            AuditUnavailable: Nothing was changed, or the answer was lost.
+            AuditFailed: A sync failed, so nothing can be written any more.
+        """
+        return await self._submit(lambda: self._write(statements))
+
+    async def fetch(self, sql: str, *parameters: object) -> list[Row]:
+        """Return the rows of a query.
+
+        Raises:
+            AuditUnavailable: The database cannot be read.
+        """
+        return await self._submit(lambda: self._fetch(sql, parameters))
+
+    async def scan(
+        self, sql: str, *parameters: object, work: Callable[[list[Row]], None]
+    ) -> Row | None:
+        """Pass the rows of a query to a function, in a thread; return the last row."""
+        return await self._submit(lambda: self._scan(sql, parameters, work))
+
+    async def snapshot(self) -> None:
+        """Let all further queries see the database as it is now."""
+        await self.fetch("BEGIN")
 
     async def close(self) -> None:
         """Close the connection and end the thread, unless the disk hangs for `CLOSE_WAIT`."""
@@ -68,6 +91,9 @@ class SqliteAudit:
         await asyncio.wait([closing], timeout=CLOSE_WAIT)
         if closing.done():
             self._thread.join()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -88,23 +114,38 @@ class SqliteAudit:
                 done.get_loop().call_soon_threadsafe(_settle, done, result, error)
             self._checkpoint(over=sqlite_file.LONGEST_LOG)
 
-    def _write(self, sql: str, rows: Sequence[tuple[object, ...]]) -> None:
+    def _write(self, statements: Sequence[Statement]) -> int:
         if sqlite_file.is_unsynced(self._file):
             raise AuditFailed(str(unsynced_error(self._location)))
+        changed = 0
         try:
             connection = self._connected()
             _begin(connection)
-            connection.executemany(sql, rows)
+            for sql, rows in statements:
+                changed = connection.executemany(sql, rows).rowcount
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._failed(error) from error
+        return changed
 
-    def _last(self, writer: str) -> tuple[int, bytes] | None:
+    def _fetch(self, sql: str, parameters: Sequence[object]) -> list[Row]:
         try:
-            found: tuple[int, bytes] | None = self._connected().execute(_LAST, (writer,)).fetchone()
+            return self._connected().execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
             raise self._failed(error) from error
-        return found
+
+    def _scan(
+        self, sql: str, parameters: Sequence[object], work: Callable[[list[Row]], None]
+    ) -> Row | None:
+        last = None
+        try:
+            cursor = self._connected().execute(sql, parameters)
+            while rows := cursor.fetchmany(1_000):
+                work(rows)
+                last = rows[-1]
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        return last
 
     def _failed(self, error: sqlite3.Error) -> AuditUnavailable:
         if is_failed_sync(error):

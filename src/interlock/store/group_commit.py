@@ -63,6 +63,13 @@ class GroupCommit(Generic[T]):
         """Add an item without waiting. If its commit fails, the next one includes it."""
         self._put((item, None))
 
+    @property
+    def lag(self) -> float:
+        """For how many seconds the oldest item that is queued or being committed has waited."""
+        if not self._queue and not self._group:
+            return 0.0
+        return max(0.0, asyncio.get_running_loop().time() - self._queued_at)
+
     async def close(self) -> None:
         """Commit what is queued, for at most `CLOSE_WAIT` seconds, and accept no more."""
         self._closed = True

@@ -18,10 +18,11 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    text,
 )
 
 # Oldest first; this program uses the last one. Listed here so that Alembic need not be imported.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -94,6 +95,28 @@ audit = Table(
     Index("audit_call", "call"),
     Index("audit_user_at", "user", "at"),
     Index("audit_tool_at", "tool", "at"),
+    # Of the few records that are not a call that succeeded.
+    Index(
+        "audit_kind_at",
+        "kind",
+        "at",
+        sqlite_where=text("kind NOT IN ('intent', 'outcome')"),
+        postgresql_where=text("kind NOT IN ('intent', 'outcome')"),
+    ),
+    Index(
+        "audit_status_at",
+        "status",
+        "at",
+        sqlite_where=text("status NOT IN ('', 'ok')"),
+        postgresql_where=text("status NOT IN ('', 'ok')"),
+    ),
+    Index(
+        "audit_reason_at",
+        "reason",
+        "at",
+        sqlite_where=text("reason <> ''"),
+        postgresql_where=text("reason <> ''"),
+    ),
 )
 
 audit_heads = Table(
@@ -105,8 +128,13 @@ audit_heads = Table(
     Column("host", String, nullable=False),
     Column("seq", BigInteger, nullable=False),  # of the last record when `ended` or `signed_at`
     Column("hash", LargeBinary, nullable=False),
-    Column("signature", LargeBinary),
+    Column("signature", LargeBinary),  # of `seq` and `hash`
     Column("signed_at", BigInteger),
+    Column("open_seq", BigInteger),  # no intent before it lacks an outcome
+    # The last record that was purged; 0 and NULL if none was.
+    Column("base_seq", BigInteger, nullable=False, server_default=text("0")),
+    Column("base_hash", LargeBinary),
+    Column("base_signature", LargeBinary),
 )
 
 keys = Table(
@@ -136,6 +164,16 @@ changes = Table(
     Column("kind", String, nullable=False),
     Column("key", String, nullable=False),
     Column("at", BigInteger, nullable=False),
+)
+
+# Numbers that outlive a process, such as the calls of a key in a day.
+counters = Table(
+    "counters",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),  # days since 1970
+    Column("value", BigInteger, nullable=False),
 )
 
 versions = Table("alembic_version", MetaData(), Column("version_num", String, primary_key=True))

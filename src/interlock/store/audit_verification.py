@@ -1,0 +1,294 @@
+"""Verification of an audit trail: no record was changed, removed, moved or added.
+
+Each record is checked against the record before it as stored, so that one change is reported once,
+at its place. The signed heads then show whether chains were rewritten or cut, and the heads in a
+copy of the trail whether the whole database is an older one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.errors import ConfigError
+from interlock.store.audit import FIRST_HASH, base_message, head_message
+
+MAX_PROBLEMS = 100  # that are listed; a chain may have more
+
+_AT, _KIND, _BODY = 2, 4, 12  # positions in a row
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Problem(NamedTuple):
+    """A place where the trail is not what was written.
+
+    Attributes:
+        writer: The chain.
+        seq: The record; 0 for the chain as a whole.
+        text: What is wrong.
+    """
+
+    writer: str
+    seq: int
+    text: str
+
+    def __str__(self) -> str:
+        where = f"writer {self.writer}, record {self.seq}" if self.seq else f"writer {self.writer}"
+        return f"{where}: {self.text}"
+
+
+class StoredHead(Struct, frozen=True):
+    """A row of the table `audit_heads`."""
+
+    writer: str
+    ended: int | None
+    seq: int
+    hash: bytes
+    signature: bytes | None
+    signed_at: int | None
+    base_seq: int
+    base_hash: bytes | None
+    base_signature: bytes | None
+
+
+class Mark(NamedTuple):
+    """A record that the trail must have, as a copy of the trail states."""
+
+    seq: int
+    hash: bytes
+    at: str
+
+
+class Verification:
+    """Checks the records of a trail in the order of writer and number.
+
+    Args:
+        heads: The heads of all chains.
+        key: Checks signatures; None to leave them unchecked.
+        marks: What a copy of the trail states of each chain.
+
+    Attributes:
+        records: How many were checked.
+        first, last: The times of the oldest and of the newest record, in microseconds since 1970.
+        problems: What was found, up to `MAX_PROBLEMS`.
+        total: How many problems there are.
+    """
+
+    def __init__(
+        self,
+        heads: Iterable[StoredHead],
+        key: GatewayKey | None,
+        marks: Mapping[str, Mark] | None = None,
+    ) -> None:
+        self.records = 0
+        self.writers = 0
+        self.first: int | None = None
+        self.last: int | None = None
+        self.problems: list[Problem] = []
+        self.total = 0
+        self._purged_before = ""  # records before this time may be missing
+        self._heads = {each.writer: each for each in heads}
+        self._marks = dict(marks or {})
+        self._key = key
+        self._chain: _Chain | None = None
+        self._seen: set[str] = set()
+
+    def check(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Check the next rows of the table `audit`, all of one writer."""
+        chain = self._chain
+        if chain is None or rows[0][0] != chain.writer:
+            chain = self._begin(rows[0][0])
+        chain.check(rows)
+
+    def finish(self) -> None:
+        """Check what only the end shows."""
+        self._end_chain()
+        for writer, head in self._heads.items():
+            if writer not in self._seen and head.seq > head.base_seq:
+                self._begin(writer)
+        self._end_chain()
+        for writer, mark in self._marks.items():
+            is_known = writer in self._heads or writer in self._seen
+            if not is_known and mark.at >= self._purged_before:
+                self._report(writer, mark.seq, "is missing with its whole chain")
+
+    def _begin(self, writer: str) -> _Chain:
+        self._end_chain()
+        self._seen.add(writer)
+        self.writers += 1
+        self._chain = _Chain(
+            writer, self._heads.get(writer), self._marks.get(writer), self._key, self._report
+        )
+        return self._chain
+
+    def _end_chain(self) -> None:
+        chain, self._chain = self._chain, None
+        if chain is None:
+            return
+        chain.finish()
+        self.records += chain.records
+        self._purged_before = max(chain.purged_before, self._purged_before)
+        times = [at for at in (chain.first, chain.last) if at is not None]
+        if times:
+            self.first = min(times if self.first is None else [self.first, *times])
+            self.last = max(times if self.last is None else [self.last, *times])
+
+    def _report(self, writer: str, seq: int, text: str) -> None:
+        self.total += 1
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(writer, seq, text))
+
+
+class _Purge(Struct):
+    before: str = ""
+
+
+class _Chain:
+    """The check of one writer's records."""
+
+    def __init__(
+        self,
+        writer: str,
+        head: StoredHead | None,
+        mark: Mark | None,
+        key: GatewayKey | None,
+        report: Any,
+    ) -> None:
+        self.writer = writer
+        self.records = 0
+        self.first: int | None = None
+        self.last: int | None = None
+        self.purged_before = ""
+        self._head = head
+        self._key = key
+        self._report = report
+        self._seq = 0
+        self._hash = FIRST_HASH
+        self._expected: dict[int, tuple[bytes, str]] = {}
+        if head is None:
+            report(writer, 0, "has records but no head: the head was removed")
+        else:
+            self._start(head)
+        if mark is not None and mark.seq > self._seq:
+            self._expected[mark.seq] = mark.hash, "is not the record that the copy states"
+
+    def _start(self, head: StoredHead) -> None:
+        if head.base_seq:
+            self._seq, self._hash = head.base_seq, head.base_hash or b""
+            message = base_message(head.writer, head.base_seq, self._hash)
+            if not self._is_signed(message, head.base_signature):
+                self._report(
+                    head.writer, head.base_seq, "the purge up to here is not signed by this key"
+                )
+        if head.signature is not None and head.signed_at is not None:
+            message = head_message(head.writer, head.seq, head.hash, head.signed_at)
+            if not self._is_signed(message, head.signature):
+                self._report(head.writer, head.seq, "the head is not signed by this key")
+        if head.seq > self._seq:
+            self._expected[head.seq] = head.hash, "is not the record that the head states"
+
+    def check(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        last, previous, expected = self._seq, self._hash, self._expected
+        for row in rows:  # the fast path of each record is in this loop
+            seq, hash = row[1], row[-1]
+            if seq != last + 1:
+                self._report_gap(last + 1, seq - 1)
+            elif hash != (
+                sha256(
+                    previous
+                    + seq.to_bytes(8, "big")
+                    + _encode(row[_AT:_BODY])
+                    + row[_BODY].encode()
+                ).digest()
+            ):
+                text = "was changed, or does not follow the record before it"
+                self._report(self.writer, seq, text)
+            if seq in expected:
+                wanted, text = expected.pop(seq)
+                if wanted != hash:
+                    self._report(self.writer, seq, text)
+            if row[_KIND] == "checkpoint":
+                before = msgspec.json.decode(row[_BODY], type=_Purge).before
+                self.purged_before = max(before, self.purged_before)
+            last, previous = seq, hash
+        self._seq, self._hash = last, previous
+        self.records += len(rows)
+        if self.first is None:
+            self.first = rows[0][_AT]
+        self.last = rows[-1][_AT]
+
+    def finish(self) -> None:
+        last = max(self._expected, default=0)
+        if last > self._seq:
+            self._report_gap(self._seq + 1, last)
+        head = self._head
+        if head is not None and head.ended is not None and self._seq > head.seq >= head.base_seq:
+            self._report(self.writer, head.seq + 1, "was added after the writer had ended")
+
+    def _report_gap(self, first: int, last: int) -> None:
+        also = "" if last == first else f", with all records up to {last}"
+        self._report(self.writer, first, f"is missing{also}")
+
+    def _is_signed(self, message: bytes, signature: bytes | None) -> bool:
+        if self._key is None:
+            return True
+        return signature is not None and self._key.has_signed(message, signature)
+
+
+# The copy
+
+
+class _CopiedLine(Struct):
+    kind: str
+    writer: str
+    seq: int
+    hash: str
+    at: str
+    micros: int = 0
+    signature: str = ""
+
+
+def read_copy(path: Path, key: GatewayKey | None) -> dict[str, Mark]:
+    """Return the newest record of each chain that a copy of the trail states.
+
+    Args:
+        path: The file that `gateway.audit.copy` names.
+        key: Checks the signatures of its heads; None to leave them unchecked.
+
+    Raises:
+        ConfigError: It cannot be read, is not a copy of a trail, or a head has no valid signature.
+    """
+    marks: dict[str, Mark] = {}
+    for number, line in _lines(path):
+        try:
+            found = msgspec.json.decode(line, type=_CopiedLine)
+            hash = bytes.fromhex(found.hash)
+        except ValueError:
+            raise ConfigError(f"{path}, line {number}: not a line of an audit copy") from None
+        if found.kind == "checkpoint" and found.signature and key is not None:
+            message = head_message(found.writer, found.seq, hash, found.micros)
+            if not key.has_signed(message, bytes.fromhex(found.signature)):
+                raise ConfigError(f"{path}, line {number}: the head is not signed by this key")
+        if found.writer not in marks or found.seq >= marks[found.writer].seq:
+            marks[found.writer] = Mark(found.seq, hash, found.at)
+    return marks
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.endswith(b"\n"):  # the last one may be cut off
+                    yield number, line
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+
+
+__all__ = ["Mark", "Problem", "StoredHead", "Verification", "read_copy"]

@@ -1,0 +1,59 @@
+"""Locks that show which audit writers of a SQLite file are alive.
+
+Each writer holds a lock on a file of its own beside the database. The system releases it when the
+process dies, however it dies. The file of a dead writer is removed by the next start.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class WriterLock:
+    """The lock of one writer, held until `release`.
+
+    Args:
+        database: The SQLite file.
+        writer: The writer's id.
+    """
+
+    def __init__(self, database: Path, writer: str) -> None:
+        self._path = _path_of(database, writer)
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        """Remove the file and release the lock."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+def is_alive(database: Path, writer: str) -> bool:
+    """Return whether a process holds a writer's lock."""
+    try:
+        descriptor = os.open(_path_of(database, writer), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # another user's
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def remove(database: Path, writer: str) -> None:
+    """Remove the file of a dead writer."""
+    _path_of(database, writer).unlink(missing_ok=True)
+
+
+def _path_of(database: Path, writer: str) -> Path:
+    return database.with_name(f"{database.name}-writer-{writer}")
+
+
+__all__ = ["WriterLock", "is_alive", "remove"]
