@@ -70,7 +70,7 @@ claude: build/claude-all/.stamp build/claude/.stamp
 	@CLAUDE_VERSIONS="$(VERSION)" $(bin)/python -m pytest -q -n 2 tests/claude
 
 # One group: make bench ONLY=http. The table goes into benchmarks/README.md with WRITE=1.
-bench: .venv/.stamp-bench build/langchain/.stamp
+bench: .venv/.stamp-bench build/langchain/.stamp build/openapi/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m benchmarks $(ONLY) $(if $(WRITE),--write)
 
 # SECONDS for each target. What breaks one comes into tests/fuzz/corpus, for `make test`.
@@ -163,6 +163,11 @@ build/claude/.stamp: npm_flags := --omit=dev
 build/claude/.stamp build/claude-all/.stamp: tests/claude/package-lock.json .venv/.stamp-conformance
 	@echo "installing $< into $(@D) (once, up to 800 MB)" >&2
 	$(install_node_packages)
+	@touch $@
+
+build/openapi/.stamp: tests/openapi/documents.py .venv/.stamp-conformance
+	@echo "downloading five OpenAPI documents into build/openapi (once, some 40 MB)" >&2
+	@$(bin)/python -m tests.openapi.documents $(@D)
 	@touch $@
 
 build/mcp1/.stamp build/langchain/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev

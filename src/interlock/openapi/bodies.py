@@ -412,7 +412,7 @@ def _parts(name: str, value: Any, field: Field | None) -> list[tuple[str, Any]]:
         return [(name, each) for each in value] if isinstance(value, list) else [(name, value)]
     schema = field.schema if field else None
     if style.name == "deepObject":
-        return list(serialisation.deep(name, value, schema, indexed=True))
+        return serialisation.deep(name, value, schema)
     return serialisation.form_fields(name, value, style, schema)
 
 

@@ -154,8 +154,10 @@ class Translator:
             if isinstance(items, list) and items:
                 inherited = hidden if keyword != "prefixItems" else frozenset()
                 schema[keyword] = [self._branch(each, depth + 1, inherited) for each in items]
-        self._read_items(node, schema, depth)
         self._read_discriminator(node, schema)
+        if "oneOf" in schema:
+            _widen_one_of(schema)
+        self._read_items(node, schema, depth)
         if node.get("nullable") is True or node.get("x-nullable") is True:
             return _nullable(schema)
         return schema
@@ -314,6 +316,8 @@ def _plain_keywords(node: JsonObject) -> JsonObject:
     enum = node.get("enum")
     if isinstance(enum, list) and enum:
         schema["enum"] = [_as_text(each) for each in enum] if kind == "string" else enum
+        if isinstance(kind, str) and not any(_is_of(kind, each) for each in schema["enum"]):
+            del schema["type"]  # nothing would fit
     for keyword in ("const", "default"):
         if keyword in node:
             schema[keyword] = _as_text(node[keyword]) if kind == "string" else node[keyword]
@@ -345,6 +349,15 @@ def _read_bounds(node: JsonObject, schema: JsonObject) -> None:
             schema[keyword] = int(count)
 
 
+def _widen_one_of(schema: JsonObject) -> None:
+    """Let a value fit several alternatives: they overlap in most documents, and APIs accept it."""
+    alternatives = schema.pop("oneOf")
+    if "anyOf" in schema:
+        schema.setdefault("allOf", []).append({"anyOf": alternatives})
+    else:
+        schema["anyOf"] = alternatives
+
+
 def _types(value: Any) -> str | list[str] | None:
     if isinstance(value, str):
         return value if value in TYPES else None
@@ -370,6 +383,22 @@ def _nullable(schema: JsonObject) -> JsonObject:
     elif "enum" in schema and None not in schema["enum"]:
         schema["enum"] = [*schema["enum"], None]
     return schema
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    match kind:
+        case "string":
+            return isinstance(value, str)
+        case "number" | "integer":
+            return _is_number(value)
+        case "boolean":
+            return isinstance(value, bool)
+        case "null":
+            return value is None
+        case "array":
+            return isinstance(value, list)
+        case _:
+            return isinstance(value, dict)
 
 
 def _as_text(value: Any) -> Any:

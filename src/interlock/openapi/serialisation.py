@@ -54,27 +54,27 @@ def path(name: str, value: Any, style: Style, schema: Any = None) -> str:
     """Return what replaces `{name}` in a path. `routes` has checked the value."""
     if style.media_type:
         return _encode(_json(value))
-    prefix, joint = {"label": (".", "."), "matrix": (f";{_encode(name)}", ";")}.get(
-        style.name, ("", _DELIMITERS.get(style.name, ","))
-    )
+    encode = _encode_dots if style.name == "label" else _encode
     is_matrix = style.name == "matrix"
-    equals = "=" if is_matrix else ""
     if isinstance(value, dict):
         pairs = _pairs(value, schema)
         if style.explode:
-            joined = joint.join(f"{_encode(key)}={_encode(each)}" for key, each in pairs)
-            return ";" + joined if is_matrix else prefix + joined
-        flat = [_encode(each) for pair in pairs for each in pair]
+            joint = {"label": ".", "matrix": ";"}.get(style.name, ",")
+            joined = joint.join(f"{encode(key)}={encode(each)}" for key, each in pairs)
+            return joined if style.name == "simple" else joint + joined
+        parts = [each for pair in pairs for each in pair]
     elif isinstance(value, list):
-        flat = [_encode(each) for each in _items(value, schema)]
-        if style.explode:
-            if is_matrix:
-                return "".join(f"{prefix}={each}" for each in flat)
-            return prefix + joint.join(flat)
+        parts = _items(value, schema)
+        if style.explode and is_matrix:
+            return "".join(f";{encode(name)}={encode(each)}" for each in parts)
+        if style.explode and style.name == "label":
+            return "".join(f".{encode(each)}" for each in parts)
     else:
-        return f"{prefix}{equals}{_encode(text(value, schema))}"
-    delimiter = _DELIMITERS.get(style.name, ",")
-    return f"{prefix}{equals}{delimiter.join(flat)}"
+        parts = [text(value, schema)]
+    if style.name in _DELIMITERS:
+        _refuse_delimiter(name, parts, _RAW_DELIMITERS[style.name])
+    prefix = {"label": ".", "matrix": f";{encode(name)}="}.get(style.name, "")
+    return prefix + _DELIMITERS.get(style.name, ",").join(encode(each) for each in parts)
 
 
 def query(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
@@ -95,6 +95,8 @@ def query(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
             return [f"{encoded}={_reserved(each, style)}" for each in flat]
     else:
         return [f"{encoded}={_reserved(text(value, schema), style)}"]
+    if style.name in _DELIMITERS:
+        _refuse_delimiter(name, flat, _RAW_DELIMITERS[style.name])
     delimiter = _DELIMITERS.get(style.name, ",")
     return [f"{encoded}={delimiter.join([_encode(each) for each in flat])}"]
 
@@ -140,13 +142,13 @@ def header(name: str, value: Any, style: Style, schema: Any = None) -> str:
     delimiter = _RAW_DELIMITERS.get(style.name, ",")
     if isinstance(value, dict):
         pairs = _pairs(value, schema)
-        _refuse_delimiter(name, [each for pair in pairs for each in pair], delimiter)
+        _refuse_delimiter(name, [each for pair in pairs for each in pair], delimiter, "\t ")
         if style.explode:
             return _header_text(name, ",".join(f"{key}={each}" for key, each in pairs))
         return _header_text(name, delimiter.join(each for pair in pairs for each in pair))
     if isinstance(value, list):
         items = _items(value, schema)
-        _refuse_delimiter(name, items, delimiter)
+        _refuse_delimiter(name, items, delimiter, "\t ")
         return _header_text(name, delimiter.join(items))
     return _header_text(name, text(value, schema))
 
@@ -171,6 +173,10 @@ def cookie(name: str, value: Any, style: Style, schema: Any = None) -> list[str]
 
 def _encode(value: str) -> str:
     return quote(value, safe="-._~")
+
+
+def _encode_dots(value: str) -> str:
+    return _encode(value).replace(".", "%2E")
 
 
 def _reserved(value: str, style: Style) -> str:
@@ -206,11 +212,12 @@ def _is_integer(schema: Any) -> bool:
     return kind == "integer" or (isinstance(kind, list) and "integer" in kind)
 
 
-def _refuse_delimiter(name: str, parts: list[str], delimiter: str) -> None:
-    if any(delimiter in each or each != each.strip() for each in parts):
+def _refuse_delimiter(name: str, parts: list[str], delimiter: str, outer: str = "") -> None:
+    """Refuse items that a receiver would split, or strip of `outer` characters."""
+    if any(delimiter in each or each != each.strip(outer or "\0") for each in parts):
+        spaces = " or with outer spaces" if outer else ""
         raise InvalidArguments(
-            f"header {name} cannot carry an item with {delimiter!r} or with outer spaces; "
-            "send other items"
+            f"{name} cannot carry an item with {delimiter!r}{spaces}; send other items"
         )
 
 
@@ -249,4 +256,6 @@ def form_fields(name: str, value: Any, style: Style, schema: Any) -> list[tuple[
             return [(name, each) for each in flat]
     else:
         return [(name, text(value, schema))]
-    return [(name, _RAW_DELIMITERS.get(style.name, ",").join(flat))]
+    delimiter = _RAW_DELIMITERS.get(style.name, ",")
+    _refuse_delimiter(name, flat, delimiter)
+    return [(name, delimiter.join(flat))]

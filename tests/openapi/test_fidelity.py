@@ -1,0 +1,159 @@
+"""What a call means arrives: every operation of real documents, read by a decoder of the tests.
+
+Three calls for each operation are made from the schema of its tool: the least, all, and all
+with text that needs encoding everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from interlock.errors import InvalidArguments
+from interlock.openapi import document
+from interlock.openapi.plan import Plan, compile_tools
+from interlock.openapi.selection import read_tools
+from tests.openapi import decoding
+from tests.openapi.documents import FOLDER
+from tests.openapi.sampling import AWKWARD, Sampler, Unsatisfiable
+
+OWN = Path(__file__).parent / "fixtures"
+MODES = {"least": (False, "x"), "all": (True, "text"), "awkward": (True, AWKWARD)}
+# Operations whose schemas no value, or no value with all properties, fits.
+UNSATISFIABLE = {
+    "PUT /anything/quirks/polymorphism",
+    "POST /anything/quirks/polymorphism",
+    "PATCH /anything/quirks/polymorphism",
+    "POST /post",
+}
+HEADER_TEXT = 'a b;c="d"&e%41|f'  # ASCII, and without the comma that separates items
+
+
+def paths() -> Iterator[Any]:
+    yield from sorted(OWN.glob("*"))
+    for name in ("jupyter.yaml", "airflow.yaml", "figma.yaml", "github.json", "examples"):
+        mark = pytest.mark.program("the documents of others, which `make test` downloads")
+        yield pytest.param(FOLDER / name, marks=mark)
+
+
+def files(path: Path) -> list[Path]:
+    assert path.exists(), f"{path} is missing: `make test` downloads it"
+    return sorted(path.rglob("*.json")) if path.is_dir() else [path]
+
+
+def plans_of(path: Path) -> tuple[Any, dict[str, Plan]]:
+    data = path.read_bytes()
+    root = msgspec.json.decode(data) if path.suffix == ".json" else yaml.safe_load(data)
+    found = document.load(path)
+    keys = list(found.keys)[:: 4 if len(found.keys) > 1_000 else 1]
+    plans, missing = compile_tools(found, read_tools({f"t{i}": k for i, k in enumerate(keys)}))
+    assert missing == {}
+    return root, plans
+
+
+def arguments_for(plan: Plan, mode: str) -> dict[str, Any]:
+    full, text = MODES[mode]
+    schema = plan.input_schema
+    texts = {}
+    if mode == "awkward":
+        texts = {
+            name: HEADER_TEXT for name, each in plan.arguments.items() if each["in"] == "header"
+        }
+    return Sampler(schema.get("$defs", {}), full=full, text=text).arguments(schema, texts)
+
+
+def meant(plan: Plan, reader: decoding.Reader, arguments: dict[str, Any]) -> dict[Any, Any]:
+    """Return what must arrive, in the decoder's form."""
+    _, parameters = reader.operation(plan.operation.key)
+    declared = {(each["in"], each["name"]): each for each in parameters}
+    expected: dict[Any, Any] = {}
+    for name, value in arguments.items():
+        place, target = plan.arguments[name]["in"], plan.arguments[name]["name"]
+        parameter = declared.get((place, target), {})
+        if place == "body" or any("json" in each for each in parameter.get("content", ())):
+            expected[place, target] = value
+        elif value in ([], {}):
+            continue
+        elif parameter.get("style") == "deepObject" and isinstance(value, dict):
+            expected[place, target] = decoding.deep(value)
+        else:
+            expected[place, target] = decoding.flat(value)
+    return expected
+
+
+def in_body_form(content_type: str, value: Any, got: Any) -> Any:
+    """Convert one argument of a body to the form in which its media type delivers it."""
+    if "form-urlencoded" in content_type:
+        return decoding.deep(value) if isinstance(value, dict | list) else decoding.as_text(value)
+    if "multipart/" in content_type:
+        return in_part_form(value, got)
+    return value
+
+
+def in_part_form(value: Any, got: Any) -> Any:
+    if isinstance(value, list):
+        items = got if isinstance(got, list) else [got]
+        converted = [in_part_form(each, one) for each, one in zip(value, items, strict=True)]
+        return converted if isinstance(got, list) else converted[0]
+    if isinstance(got, dict) and "file" in got:
+        return {**got, "data": value["text"].encode(), "file": value["name"]}
+    return value if isinstance(value, dict) else decoding.as_text(value)
+
+
+def check(plan: Plan, root: Any, mode: str) -> None:
+    arguments = arguments_for(plan, mode)
+    request = plan.request(arguments)
+    sent = {
+        (plan.arguments[name]["in"], plan.arguments[name]["name"]): value
+        for name, value in arguments.items()
+    }
+    reader = decoding.Reader(root)
+    got = decoding.Decoder(reader, plan.operation.key).decode(
+        request.target, request.headers, request.body, sent
+    )
+    expected = meant(plan, reader, arguments)
+    content_type = dict(request.headers).get("Content-Type", "")
+    for key, value in list(expected.items()):
+        if key[0] != "body":
+            continue
+        if value is None and "json" not in content_type:
+            del expected[key]
+        elif content_type and key[1] is not None:
+            expected[key] = in_body_form(content_type, value, got.get(key))
+        elif isinstance(got.get(key), bytes):
+            text = value["text"] if isinstance(value, dict) else decoding.as_text(value)
+            expected[key] = text.encode()
+        elif "json" not in content_type and isinstance(value, dict):
+            expected[key] = {
+                name: in_body_form(content_type, each, got[key].get(name))
+                for name, each in value.items()
+            }
+    assert got == expected
+
+
+@pytest.mark.parametrize("path", [*paths()], ids=lambda path: path.stem)
+def test_arguments_of_every_operation_arrive_as_meant(path: Path):
+    wrong = []
+    count = 0
+    for file in files(path):
+        root, plans = plans_of(file)
+        for plan in plans.values():
+            for mode in MODES:
+                count += 1
+                try:
+                    check(plan, root, mode)
+                except InvalidArguments as error:
+                    key = f"{plan.operation.method} {plan.operation.path}"
+                    # Refused, as the delimiter of the style would split what was meant.
+                    if "cannot carry an item" not in str(error) and key not in UNSATISFIABLE:
+                        wrong.append(f"{file.name} {plan.operation.key} {mode}: {error}")
+                except Unsatisfiable:
+                    wrong.append(f"{file.name} {plan.operation.key} {mode}: no arguments found")
+                except Exception as error:
+                    wrong.append(f"{file.name} {plan.operation.key} {mode}: {error!r}"[:1500])
+    assert wrong == [], f"{len(wrong)} of {count} calls"
