@@ -22,6 +22,7 @@ import pytest
 
 from interlock import cli
 from interlock.models.choose import PROVIDERS
+from tests.support.forked import start_in_terminal
 
 ECHO = ["-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")]
 
@@ -171,14 +172,11 @@ class Terminal:
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         # A real xterm answers cursor position requests; this one does not.
         own = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        self._program = subprocess.Popen(
-            [Path(sys.executable).with_name("interlock"), *map(str, arguments)],
-            stdin=inside,
-            stdout=inside,
-            stderr=inside,
-            env={**os.environ, **own, **environment},
-            start_new_session=True,
-            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controls else None,
+        self._program = start_in_terminal(
+            arguments,
+            os.ttyname(inside),
+            {**os.environ, **own, **environment},
+            controls=controls,
         )
         os.close(inside)
         self.id = self._program.pid
@@ -200,7 +198,9 @@ class Terminal:
         deadline = monotonic() + 20
         while self._read(deadline - monotonic()):
             pass
-        return self._program.wait(20)
+        self._program.join(20)
+        assert self._program.exitcode is not None
+        return self._program.exitcode
 
     def hang_up(self) -> None:
         """Close the terminal, as closing its window does."""
@@ -211,7 +211,8 @@ class Terminal:
     def close(self) -> None:
         self.hang_up()
         self._program.kill()
-        self._program.wait()
+        self._program.join()
+        self._program.close()
 
     def _read(self, seconds: float) -> bool:
         """Read output; return False at its end or if none came in time."""

@@ -1,15 +1,19 @@
-"""Run a program in a process of its own that need not load the packages of the store again.
+"""Programs in processes of their own that need not load their packages again.
 
-The process is forked from one that has loaded them, which starts once for all tests of a worker.
+They are forked from a process that has loaded them, which starts once for all tests of a worker.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import warnings
-from collections.abc import Callable
-from multiprocessing import get_context
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import forkserver, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,15 +22,26 @@ _context.set_forkserver_preload(
     [
         "aiosqlite",
         "alembic.command",
-        "interlock.agent",
+        "interlock.cli.chat",
+        "interlock.cli.repl",
+        "interlock.client.http_target",
         "interlock.store.audit",
         "interlock.store.conversations",
+        "interlock.toolbox",
         "mako.template",
+        "prompt_toolkit.shortcuts",
+        "rich.console",
+        "rich.live",
+        "rich.markdown",
         "sqlalchemy.dialects.postgresql.asyncpg",
         "sqlalchemy.dialects.sqlite.aiosqlite",
         "sqlalchemy.ext.asyncio",
+        "tests.support.forked",
     ]
 )
+
+# Otherwise nothing would wait for it, and its CPU time would not be counted.
+atexit.register(forkserver._forkserver._stop)
 
 
 def run_forked(
@@ -61,3 +76,63 @@ def _run(
     if before is not None:
         before()
     exec(compile(program, "program", "exec"), {"__name__": "__main__"})
+
+
+def start_in_terminal(
+    arguments: Sequence[object], terminal: str, environment: dict[str, str], *, controls: bool
+) -> ForkServerProcess:
+    """Start the command line in a session of its own; return once it has opened its terminal.
+
+    Args:
+        arguments: Of `interlock`.
+        terminal: The path of its terminal.
+        environment: All of its environment variables.
+        controls: Whether the terminal sends it signals.
+    """
+    words = [*map(str, arguments)]
+    opened, opens = _context.Pipe(duplex=False)
+    process = _context.Process(
+        target=_run_in_terminal,
+        args=(words, terminal, environment, str(Path.cwd()), controls, opens),
+    )
+    process.start()
+    opens.close()
+    with opened, suppress(EOFError):
+        opened.recv_bytes()
+    return process
+
+
+def _run_in_terminal(
+    words: list[str],
+    terminal: str,
+    environment: dict[str, str],
+    folder: str,
+    controls: bool,
+    opens: Connection,
+) -> None:
+    from interlock.cli import main
+
+    os.setsid()
+    opened = os.open(terminal, os.O_RDWR | (0 if controls else os.O_NOCTTY))
+    for number in range(3):
+        os.dup2(opened, number)
+    os.close(opened)
+    opens.close()
+    os.chdir(folder)
+    if "PYTHONPATH" in environment:  # it has other packages
+        program = Path(sys.executable).with_name("interlock")
+        os.execve(program, [str(program), *words], environment)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.stdin = open(0)  # noqa: SIM115
+    sys.stdout = open(1, "w")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1)  # noqa: SIM115
+    sys.argv = ["interlock", *words]
+    try:
+        main()
+    except SystemExit as left:  # multiprocessing would end otherwise than the interpreter
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # the terminal was closed
+                stream.flush()
+        os._exit(left.code if isinstance(left.code, int) else 0)
