@@ -25,7 +25,11 @@ pytest_plugins = ["tests.support.budget"]
 # The same examples every time, however long they take: a test that fails sometimes proves nothing
 # of anything. To look for new ones: pytest --hypothesis-profile=default
 settings.register_profile(
-    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "same",
+    max_examples=50,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("same")
 

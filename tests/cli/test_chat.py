@@ -78,6 +78,7 @@ def test_text_that_is_piped_in_follows_the_prompt(interlock, script):
     assert stored_conversations()[0][1][0] == UserMessage("Summarise this:\n\nA long text.\n")
 
 
+@pytest.mark.slow("starts a program that waits")
 def test_open_pipe_without_a_writer_does_not_delay_the_prompt_for_ever(program, script):
     ours, theirs = os.pipe()
     chat = program("chat", "Hi", "--model", script("Yes."), stdin=ours)

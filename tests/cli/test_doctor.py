@@ -91,6 +91,7 @@ def test_doctor_reports_an_orphaned_server_process(interlock, script, monkeypatc
     assert f"process {orphan} (sleep 60) outlived interlock; end it with: kill {orphan}" in ran.err
 
 
+@pytest.mark.slow("starts two programs")
 def test_a_server_of_a_running_interlock_is_not_an_orphan(program, servers, script):
     servers()
     chat = program("chat", "x", "--model", script({"wait": {}}))

@@ -125,6 +125,7 @@ def test_a_refused_edit_changes_nothing(
     assert file_names(home) == ["mcp.json", "work"]
 
 
+@pytest.mark.slow("starts processes")
 def test_concurrent_edits_of_two_processes_are_all_kept(home: Path) -> None:
     path = home / "mcp.json"
     code = (
@@ -171,6 +172,7 @@ TEXTS = st.text(min_size=1).filter(lambda text: text.strip() and "\0" not in tex
         max_size=4,
     )
 )
+@pytest.mark.slow("edits a file a hundred times")
 def test_added_servers_are_read_back_and_removing_them_restores_the_file(
     home: Path, servers: dict[str, StdioServer]
 ) -> None:

@@ -63,7 +63,7 @@ def test_arbitrary_server_messages_raise_only_in_their_own_call(revision: str):
     reported: list[object] = []
 
     @settings(
-        max_examples=300,
+        max_examples=100,
         deadline=None,
         derandomize=True,
         database=None,

@@ -46,18 +46,13 @@ def inspect(
     return run
 
 
-# Tools in every way; the rest in each era and over each transport once.
-each_way = pytest.mark.parametrize(
-    ("target", "era"),
-    [("stdio", "legacy"), ("http", "modern"), ("stdio", "modern"), ("http", "legacy")],
-    indirect=["target"],
-)
-each_once = pytest.mark.parametrize(
+def over(transport: str, era: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("target", "era"), [(transport, era)], indirect=["target"])
+
+
+@pytest.mark.parametrize(
     ("target", "era"), [("stdio", "legacy"), ("http", "modern")], indirect=["target"]
 )
-
-
-@each_way
 def test_inspector_lists_tools_with_valid_schemas_and_calls_them(
     inspect: Inspect, era: str
 ) -> None:
@@ -71,7 +66,7 @@ def test_inspector_lists_tools_with_valid_schemas_and_calls_them(
     assert wrong["isError"]
 
 
-@each_once
+@over("http", "legacy")
 def test_inspector_lists_and_reads_resources(inspect: Inspect, era: str) -> None:
     resources = inspect("resources/list")["resources"]
     templates = inspect("resources/templates/list")["resourceTemplates"]
@@ -82,7 +77,7 @@ def test_inspector_lists_and_reads_resources(inspect: Inspect, era: str) -> None
     assert contents[0]["text"] == "Zurich to Tokyo, bring the charger"
 
 
-@each_once
+@over("stdio", "modern")
 def test_inspector_lists_and_gets_prompts(inspect: Inspect, era: str) -> None:
     prompts = inspect("prompts/list")["prompts"]
     review = inspect("prompts/get", "--prompt-name", "review", "--prompt-args", "name=shopping")

@@ -240,6 +240,7 @@ def test_message_of_40_000_rows_is_decoded():
     assert envelope.decode(params(rows)).params is not UNSET
 
 
+@pytest.mark.slow("decodes messages of a million values")
 def test_message_with_too_many_values_is_refused():
     envelope.decode(params(f"[{'0,' * (MAX_NODES - 100)}0]"))
     for item in ("0,", "[],", "{},", '"",', '"\\"",'):

@@ -87,7 +87,7 @@ STREAMS = st.lists(LINES | ENDS | ENDS | VALUES | st.just(BOM) | st.binary(max_s
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(STREAMS, st.lists(st.integers(0, 60), max_size=12))
 @example(b"data: a\r\r\n\ndata: b\n\r\n", [8, 9])
 @example(b"data: a\r\n\r\n", [8, 9, 10])

@@ -88,6 +88,7 @@ async def test_one_caller_cannot_hold_all_threads():
     workers.close()
 
 
+@pytest.mark.slow("makes a thousand calls")
 async def test_a_thousand_calls_at_once_of_a_plain_tool_are_all_answered():
     server = Server("s")
 

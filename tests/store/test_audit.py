@@ -380,6 +380,7 @@ async def test_a_commit_is_synced_even_if_the_server_would_not_wait_for_it(postg
 # Processes
 
 
+@pytest.mark.slow("starts processes")
 async def test_four_processes_writing_at_once_keep_four_unforked_chains(place: str, rows: Rows):
     async with ConversationStore.open(place):
         pass
@@ -389,6 +390,7 @@ async def test_four_processes_writing_at_once_keep_four_unforked_chains(place: s
     assert sorted(lengths.values()) == [100] * 4
 
 
+@pytest.mark.slow("starts processes")
 async def test_killed_writers_leave_whole_chains_with_every_acknowledged_record(
     place: str, rows: Rows
 ):

@@ -278,6 +278,7 @@ async def test_waiting_writes_fail_when_a_sync_fails(sqlite: str):
             assert await store.messages(id) == [HELLO]
 
 
+@pytest.mark.slow("writes much")
 async def test_a_long_log_is_copied_into_the_file(sqlite: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 100_000)
     sizes = []
@@ -318,6 +319,7 @@ async def test_a_failed_sync_of_the_file_is_reported_by_the_next_write(
             assert await store.messages(id) == [HELLO, HELLO]
 
 
+@pytest.mark.slow("creates many databases")
 async def test_a_failed_sync_during_creation_is_reported_and_not_retried(
     tmp_path: Path,
 ):

@@ -1,7 +1,7 @@
 """Measure the CPU seconds of each case, its children included, and compare them with a budget.
 
 pytest --budget prints the sum of each folder at the end of a run, and the cases that take more
-than a second without a mark that gives a reason.
+than half a second without a mark that gives a reason. What `support.forked` runs is not counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 # CPU seconds of each folder of tests; those without a number of their own share the rest.
 BUDGET = {"faults": 40, "client": 25, "oauth": 20, "gateway": 30, "web": 20}
 TOTAL = 240
-LONGEST = 1.0  # seconds of a case without a mark
+LONGEST = 0.5  # seconds of a case without a mark
 MARKS = {"slow", "program", "product"}
 
 # Fixtures and folders that stand for a program of others: their cases get the mark.

@@ -216,6 +216,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("is_one_host", [False, True], ids=["own hosts", "one host"])
+@pytest.mark.slow("opens a hundred connections")
 async def test_hundred_servers_are_listed_and_called_concurrently(
     server: Server, serve: Callable[..., Awaitable[Served]], is_one_host: bool
 ):

@@ -615,6 +615,7 @@ async def test_compressed_stream_that_was_cut_is_refused(server: EvilHttp, pool:
 
 
 @pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.slow("reads a hundred thousand lines")
 async def test_many_tiny_lines_do_not_block_the_event_loop(
     server: EvilHttp, pool: HttpPool, packed: bool
 ):

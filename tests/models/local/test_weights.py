@@ -99,6 +99,7 @@ def test_old_partial_files_are_removed(parts: list[Path], target: Path) -> None:
     assert new.exists()  # another process may still be writing it
 
 
+@pytest.mark.slow("starts processes")
 def test_two_processes_can_assemble_concurrently(parts: list[Path], target: Path) -> None:
     code = (
         "import sys\n"

@@ -413,6 +413,7 @@ async def test_session_over_the_limit_is_refused_and_others_go_on(make):
     await http.initialize()
 
 
+@pytest.mark.slow("opens ten thousand sessions")
 async def test_ten_thousand_idle_sessions_meet_the_limit_and_are_freed(make, monkeypatch):
     now = 1000.0
     monkeypatch.setattr(sessions, "monotonic", lambda: now)
