@@ -75,6 +75,7 @@ async def serve_http(
         key = _first_key(assembly, address.host)
         url = f"http://{_address_of(listener)}{PATH}"
         app = _app(assembly, settings.public_url or _resource(address, listener), address, view)
+        assembly.keys.on_end = app.end_credentials
         server = UvicornServer(
             app, address.host, address.port, handles_signals=False, refuses_while_draining=True
         )

@@ -216,3 +216,67 @@ async def test_a_tool_may_need_more_than_the_token_grants(server, make):
     challenge = reply.header("www-authenticate") or ""
     assert 'error="insufficient_scope"' in challenge
     assert "admin" in challenge
+
+
+# Credentials that end
+
+
+@pytest.fixture
+def keyed(make):
+    async def verify_key(key: str) -> Principal | None:
+        return Principal("user:anna", key_id=key.removesuffix("-key"))
+
+    return make(auth=ApiKeyAuth(verify=verify_key))
+
+
+def key(id: str) -> dict[str, str]:
+    return {"x-api-key": f"{id}-key"}
+
+
+@pytest.mark.parametrize("tool", ["hold", "tell_and_hold"])
+async def test_call_of_a_key_that_ends_is_cancelled_and_others_go_on(gate, keyed, tool: str):
+    revoked = keyed.begin(
+        "tools/call", {"name": tool, "_meta": {"progressToken": 1}}, headers=key("a")
+    )
+    await gate.entered.wait()
+    kept = keyed.begin("tools/call", {"name": "hold"}, headers=key("b"))
+    await asyncio.sleep(0)
+
+    keyed.app.end_credentials({"a"})
+    await revoked.finished()
+    assert gate.cancelled.is_set()
+    if tool == "hold":
+        assert revoked.code == 401
+        assert revoked.json["error"]["data"] == {"reason": "bad_credential"}
+        assert revoked.header("www-authenticate")
+    else:  # the reply had begun
+        assert b'"result"' not in revoked.body
+
+    gate.opened.set()
+    assert (await kept.finished()).text == "done"
+
+
+async def test_session_and_its_calls_end_with_their_key(gate, keyed):
+    client = await keyed.initialize(headers=key("a"))
+    other = await keyed.initialize(headers=key("b"))
+    stream, call = client.listen(), client.begin_call("hold")
+    await gate.entered.wait()
+
+    keyed.app.end_credentials({"a"})
+
+    await stream.finished()
+    await call.finished()
+    assert gate.cancelled.is_set()
+    assert b'"result"' not in call.body
+    assert (await client.call("add", {"a": 1})).code == 404
+    assert (await other.call("add", {"a": 1})).text == "2"
+
+
+async def test_subscription_ends_with_its_key(keyed):
+    wanted = {"notifications": {"toolsListChanged": True}}
+    stream = keyed.begin("subscriptions/listen", wanted, headers=key("a"))
+    await stream.message()
+
+    keyed.app.end_credentials({"a"})
+
+    await stream.finished()

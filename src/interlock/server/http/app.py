@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from urllib.parse import quote
 
@@ -308,6 +309,15 @@ class HttpApp:
         """Refuse new requests, and end idle sessions and streams; running calls may finish."""
         self._is_draining = True
         self.end_streams()
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End the calls, sessions and streams of API keys that are not valid any more.
+
+        Args:
+            keys: Their ids.
+        """
+        self._modern.end_credentials(keys)
+        self.sessions.end_credentials(keys)
 
     def end_streams(self) -> None:
         """End idle sessions and subscription streams; running calls may finish."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw
 from interlock import revisions
 from interlock.context import Context
 from interlock.errors import (
+    AuthRequired,
     CapabilityError,
     InterlockError,
     ParseError,
@@ -68,6 +69,7 @@ class Modern:
         self.keep_alive = options.keep_alive
         self._offers_listen = options.listen
         self._listening: set[ModernCall] = set()
+        self._running: set[ModernCall] = set()
         self._tool_headers = header_checks.ToolHeaders()
 
     async def serve(
@@ -99,6 +101,9 @@ class Modern:
                 result = await self._answer(request, context, call)
             answer = envelope.result(request.id, result)
         except ClientGone:
+            if call.is_revoked and not call.has_stream:
+                text = "the credential is not valid any more"
+                raise AuthRequired(text, 401, reason="bad_credential") from None
             return
         except asyncio.CancelledError:
             raise
@@ -158,6 +163,7 @@ class Modern:
         if http.is_late:
             call.linger()
         call.is_running = True
+        self._running.add(call)
         try:
             result = await self._server.answer(request, context)
             if call.is_over:  # the handler caught its cancellation
@@ -172,6 +178,7 @@ class Modern:
         finally:
             context.finished = True
             call.is_running = False
+            self._running.discard(call)
             http.on_late = None
             if http.is_late:
                 call.stop_watching()
@@ -194,6 +201,13 @@ class Modern:
             finally:
                 self._listening.discard(call)
 
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End the running requests of these keys."""
+        for call in list(self._running):
+            principal = call.http.principal
+            if principal is not None and principal.key_id in keys:
+                call.revoke()
+
     def close(self) -> None:
         """End the streams of subscribers, with the messages that they expect."""
         for call in list(self._listening):
@@ -205,7 +219,7 @@ class ModernCall:
 
     __slots__ = (
         "_modern", "_sending", "_silence", "_watch", "_writer", "http", "id", "is_over",
-        "is_running",
+        "is_revoked", "is_running",
     )  # fmt: skip
 
     def __init__(self, modern: Modern, http: HttpRequest, id: RequestId) -> None:
@@ -214,6 +228,7 @@ class ModernCall:
         self.id = id
         self.is_over = False  # the client has disconnected, or its subscription has ended
         self.is_running = False
+        self.is_revoked = False
         self._writer: EventWriter | None = None
         self._sending: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -315,6 +330,17 @@ class ModernCall:
         """End the stream, if there is one, without an answer."""
         if self._writer is not None:
             self._writer.cut()
+
+    @property
+    def has_stream(self) -> bool:
+        """Whether the reply is a stream."""
+        return self._writer is not None
+
+    def revoke(self) -> None:
+        """Cancel the handler, because the credential of the request is not valid any more."""
+        self.is_revoked = True
+        self.cut()
+        self._end()
 
     def end_subscription(self) -> None:
         """End a subscription with the messages that its client expects."""

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from time import monotonic
 
 import msgspec
@@ -456,6 +456,12 @@ class Sessions:
                 session.used = now
                 self._open.move_to_end(session.id)
             else:
+                self.remove(session)
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End the sessions of these keys."""
+        for session in list(self._open.values()):
+            if session.principal is not None and session.principal.key_id in keys:
                 self.remove(session)
 
     def drain(self) -> None:
