@@ -21,7 +21,8 @@ from interlock.errors import InterlockError
 from interlock.version import __version__
 
 _COMMANDS = (
-    "chat", "tools", "call", "servers", "serve", "keys", "audit", "conversations", "run", "doctor",
+    "chat", "tools", "call", "servers", "openapi", "serve", "keys", "audit", "conversations",
+    "run", "doctor",
 )  # fmt: skip
 _HUNG_UP = 128 + signal.SIGHUP
 

@@ -17,7 +17,7 @@ from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import InvalidArguments, RequestTimeout
 
 if TYPE_CHECKING:
-    from interlock.config import Config
+    from interlock.config import Config, ServerConfig
     from interlock.protocol import Progress
     from interlock.types import CallToolResult, Content
 
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     help="Longest wait without progress; by default the server's own timeout.",
 )
 @click.option("--yes", is_flag=True, help="Run a call that a gateway's policy would ask about.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the request of an OpenAPI tool, credentials masked, instead of sending it.",
+)
 @config_option.json_option
 def call(
     address: str,
@@ -42,17 +47,20 @@ def call(
     config: Path | None,
     timeout: float | None,
     yes: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> int:
     """Call a tool and print its result. Exits with 1 if the tool reports an error.
 
     A VALUE is text where the tool's schema accepts text, else JSON: numbers, true, null,
-    ["lists"], {"objects": 1}. Only the tool's own server is started.
+    ["lists"], {"objects": 1}. Where a tool of an API takes a file, @PATH sends a local one.
+    Only the tool's own server is started.
 
     \b
     Example:
       interlock call time:get_current_time timezone=Asia/Tokyo
       interlock call git:git_log --arguments '{"repo_path": ".", "max_count": 3}' --json
+      interlock call shop:add_photo photo=@cat.png --dry-run
     """
     server, colon, tool = address.partition(":")
     if not (server and colon and tool):
@@ -62,7 +70,9 @@ def call(
     if twice := sorted(texts.keys() & values.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
     loaded = config_option.load(config)
-    key, _ = config_option.find(loaded, server)
+    key, found = config_option.find(loaded, server)
+    if dry_run:
+        return run(_preview(server, tool, found, texts, values, as_json))
     return run(_call(loaded, key, address, texts, values, timeout, yes, as_json))
 
 
@@ -116,6 +126,37 @@ async def _call(
     return int(result.is_error)
 
 
+async def _preview(
+    server: str,
+    tool: str,
+    config: ServerConfig,
+    texts: dict[str, str],
+    values: dict[str, Any],
+    as_json: bool,
+) -> int:
+    """Print the request of a call to an API."""
+    from interlock.cli.openapi import server_of
+    from interlock.errors import UnknownTool
+
+    api = server_of(server, config)
+    await api.load()
+    found = api.tools.by_name.get(tool)
+    if found is None:
+        why = api.tools.missing.get(tool)
+        raise UnknownTool(f"no tool {server}:{tool}" + (f": {why}" if why else ""))
+    schema = found.definition["inputSchema"]
+    request = await found.preview(typed(texts, schema) | values)
+    if as_json:
+        emit_json(request)
+        return 0
+    lines = [f"{request['method']} {request['url']}"]
+    lines += [f"{name}: {value}" for name, value in request["headers"]]
+    if request["body"] is not None:
+        lines += ["", request["body"]]
+    emit("\n".join(lines))
+    return 0
+
+
 def _format_progress(progress: Progress) -> str:
     of = f" of {progress.total:g}" if progress.total else ""
     return f"{progress.progress:g}{of} {progress.message or ''}"
@@ -158,8 +199,41 @@ def typed(texts: dict[str, str], schema: dict[str, Any]) -> dict[str, Any]:
     properties = schema.get("properties")
     known = properties if isinstance(properties, dict) else {}
     return {
-        key: _value(key, text, _types(known.get(key), schema, 0)) for key, text in texts.items()
+        key: _file(key, text[1:])
+        if text.startswith("@") and _takes_file(known.get(key))
+        else _value(key, text, _types(known.get(key), schema, 0))
+        for key, text in texts.items()
     }
+
+
+MAX_FILE_BYTES = 16 * 1024 * 1024
+
+
+def _takes_file(schema: Any) -> bool:
+    """Return whether an argument is a file, as OpenAPI tools take it."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return isinstance(properties, dict) and {"text", "base64"} <= properties.keys()
+
+
+def _file(key: str, name: str) -> dict[str, str]:
+    """Read a local file as the value of an argument."""
+    from base64 import b64encode
+    from mimetypes import guess_type
+
+    path = Path(name)
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            limit = MAX_FILE_BYTES // 2**20
+            raise InvalidArguments(
+                f"{key}: {path} is too large ({size / 2**20:.1f} MiB, limit {limit} MiB)"
+            )
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidArguments(f"{key}: {path} cannot be read: {error.strerror}") from None
+    value = {"base64": b64encode(content).decode(), "name": path.name}
+    kind, _ = guess_type(path.name)
+    return value | ({"type": kind} if kind else {})
 
 
 def _value(key: str, text: str, types: set[str]) -> Any:

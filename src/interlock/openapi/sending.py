@@ -24,7 +24,7 @@ from interlock.errors import (
     Unreachable,
 )
 from interlock.openapi.answers import ApiAnswer, ApiRequest, Exchange, Headers
-from interlock.openapi.identity import Alternatives, Credentials, Identity
+from interlock.openapi.identity import MASK, Alternatives, Credentials, Identity
 from interlock.transports.http_errors import retry_after
 from interlock.urls import origin
 
@@ -108,8 +108,15 @@ class Sender:
             return False
         return path.startswith(f"{base}/") and not _has_dot_segment(path)
 
-    def request(self, planned: Planned, credentials: Credentials) -> ApiRequest:
+    def request(
+        self, planned: Planned, credentials: Credentials, *, masked: bool = False
+    ) -> ApiRequest:
         """Return a request with its credentials. The operator's headers replace those of the call.
+
+        Args:
+            planned: The request of the call.
+            credentials: Of this request.
+            masked: Mask the operator's headers, as they may be secrets.
 
         Raises:
             ToolError: It is too large, or its URL is not allowed.
@@ -120,7 +127,8 @@ class Sender:
             raise ToolError(
                 f"the request is too large ({size / 2**20:.1f} MiB, limit {limit} MiB); send less"
             )
-        own = {**self._headers, **credentials.headers}
+        own = dict.fromkeys(self._headers, MASK) if masked else self._headers
+        own = {**own, **credentials.headers}
         replaced = {name.lower() for name in own}
         headers = [each for each in planned.headers if each[0].lower() not in replaced]
         if credentials.cookies:

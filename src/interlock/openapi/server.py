@@ -181,7 +181,7 @@ class OpenApiServer:
         self._source = Source(place, headers, settings.base_url)
         self._sender = Sender(exchange, settings.base_url, headers, timeout, concurrency)
         self._tools: ApiTools | None = None
-        self._loading: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[Document] | None = None
         self._catalogue = ApiCatalogue(self.subscribers)
         self._methods = Methods(
             Implementation(name=name or "openapi", version=__version__),
@@ -207,6 +207,11 @@ class OpenApiServer:
         return self._tools
 
     @property
+    def selections(self) -> Mapping[str, ToolSelection]:
+        """What the operator says about each tool, by its name."""
+        return self._selections
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """One line for each listed tool that is missing, and for a document that is stale."""
         lines = [f"tool {name!r}: {why}" for name, why in self.tools.missing.items()]
@@ -220,7 +225,7 @@ class OpenApiServer:
         return tuple(self.drift.lines)
 
     async def load(self) -> None:
-        """Read the document, unless that is done.
+        """Read the document and make the tools, unless that is done.
 
         Raises:
             InterlockError: It cannot be read, or does not fit the configuration.
@@ -228,7 +233,7 @@ class OpenApiServer:
         if self._tools is not None:
             return
         if self._loading is None:
-            self._loading = asyncio.create_task(self._load())
+            self._loading = asyncio.create_task(self.read_document())
         loading = self._loading
         try:
             await asyncio.shield(loading)
@@ -236,8 +241,15 @@ class OpenApiServer:
             if loading.done():
                 self._loading = None
 
-    async def _load(self) -> None:
-        self._install(await self._source.load())
+    async def read_document(self) -> Document:
+        """Read the document, make the tools, and return the document, which is not kept.
+
+        Raises:
+            InterlockError: As `load`.
+        """
+        found = await self._source.load()
+        self._install(found)
+        return found
 
     async def refresh(self) -> bool:
         """Read the document again if it has changed; return whether a listed tool did."""

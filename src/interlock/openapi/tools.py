@@ -113,7 +113,7 @@ class ApiTool:
         """
         planned = self.planned(given)
         credentials = self._identity.places(planned.security)
-        request = self._sender.request(planned, credentials)
+        request = self._sender.request(planned, credentials, masked=True)
         secrets = self._all_secrets()
         body = None if request.body is None else request.body.decode("utf-8", "replace")
         return {

@@ -1,0 +1,252 @@
+"""`interlock openapi`: look at OpenAPI documents, and at the tools made of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interlock.cli import config_option
+from interlock.cli.signals import run
+from interlock.cli.terminal import emit_json, emit_table, safe_line, say, warn
+from interlock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from interlock.openapi.document import Document
+    from interlock.openapi.server import OpenApiServer
+
+_ENDINGS = (".json", ".yaml", ".yml")
+MANY_TOOLS = 40  # above it, models choose badly
+
+
+@click.group()
+def openapi() -> None:
+    """Look at OpenAPI documents, and at the tools made of them.
+
+    A DOCUMENT is a path or an https URL. A SERVER is one of the mcpServers file, with a member
+    "openapi".
+
+    \b
+    Example:
+      interlock openapi list shop.yaml --search order
+      interlock openapi init shop.yaml
+      interlock openapi check shop
+    """
+
+
+@openapi.command("list")
+@click.argument("name", metavar="DOCUMENT|SERVER")
+@click.option("--tag", metavar="TAG", help="Only operations with this tag.")
+@click.option("--method", metavar="METHOD", help="Only operations with this method.")
+@click.option("--search", metavar="TEXT", help="Only operations whose id, path or summary has it.")
+@config_option.config_option
+@config_option.json_option
+def list_(
+    name: str,
+    tag: str | None,
+    method: str | None,
+    search: str | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """List the operations of a document, with the tools that call them.
+
+    With --json for a server: each tool with its operation, and where each argument is sent.
+
+    \b
+    Example:
+      interlock openapi list shop.yaml --method GET
+      interlock openapi list shop --json
+    """
+    server, document = _loaded(name, config)
+    if as_json and server is not None:
+        emit_json({"tools": _tools(server)})
+        return
+    from interlock.openapi import review
+
+    exposed: dict[str, list[str]] = {}
+    if server is not None:
+        for tool, each in server.tools.by_name.items():
+            exposed.setdefault(each.plan.operation.key, []).append(tool)
+    rows = [
+        {**review.summary(document, key), "tools": exposed.get(key, [])}
+        for key in document.keys
+        if method is None or key.startswith(f"{method.upper()} ")
+    ]
+    rows = [
+        row
+        for row in rows
+        if (tag is None or tag in row.get("tags", ())) and (not search or _has(row, search))
+    ]
+    if as_json:
+        emit_json({"operations": rows})
+        return
+    emit_table(
+        (
+            row["operation"],
+            row.get("operationId", ""),
+            row.get("summary", "") or row.get("problem", ""),
+            " ".join(row.get("security", ())),
+            " ".join(row["tools"]),
+        )
+        for row in rows
+    )
+    if not rows:
+        say("no operations")
+
+
+def _has(row: dict[str, Any], search: str) -> bool:
+    texts = (row["operation"], row.get("operationId", ""), row.get("summary", ""))
+    return any(search.lower() in text.lower() for text in texts)
+
+
+def _tools(server: OpenApiServer) -> list[dict[str, Any]]:
+    return [
+        {
+            "tool": name,
+            "operation": tool.plan.operation.operation_id or tool.plan.operation.key,
+            "method": tool.plan.operation.method,
+            "path": tool.plan.operation.path,
+            "arguments": tool.plan.arguments,
+        }
+        for name, tool in server.tools.by_name.items()
+    ]
+
+
+@openapi.command()
+@click.argument("document", metavar="DOCUMENT")
+@click.option("--write", is_flag=True, help="Also operations that may change something.")
+@click.option("--tag", metavar="TAG", default="", help="Only operations with this tag.")
+def init(document: str, write: bool, tag: str) -> None:
+    """Print an entry for the mcpServers file, to edit: the operations that only read, as tools.
+
+    Remove the tools that models do not need, and check baseUrl before you use it.
+
+    \b
+    Example:
+      interlock openapi init shop.yaml > mcp.json
+      interlock openapi init https://shop.example/openapi.json --tag orders
+    """
+    from interlock.openapi import review
+
+    found = run(_read(document))
+    name, entry = review.entry(found, document, writes=write, tag=tag)
+    emit_json({"mcpServers": {name: entry}})
+    tools, auth = entry["openapi"]["tools"], entry["openapi"].get("auth", {})
+    say(f"{len(tools)} tools; check baseUrl {safe_line(entry['openapi']['baseUrl'])}")
+    if len(tools) > MANY_TOOLS:
+        say(f"models choose badly among more than {MANY_TOOLS}: remove what they do not need")
+    for line in review.schemes_in_words(found, auth):
+        say(f"auth {safe_line(line)}; remove it if you have no such credential")
+
+
+@openapi.command()
+@click.argument("name", metavar="SERVER|DOCUMENT")
+@config_option.config_option
+@config_option.json_option
+def check(name: str, config: Path | None, as_json: bool) -> int:
+    """Say what is wrong or odd: missing tools, missing credentials, delicate operations, sizes.
+
+    For a document, every operation is checked. Exits with 1 if a tool is missing.
+
+    \b
+    Example:
+      interlock openapi check shop
+      interlock openapi check shop.yaml --json
+    """
+    from interlock.openapi import review
+    from interlock.openapi.plan import compile_tools
+    from interlock.openapi.selection import ToolSelection
+
+    server, document = _loaded(name, config)
+    if server is None:
+        every = {key: ToolSelection(operation=key) for key in document.keys}
+        plans, missing = compile_tools(document, every)
+        found = list(review.check(document, plans, missing))
+    else:
+        tools = server.tools
+        plans = {name: tool.plan for name, tool in tools.by_name.items()}
+        found = list(review.check(document, plans, tools.missing))
+        found += review.check_credentials(plans, tools.identity)
+    has_errors = any(each.level == "error" for each in found)
+    if as_json:
+        emit_json({"findings": found})
+        return int(has_errors)
+    emit_table((each.level, each.tool, each.text) for each in found)
+    say(f"{len(plans)} tools, {sum(each.level == 'error' for each in found)} missing")
+    return int(has_errors)
+
+
+@openapi.command()
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW|SERVER")
+@config_option.config_option
+@config_option.json_option
+def diff(old: str, new: str, config: Path | None, as_json: bool) -> int:
+    """Compare two states of a document, breaking changes first.
+
+    With a SERVER as the second one, only what touches its tools. Exits with 1 if a change is
+    breaking.
+
+    \b
+    Example:
+      interlock openapi diff old.yaml new.yaml
+      interlock openapi diff old.yaml shop
+    """
+    from interlock.openapi import review
+
+    before = run(_read(old))
+    server, after = _loaded(new, config)
+    found = review.changes(before, after, None if server is None else server.selections)
+    if as_json:
+        emit_json({"changes": found})
+    else:
+        emit_table(
+            ("breaking" if each.is_breaking else "", each.subject, each.text) for each in found
+        )
+        if not found:
+            say("no changes")
+    return int(any(each.is_breaking for each in found))
+
+
+# Documents and servers
+
+
+def _loaded(name: str, config: Path | None) -> tuple[OpenApiServer | None, Document]:
+    """Return the server of a name with its document, or the document at a place."""
+    if "://" in name or name.endswith(_ENDINGS) or Path(name).is_file():
+        return None, run(_read(name))
+    server = server_of(name, config_option.find(config_option.load(config), name)[1])
+    return server, run(_load(server))
+
+
+async def _read(place: str) -> Document:
+    from interlock.config.openapi_reading import document_problem
+    from interlock.openapi.source import Source
+
+    if problem := document_problem(place):
+        raise ConfigError(f"document {place!r} {problem}")
+    return await Source(place, {}, place).load()
+
+
+async def _load(server: OpenApiServer) -> Document:
+    document = await server.read_document()
+    for line in server.missing:
+        warn(line)
+    return document
+
+
+def server_of(name: str, server: Any) -> OpenApiServer:
+    """Return the server of a configured API.
+
+    Raises:
+        ConfigError: It is another kind of server, or a variable is not set.
+    """
+    from interlock.config import OpenApiConfig
+    from interlock.openapi.server import OpenApiServer
+
+    if not isinstance(server, OpenApiConfig):
+        raise ConfigError(f'server {name!r} has no member "openapi": see `interlock servers list`')
+    return OpenApiServer.from_config(server, os.environ, name=name)

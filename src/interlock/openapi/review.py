@@ -1,0 +1,283 @@
+"""What an operator should know about a document: problems, changes, and a first list of tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from interlock.openapi import operations
+from interlock.openapi.document import Document
+from interlock.openapi.identity import Identity, describe
+from interlock.openapi.operations import Operation
+from interlock.openapi.plan import Plan, compile_tools
+from interlock.openapi.references import DocumentError
+from interlock.openapi.selection import ToolSelection
+from interlock.types import JsonObject
+
+Level = Literal["error", "warning", "note"]
+READS = ("GET", "QUERY")
+
+# Words in a path, tag or scope of an operation that a model should seldom have.
+_DELICATE = re.compile(
+    r"(?:^|[/_.:{}\s-])(admin|internal|tokens?|api-?keys?|keys?|secrets?|credentials?|passwords?|"
+    r"billing|payments?|invoices?|permissions?|roles?|impersonate|sudo)(?:$|[/_.:{}\s-])",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_MAX_NAME = 48
+
+
+class Finding(Struct, frozen=True):
+    """One thing to know about a document or its tools.
+
+    Attributes:
+        level: "error" for a tool that is missing, "warning" for a risk, else "note".
+        tool: The tool it is about; "" for the document.
+        text: One line.
+    """
+
+    level: Level
+    tool: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"tool {self.tool!r}: {self.text}" if self.tool else self.text
+
+
+def summary(document: Document, key: str) -> JsonObject:
+    """Return what `interlock openapi list` shows of an operation that may be broken."""
+    method, _, path = key.partition(" ")
+    shown: JsonObject = {"operation": key, "method": method, "path": path}
+    try:
+        operation = operations.read(document, key)
+    except DocumentError as error:
+        return {**shown, "problem": str(error)}
+    schemes = dict.fromkeys(name for each in operation.security for name in each)
+    return {
+        **shown,
+        "operationId": operation.operation_id,
+        "summary": operation.summary,
+        "tags": operation.tags,
+        "security": list(schemes),
+        "deprecated": operation.is_deprecated,
+    }
+
+
+# Checking
+
+
+def check(
+    document: Document, plans: Mapping[str, Plan], missing: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yield what is wrong or odd about a document and its tools."""
+    for name, why in missing.items():
+        yield Finding("error", name, why)
+    for warning in document.warnings:
+        yield Finding("warning", "", warning)
+    for name, plan in plans.items():
+        yield from _check_tool(name, plan)
+
+
+def check_credentials(plans: Mapping[str, Plan], identity: Identity) -> Iterator[Finding]:
+    """Yield which tools lack a credential."""
+    for name, plan in plans.items():
+        lacking = identity.missing(plan.operation.security)
+        if lacking:
+            yield Finding("warning", name, f"no credential for {lacking}: add it to openapi.auth")
+
+
+def _check_tool(name: str, plan: Plan) -> Iterator[Finding]:
+    operation = plan.operation
+    reads = bool(plan.definition["annotations"]["readOnlyHint"])
+    if reads and operation.method not in (*READS, "HEAD", "OPTIONS"):
+        yield Finding("warning", name, f"{operation.method} is marked readOnly")
+    if word := delicate(operation):
+        yield Finding(
+            "warning", name, f"{operation.key} is about {word!r}: should a model have it?"
+        )
+    if operation.is_deprecated:
+        yield Finding("note", name, f"{operation.key} is deprecated")
+    full, shown = _size(plan.input_schema), _size(plan.definition["inputSchema"])
+    widened = ", widened for models" if shown < full else ""
+    yield Finding("note", name, f"arguments {full:,} bytes, shown {shown:,}{widened}")
+
+
+def delicate(operation: Operation) -> str:
+    """Return a word of an operation that says it should seldom be a tool; "" for none."""
+    scopes = [scope for each in operation.security for scopes in each.values() for scope in scopes]
+    if operation.method == "DELETE" and re.search(r"/(users?|accounts?)/\{", operation.path):
+        return "the deletion of users"
+    for text in (operation.path, *operation.tags, *scopes):
+        if match := _DELICATE.search(text):
+            return match[1]
+    return ""
+
+
+def _size(schema: Any) -> int:
+    return len(msgspec.json.encode(schema))
+
+
+# Changes
+
+
+class Change(Struct, frozen=True):
+    """A difference between two states of a document.
+
+    Attributes:
+        is_breaking: Calls that were right may now be refused, or mean something else.
+        subject: The operation, or the tool.
+        text: What has changed.
+    """
+
+    is_breaking: bool
+    subject: str
+    text: str
+
+
+def changes(
+    old: Document, new: Document, tools: Mapping[str, ToolSelection] | None = None
+) -> list[Change]:
+    """Return the differences, breaking ones first.
+
+    Args:
+        old: The earlier state.
+        new: The later state.
+        tools: Only what touches these tools; None for all operations.
+    """
+    if tools is None:
+        listed = {**old.keys, **new.keys}
+        tools = {key: ToolSelection(operation=key) for key in listed}
+    before, _ = compile_tools(old, tools)
+    after, lost = compile_tools(new, tools)
+    found: list[Change] = []
+    for name in tools:
+        if name in before and name in after:
+            found += _changes_of(name, before[name], after[name])
+        elif name in before:
+            found.append(Change(True, name, f"removed: {lost[name]}"))
+        elif name in after:
+            found.append(Change(False, name, "added"))
+    return sorted(found, key=lambda each: not each.is_breaking)
+
+
+def _changes_of(subject: str, old: Plan, new: Plan) -> Iterator[Change]:
+    if old.operation.key != new.operation.key:
+        yield Change(True, subject, f"was {old.operation.key}, is {new.operation.key}")
+    was, now = old.input_schema, new.input_schema
+    required, was_required = set(now.get("required", ())), set(was.get("required", ()))
+    for name in was["properties"]:
+        if name not in now["properties"]:
+            yield Change(True, subject, f"argument {name} is gone")
+        elif name in required - was_required:
+            yield Change(True, subject, f"argument {name} is now required")
+        elif name in was_required - required:
+            yield Change(False, subject, f"argument {name} is now optional")
+    for name in now["properties"]:
+        if name not in was["properties"]:
+            must = name in required
+            yield Change(must, subject, f"argument {name} is new{' and required' if must else ''}")
+    yield from _changed_arguments(subject, old, new)
+    if old.operation.security != new.operation.security:
+        yield Change(True, subject, "the credentials that it needs have changed")
+    if old.definition.get("outputSchema") != new.definition.get("outputSchema"):
+        yield Change(False, subject, "its answer has changed")
+    if old.definition.get("description") != new.definition.get("description"):
+        yield Change(False, subject, "its description has changed")
+
+
+def _changed_arguments(subject: str, old: Plan, new: Plan) -> Iterator[Change]:
+    was, now = old.input_schema, new.input_schema
+    has_moved = was.get("$defs") != now.get("$defs")
+    for name, schema in was["properties"].items():
+        other = now["properties"].get(name)
+        if other is None:
+            continue
+        if old.arguments.get(name) != new.arguments.get(name):
+            yield Change(True, subject, f"argument {name} is sent in another place")
+        elif _rules(schema) != _rules(other) or (has_moved and "$ref" in str(schema)):
+            yield Change(True, subject, f"argument {name} has other rules")
+
+
+def _rules(schema: Any) -> Any:
+    """Return a schema without what only describes."""
+    if isinstance(schema, dict):
+        kept = schema.items()
+        return {
+            key: _rules(each)
+            for key, each in kept
+            if key not in ("description", "title", "default")
+        }
+    return [_rules(each) for each in schema] if isinstance(schema, list) else schema
+
+
+# A first list
+
+
+def entry(
+    document: Document, place: str, *, writes: bool = False, tag: str = ""
+) -> tuple[str, JsonObject]:
+    """Return a server's name and its entry of `mcpServers`, for an operator to edit.
+
+    Args:
+        document: The document.
+        place: Where it is, as the entry names it.
+        writes: Include operations that change something.
+        tag: Only operations with this tag.
+    """
+    tools: dict[str, str] = {}
+    schemes: dict[str, None] = {}
+    for key in document.keys:
+        try:
+            operation = operations.read(document, key)
+        except DocumentError:
+            continue
+        if (tag and tag not in operation.tags) or not (writes or operation.method in READS):
+            continue
+        name = tool_name(operation, tools)
+        is_unique = document.by_id.get(operation.operation_id) == [key]
+        tools[name] = operation.operation_id if is_unique else key
+        schemes |= dict.fromkeys(scheme for each in operation.security for scheme in each)
+    server = _words(document.title)[:_MAX_NAME].strip("_") or "api"
+    openapi: JsonObject = {"document": place, "baseUrl": base_url(document, place)}
+    if schemes:
+        openapi["auth"] = {name: f"${{{_words(f'{server}_{name}').upper()}}}" for name in schemes}
+    openapi["tools"] = tools
+    return server, {"openapi": openapi}
+
+
+def schemes_in_words(document: Document, names: Iterable[str]) -> list[str]:
+    """Return one line for each security scheme: what it asks for."""
+    known = document.security_schemes
+    return [f"{name}: {describe(known[name])}" for name in names if name in known]
+
+
+def base_url(document: Document, place: str) -> str:
+    """Return the first absolute address in a document, as a proposal."""
+    for server in document.servers:
+        if server.startswith(("https://", "http://")):
+            return server.rstrip("/")
+    if place.startswith(("https://", "http://")):
+        parts = urlsplit(place)
+        path = next((each for each in document.servers if each.startswith("/")), "")
+        return f"{parts.scheme}://{parts.netloc}{path}".rstrip("/")
+    return "https://CHANGE-ME.example"
+
+
+def tool_name(operation: Operation, taken: Iterable[str]) -> str:
+    """Return a new name for the tool of an operation: its id or its method and path, in words."""
+    named = operation.operation_id or f"{operation.method.lower()} {operation.path}"
+    name = base = _words(named)[:_MAX_NAME].strip("_") or "operation"
+    number = 1
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    return name
+
+
+def _words(text: str) -> str:
+    return "_".join(_WORD.findall(text)).lower()
