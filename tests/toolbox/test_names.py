@@ -19,6 +19,7 @@ FOR_MODELS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @example(("", ""))
 @example(("\0", "\ud800"))
 @example(("a" * 500, "b" * 500))
+@example((";", "b" * 70))
 def test_wire_name_is_valid_for_every_model(pair: tuple[str, str]):
     assert FOR_MODELS.fullmatch(wire_name(*pair))
 

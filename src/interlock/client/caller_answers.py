@@ -51,9 +51,9 @@ class CallerAnswers:
             AskRefused: The client cannot be asked, or was asked too often.
         """
         check_method(method, revision)
-        lacking = _lacking(self._capabilities, method, params)
-        if lacking:
-            raise AskRefused(f"the client that is calling does not declare {lacking}", "cannot_ask")
+        missing = lacking(self._capabilities, method, params)
+        if missing:
+            raise AskRefused(f"the client that is calling does not declare {missing}", "cannot_ask")
         try:
             self._count()
         except RemoteProtocolError as error:
@@ -61,7 +61,7 @@ class CallerAnswers:
         return bytes(await self.back.ask(method, bytes(params), timeout=ASK_TIMEOUT))
 
 
-def _lacking(declared: ClientCapabilities, method: str, params: Raw) -> str:
+def lacking(declared: ClientCapabilities, method: str, params: Raw) -> str:
     """Return what a client must declare, but has not, to be asked this; "" for nothing."""
     needed = _CAPABILITIES.get(method)
     has: JsonObject | None = getattr(declared, needed) if needed is not None else None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from interlock.calls import Caller, Entry, Item
 from interlock.context import Context
 from interlock.errors import InvalidArguments
@@ -15,13 +13,14 @@ from interlock.gateway.forwarded_items import (
     ForwardedPrompt,
     ForwardedResource,
 )
-from interlock.gateway.forwarded_tool import ForwardedTool
+from interlock.gateway.forwarded_tool import UnusableTool
 from interlock.gateway.forwarding import Forwarder
-from interlock.gateway.uris import LooseTemplate, Uris
+from interlock.gateway.offers import Listed, Offers
+from interlock.gateway.refusals import REASON_KEY
+from interlock.gateway.uris import Uris
 from interlock.policy import Policy
 from interlock.server.catalogue import Definition, Kind
 from interlock.toolbox import Toolbox
-from interlock.toolbox.names import wire_name
 from interlock.types import (
     JsonObject,
     PromptReference,
@@ -29,25 +28,7 @@ from interlock.types import (
     ServerCapabilities,
 )
 
-
-class _Listed(Struct):
-    """A resource, template or prompt that a server has listed."""
-
-    item: Item
-    definition: JsonObject
-
-
-class _Template(_Listed):
-    pattern: LooseTemplate
-
-
-class _Index(Struct):
-    """Everything that the toolbox offers, by the names that clients use."""
-
-    tools: dict[str, ForwardedTool] = {}
-    resources: dict[str, _Listed] = {}
-    templates: dict[str, _Template] = {}
-    prompts: dict[str, _Listed] = {}
+MISSING_KEY = "interlock/missing"
 
 
 class ToolboxCatalogue:
@@ -64,8 +45,9 @@ class ToolboxCatalogue:
         self.policy = policy
         self._forwarder = forwarder
         self._uris = Uris()
-        self._index = _Index()
-        self._indexed = -1  # the version of the toolbox that `_index` is of
+        self._offers: dict[str, Offers] = {}  # by the view whose names are plain; "" for others
+        self._before: dict[str, Offers] = {}  # those before the last change
+        self._version = -1  # of the toolbox, from which they were made
 
     @property
     def version(self) -> int:
@@ -98,48 +80,79 @@ class ToolboxCatalogue:
         return list(self._visible(kind, context)), None
 
     def _visible(self, kind: Kind, context: Context) -> Iterator[JsonObject]:
-        index, caller = self._current(), Caller(context.principal)
+        caller = Caller(context.principal)
+        offers = self._offers_to(caller)
         if kind == "tools":
-            for tool in index.tools.values():
+            for tool in offers.tools.values():
                 if self._may_use(caller, tool.entry):
                     yield tool.definition
             return
-        listed: Mapping[Kind, Mapping[str, _Listed]] = {
-            "resources": index.resources,
-            "resourceTemplates": index.templates,
-            "prompts": index.prompts,
+        listed: Mapping[Kind, Mapping[str, Listed]] = {
+            "resources": offers.resources,
+            "resourceTemplates": offers.templates,
+            "prompts": offers.prompts,
         }
         for each in listed[kind].values():
             if self._may_use(caller, each.item):
                 yield each.definition
 
-    def list_meta(self, kind: Kind, context: Context) -> JsonObject:  # noqa: ARG002
-        """Return what is missing in a list."""
-        return {}
+    def list_meta(self, kind: Kind, context: Context) -> JsonObject:
+        """Return which tools the caller would see, but are missing; why a list is empty."""
+        if kind != "tools":
+            return {}
+        caller = Caller(context.principal)
+        offers = self._offers_to(caller)
+        missing = [
+            _missing(server, reason, detail)
+            for server, (reason, detail) in offers.down.items()
+            if self.policy.may_use_any(caller, server)
+        ]
+        missing += [
+            _missing(tool.item.address, tool.reason, tool.detail)
+            for tool in offers.problems()
+            if self._may_use(caller, tool.item)
+        ]
+        if missing:
+            return {MISSING_KEY: missing}
+        is_empty = next(self._visible(kind, context), None) is None
+        return {REASON_KEY: "nothing_granted"} if is_empty else {}
 
     # Look-ups
 
     def find(self, kind: str, name: str, context: Context) -> Any:
         """Return what the caller may use under this name; None for all else."""
-        index, caller = self._current(), Caller(context.principal)
+        caller = Caller(context.principal)
+        offers = self._offers_to(caller)
         if kind == "tools":
-            tool = index.tools.get(name)
-            return tool if tool is not None and self._may_use(caller, tool.entry) else None
+            tool = offers.tools.get(name)
+            if tool is None:
+                return self._find_unusable(offers, name, caller)
+            return tool if self._may_use(caller, tool.entry) else None
         if kind == "prompts":
-            prompt = index.prompts.get(name)
+            prompt = offers.prompts.get(name)
             if prompt is None or not self._may_use(caller, prompt.item):
                 return None
             return ForwardedPrompt(prompt.item, self._forwarder)
         item = self._find_resource(name, caller)
         return None if item is None else ForwardedResource(item, self._uris, self._forwarder)
 
+    def _find_unusable(self, offers: Offers, name: str, caller: Caller) -> UnusableTool | None:
+        tool = offers.unusable.get(name)
+        if tool is not None:
+            return tool if self._may_use(caller, tool.item) else None
+        server, _, original = name.partition("__")
+        state = offers.down.get(server)
+        if state is None or not original or not self.policy.may_use_any(caller, server):
+            return None
+        return UnusableTool(name, Item("tools", server, original), *state)
+
     def _find_resource(self, uri: str, caller: Caller) -> Item | None:
         """Return a resource that is listed, or that a template may match."""
-        index = self._current()
-        listed = index.resources.get(uri)
+        offers = self._offers_to(caller)
+        listed = offers.resources.get(uri)
         if listed is not None:
             return listed.item if self._may_use(caller, listed.item) else None
-        for template in index.templates.values():
+        for template in offers.templates.values():
             if template.pattern.may_match(uri):
                 _, original = self._uris.split(uri) or ("", uri)
                 item = Item("resources", template.item.server, original)
@@ -155,12 +168,13 @@ class ToolboxCatalogue:
         Raises:
             InvalidArguments: The caller may not use such a prompt or template.
         """
-        index = self._current()
+        caller = Caller(context.principal)
+        offers = self._offers_to(caller)
         if isinstance(ref, PromptReference):
-            name, listed = ref.name, index.prompts.get(ref.name)
+            name, listed = ref.name, offers.prompts.get(ref.name)
         else:
-            name, listed = ref.uri, index.templates.get(ref.uri)
-        if listed is None or not self._may_use(Caller(context.principal), listed.item):
+            name, listed = ref.uri, offers.templates.get(ref.uri)
+        if listed is None or not self._may_use(caller, listed.item):
             raise InvalidArguments(f"unknown prompt or resource template {name!r}")
         upstream = self._toolbox.upstream(listed.item.server)
         return ForwardedCompletion(listed.item, argument, upstream)
@@ -168,49 +182,25 @@ class ToolboxCatalogue:
     def _may_use(self, caller: Caller, entry: Entry | Item) -> bool:
         return self.policy.decide(caller, entry).effect != "deny"
 
-    # Indexing
+    def _offers_to(self, caller: Caller) -> Offers:
+        """Return what there is, by the names of the caller's view."""
+        if self._version != self._toolbox.version:
+            self._version = self._toolbox.version
+            self._before, self._offers = self._offers, {}
+        view = self.policy.view_of(caller)
+        principal = caller.principal
+        name = principal.view if principal is not None and view.is_plain else ""
+        offers = self._offers.get(name)
+        if offers is None:
+            offers = self._offers[name] = Offers(
+                self._toolbox,
+                self._uris,
+                self._forwarder,
+                view if name else None,
+                self._before.get(name),
+            )
+        return offers
 
-    def _current(self) -> _Index:
-        if self._indexed != self._toolbox.version:
-            self._indexed = self._toolbox.version
-            self._index = self._make_index()
-        return self._index
 
-    def _make_index(self) -> _Index:
-        index, before = _Index(), self._index.tools
-        for entry in self._toolbox.tools:
-            tool = before.get(entry.wire_name)
-            if tool is None or tool.entry is not entry:
-                tool = ForwardedTool(entry, entry.wire_name, self._forwarder)
-            index.tools[entry.wire_name] = tool
-        upstreams = self._toolbox.upstreams.items()
-        self._uris.compare(
-            {
-                server: (
-                    *(each.uri for each in upstream.items["resources"]),
-                    *(each.uri_template for each in upstream.items["resourceTemplates"]),
-                )
-                for server, upstream in upstreams
-            }
-        )
-        for server, upstream in upstreams:
-            for definition in upstream.items["resources"].definitions:
-                listed = self._listed("resources", server, "uri", definition)
-                index.resources.setdefault(listed.definition["uri"], listed)
-            for definition in upstream.items["resourceTemplates"].definitions:
-                listed = self._listed("resources", server, "uriTemplate", definition)
-                shown = listed.definition["uriTemplate"]
-                template = _Template(listed.item, listed.definition, LooseTemplate(shown))
-                index.templates.setdefault(shown, template)
-            for definition in upstream.items["prompts"].definitions:
-                name = wire_name(server, definition["name"])
-                item = Item("prompts", server, definition["name"])
-                index.prompts.setdefault(name, _Listed(item, definition | {"name": name}))
-        return index
-
-    def _listed(self, kind: Any, server: str, member: str, definition: JsonObject) -> _Listed:
-        uri = definition[member]
-        shown = self._uris.shown(server, uri)
-        if shown != uri:
-            definition = definition | {member: shown}
-        return _Listed(Item(kind, server, uri), definition)
+def _missing(address: str, reason: str, detail: str) -> JsonObject:
+    return {"address": address, "reason": reason, "detail": detail}

@@ -5,12 +5,24 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from interlock.calls import Entry
+from interlock.calls import Entry, Item
 from interlock.context import Context
-from interlock.errors import InputRequired, InterlockError, InvalidArguments, MalformedAnswer
+from interlock.errors import (
+    CallRefused,
+    InputRequired,
+    InterlockError,
+    InvalidArguments,
+    MalformedAnswer,
+    MissingCapability,
+    RemoteError,
+)
 from interlock.gateway.forwarding import Forwarder
 from interlock.gateway.refusals import refusal
+from interlock.revisions import MISSING_CAPABILITY
 from interlock.types import JsonObject
+
+STATE_KEY = "interlock/state"
+_FOR_THE_CLIENT = (InputRequired, MalformedAnswer)
 
 
 class ForwardedTool:
@@ -19,12 +31,17 @@ class ForwardedTool:
     Args:
         entry: The tool.
         name: What clients call it.
+        state: Why its server cannot be called now, as a stable word; "" if it can.
         forwarder: Sends the calls.
     """
 
-    def __init__(self, entry: Entry, name: str, forwarder: Forwarder) -> None:
+    def __init__(self, entry: Entry, name: str, state: str, forwarder: Forwarder) -> None:
         self.entry = entry
+        self.state = state
         self.definition: JsonObject = msgspec.json.decode(entry.definition) | {"name": name}
+        if state:
+            meta = self.definition.get("_meta") or {}
+            self.definition["_meta"] = meta | {STATE_KEY: state}
         self._forwarder = forwarder
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:
@@ -42,7 +59,42 @@ class ForwardedTool:
             raise InvalidArguments("the arguments must be an object")
         try:
             return await self._forwarder.forward(self.entry, given, context)
-        except (InputRequired, MalformedAnswer):
-            raise
         except InterlockError as error:
+            if isinstance(error, _FOR_THE_CLIENT) or _is_undeclared(error, context):
+                raise
             return refusal(self.entry, error)
+
+
+def _is_undeclared(error: InterlockError, context: Context) -> bool:
+    """Return whether a modern client did not declare what a server needs, so that it can."""
+    if not context.is_modern:
+        return False
+    required: object = None
+    if isinstance(error, MissingCapability):
+        required = error.required
+    elif isinstance(error, RemoteError) and error.code == MISSING_CAPABILITY:
+        required = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
+    names = required if isinstance(required, dict) else {}
+    return any(getattr(context.client_capabilities, str(each), None) is None for each in names)
+
+
+class UnusableTool:
+    """A tool that the caller may see, but that cannot be called now.
+
+    Args:
+        name: What clients call it.
+        item: The tool.
+        reason: Why, as a stable word.
+        detail: The same for people.
+    """
+
+    def __init__(self, name: str, item: Item, reason: str, detail: str) -> None:
+        self.item = item
+        self.reason = reason
+        self.detail = detail
+        self.definition: JsonObject = {"name": name, "inputSchema": {"type": "object"}}
+
+    async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
+        """Return why the tool cannot be called."""
+        text = f"{self.item.address} cannot be called: {self.detail}"
+        return refusal(self.item, CallRefused(text, self.reason))

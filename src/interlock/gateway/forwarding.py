@@ -7,15 +7,16 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.calls import Call, Caller, Entry, Item, Outcome
+from interlock.client.caller_answers import lacking
 from interlock.context import Context
-from interlock.errors import InputRequired, InvalidArguments
+from interlock.errors import InputRequired, InvalidArguments, MissingCapability
 from interlock.gateway.call_link import CallLink
 from interlock.gateway.parking import Parking, Ticket
 from interlock.policy import CallDenied, Policy
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
 from interlock.toolbox import Toolbox
-from interlock.types import JsonObject, Result
+from interlock.types import ClientCapabilities, JsonObject, Result
 
 MAX_SESSION = 64  # characters of a session that a modern client names
 SESSION_KEY = "interlock/session"
@@ -49,6 +50,7 @@ class Forwarder:
 
         Raises:
             InputRequired: The server asks a modern client.
+            MissingCapability: It asks for what the client does not declare.
             InvalidArguments: The state of an earlier round is not valid.
             InterlockError: It was refused, or has failed.
         """
@@ -64,8 +66,13 @@ class Forwarder:
         outcome = await self._toolbox.handle(call)
         link.flush()
         if call.returns_questions and b'"input_required"' in bytes(outcome.raw):
-            _raise_questions(outcome)
+            _raise_questions(outcome, self._permitted(entry, context))
         return outcome.raw
+
+    def _permitted(self, entry: Entry | Item, context: Context) -> ClientCapabilities:
+        upstream = self._toolbox.upstreams.get(entry.server)
+        can = context.client_capabilities
+        return can if upstream is None else upstream.permitted(can)
 
     def _may_be_asked(self, entry: Entry | Item, context: Context) -> bool:
         can = context.client_capabilities
@@ -84,7 +91,7 @@ class Forwarder:
         return await self.parking.resume(ticket, context)
 
 
-def _raise_questions(outcome: Outcome) -> None:
+def _raise_questions(outcome: Outcome, can: ClientCapabilities) -> None:
     result = decode(Result, outcome.raw, "result")
     if result.result_type != "input_required":
         return
@@ -92,6 +99,10 @@ def _raise_questions(outcome: Outcome) -> None:
         key: (each.method, bytes(each.params))
         for key, each in (result.input_requests or {}).items()
     }
+    for method, params in questions.values():
+        missing = lacking(can, method, Raw(params))
+        if missing:
+            raise MissingCapability(missing)
     raise InputRequired(questions, encode(_Round(result.request_state, [*questions])).decode())
 
 

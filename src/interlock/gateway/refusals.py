@@ -23,6 +23,7 @@ from interlock.errors import (
     InvalidArguments,
     LoginRequired,
     MessageTooLarge,
+    MissingCapability,
     RemoteError,
     RemoteProtocolError,
     RequestTimeout,
@@ -30,6 +31,7 @@ from interlock.errors import (
 )
 from interlock.policy import CallDenied
 from interlock.protocol.envelope import encode
+from interlock.revisions import MISSING_CAPABILITY
 from interlock.server.wire_errors import request_refusal
 from interlock.types import JsonObject
 
@@ -58,6 +60,10 @@ def reason_of(error: InterlockError) -> str:
         return error.reason
     if isinstance(error, ServerUnavailable):
         return error.code
+    if isinstance(error, MissingCapability):
+        return "cannot_ask"
+    if isinstance(error, RemoteError) and error.code == MISSING_CAPABILITY:
+        return "cannot_ask"
     return next((word for kind, word in _REASONS if isinstance(error, kind)), "upstream_error")
 
 

@@ -16,12 +16,14 @@ from interlock.calls import Item
 from interlock.policy.decisions import Decision, Reason, RuleFact, Step
 from interlock.policy.enforcement import Approve, CallDenied, enforce
 from interlock.policy.policy import LOCAL_USER, Policy, opens_any
+from interlock.policy.rules import CompiledView
 from interlock.policy.warnings import find_warnings
 
 __all__ = [
     "LOCAL_USER",
     "Approve",
     "CallDenied",
+    "CompiledView",
     "Decision",
     "Item",
     "Policy",

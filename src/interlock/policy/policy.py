@@ -129,7 +129,7 @@ class Policy:
             arguments: As they will be sent; None to decide whether to list it.
         """
         principal = caller.principal or LOCAL_USER
-        rights = self._callers.get(id(principal))
+        rights = self._callers.get(id(principal))  # as `_rights_of`, which would be one more call
         if rights is None or rights.principal is not principal:
             rights = self._remember(principal)
         if isinstance(entry, Item):  # its name comes from the caller, so it is not remembered
@@ -165,6 +165,20 @@ class Policy:
             return "read" if annotations is not None and annotations.read_only_hint else "write"
         return stated or "write"
 
+    def may_use_any(self, caller: Caller, server: str) -> bool:
+        """Return whether a caller might use tools of a server, whichever it has."""
+        rights = self._rights_of(caller)
+        if not (rights.view.admits_any(server) and rights.scopes.cover_any(server)):
+            return False
+        return rights.all_rules is None or any(
+            rule.permits and rule.kind == "tools" and rule.patterns.match_server(server)
+            for rule in rights.rules
+        )
+
+    def view_of(self, caller: Caller) -> CompiledView:
+        """Return the view of a caller; one without a view sees everything."""
+        return self._rights_of(caller).view
+
     def is_one_of(self, principal: Principal | None, who: Iterable[str]) -> bool:
         """Return whether a principal is among those that a rule names, such as its approvers.
 
@@ -176,6 +190,13 @@ class Policy:
     def _names_of(self, principal: Principal) -> frozenset[str]:
         listed = (name for name, members in self._groups.items() if principal.id in members)
         return names_of(principal, principal.groups.union(listed))
+
+    def _rights_of(self, caller: Caller) -> CallerRights:
+        principal = caller.principal or LOCAL_USER
+        rights = self._callers.get(id(principal))
+        if rights is None or rights.principal is not principal:
+            rights = self._remember(principal)
+        return rights
 
     def _remember(self, principal: Principal) -> CallerRights:
         view = self._views.get(principal.view, NOTHING) if principal.view else EVERYTHING

@@ -139,6 +139,10 @@ class Patterns:
                 return True
         return False
 
+    def match_server(self, server: str) -> bool:
+        """Return whether a pattern fits any item of a server."""
+        return any(matches is None or matches(server) for matches, _ in self._pairs)
+
 
 def _matcher(pattern: str) -> Callable[[str], object] | None:
     """Return a function that matches one part of an address; None if everything does."""
@@ -150,9 +154,14 @@ def _matcher(pattern: str) -> Callable[[str], object] | None:
 
 
 class CompiledView:
-    """A view with its patterns compiled."""
+    """A view with its patterns compiled.
+
+    Attributes:
+        is_plain: Tools have the names that their servers use.
+    """
 
     def __init__(self, view: View) -> None:
+        self.is_plain = view.names == "plain"
         self._servers = None if view.servers is None else frozenset(view.servers)
         self._allow = None if view.allow is None else Patterns(view.allow)
         self._deny = Patterns(view.deny)
@@ -165,6 +174,12 @@ class CompiledView:
             return True
         is_allowed = self._allow is None or self._allow.match(server, name)
         return is_allowed and not self._deny.match(server, name)
+
+    def admits_any(self, server: str) -> bool:
+        """Return whether the view may have tools of a server."""
+        if self._servers is not None and server not in self._servers:
+            return False
+        return self._allow is None or self._allow.match_server(server)
 
 
 EVERYTHING = CompiledView(View())
@@ -193,6 +208,10 @@ class Scopes:
                 for each, matches in self._patterns
             )
         )
+
+    def cover_any(self, server: str) -> bool:
+        """Return whether a scope may cover tools of a server."""
+        return self._all or self._read or any(server == each for each, _ in self._patterns)
 
 
 def names_of(principal: Principal, groups: Iterable[str]) -> frozenset[str]:

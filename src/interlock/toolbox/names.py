@@ -34,9 +34,9 @@ def wire_name(server: str, name: str) -> str:
     whole = f"{len(server)}:{server}{name}".encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(whole).hexdigest()[:_HASH_DIGITS]
     room = MAX_WIRE_NAME - _HASH_DIGITS - 4
-    short_server = _clean(server)[: room // 2]
-    short_name = _clean(name)[: room - len(short_server)]
-    return f"{short_server or 'x'}__{short_name or 'x'}__{digest}"
+    short_server = _clean(server)[: room // 2] or "x"
+    short_name = _clean(name)[: room - len(short_server)] or "x"
+    return f"{short_server}__{short_name}__{digest}"
 
 
 def _clean(text: str) -> str:

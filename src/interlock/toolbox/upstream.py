@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext, suppress
@@ -89,6 +90,12 @@ MAX_HANGS = 3  # calls in a row without a good answer; then the connection is re
 MAX_RESTARTS = 1_000  # connections whose failed starts are remembered
 API_GRACE = 5.0  # seconds after which an API's own error about its timeout is not waited for
 PER_CALL: Key = ("call",)
+# The word for each state that keeps tools from being called, but for "server_down".
+_CODES = {
+    "disabled": "server_disabled",
+    "needs login": "needs_login",
+    "expired": "needs_login",
+}
 _QUESTIONS = frozenset({"elicitation", "sampling", "roots"})
 
 ItemKind = Literal["resources", "resourceTemplates", "prompts"]
@@ -105,6 +112,20 @@ _ITEM_LISTS: dict[ItemKind, tuple[str, Callable[[Client], Awaitable[Listing[Any]
 
 State = Literal["starting", "ok", "down", "failed", "disabled", "needs login", "expired", "refused"]
 _log = logging.getLogger("interlock.toolbox")
+
+
+class Unusable(Struct, frozen=True):
+    """A tool that a server has listed, but that cannot be called.
+
+    Attributes:
+        name: As its server names it; "" if it has no valid name.
+        detail: Why, in one line.
+        is_hidden: The operator has left it out.
+    """
+
+    name: str
+    detail: str
+    is_hidden: bool = False
 
 
 class ServerStatus(Struct, frozen=True):
@@ -157,6 +178,7 @@ class Upstream:
     Attributes:
         name: As given.
         entries: The tools that it offers.
+        unusable: Those that cannot be called.
         items: Its other lists, as last received; empty unless it `forwards`.
     """
 
@@ -173,6 +195,7 @@ class Upstream:
     ) -> None:
         self.name = name
         self.entries: tuple[Entry, ...] = ()
+        self.unusable: tuple[Unusable, ...] = ()
         self.items: dict[ItemKind, Listing[Any]] = {kind: Listing() for kind in _ITEM_LISTS}
         self._forwards = forwards
         self._unlisted: set[ItemKind] = set()  # lists that have changed
@@ -209,6 +232,13 @@ class Upstream:
         self._refreshing: asyncio.Task[None] | None = None
         self._refreshed_at = -REFRESH_GAP  # when the server last said that its tools changed
         self._closed = False
+
+    @property
+    def obstacle(self) -> tuple[str, str]:
+        """Why its tools cannot be called now, as a stable word and in a line; "" if they can."""
+        if self._state == "ok":
+            return "", ""
+        return _CODES.get(self._state, "server_down"), self._reason or self._state
 
     @property
     def may_ask(self) -> bool:
@@ -526,6 +556,7 @@ class Upstream:
         self._validators.clear()
         self._flagged.clear()
         missing = [*listing.skipped, *self._notes("missing")]
+        unusable = [Unusable(_name_in(line), line) for line in listing.skipped]
         if listing.truncated:
             missing.append(listing.truncated)
         entries: list[Entry] = []
@@ -537,14 +568,16 @@ class Upstream:
                 entries.append(self._entry(tool, definition))
             except (SchemaError, InvalidArguments) as error:
                 missing.append(f"tool {tool.name!r}: {error}")
+                unusable.append(Unusable(tool.name, str(error), isinstance(error, _Filtered)))
         self.entries = tuple(entries)
+        self.unusable = tuple(unusable)
         self._missing = tuple(missing)
 
     def _entry(self, tool: Tool, definition: JsonObject) -> Entry:
         if not tool.name:
             raise InvalidArguments("it has no name")
         if self._settings is not None and not self._settings.tools.admits(tool.name):
-            raise InvalidArguments("not allowed by the configuration")
+            raise _Filtered("not allowed by the configuration")
         encoded = encode(tool.input_schema)
         schema.check_tool_input(encoded)
         self._validators[tool.name] = schema.compile(encoded)
@@ -596,7 +629,7 @@ class Upstream:
         if not isinstance(call.entry, Entry):
             return
         validator = self._validators.get(call.entry.tool.name)
-        errors = validator.errors(call.arguments) if validator else []
+        errors = validator.errors(call.arguments, echo=not self._forwards) if validator else []
         if errors:
             raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
 
@@ -638,7 +671,7 @@ class Upstream:
             meta=call.meta,
             idempotent=self._may_repeat(call),
             back=call.back,
-            capabilities=self._permitted(call.capabilities),
+            capabilities=call.capabilities and self.permitted(call.capabilities),
             log_level=call.log_level,
             returns_questions=call.returns_questions,
         )
@@ -648,9 +681,9 @@ class Upstream:
             return Outcome(raw, client.check_result(name, raw))
         return Outcome(raw)
 
-    def _permitted(self, can: ClientCapabilities | None) -> ClientCapabilities | None:
+    def permitted(self, can: ClientCapabilities) -> ClientCapabilities:
         """Return what the server may ask a client for, and use of it."""
-        if can is None or not self._forwards:
+        if not self._forwards:
             return can
         refused = [each for each in _QUESTIONS - self._asks if getattr(can, each) is not None]
         if refused or can.extensions:
@@ -725,6 +758,19 @@ class Upstream:
             self._refreshing.cancel()
             await asyncio.wait({self._refreshing})
         await self._pool.close()
+
+
+class _Filtered(InvalidArguments):
+    """The configuration leaves a tool out."""
+
+
+_SKIPPED = re.compile(r"tool '([^']{1,128})' ")
+
+
+def _name_in(line: str) -> str:
+    """Return the name of the tool that a line of `Listing.skipped` is about."""
+    found = _SKIPPED.match(line)
+    return found[1] if found is not None else ""
 
 
 _NO_COMPLETIONS = Raw(b'{"completion":{"values":[]}}')

@@ -1,0 +1,145 @@
+"""Everything that a toolbox offers, by the names that clients use, for all callers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from interlock.calls import Item
+from interlock.gateway.forwarded_tool import ForwardedTool, UnusableTool
+from interlock.gateway.forwarding import Forwarder
+from interlock.gateway.uris import LooseTemplate, Uris
+from interlock.policy import CompiledView
+from interlock.toolbox import Toolbox
+from interlock.toolbox.names import wire_name
+from interlock.toolbox.upstream import Upstream
+from interlock.types import JsonObject
+
+
+class Listed(Struct):
+    """A resource, template or prompt that a server has listed."""
+
+    item: Item
+    definition: JsonObject
+
+
+class ListedTemplate(Listed):
+    """A resource template, and which URIs may be of it."""
+
+    pattern: LooseTemplate
+
+
+class Offers:
+    """The tools, resources and prompts of all servers, or of a view with plain names.
+
+    Args:
+        toolbox: The servers.
+        uris: Which servers' URIs have a prefix.
+        forwarder: Sends the calls.
+        plain: The view whose tools and prompts have the names that their servers use; None for
+            wire names.
+        before: The offers before the last change; what has not changed is kept.
+
+    Attributes:
+        tools: Those that can be called, if their servers are up.
+        unusable: Those that cannot.
+        clashes: Those whose plain names other tools have; each of them is unusable.
+        down: The servers that have never listed their tools, with a word and a line on why.
+    """
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        uris: Uris,
+        forwarder: Forwarder,
+        plain: CompiledView | None,
+        before: Offers | None,
+    ) -> None:
+        self.tools: dict[str, ForwardedTool] = {}
+        self.unusable: dict[str, UnusableTool] = {}
+        self.clashes: list[UnusableTool] = []
+        self.resources: dict[str, Listed] = {}
+        self.templates: dict[str, ListedTemplate] = {}
+        self.prompts: dict[str, Listed] = {}
+        self.down: dict[str, tuple[str, str]] = {}
+        self._plain = plain
+        upstreams = toolbox.upstreams
+        self._add_tools(toolbox, forwarder, before)
+        for server, upstream in upstreams.items():
+            self._add_unusable(server, upstream)
+        uris.compare({server: _uris_of(each) for server, each in upstreams.items()})
+        for server, upstream in upstreams.items():
+            self._add_resources(server, upstream, uris)
+            self._add_prompts(server, upstream)
+
+    def problems(self) -> Iterator[UnusableTool]:
+        """Iterate over all tools that cannot be called."""
+        yield from self.unusable.values()
+        yield from self.clashes
+
+    def _add_tools(self, toolbox: Toolbox, forwarder: Forwarder, before: Offers | None) -> None:
+        obstacles = {server: each.obstacle for server, each in toolbox.upstreams.items()}
+        for entry in toolbox.tools:
+            name = entry.wire_name
+            if self._plain is not None:
+                name = entry.tool.name
+                if not self._plain.admits("tools", entry.server, name):
+                    continue
+                if name in self.tools:
+                    item = Item("tools", entry.server, name)
+                    detail = "another tool of the view has the same name"
+                    self.clashes.append(UnusableTool(name, item, "name_clash", detail))
+                    continue
+            state, _ = obstacles.get(entry.server, ("server_down", ""))
+            tool = before.tools.get(name) if before is not None else None
+            if tool is None or tool.entry is not entry or tool.state != state:
+                tool = ForwardedTool(entry, name, state, forwarder)
+            self.tools[name] = tool
+
+    def _add_unusable(self, server: str, upstream: Upstream) -> None:
+        state, reason = upstream.obstacle
+        if state and not upstream.entries:
+            self.down[server] = state, reason
+        for each in upstream.unusable:
+            if each.is_hidden:
+                continue
+            item = Item("tools", server, each.name)
+            name = wire_name(server, each.name)
+            if self._plain is not None:
+                name = each.name
+                if not self._plain.admits("tools", server, name):
+                    continue
+            tool = UnusableTool(name, item, "tool_invalid", each.detail)
+            self.unusable.setdefault(name if name not in self.tools else "", tool)
+
+    def _add_resources(self, server: str, upstream: Upstream, uris: Uris) -> None:
+        for definition in upstream.items["resources"].definitions:
+            uri = definition["uri"]
+            shown = uris.shown(server, uri)
+            listed = Listed(Item("resources", server, uri), definition | {"uri": shown})
+            self.resources.setdefault(shown, listed)
+        for definition in upstream.items["resourceTemplates"].definitions:
+            uri = definition["uriTemplate"]
+            shown = uris.shown(server, uri)
+            item = Item("resources", server, uri)
+            template = ListedTemplate(
+                item, definition | {"uriTemplate": shown}, LooseTemplate(shown)
+            )
+            self.templates.setdefault(shown, template)
+
+    def _add_prompts(self, server: str, upstream: Upstream) -> None:
+        for definition in upstream.items["prompts"].definitions:
+            original = definition["name"]
+            name = wire_name(server, original)
+            if self._plain is not None:
+                name = original
+                if not self._plain.admits("prompts", server, name):
+                    continue
+            item = Item("prompts", server, original)
+            self.prompts.setdefault(name, Listed(item, definition | {"name": name}))
+
+
+def _uris_of(upstream: Upstream) -> list[str]:
+    resources = [each.uri for each in upstream.items["resources"]]
+    return resources + [each.uri_template for each in upstream.items["resourceTemplates"]]

@@ -1,0 +1,31 @@
+"""Callers of a gateway within this process."""
+
+from __future__ import annotations
+
+import asyncio
+
+from interlock.auth.principal import Principal
+from interlock.gateway import Gateway
+from interlock.server.server_connection import ServerConnection
+from interlock.transports import Transport
+from interlock.transports.memory import MemoryTransport
+
+
+class _AsPrincipal:
+    def __init__(self, gateway: Gateway, principal: Principal) -> None:
+        self._gateway = gateway
+        self._principal = principal
+        self._serving: set[asyncio.Task[None]] = set()
+
+    def connect(self) -> Transport:
+        ours, theirs = MemoryTransport.pair()
+        connection = ServerConnection(self._gateway, ours, self._principal)
+        serving = asyncio.create_task(connection.serve())
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+        return theirs
+
+
+def as_principal(gateway: Gateway, principal: Principal) -> _AsPrincipal:
+    """Return a gateway as one principal sees it, for `Client.memory`."""
+    return _AsPrincipal(gateway, principal)

@@ -1,0 +1,128 @@
+"""What each caller of a gateway sees: lists, what is missing in them, plain names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock import Client
+from interlock.auth.principal import Principal
+from interlock.config import loads
+from interlock.config.gateway import View
+from interlock.errors import RemoteError, SpawnError
+from interlock.gateway import Gateway
+from interlock.policy import Policy
+from interlock.transports import Transport
+from tests.gateway.support import as_principal
+from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
+
+EVERYTHING = frozenset({"mcp:*"})
+BROKEN = {"name": "broken", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "x:y"}}}}
+
+
+class Missing:
+    """A server that cannot be started."""
+
+    def connect(self) -> Transport:
+        raise SpawnError("cannot start 'npx': program not found")
+
+
+def upstream(*tools: Json | str) -> ScriptedServer:
+    listed = [tool(each) if isinstance(each, str) else each for each in tools]
+    return ScriptedServer(LEGACY, {"tools/list": {"tools": listed}, "tools/call": text("done")})
+
+
+def policy(rules: list[Json] | None = None, **views: View) -> Policy:
+    if rules is None:
+        return Policy.compile(None, views=views)
+    file = {"mcpServers": {}, "gateway": {"policy": {"rules": rules}}}
+    return Policy.from_config(loads(msgspec.json.encode(file)))
+
+
+async def listed(client: Client) -> tuple[list[str], Json]:
+    """Return the names in `tools/list`, and its `_meta` without that of the connection."""
+    result = msgspec.json.decode(await client.request("tools/list"))
+    meta = {k: v for k, v in result.get("_meta", {}).items() if k.startswith("interlock/")}
+    return [each["name"] for each in result["tools"]], meta
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_missing_tools_and_servers_are_in_the_list_with_their_reason(revision: str):
+    servers = {"s": upstream("get_x", BROKEN), "browser": Missing()}
+    async with Client.memory(Gateway(servers, policy(), environ={}), revision=revision) as client:
+        names, meta = await listed(client)
+        broken = await client.call_tool("s__broken")
+        down = await client.call_tool("browser__open")
+
+    assert names == ["s__get_x"]
+    server, broken_tool = meta["interlock/missing"]
+    assert (server["address"], server["reason"]) == ("browser", "server_down")
+    assert "program not found" in server["detail"]
+    assert (broken_tool["address"], broken_tool["reason"]) == ("s:broken", "tool_invalid")
+    assert [(each.is_error, reason(each)) for each in (broken, down)] == [
+        (True, "tool_invalid"),
+        (True, "server_down"),
+    ]
+
+
+def reason(result: Any) -> str:
+    code: str = (result.meta or {})["interlock/reason"]["code"]
+    return code
+
+
+async def test_missing_tools_are_named_to_those_only_who_would_see_them():
+    rules = [{"id": "r", "effect": "allow", "who": ["*"], "tools": ["s:get_*"]}]
+    servers = {"s": upstream("get_x", BROKEN), "browser": Missing()}
+    async with Client.memory(Gateway(servers, policy(rules), environ={})) as client:
+        names, meta = await listed(client)
+        texts = []
+        for name in ("s__broken", "s__absent", "browser__open", "absent__x"):
+            with pytest.raises(RemoteError) as caught:
+                await client.call_tool(name)
+            texts.append((caught.value.code, caught.value.message.replace(name, "NAME")))
+
+    assert (names, meta) == (["s__get_x"], {})
+    assert len(set(texts)) == 1
+
+
+@pytest.mark.parametrize("tools", [(), ("get_x",)], ids=["no tools", "hidden tools"])
+async def test_empty_list_says_that_nothing_is_granted(tools: tuple[str, ...]):
+    gateway = Gateway({"s": upstream(*tools)}, policy([]), environ={})
+    async with Client.memory(gateway) as client:
+        assert await listed(client) == ([], {"interlock/reason": "nothing_granted"})
+
+
+async def test_tool_of_a_server_that_went_down_stays_listed_with_its_state():
+    server = upstream(tool("get_x", _meta={"x-team": "billing"}))
+    async with Client.memory(Gateway({"s": server}, policy(), environ={})) as client:
+        await server.end()
+        meta: Json = {}
+        while STATE not in meta:
+            meta = msgspec.json.decode(await client.request("tools/list"))["tools"][0]["_meta"]
+
+    assert meta == {"x-team": "billing", STATE: "server_down"}
+
+
+STATE = "interlock/state"
+TEAM = Principal("user:anna", EVERYTHING, view="team")
+
+
+async def test_plain_view_has_the_names_that_the_servers_use():
+    one, two = upstream("get_x", "get_y"), upstream("get_x", "get z")
+    gateway = Gateway(
+        {"one": one, "two": two, "three": upstream("get_w")},
+        policy(team=View(servers=("one", "two"), deny=("one:get_y",), names="plain")),
+        environ={},
+    )
+    async with Client.memory(as_principal(gateway, TEAM)) as client:
+        names, meta = await listed(client)
+        await client.call_tool("get z")
+        with pytest.raises(RemoteError, match="unknown tool 'two__get_x'"):
+            await client.call_tool("two__get_x")
+
+    assert names == ["get_x", "get z"]
+    (clash,) = meta["interlock/missing"]
+    assert (clash["address"], clash["reason"]) == ("two:get_x", "name_clash")
+    assert [each["name"] for each in two.sent("tools/call")] == ["get z"]
