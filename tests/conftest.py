@@ -41,6 +41,7 @@ for _signal in (signal.SIGHUP, signal.SIGINT):
 
 # Nobody's own keyring is touched and no proxy is asked, by children of the tests neither.
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
+os.environ["LANGGRAPH_STRICT_MSGPACK"] = "true"  # what is stored is data, not classes
 for _name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
     os.environ.pop(_name, None)
     os.environ.pop(_name.lower(), None)

@@ -46,6 +46,7 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     ├── ToolFailed                  a tool that was called reported an error
     ├── WrongLoop                   a call from this event loop is not possible (RuntimeError)
     ├── StepLimit                   the model kept calling tools
+    ├── ConversationBusy            another turn of the conversation is under way
     ├── ModelError                  a model cannot answer
     │   ├── ModelUnavailable        no such model, no key, no connection
     │   ├── ModelRefused            the provider refused the key or the request
@@ -467,6 +468,13 @@ class StepLimit(InterlockError):
     def __init__(self, rounds: int) -> None:
         super().__init__(f"the model was still calling tools after {rounds} rounds")
         self.rounds = rounds
+
+
+class ConversationBusy(InterlockError):
+    """Another turn of the conversation is under way. Stop it, or wait for its end."""
+
+    def __init__(self, conversation: str) -> None:
+        super().__init__(f"conversation {conversation[:64]!r} has a turn under way; stop it first")
 
 
 class ModelError(InterlockError):

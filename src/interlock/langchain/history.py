@@ -48,22 +48,36 @@ def closed(messages: Sequence[AnyMessage], text: str = INTERRUPTED) -> list[AnyM
         messages: The history as it is stored. Names stay as they are.
         text: The answer to calls that have none.
     """
-    found = _ordered(messages, lambda name: name, text)
-    is_same = len(found) == len(messages) and all(map(_is, found, messages))
-    return None if is_same else found
+    made = [
+        str(call["id"])
+        for each in messages
+        if isinstance(each, AIMessage)
+        for call in each.tool_calls
+    ]
+    if _answers(messages).keys() >= set(made):
+        return None
+    return _ordered(messages, lambda name: name, text)
+
+
+def last_calls(messages: Sequence[BaseMessage]) -> tuple[list[Any], dict[str, ToolMessage]]:
+    """Return the calls of the last answer of the model, and what answers them so far, by id.
+
+    There are none if another message follows.
+    """
+    answers: dict[str, ToolMessage] = {}
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            return list(message.tool_calls), answers
+        if not isinstance(message, ToolMessage):
+            break
+        answers[message.tool_call_id] = message
+    return [], {}
 
 
 def open_calls(messages: Sequence[BaseMessage]) -> list[Any]:
     """Return the calls of the last answer of the model that no message answers yet."""
-    for place in range(len(messages) - 1, -1, -1):
-        last = messages[place]
-        if isinstance(last, AIMessage):
-            later = messages[place + 1 :]
-            answered = {each.tool_call_id for each in later if isinstance(each, ToolMessage)}
-            return [each for each in last.tool_calls if each["id"] not in answered]
-        if not isinstance(last, ToolMessage):
-            break
-    return []
+    calls, answers = last_calls(messages)
+    return [each for each in calls if each["id"] not in answers]
 
 
 def _ordered(
@@ -92,10 +106,6 @@ def _answers(messages: Iterable[AnyMessage]) -> dict[str, list[ToolMessage]]:
         if isinstance(each, ToolMessage):
             found.setdefault(each.tool_call_id, []).append(each)
     return found
-
-
-def _is(one: AnyMessage, other: AnyMessage) -> bool:
-    return one is other
 
 
 def _named(message: ToolMessage, name: str) -> ToolMessage:

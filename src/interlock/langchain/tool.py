@@ -18,6 +18,7 @@ from pydantic import PrivateAttr
 from interlock import aio
 from interlock.agent import ToolProgress
 from interlock.calls import Call, Caller, Entry
+from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
 from interlock.langchain.schemas import readable
@@ -116,6 +117,7 @@ async def run(
     caller: Caller = LANGCHAIN,
     progress: ProgressHandler | None = None,
     images: int = 0,
+    id: str | None = None,
 ) -> Finished:
     """Call a tool. Nothing is raised but cancellation.
 
@@ -126,13 +128,15 @@ async def run(
         caller: On whose behalf.
         progress: Called with each `Progress`.
         images: As for `finished`.
+        id: The call's id in the audit trail; None for a new one.
     """
     try:
         entry = toolbox.find(name, caller)
         if not isinstance(arguments, dict):
             kind = type(arguments).__name__
             raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
-        call = Call(entry, dict(arguments), caller, progress=progress)
+        id = id or new_call_id()
+        call = Call(entry, dict(arguments), caller, progress=progress, id=id)
         return finished((await toolbox.handle(call)).result, images)
     except InterlockError as error:
         return failed(error)

@@ -389,6 +389,11 @@ class Toolbox:
 
     # Calling
 
+    def may_repeat(self, entry: Entry) -> bool:
+        """Whether the operator says that a tool only reads, or may be called twice."""
+        upstream = self._upstreams.get(entry.server)
+        return upstream is not None and upstream.may_repeat(entry.tool.name)
+
     async def call(
         self,
         name: str,

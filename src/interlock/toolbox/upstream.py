@@ -716,6 +716,11 @@ class Upstream:
         times, _ = self._flagged.get(tool, (0, ""))
         self._flagged[tool] = times + 1, str(error)
 
+    def may_repeat(self, tool: str) -> bool:
+        """Whether the operator says that a tool only reads, or may be called twice."""
+        tools = self._settings.tools if self._settings is not None else None
+        return tools is not None and (tools.may_repeat(tool) or tools.risk.of(tool) == "read")
+
     def _may_repeat(self, call: Call) -> bool:
         if call.idempotent or not isinstance(call.entry, Entry):
             return True

@@ -1,0 +1,105 @@
+"""A chat graph whose tools are looked up at run time, and whose state survives a crash.
+
+    START -> validate -> model -> (approve) -> tool, once for each call -> model … -> END
+
+A call that may have run is never run again by itself. `live` is set together with the calls of an
+answer and is never stored, so a run that continues from a checkpoint does not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from langchain_core.tools import BaseTool
+from langchain_core.tools import tool as as_tool
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Send
+
+from interlock.langchain.history import open_calls
+from interlock.langgraph.nodes import MAX_INPUT, MAX_ROUNDS, Nodes, about_call
+from interlock.langgraph.state import Approve, ChatContext, ChatState, ModelSource, ToolSource
+
+
+def chat_graph(
+    model: ModelSource,
+    toolbox: ToolSource = None,
+    *,
+    checkpointer: Any = None,
+    system: str | None = None,
+    max_rounds: int = MAX_ROUNDS,
+    max_input: int = MAX_INPUT,
+    approve: Approve | None = None,
+    local_tools: Sequence[Any] = (),
+    images: bool = False,
+    parallel_tool_calls: bool | None = None,
+) -> Any:
+    """Return a compiled graph that chats with the tools of a toolbox.
+
+    Args:
+        model: A chat model, a name for `init_chat_model`, or a function of the context.
+        toolbox: An open toolbox, or a function of the context that returns one.
+        checkpointer: Where conversations are stored; None to forget them.
+        system: Instructions, sent with each request and not stored.
+        max_rounds: How often the model may call tools for one message before `StepLimit` is
+            raised.
+        max_input: Characters of a user's message.
+        approve: Returns why a person must allow a call, or None if nobody has to. The graph is
+            interrupted then; resume it with `Command(resume={approval_id: "allow"})`.
+        local_tools: Tools or functions of this program. They win over tools of the toolbox.
+        images: Pass images of tools on to the model.
+        parallel_tool_calls: Passed to `bind_tools` if set; not every provider knows it.
+    """
+    nodes = Nodes(
+        model,
+        toolbox,
+        system=system,
+        max_rounds=max_rounds,
+        max_input=max_input,
+        approve=approve,
+        local_tools=[each if isinstance(each, BaseTool) else as_tool(each) for each in local_tools],
+        images=images,
+        bind_options={}
+        if parallel_tool_calls is None
+        else {"parallel_tool_calls": parallel_tool_calls},
+    )
+    graph = StateGraph(ChatState, context_schema=ChatContext)
+    graph.add_node("validate", nodes.validate)
+    graph.add_node("model", nodes.ask_model)
+    graph.add_node("tool", cast("Any", nodes.run_tool))
+    graph.add_edge(START, "validate")
+    graph.add_edge("validate", "model")
+    graph.add_edge("tool", "model")
+    if approve is None:
+        graph.add_conditional_edges("model", _calls, ["tool", END])
+    else:
+        graph.add_node("approve", nodes.ask_approval)
+        graph.add_conditional_edges("model", _approval, ["approve", END])
+        graph.add_conditional_edges("approve", _calls, ["tool", END])
+    return graph.compile(checkpointer=checkpointer)
+
+
+def _approval(state: ChatState) -> str:
+    return "approve" if open_calls(state["messages"]) else END
+
+
+def _calls(state: ChatState) -> list[Send] | str:
+    """Send each call of the last answer to a task of its own."""
+    calls = open_calls(state["messages"])
+    if not calls:
+        return END
+    malformed = about_call(state["messages"][-1]).get("malformed", {})
+    refused = state.get("live")
+    # Keys that are names of untracked values, as `live`, are not stored with a task either.
+    return [
+        Send(
+            "tool",
+            {
+                "call": call,
+                "live": refused is not None,
+                "malformed": malformed.get(call["id"]),
+                "refused": (refused or {}).get(call["id"]),
+            },
+        )
+        for call in calls
+    ]

@@ -1,0 +1,307 @@
+"""The nodes of a chat graph."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_core.tools import BaseTool
+from langgraph.errors import GraphBubbleUp
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.runtime import Runtime
+from langgraph.types import interrupt
+
+from interlock import aio
+from interlock.agent import ToolFinished, ToolProgress, ToolStarted
+from interlock.calls import Caller, Entry
+from interlock.calls.call import new_call_id
+from interlock.errors import InterlockError, StepLimit
+from interlock.langchain.history import INTERRUPTED, closed, fitted, open_calls
+from interlock.langchain.messages import MAX_IMAGE, Finished, message
+from interlock.langchain.tool import run, tools
+from interlock.langgraph.answers import ask, normalized
+from interlock.langgraph.approvals import APPROVAL_SECONDS, REFUSALS, approval_of, refusal
+from interlock.langgraph.state import (
+    Approve,
+    ChatContext,
+    ChatState,
+    InvalidInput,
+    ModelSource,
+    ToolSource,
+)
+from interlock.protocol import Progress, ProgressHandler
+from interlock.toolbox import Toolbox
+
+MAX_ROUNDS = 10
+MAX_INPUT = 32 * 1024  # characters of a user's message
+MAX_BOUND = 32  # models with tools that are remembered
+_log = logging.getLogger("interlock.langgraph")
+
+
+def about_call(message: AnyMessage) -> dict[str, Any]:
+    """Return what interlock has noted about a message."""
+    found: dict[str, Any] = message.additional_kwargs.get("interlock", {})
+    return found
+
+
+class Nodes:
+    """The nodes of a graph, with what they were made from."""
+
+    def __init__(
+        self,
+        model: ModelSource,
+        toolbox: ToolSource,
+        *,
+        system: str | None,
+        max_rounds: int,
+        max_input: int,
+        approve: Approve | None,
+        local_tools: Sequence[BaseTool],
+        images: bool,
+        bind_options: dict[str, Any],
+    ) -> None:
+        self._model = _named_model(model) if isinstance(model, str) else model
+        self._toolbox = toolbox
+        self._system = [SystemMessage(system)] if system else []
+        self._max_rounds = max_rounds
+        self._max_input = max_input
+        self._approve = approve
+        self._local = {each.name: each for each in local_tools}
+        self._images = images
+        self._bind_options = bind_options
+        self._bound: dict[tuple[int, int], tuple[Any, Toolbox | None, int, Any]] = {}
+        self._warned: set[str] = set()
+
+    # Nodes
+
+    async def validate(self, state: ChatState) -> dict[str, Any]:
+        """Check the user's message, and answer calls that have no answer."""
+        messages = state["messages"]
+        last = messages[-1] if messages else None
+        if not isinstance(last, HumanMessage):
+            raise InvalidInput("the last message is not a message of the user")
+        size = len(last.text)
+        if not last.text.strip():
+            raise InvalidInput("the message is empty")
+        if size > self._max_input:
+            raise InvalidInput(
+                f"the message is too long ({size:,} characters, limit {self._max_input:,})"
+            )
+        repaired = closed(messages)
+        # `add_messages` only appends, so the whole list is written again.
+        if repaired is None:
+            return {}
+        return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *repaired]}
+
+    async def ask_model(self, state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+        """Send the conversation to the model, with the tools there are now."""
+        context = runtime.context or ChatContext()
+        messages = state["messages"]
+        if _rounds(messages) >= self._max_rounds:
+            raise StepLimit(self._max_rounds)
+        toolbox = self._toolbox_of(context)
+        if toolbox is not None:
+            await aio.run_in(toolbox.loop, toolbox.refresh)
+        model: Any = self._model if isinstance(self._model, BaseChatModel) else self._model(context)
+        request = [*self._system, *fitted(messages, toolbox)]
+        write = runtime.stream_writer if context.streams else None
+        answer = await ask(self._with_tools(model, toolbox), request, write)
+        answer = normalized(answer, _ids(messages))
+        if self._approve is not None and answer.tool_calls:
+            about = {**about_call(answer), "at": datetime.now(UTC).isoformat(timespec="seconds")}
+            extra = {**answer.additional_kwargs, "interlock": about}
+            answer = answer.model_copy(update={"additional_kwargs": extra})
+        return {"messages": [answer], "live": {}}
+
+    async def ask_approval(self, state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
+        """Interrupt the run until a person has decided about the calls that need it.
+
+        LangGraph runs this node again from its first line when the run is resumed.
+        """
+        context = runtime.context or ChatContext()
+        waiting = self._approvals(state, context)
+        if not waiting:
+            return {"live": {}}
+        decisions = interrupt({"approvals": waiting})
+        refused = {
+            each["tool_call_id"]: why for each in waiting if (why := refusal(each, decisions))
+        }
+        return {"live": refused}
+
+    async def run_tool(self, task: dict[str, Any], runtime: Runtime[ChatContext]) -> dict[str, Any]:
+        """Run one call, and return exactly one message, whatever happens."""
+        context = runtime.context or ChatContext()
+        call, write = task["call"], runtime.stream_writer
+        toolbox = self._toolbox_of(context)
+        entry = _find(toolbox, call["name"], context.caller)
+        address = entry.address if entry is not None else call["name"]
+        id, started = new_call_id(), monotonic()
+        write(ToolStarted(call["id"], address, call["args"], call_id=id))
+        answer: ToolMessage | None = None
+        if (refusal := self._why_not(task, entry, toolbox)) is not None:
+            done = refusal
+        elif call["name"] in self._local:
+            done, answer = await _run_local(self._local[call["name"]], call)
+        elif toolbox is None:
+            done = Finished(f"error: no tool {call['name']!r}", True, "failed")
+        else:
+            report = _reporter(call["id"], write, toolbox)
+            done = await aio.run_in(
+                toolbox.loop,
+                lambda: run(
+                    toolbox,
+                    call["name"],
+                    call["args"],
+                    caller=context.caller,
+                    progress=report,
+                    images=MAX_IMAGE if self._images else 0,
+                    id=id,
+                ),
+            )
+        seconds = monotonic() - started
+        write(
+            ToolFinished(
+                *(call["id"], address, call["args"], done.text, done.is_error, seconds),
+                call_id=id,
+                ending=done.ending,
+                reason=done.reason,
+            )
+        )
+        facts = {"address": address, "call_id": id, "seconds": round(seconds, 6)}
+        return {"messages": [answer or message(done, call, facts)]}
+
+    # What they need
+
+    def _toolbox_of(self, context: ChatContext) -> Toolbox | None:
+        found: Any = self._toolbox  # a function, or anything that behaves as a toolbox
+        return found if found is None or hasattr(found, "handle") else found(context)
+
+    def _with_tools(self, model: Any, toolbox: Toolbox | None) -> Any:
+        """Return the model with its tools, bound again only if they have changed."""
+        key = id(model), id(toolbox)
+        version = 0 if toolbox is None else toolbox.version
+        known = self._bound.get(key)
+        if known is not None and known[:3] == (model, toolbox, version):
+            return known[3]
+        found = [] if toolbox is None else tools(toolbox, images=self._images)
+        for name in self._local.keys() & {each.name for each in found} - self._warned:
+            self._warned.add(name)
+            _log.warning("local tool %r hides the one of the toolbox", name)
+        offered = [*self._local.values(), *(each for each in found if each.name not in self._local)]
+        bound = model.bind_tools(offered, **self._bind_options) if offered else model
+        if len(self._bound) >= MAX_BOUND:
+            del self._bound[next(iter(self._bound))]
+        self._bound[key] = model, toolbox, version, bound
+        return bound
+
+    def _why_not(
+        self, task: dict[str, Any], entry: Entry | None, toolbox: Toolbox | None
+    ) -> Finished | None:
+        """Return the answer to a call that must not run; None if it may."""
+        if task.get("malformed") is not None:
+            text = f"error: the arguments are not a JSON object: {task['malformed']}"
+            return Finished(text, True, "failed")
+        if (refused := task.get("refused")) is not None:
+            text = "error: the call was not made: " + REFUSALS[refused]
+            return Finished(text, True, "refused", refused)
+        if task.get("live") or (toolbox and entry and toolbox.may_repeat(entry)):
+            return None
+        return Finished(INTERRUPTED, True, "stopped")
+
+    def _approvals(self, state: ChatState, context: ChatContext) -> list[dict[str, Any]]:
+        if self._approve is None:
+            return []
+        about = about_call(state["messages"][-1])
+        at = about.get("at")
+        asked = datetime.fromisoformat(at) if at else datetime.now(UTC)
+        expires = (asked + timedelta(seconds=APPROVAL_SECONDS)).isoformat().replace("+00:00", "Z")
+        found = []
+        for call in open_calls(state["messages"]):
+            entry = _find(self._toolbox_of(context), call["name"], context.caller)
+            if (
+                entry is None
+                or call["name"] in self._local
+                or call["id"] in about.get("malformed", ())
+            ):
+                continue
+            reason = self._approve(context, entry, call["args"])
+            if reason is not None:
+                found.append(approval_of(call, entry, reason, expires))
+        return found
+
+
+def _rounds(messages: Sequence[AnyMessage]) -> int:
+    """Count the answers with calls since the user's last message."""
+    count = 0
+    for each in reversed(messages):
+        if isinstance(each, HumanMessage):
+            break
+        count += isinstance(each, AIMessage) and bool(each.tool_calls)
+    return count
+
+
+def _ids(messages: Sequence[AnyMessage]) -> list[str]:
+    return [
+        str(call["id"])
+        for each in messages
+        if isinstance(each, AIMessage)
+        for call in each.tool_calls
+    ]
+
+
+def _find(toolbox: Toolbox | None, name: str, caller: Caller) -> Entry | None:
+    if toolbox is None:
+        return None
+    try:
+        return toolbox.find(name, caller)
+    except InterlockError:
+        return None
+
+
+def _named_model(name: str) -> BaseChatModel:
+    try:
+        from langchain.chat_models import init_chat_model
+    except ModuleNotFoundError:
+        text = f"model {name!r} is given by name: pip install 'langchain>=1.4,<2'"
+        raise ImportError(text) from None
+    return init_chat_model(name)
+
+
+def _reporter(id: str, write: Callable[[Any], None], toolbox: Toolbox) -> ProgressHandler:
+    loop = asyncio.get_running_loop()
+
+    def report(progress: Progress) -> None:
+        event = ToolProgress(id, progress.progress, progress.total, progress.message or "")
+        if toolbox.loop in (None, loop):
+            write(event)
+        else:
+            loop.call_soon_threadsafe(write, event)
+
+    return report
+
+
+async def _run_local(tool: BaseTool, call: Any) -> tuple[Finished, ToolMessage | None]:
+    try:
+        result = await tool.ainvoke({**call, "type": "tool_call"})
+    except GraphBubbleUp:  # such as an interrupt
+        raise
+    except Exception as error:
+        _log.warning("local tool %s failed", tool.name, exc_info=True)
+        return Finished(f"error: {error}", True, "failed"), None
+    if not isinstance(result, ToolMessage):
+        return Finished(str(result)), None
+    is_error = result.status == "error"
+    return Finished(result.text, is_error, "failed" if is_error else "ran"), result

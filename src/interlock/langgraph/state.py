@@ -1,0 +1,55 @@
+"""What a run of a chat graph is given, and what it stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeAlias
+
+from langchain_core.language_models import BaseChatModel
+from langgraph.channels import UntrackedValue
+from langgraph.graph import MessagesState
+
+from interlock.calls import Caller, Entry
+from interlock.errors import InvalidArguments
+from interlock.langchain.tool import LANGCHAIN
+from interlock.toolbox import Toolbox
+from interlock.types import JsonObject
+
+
+class InvalidInput(InvalidArguments):
+    """The last message is not a user's message, is empty, or is too long."""
+
+
+@dataclass(frozen=True)
+class ChatContext:
+    """What a run needs and what is never stored, such as tokens.
+
+    Attributes:
+        user: Who is chatting; "" for the local user.
+        caller: On whose behalf tools are called.
+        streams: Write a delta for each piece of an answer to the custom stream.
+        data: For your functions of the context.
+    """
+
+    user: str = ""
+    caller: Caller = LANGCHAIN
+    streams: bool = False
+    data: Any = field(default=None, repr=False)
+
+
+class ChatState(MessagesState):
+    """The state of a conversation.
+
+    `live` is never stored. It is there while the calls of the last answer have not been started;
+    it has the calls that were refused, and why.
+    """
+
+    conversation_id: str
+    user_id: str
+    live: Annotated[dict[str, str], UntrackedValue]
+
+
+ModelSource: TypeAlias = BaseChatModel | str | Callable[[ChatContext], BaseChatModel]
+ToolSource: TypeAlias = Toolbox | Callable[[ChatContext], Toolbox | None] | None
+Approve: TypeAlias = Callable[[ChatContext, Entry, JsonObject], str | None]

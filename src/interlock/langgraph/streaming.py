@@ -1,0 +1,150 @@
+"""The events of one turn of a chat graph, and the repair of a turn that was interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from langchain_core.messages import AIMessage, HumanMessage
+
+from interlock.agent import (
+    AgentEvent,
+    ApprovalAsked,
+    Done,
+    Stopped,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from interlock.errors import ConversationBusy, UnknownConversation
+from interlock.langchain.history import INTERRUPTED, answer, last_calls
+from interlock.langgraph.answers import usage_of
+from interlock.langgraph.state import ChatContext
+from interlock.messages import AssistantMessage
+from interlock.models import ReasoningDelta, TextDelta
+
+_EVENTS = (TextDelta, ReasoningDelta, ToolStarted, ToolProgress, ToolFinished)
+_running: set[tuple[int, str]] = set()
+
+
+async def stream(
+    graph: Any,
+    content: Any,
+    *,
+    thread: str,
+    user: str = "",
+    context: ChatContext | None = None,
+) -> AsyncGenerator[AgentEvent, None]:
+    """Send a message, or continue a turn; yield what happens.
+
+    Each step is stored before the next one begins. What a crash left open is closed first.
+
+    Args:
+        graph: Made by `chat_graph`.
+        content: The user's message; `Command(resume=...)` to decide about approvals; None to
+            continue a turn that was interrupted.
+        thread: The conversation's id. Never an id of a client, which may be another user's.
+        user: Whose conversation it is.
+        context: For your functions of the context.
+
+    Raises:
+        UnknownConversation: It is another user's.
+        ConversationBusy: Another turn of it is under way.
+    """
+    key = id(graph), thread
+    if key in _running:
+        raise ConversationBusy(thread)
+    _running.add(key)
+    try:
+        config = {"configurable": {"thread_id": thread}}
+        given = content
+        if graph.checkpointer:
+            await _check_owner(graph, config, user)
+            if isinstance(content, str):
+                await close_open_calls(graph, config)
+        if isinstance(content, str):
+            given = {
+                "messages": [HumanMessage(content)],
+                "conversation_id": thread,
+                "user_id": user,
+            }
+        context = replace(context or ChatContext(user=user), streams=True)
+        async with aclosing(_events(graph, given, config, context)) as events:
+            async for event in events:
+                yield event
+    finally:
+        _running.discard(key)
+
+
+async def _events(
+    graph: Any, given: Any, config: Any, context: ChatContext
+) -> AsyncGenerator[AgentEvent, None]:
+    answers: list[AIMessage] = []
+    is_waiting = False
+    options = {"durability": "sync"} if graph.checkpointer else {}
+    parts = graph.astream(
+        given, config, context=context, stream_mode=["custom", "updates"], **options
+    )
+    async with aclosing(parts):
+        async for mode, part in parts:
+            if mode == "custom":
+                if isinstance(part, _EVENTS):  # local tools may write others
+                    yield part
+                continue
+            for each in part.get("__interrupt__", ()):
+                for approval in _approvals(each.value):
+                    is_waiting = True
+                    yield approval
+            answers += (part.get("model") or {}).get("messages", ())
+    if is_waiting:
+        yield Stopped("waiting")
+        return
+    last = answers[-1] if answers else AIMessage("")
+    reason = last.response_metadata.get("finish_reason") or last.response_metadata.get(
+        "stop_reason"
+    )
+    is_cut = reason in ("length", "max_tokens")
+    yield Done(AssistantMessage(last.text), usage_of(answers), "length" if is_cut else "end")
+
+
+def _approvals(value: Any) -> list[ApprovalAsked]:
+    if not isinstance(value, dict):
+        return []
+    return [ApprovalAsked(**each) for each in value.get("approvals", ())]
+
+
+async def _check_owner(graph: Any, config: Any, user: str) -> None:
+    values = (await graph.aget_state(config)).values
+    if values.get("user_id", user) != user:
+        raise UnknownConversation(f"no conversation {config['configurable']['thread_id']!r}")
+
+
+async def close_open_calls(graph: Any, config: Any, text: str = INTERRUPTED) -> bool:
+    """Answer the calls of a turn that was interrupted, so that a new message can follow.
+
+    Results that were finished are kept. LangGraph itself would throw them away at the next
+    message.
+
+    Args:
+        graph: Made by `chat_graph`.
+        config: With the `thread_id`.
+        text: The answer to calls without result.
+
+    Returns:
+        Whether there were any.
+    """
+    snapshot = await graph.aget_state(config)
+    calls, known = last_calls(snapshot.values.get("messages", ()))
+    # Results that are finished are there, but not stored while a call beside them is not.
+    is_under_way = any(task.name in ("tool", "approve") for task in snapshot.tasks)
+    if not calls or (not is_under_way and all(call["id"] in known for call in calls)):
+        return False
+    for task in snapshot.tasks:
+        if task.name == "tool" and task.result:
+            known |= {each.tool_call_id: each for each in task.result["messages"]}
+    answers = [known.get(call["id"]) or answer(call, text) for call in calls]
+    # As "model" the edge from there would meet a tool message.
+    await graph.aupdate_state(snapshot.config, {"messages": answers}, as_node="tool")
+    return True

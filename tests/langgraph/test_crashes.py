@@ -1,0 +1,91 @@
+"""A process is killed in the middle of a turn; another one continues the conversation."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, ToolMessage
+
+from interlock.agent import Done
+from interlock.langchain.history import INTERRUPTED
+from interlock.langgraph import stream
+from tests.langgraph.crashing import POINTS, WAYS, Conversation, opened, three_calls
+from tests.servers.postgres import Postgres
+
+# The calls that were made in the process that was killed, if it is known.
+MADE = {
+    "before the model": [],
+    "after the model": [],
+    "after the approval": [],
+    "after two of three calls": [1, 2],
+    "before the last answer": [1, 2, 3],
+}
+PLACES = ["sqlite", pytest.param("postgres", marks=pytest.mark.program("PostgreSQL"))]
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def place(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A database with the conversations of processes that were killed."""
+    server = Postgres() if request.param == "postgres" else None
+    try:
+        if server is not None:
+            server.start()
+        place = server.url if server else str(tmp_path_factory.mktemp("crashes") / "chat.db")
+        folder = tmp_path_factory.mktemp("made")
+        command = [sys.executable, "-m", "tests.langgraph.crashing", place, str(folder)]
+        subprocess.run(command, check=True, timeout=100, cwd=Path(__file__).parents[2])
+        yield place, folder
+    finally:
+        if server is not None:
+            server.close()
+
+
+@pytest.mark.slow("processes are killed")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_turn_that_was_killed_goes_on_without_a_second_call(
+    place: tuple[str, Path], point: str, way: str
+) -> None:
+    async with opened(place[0]) as saver:
+        conversation = Conversation(saver, place[1], f"{point}-{way}")
+        before = conversation.made
+        assert before == MADE.get(point, before[:1] or [0])
+        # A model that has not answered before the crash makes the calls now.
+        script = [three_calls(), "done"] if point == "before the model" else ["done"]
+        async with conversation.graph(*script) as graph:
+            content = "and now?" if way == "message" else None
+            events = [each async for each in stream(graph, content, thread=conversation.thread)]
+            messages = (await graph.aget_state(conversation.config)).values["messages"]
+
+    assert events[-1].message.content == "done"
+    assert isinstance(events[-1], Done)
+    assert conversation.made == ([1, 2, 3] if point == "before the model" else before)
+    assert_valid(messages)
+    results = [each.content for each in messages if isinstance(each, ToolMessage)]
+    if point == "after two of three calls":
+        assert results == ["result 1", "result 2", INTERRUPTED]
+    elif point in ("before the model", "before the last answer"):
+        assert results == ["result 1", "result 2", "result 3"]
+    else:
+        assert set(results) == {INTERRUPTED}
+
+
+def assert_valid(messages: list[Any]) -> None:
+    """Check what all providers demand: each call is answered at once, in order."""
+    waiting: list[str] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            assert message.tool_call_id == waiting.pop(0)
+            assert message.name == "kb__get"
+        else:
+            assert waiting == []
+        if isinstance(message, AIMessage):
+            waiting = [str(call["id"]) for call in message.tool_calls]
+    assert waiting == []
