@@ -300,3 +300,23 @@ def test_buckets_agree_with_a_plain_token_bucket(
             buckets.give_back("k")
         else:
             tokens -= 1
+
+
+async def test_rate_of_a_single_key_replaces_the_common_one():
+    now = [0.0]
+    limiter = Limiter(Limits(per_key=KeyLimits(rate=Rate(1, 1))), clock=lambda: now[0])
+    limiter.own = {"k_fast": {"rate": "3/s"}, "k_odd": {"rate": "3/fortnight"}}
+    handle = limiter.around(Upstream().handle)
+
+    async def made(key: str) -> int:
+        for count in range(10):
+            try:
+                limiter.admit(call_of(key=key).caller.principal)
+                await handle(call_of(key=key))
+            except LimitExceeded:
+                return count
+        return 10
+
+    assert [await made(key) for key in ("k_fast", "k_slow", "k_odd")] == [3, 1, 1]
+    now[0] += 1
+    assert [await made(key) for key in ("k_fast", "k_slow")] == [3, 1]

@@ -23,6 +23,7 @@ from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT, StoredKey
 from interlock.errors import AuthUnavailable, InterlockError
 from interlock.timestamps import now_micros
+from interlock.types import JsonObject
 
 POLL_EVERY = 1.0  # seconds
 SERVED_FOR = 60.0  # seconds without an answer of the database
@@ -74,6 +75,10 @@ class KeyRing:
         on_end: Called with the ids of keys that were revoked, have expired or were deleted.
         clock: The monotonic clock, in seconds.
         wall: The wall clock, in microseconds since 1970.
+
+    Attributes:
+        on_end: As given.
+        limits: The limits of keys that have their own, by id.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class KeyRing:
         wall: Callable[[], int] = now_micros,
     ) -> None:
         self.on_end = on_end
+        self.limits: dict[str, JsonObject] = {}
         self._source = source
         self._clock = clock
         self._wall = wall
@@ -157,6 +163,7 @@ class KeyRing:
         stored = await self._source.load()
         for id in self._by_id.keys() - {each.id for each in stored} - self._in_memory:
             del self._by_hash[self._by_id.pop(id).stored.hash]
+            self.limits.pop(id, None)
         for each in stored:
             self._put(each)
         self._answered_at = self._clock()
@@ -219,6 +226,8 @@ class KeyRing:
             known.principal = principal
             known.in_views = {}
         known.stored = stored
+        if stored.limits:
+            self.limits[stored.id] = stored.limits
         self._by_hash[stored.hash] = known
 
     def _report_ended(self) -> None:

@@ -19,6 +19,7 @@ from interlock.auth.principal import Principal
 from interlock.calls.call import Call, Outcome
 from interlock.calls.stack import CallHandler
 from interlock.config.gateway import Limits, Rate
+from interlock.config.gateway_reading import parse_rate
 from interlock.errors import (
     AuditUnavailable,
     CallRefused,
@@ -26,6 +27,7 @@ from interlock.errors import (
     LimitExceeded,
     ServerUnavailable,
 )
+from interlock.types import JsonObject
 
 MAX_KEYS = 100_000  # that a counter remembers; beyond it the one unused for longest is forgotten
 MAX_TOOLS = 4_096  # whose limits are remembered
@@ -83,7 +85,7 @@ class DayCounter:
         wall: The wall clock, seconds since 1970.
 
     Attributes:
-        spent: Calls by key. A caller may save it, and restore it before the first call.
+        spent: Calls by key. See `quotas`, which keeps it.
     """
 
     def __init__(self, limit: int, wall: Clock) -> None:
@@ -130,6 +132,7 @@ class Limiter:
 
     Attributes:
         days: The quotas a day, by key; None without such a limit.
+        own: Limits of single keys by id, as `{"rate": "20/s"}`; they replace the common rate.
     """
 
     def __init__(
@@ -143,6 +146,8 @@ class Limiter:
         key = limits.per_key
         self.days = DayCounter(key.per_day, wall) if key.per_day is not None else None
         self._clock = clock
+        self.own: Mapping[str, JsonObject] = {}
+        self._own_buckets: dict[str, Buckets] = {}  # by rate
         self._of_key: list[Buckets | DayCounter] = []
         if key.rate is not None:
             self._of_key.append(Buckets(key.rate, key.burst, "rate_limited", "with this key"))
@@ -167,7 +172,7 @@ class Limiter:
         """
         key = _key_of(principal)
         self._check_running(key)
-        self._check([(counter, key) for counter in self._of_key], self._clock())
+        self._check([(counter, key) for counter in self._counters_of(key)], self._clock())
 
     def around(self, handle: CallHandler) -> CallHandler:
         """Return a handler that makes the calls that the limits permit."""
@@ -226,7 +231,7 @@ class Limiter:
 
     def _counters(self, call: Call, key: str) -> _Spent:
         entry = call.entry
-        found: _Spent = [(counter, key) for counter in self._of_key]
+        found: _Spent = [(counter, key) for counter in self._counters_of(key)]
         of_tool = self._of_tool(entry.address)
         if of_tool:
             of = call.caller.owner, entry.address
@@ -235,6 +240,18 @@ class Limiter:
         if of_server is not None:
             found.append((of_server, entry.server))
         return found
+
+    def _counters_of(self, key: str) -> list[Buckets | DayCounter]:
+        text = self.own[key].get("rate") if key in self.own else None
+        if text is None:
+            return self._of_key
+        buckets = self._own_buckets.get(text)
+        if buckets is None:
+            rate = parse_rate(text)
+            if rate is None:  # of a newer version of this program
+                return self._of_key
+            buckets = self._own_buckets[text] = Buckets(rate, None, "rate_limited", "with this key")
+        return [buckets, self.days] if self.days is not None else [buckets]
 
     def _matching(self, address: str) -> list[Buckets]:
         return [buckets for pattern, buckets in self._of_tools if fnmatchcase(address, pattern)]

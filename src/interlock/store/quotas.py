@@ -1,0 +1,57 @@
+"""Calls by day and key, kept so that a restart does not renew a quota."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from interlock.store.database import Database
+from interlock.store.tables import counters
+
+SCOPE = "calls"
+KEPT_DAYS = 7
+
+
+class QuotaStore:
+    """The calls of each key and day in one database. Every method may raise a `StoreError`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def load(self, day: int) -> dict[str, int]:
+        """Return the calls of a day, by key.
+
+        Args:
+            day: Days since 1970, UTC.
+        """
+        columns = counters.c
+        query = select(columns.name, columns.value).where(
+            columns.scope == SCOPE, columns.day == day
+        )
+
+        async def work(connection: AsyncConnection) -> dict[str, int]:
+            return {row.name: row.value for row in await connection.execute(query)}
+
+        return await self._database.read(work)
+
+    async def add(self, day: int, calls: Mapping[str, int]) -> None:
+        """Add calls to those of a day, and delete those of old days."""
+        columns = counters.c
+
+        async def work(connection: AsyncConnection) -> None:
+            for name, count in calls.items():
+                row = {"scope": SCOPE, "name": name, "day": day}
+                same = (columns.scope == SCOPE, columns.name == name, columns.day == day)
+                changed = await connection.execute(
+                    update(counters).where(*same).values(value=columns.value + count)
+                )
+                if not changed.rowcount:
+                    await connection.execute(insert(counters).values(**row, value=count))
+            await connection.execute(delete(counters).where(columns.day < day - KEPT_DAYS))
+
+        await self._database.write(work)
+
+
+__all__ = ["QuotaStore"]
