@@ -144,10 +144,11 @@ def program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
+            "text": True,
             **options,
         }
         program = Path(sys.executable).with_name("interlock")
-        started.append(subprocess.Popen([program, *map(str, arguments)], text=True, **pipes))
+        started.append(subprocess.Popen([program, *map(str, arguments)], **pipes))
         return started[-1]
 
     yield start

@@ -156,7 +156,7 @@ def test_a_log_file_that_cannot_be_written_is_an_error(interlock, monkeypatch):
 
 def test_shell_completion_lists_commands(program):
     environment = {**os.environ, "_INTERLOCK_COMPLETE": "bash_complete"}
-    environment |= {"COMP_WORDS": "interlock serv", "COMP_CWORD": "1"}
+    environment |= {"COMP_WORDS": "interlock server", "COMP_CWORD": "1"}
     ran = program(env=environment)
 
     assert ran.communicate(timeout=20)[0] == "plain,servers\n"

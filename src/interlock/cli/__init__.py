@@ -21,9 +21,10 @@ from interlock.errors import InterlockError
 from interlock.version import __version__
 
 _COMMANDS = (
-    "chat", "tools", "call", "servers", "openapi", "serve", "keys", "audit", "conversations",
-    "run", "doctor",
+    "chat", "tools", "call", "resources", "read", "prompts", "prompt", "servers", "openapi",
+    "serve", "keys", "audit", "conversations", "run", "doctor",
 )  # fmt: skip
+_MODULES = {"read": "resources", "prompt": "prompts"}  # where they differ from the command
 _HUNG_UP = 128 + signal.SIGHUP
 
 
@@ -36,7 +37,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"interlock.cli.{cmd_name}"), cmd_name)
+        module = import_module(f"interlock.cli.{_MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(

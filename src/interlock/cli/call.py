@@ -65,7 +65,7 @@ def call(
     server, colon, tool = address.partition(":")
     if not (server and colon and tool):
         raise click.UsageError(f"{address!r} is not a tool's address; write SERVER:TOOL")
-    texts = _texts(pairs)
+    texts = texts_of(pairs)
     values = _object(arguments)
     if twice := sorted(texts.keys() & values.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
@@ -165,7 +165,8 @@ def _format_progress(progress: Progress) -> str:
 # Arguments
 
 
-def _texts(pairs: Iterable[str]) -> dict[str, str]:
+def texts_of(pairs: Iterable[str]) -> dict[str, str]:
+    """Split KEY=VALUE arguments."""
     texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -308,10 +309,11 @@ def format_result(result: CallToolResult) -> str:
     """Return a result as text: all of its text, and a note for each block that is not text."""
     if not result.content and result.structured is not None:
         return msgspec.json.format(msgspec.json.encode(result.structured), indent=2).decode()
-    return "\n".join(filter(None, map(_format_block, result.content)))
+    return "\n".join(filter(None, map(format_block, result.content)))
 
 
-def _format_block(block: Content) -> str:
+def format_block(block: Content) -> str:
+    """Return a block of content as text, with a note if it is not text."""
     from interlock import types
 
     match block:

@@ -9,10 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Unpack
 
-from interlock.chat import Chat
+import click
+
+from interlock.chat import CHAT, Chat
+from interlock.cli.call import format_block, texts_of
+from interlock.cli.resources import format_contents
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.signals import on_interrupt
 from interlock.cli.terminal import complain, safe_line, say, warn
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
 COMMANDS = {
     "/tools": "list the tools",
     "/model": "show the model; /model PROVIDER:NAME continues with another one",
+    "/read": "/read SERVER:URI QUESTION sends the question with a resource",
+    "/prompt": "/prompt SERVER:NAME KEY=VALUE … sends a prompt of a server",
     "/new": "start another conversation",
     "/help": "show this help",
     "/quit": "leave, as Ctrl-D does",
@@ -92,6 +99,10 @@ class _Repl:
             self._list_tools()
         elif command == "/model":
             await self._model(rest.strip())
+        elif command == "/read":
+            await self._read(rest.strip())
+        elif command == "/prompt":
+            await self._prompt(rest.strip())
         elif command == "/new":
             self._chat.start_conversation()
             self._approval.forget()
@@ -142,6 +153,32 @@ class _Repl:
             say(f"{safe_line(address):{width}}  {safe_line(description, 100)}")
         if toolbox is not None:
             warn_of_broken(toolbox.status.values())
+
+    async def _read(self, line: str) -> None:
+        address, _, question = line.partition(" ")
+        server, colon, uri = address.partition(":")
+        if self._chat.toolbox is None or not (colon and uri):
+            say("write /read SERVER:URI QUESTION; `interlock resources` lists the addresses")
+            return
+        result = await self._chat.toolbox.read_resource(server, uri, caller=CHAT)
+        contents = "\n\n".join(map(format_contents, result.contents))
+        await self._ask(f"{question.strip()}\n\nResource {address}:\n{contents}".strip())
+
+    async def _prompt(self, line: str) -> None:
+        try:
+            address, *pairs = shlex.split(line)
+            arguments = texts_of(pairs)
+        except (ValueError, click.UsageError) as error:  # an open quote, no address, no "="
+            address, reason = "", str(error)
+            say(f"cannot read the line: {safe_line(reason, 80)}")
+        server, colon, name = address.partition(":")
+        if self._chat.toolbox is None or not (colon and name):
+            say("write /prompt SERVER:NAME KEY=VALUE …; `interlock prompts` lists them")
+            return
+        result = await self._chat.toolbox.get_prompt(server, name, arguments, caller=CHAT)
+        text = "\n\n".join(format_block(each.content) for each in result.messages)
+        say(text)
+        await self._ask(text)
 
     async def _model(self, name: str) -> None:
         if name:

@@ -35,6 +35,8 @@ LOCAL_RULES = PolicyRules(
     rules=(
         Rule(id="reads", effect="allow", who=("*",), kind="tools", patterns=("*:*",), risk="read"),
         Rule(id="writes", effect="ask", who=("*",), kind="tools", patterns=("*:*",), risk="write"),
+        Rule(id="resources", effect="allow", who=("*",), kind="resources", patterns=("*:*",)),
+        Rule(id="prompts", effect="allow", who=("*",), kind="prompts", patterns=("*:*",)),
     )
 )
 MAX_CALLERS = 4_096  # whose rights are remembered

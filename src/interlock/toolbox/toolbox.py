@@ -14,14 +14,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from interlock import calls, config
-from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Outcome
+from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.client import ClientOptions
 from interlock.config import CONFIGURED, ServerConfig
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
 from interlock.protocol import ProgressHandler
+from interlock.protocol.decoding import decode, decode_prompt
 from interlock.toolbox.upstream import ServerStatus, Upstream
 from interlock.transports import InProcessServer
-from interlock.types import CallToolResult
+from interlock.types import CallToolResult, GetPromptResult, ReadResourceResult
 
 if TYPE_CHECKING:
     from interlock.transports.http_pool import HttpPool
@@ -421,6 +422,48 @@ class Toolbox:
         entry = self.find(name, caller)
         call = Call(entry, dict(arguments or {}), caller, timeout=timeout, progress=progress)
         return (await self.handle(call)).result
+
+    async def read_resource(
+        self, server: str, uri: str, *, timeout: float | None = None, caller: Caller = LOCAL
+    ) -> ReadResourceResult:
+        """Read a resource.
+
+        Args:
+            server: Name of its server.
+            uri: As the server writes it.
+            timeout: As for `call`.
+            caller: As for `call`.
+
+        Raises:
+            InterlockError: As `Client.read_resource`, or from a layer of `around`.
+        """
+        call = Call(Item("resources", server, uri), {}, caller, timeout=timeout)
+        raw = (await self.handle(call)).raw
+        return decode(ReadResourceResult, raw, "resources/read result")
+
+    async def get_prompt(
+        self,
+        server: str,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+        caller: Caller = LOCAL,
+    ) -> GetPromptResult:
+        """Get the messages of a prompt.
+
+        Args:
+            server: Name of its server.
+            name: As the server names it.
+            arguments: Texts by name.
+            timeout: As for `call`.
+            caller: As for `call`.
+
+        Raises:
+            InterlockError: As `Client.get_prompt`, or from a layer of `around`.
+        """
+        call = Call(Item("prompts", server, name), dict(arguments or {}), caller, timeout=timeout)
+        return decode_prompt((await self.handle(call)).raw)
 
     def handle(self, call: Call) -> Awaitable[Outcome]:
         """Pass a call through the stack. Every call of every surface goes through it."""
