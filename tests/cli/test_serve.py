@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from interlock import Client
@@ -152,3 +153,47 @@ def test_view_that_the_file_lacks_is_an_error(interlock, config):
     ran = interlock("serve", "--config", config(), "--view", "support")
 
     assert (ran.code, "no view 'support'" in ran.err) == (1, True)
+
+
+async def test_hangup_reads_the_file_again_and_a_broken_file_changes_nothing(serve, config):
+    path = config()
+    gateway = serve(path=path)
+    said = iter(gateway.program.stderr.readline, "")
+
+    path.write_text("{")
+    gateway.program.send_signal(signal.SIGHUP)
+    assert next(said).startswith(f"error: not reloaded, the old configuration is served: {path}")
+    assert await echoed(gateway.client()) == "hi"
+
+    config(f={"command": sys.executable, "args": ECHO})
+    gateway.program.send_signal(signal.SIGHUP)
+    assert next(said) == f"reloaded {path}\n"
+    async with gateway.client() as client:
+        assert {each.name.partition("__")[0] for each in await client.list_tools()} == {"e", "f"}
+
+
+async def test_admin_listener_has_health_and_metrics_and_nothing_else(serve, config):
+    gateway = serve(path=config({"admin": {"listen": "127.0.0.1:0"}}))
+    url = next(line for line in gateway.lines if line.startswith("admin at ")).split()[-1]
+
+    await echoed(gateway.client())
+    async with aiohttp.ClientSession() as http:
+        found = {}
+        for path in ("/healthz", "/readyz", "/metrics", "/mcp", "/"):
+            async with http.get(url + path) as reply:
+                found[path] = reply.status, await reply.text()
+    assert [status for status, _ in found.values()] == [200, 200, 200, 404, 404]
+    assert 'interlock_calls_total{server="e",outcome="ok"} 1' in found["/metrics"][1]
+
+
+def test_check_warns_of_odd_rules_and_refuses_a_wrong_file(interlock, config):
+    rules = [{"id": "r", "effect": "allow", "who": ["*"], "tools": ["e:sya"],
+              "arguments": {"txet": {"const": 1}}}]  # fmt: skip
+    odd = interlock("serve", "--check", "--config", config({"policy": {"rules": rules}}))
+    assert (odd.code, odd.out) == (0, "")
+    assert "warning: rule r: e:sya matches no tool (did you mean 'e:say'?)" in odd.err
+
+    rules[0]["effect"] = "alow"
+    wrong = interlock("serve", "--check", "--config", config({"policy": {"rules": rules}}))
+    assert wrong.code == 1
+    assert re.match(r"error: .*gateway\.json, line \d+: gateway\.policy\.rules\[0\]", wrong.err)

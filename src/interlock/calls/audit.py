@@ -32,6 +32,7 @@ from interlock.errors import (
     CallRefused,
     ConnectionClosed,
     InterlockError,
+    InvalidArguments,
     LoginRequired,
     MessageTooLarge,
     RemoteProtocolError,
@@ -158,6 +159,9 @@ class AuditTrail:
                 return await handle(call)
             except CallRefused as error:
                 self.refused(call.caller, error.reason, entry=call.entry, call=call.id)
+                raise
+            except InvalidArguments:
+                self.refused(call.caller, "arguments_invalid", entry=call.entry, call=call.id)
                 raise
             except AuditUnavailable:
                 self.refused(call.caller, "audit_unavailable", entry=call.entry, call=call.id)

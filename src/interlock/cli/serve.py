@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,12 @@ import click
 
 from interlock.cli import config_option
 from interlock.cli.log import open_log
-from interlock.cli.terminal import say, warn
-from interlock.errors import ConfigError
+from interlock.cli.terminal import complain, say, warn
+from interlock.errors import ConfigError, InterlockError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from interlock.config import Config
     from interlock.config.gateway import Address
     from interlock.gateway.assembly import Assembly
@@ -58,9 +61,9 @@ def serve(config: Path | None, http: str | None, stdio: bool, view: str, check: 
         from interlock.transports.pipes import take_standard_streams
 
         source, target = take_standard_streams()
-        _run(_serve_stdio(loaded, source, target, view))
+        _run(_serve_stdio(config, loaded, source, target, view))
     else:
-        _run(_serve_http(loaded, address, view))
+        _run(_serve_http(config, loaded, address, view))
     return 0
 
 
@@ -80,7 +83,9 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
-async def _serve_http(config: Config, address: Address | None, view: str) -> None:
+async def _serve_http(
+    file: Path | None, config: Config, address: Address | None, view: str
+) -> None:
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving import serve_http
 
@@ -90,15 +95,61 @@ async def _serve_http(config: Config, address: Address | None, view: str) -> Non
             address,
             view=view,
             announce=lambda served: _announce(served, assembly),
+            reload=_Reloading(assembly, file).begin,
         )
 
 
-async def _serve_stdio(config: Config, source: int, target: int, view: str) -> None:
+async def _serve_stdio(
+    file: Path | None, config: Config, source: int, target: int, view: str
+) -> None:
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving import serve_stdio
 
     async with Assembly.open(config) as assembly:
-        await serve_stdio(assembly, source, target, view=view)
+        reload = _Reloading(assembly, file).begin
+        await serve_stdio(assembly, source, target, view=view, reload=reload)
+
+
+class _Reloading:
+    """Reads the file again, one time after another.
+
+    Args:
+        assembly: What to reload.
+        file: As --config names it.
+    """
+
+    def __init__(self, assembly: Assembly, file: Path | None) -> None:
+        self._assembly = assembly
+        self._file = file
+        self._task: asyncio.Task[None] | None = None
+        self._is_wanted = False
+
+    def begin(self) -> None:
+        """Begin to reload, or do so again once the present reload has ended."""
+        import asyncio
+
+        self._is_wanted = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._is_wanted:
+                self._is_wanted = False
+                await self._reload()
+        finally:
+            self._task = None
+
+    async def _reload(self) -> None:
+        try:
+            found = config_option.load(self._file)
+            fixed = await self._assembly.reload(found)
+        except InterlockError as error:
+            complain(f"not reloaded, the old configuration is served: {error}")
+            return
+        say(f"reloaded {found.path}" if found.path else "reloaded")
+        if fixed:
+            warn(f"restart to apply changes of gateway.{', gateway.'.join(fixed)}")
 
 
 # Output
@@ -167,11 +218,11 @@ async def _odd(config: Config) -> list[str]:
 
     Its servers are started only if its policy, views or limits name tools.
     """
-    from interlock.gateway.assembly import IDLE_TIMEOUT, check
+    from interlock.gateway.assembly import IDLE_TIMEOUT, make_parts
     from interlock.policy import find_warnings
     from interlock.toolbox import Toolbox
 
-    servers = check(config)
+    servers = make_parts(config, os.environ).servers
     gateway = config.gateway
     if gateway is None or not (gateway.policy or gateway.views or gateway.limits.tools):
         return []

@@ -9,9 +9,8 @@ its server, the audit trail.
 from __future__ import annotations
 
 import importlib
-import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -23,32 +22,50 @@ from interlock.auth.gateway_auth import GatewayAuth, RefusedCredential
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.issuers import Issuers, TrustedIssuer
 from interlock.auth.key_ring import KeyRing
-from interlock.calls import Around, Call
-from interlock.calls.audit import AuditTrail
+from interlock.auth.principal import Principal
+from interlock.calls import Around, Call, Caller
+from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
 from interlock.config import Config, PythonServer, ServerConfig
 from interlock.config import Gateway as Settings
-from interlock.config.gateway import Record
+from interlock.config.gateway import Rate, Record
 from interlock.config.gateway_reading import resolve
-from interlock.errors import ConfigError
+from interlock.errors import ConfigError, LimitExceeded
 from interlock.gateway.gateway import Gateway
+from interlock.gateway.health import Health
+from interlock.gateway.metrics import Metrics
 from interlock.policy import Policy
 from interlock.store.audit import AuditWriter
+from interlock.store.audit_upkeep import open_trail
+from interlock.store.changes import note_change
+from interlock.store.database import Database, open_database
 from interlock.store.keys import KeyStore
 from interlock.store.location import folder_beside
 from interlock.transports import InProcessServer, Transport
+from interlock.version import __version__
 
 IDLE_TIMEOUT = 3.0  # seconds without a server getting ready; then the others are served
+# Members of `gateway` whose change needs a restart, by field.
+FIXED = {
+    "listen": "listen",
+    "public_url": "publicUrl",
+    "hosts": "hosts",
+    "sse": "sse",
+    "database": "database",
+    "audit": "audit",
+    "admin": "admin",
+    "instructions": "instructions",
+}
 LOCAL = "local"  # the user of a key that is valid for one run only
 
-_log = logging.getLogger("interlock.gateway")
+_QueueSize = tuple[str, int, int]  # server, slots and calls that may wait
 
 Servers = Mapping[str, ServerConfig | InProcessServer]
 
 
 class Parts(Struct, frozen=True):
-    """What a configuration says about calls.
+    """What a configuration says about calls; replaced as a whole.
 
     Attributes:
         config: The configuration.
@@ -56,8 +73,9 @@ class Parts(Struct, frozen=True):
         servers: As for `Toolbox`.
         policy: Who may call what.
         limiter: How often.
-        queues: The slots of each server.
-        trail: Records the calls; None if audit is off.
+        queues: The slots of each server, by their size.
+        issuers: Whose tokens are accepted beside keys.
+        records: Whether a rule says how arguments are recorded.
     """
 
     config: Config
@@ -65,19 +83,9 @@ class Parts(Struct, frozen=True):
     servers: Servers
     policy: Policy
     limiter: Limiter
-    queues: Mapping[str, FairQueue]
-    trail: AuditTrail | None
-
-    @property
-    def outside(self) -> list[Around]:
-        """The layers outside of the policy."""
-        return [self.trail.refusals] if self.trail is not None else []
-
-    @property
-    def around(self) -> list[Around]:
-        """The layers inside of the policy."""
-        inner = [self.trail.calls] if self.trail is not None else []
-        return [self.limiter.around, queued(self.queues), *inner]
+    queues: Mapping[_QueueSize, FairQueue]
+    issuers: Issuers | None
+    records: bool
 
 
 class Assembly:
@@ -87,22 +95,39 @@ class Assembly:
         gateway: Answers the requests.
         keys: The API keys.
         parts: What the configuration says now.
+        metrics: What is counted.
+        on_reload: Called after the configuration was replaced.
+        on_failed: Called once, when no call can be recorded until the process is restarted.
+        has_failed: This has happened.
     """
 
     def __init__(
-        self, parts: Parts, keys: KeyRing, environ: Mapping[str, str], secret: GatewayKey
+        self,
+        parts: Parts,
+        keys: KeyRing,
+        database: Database,
+        writer: AuditWriter | None,
+        environ: Mapping[str, str],
+        secret: GatewayKey,
     ) -> None:
         self.parts = parts
         self.keys = keys
+        self.metrics = Metrics()
+        self.on_reload: Callable[[], None] = lambda: None
+        self.on_failed: Callable[[], None] = lambda: None
+        self.has_failed = False
+        self._database = database
         self._environ = environ
-        self._issuers = _issuers(parts.settings)
+        self.trail: AuditTrail | None = None
+        if writer is not None:
+            self.trail = make_trail(writer, secret, lambda: self.parts)
         self.gateway = Gateway(
             parts.servers,
             parts.policy,
             environ=environ,
-            around=parts.around,
-            outside=parts.outside,
-            admit=parts.limiter.admit,
+            around=self._around(parts),
+            outside=self._outside,
+            admit=self._admit,
             instructions=parts.settings.instructions or None,
             sealing_key=secret.derive("seal"),
             idle_timeout=IDLE_TIMEOUT,
@@ -120,41 +145,95 @@ class Assembly:
             StoreError: The database cannot be used.
         """
         environ = os.environ if environ is None else environ
-        settings = settings_of(config, environ)
-        location = settings.database or None
+        parts = make_parts(config, environ)
+        location = parts.settings.database or None
         secret = GatewayKey.load(folder_beside(location))
         async with AsyncExitStack() as stack:
-            store = await stack.enter_async_context(KeyStore.open(location))
-            keys = await stack.enter_async_context(KeyRing(store).running())
-            writer = None
-            if settings.audit.mode != "off":
-                writer = await stack.enter_async_context(AuditWriter.open(location))
-            parts = make_parts(config, settings, writer, secret)
-            if parts.trail is not None:
-                stack.callback(parts.trail.flush)
-            yield cls(parts, keys, environ, secret)
+            database = await open_database(location)
+            stack.push_async_callback(database.close)
+            keys = await stack.enter_async_context(KeyRing(KeyStore(database)).running())
+            writer, audit = None, parts.settings.audit
+            if audit.mode != "off":
+                about = {"version": __version__}
+                trail = open_trail(
+                    location, secret, audit, about=about, on_failed=lambda: assembly._failed()
+                )
+                writer = await stack.enter_async_context(trail)
+            assembly = cls(parts, keys, database, writer, environ, secret)
+            if assembly.trail is not None:
+                stack.callback(assembly.trail.flush)
+            yield assembly
+
+    def _failed(self) -> None:
+        self.has_failed = True
+        self.on_failed()
+
+    # The configuration
+
+    async def reload(self, config: Config) -> list[str]:
+        """Replace the configuration. Calls under way end as they began.
+
+        Returns:
+            The members whose change needs a restart.
+
+        Raises:
+            ConfigError: The configuration cannot be used. Nothing was replaced.
+        """
+        parts = make_parts(config, self._environ, self.parts)
+        await self.gateway.replace(
+            parts.servers,
+            parts.policy,
+            around=self._around(parts),
+            outside=self._outside,
+            admit=self._admit,
+        )
+        before, self.parts = self.parts.settings, parts  # in the step that replaced the servers
+        self.on_reload()
+        now = parts.settings
+        return [
+            name for field, name in FIXED.items() if getattr(before, field) != getattr(now, field)
+        ]
+
+    def _around(self, parts: Parts) -> list[Around]:
+        return [*layers_of(parts, self.trail), self.metrics.sent]
+
+    @property
+    def _outside(self) -> list[Around]:
+        outer = [self.trail.refusals] if self.trail is not None else []
+        return [self.metrics.calls, *outer]
+
+    def _admit(self, principal: Principal | None) -> None:
+        try:
+            self.parts.limiter.admit(principal)
+        except LimitExceeded as error:
+            self.metrics.refusals[error.reason] += 1
+            if self.trail is not None:
+                self.trail.refused(Caller(principal, surface="mcp"), error.reason)
+            raise
 
     # Callers
 
-    @property
-    def views(self) -> Sequence[str]:
-        """The names of the views."""
-        return list(self.parts.settings.views)
-
-    def authenticator(self, resource: str, view: str = "") -> GatewayAuth:
+    def authenticator(self, resource: str, view: str = "", scope: str = "mcp:") -> GatewayAuth:
         """Return what identifies the callers at a path.
 
         Args:
             resource: The public URL of the path.
             view: The view at the path; "" for none.
+            scope: One of the scopes must begin with it.
         """
         return GatewayAuth(
-            self.keys, self._issuers, resource=resource, view=view, on_refused=self._refused
+            self.keys,
+            self.parts.issuers,
+            resource=resource,
+            view=view,
+            scope_prefix=scope,
+            on_refused=self._refused,
         )
 
     def _refused(self, refused: RefusedCredential) -> None:
-        if self.parts.trail is not None:
-            self.parts.trail.credential_refused(refused)
+        self.metrics.refusals[refused.reason] += 1
+        if self.trail is not None:
+            self.trail.credential_refused(refused)
 
     def key_for_this_run(self) -> str | None:
         """Return a new key that is not stored; None if the database has keys."""
@@ -163,7 +242,26 @@ class Assembly:
     @property
     def has_callers(self) -> bool:
         """Whether any credential exists: a key, or an issuer of tokens."""
-        return bool(len(self.keys)) or self._issuers is not None
+        return bool(len(self.keys)) or self.parts.issuers is not None
+
+    # Health
+
+    def health(self, is_draining: Callable[[], bool]) -> Health:
+        """Return the pages about health."""
+        return Health(
+            self._probe,
+            lambda: list(self.gateway.toolbox.status.values()),
+            self._required,
+            is_draining,
+        )
+
+    async def _probe(self) -> None:
+        """Write to the database, which the audit trail is in, too."""
+        await self._database.write(lambda connection: note_change(connection, "probe", ""))
+
+    def _required(self) -> frozenset[str]:
+        every = {**self.parts.config.servers, **self.parts.config.python}
+        return frozenset(each.namespace or name for name, each in every.items() if each.required)
 
 
 # Parts
@@ -178,60 +276,93 @@ def settings_of(config: Config, environ: Mapping[str, str]) -> Settings:
     return resolve(config.gateway or Settings(), environ)
 
 
-def check(config: Config, environ: Mapping[str, str] | None = None) -> Servers:
-    """Check a configuration as far as that is possible without a database; return its servers.
-
-    Raises:
-        ConfigError: It cannot be served.
-    """
-    settings = settings_of(config, os.environ if environ is None else environ)
-    Policy.from_config(config)
-    _issuers(settings)
-    if settings.public_url:
-        check_url(settings.public_url, "gateway.publicUrl")
-    return servers_of(config)
-
-
 def servers_of(config: Config) -> Servers:
     """Return the servers of a configuration, as for `Toolbox`."""
     return {name: _served(each) for name, each in {**config.servers, **config.python}.items()}
 
 
-def make_parts(
-    config: Config, settings: Settings, writer: AuditWriter | None, secret: GatewayKey
-) -> Parts:
-    """Make the parts of a configuration."""
-    policy = Policy.from_config(config)
+def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None = None) -> Parts:
+    """Make the parts of a configuration; what counts calls is kept while its limits stay.
+
+    Raises:
+        ConfigError: The configuration cannot be used.
+    """
+    settings = settings_of(config, environ)
+    if settings.public_url:
+        check_url(settings.public_url, "gateway.publicUrl")
     every = {**config.servers, **config.python}
-    rates = {
-        each.namespace or name: each.limits.rate
-        for name, each in every.items()
-        if each.limits.rate is not None
-    }
-    trail = None
-    if writer is not None:
-        trail = AuditTrail(
-            writer,
-            secret.derive("arguments"),
-            settings.audit,
-            risk=lambda call: policy.risk(call.entry),
-            record=_record(policy, settings),
-        )
+    sizes = [_queue_size(name, each, settings) for name, each in every.items()]
+    known = before.queues if before is not None else {}
+    rules = settings.policy.rules if settings.policy is not None else ()
     return Parts(
         config,
         settings,
         servers_of(config),
-        policy,
-        Limiter(settings.limits, rates),
-        {each.namespace or name: _queue(name, each, settings) for name, each in every.items()},
-        trail,
+        Policy.from_config(config),
+        _limiter(config, settings, before),
+        {size: known.get(size) or FairQueue(*size) for size in sizes},
+        _issuers(settings, before),
+        any(rule.record is not None for rule in rules),
     )
 
 
-def _queue(name: str, server: ServerConfig | PythonServer, settings: Settings) -> FairQueue:
+def make_trail(writer: AuditWriter, secret: GatewayKey, current: Callable[[], Parts]) -> AuditTrail:
+    """Make the audit trail.
+
+    Args:
+        writer: Where the records go.
+        secret: The gateway's key.
+        current: Returns the parts that hold at the moment.
+    """
+    settings = current().settings.audit
+
+    def record(call: Call) -> Record:
+        parts = current()
+        found = None
+        if parts.records:
+            found = parts.policy.decide(call.caller, call.entry, call.arguments).record
+        return found or settings.arguments
+
+    return AuditTrail(
+        writer,
+        secret.derive(ARGUMENTS_KEY),
+        settings,
+        risk=lambda call: current().policy.risk(call.entry),
+        record=record,
+    )
+
+
+def layers_of(parts: Parts, trail: AuditTrail | None) -> list[Around]:
+    """Return the layers inside of the policy, first one outermost."""
+    queues = {server: queue for (server, *_), queue in parts.queues.items()}
+    inner = [trail.calls] if trail is not None else []
+    return [parts.limiter.around, queued(queues), *inner]
+
+
+def _limiter(config: Config, settings: Settings, before: Parts | None) -> Limiter:
+    rates = _rates(config)
+    if before is None:
+        return Limiter(settings.limits, rates)
+    if before.settings.limits == settings.limits and _rates(before.config) == rates:
+        return before.limiter
+    limiter, spent = Limiter(settings.limits, rates), before.limiter.days
+    if limiter.days is not None and spent is not None:
+        limiter.days.spent = spent.spent
+    return limiter
+
+
+def _rates(config: Config) -> dict[str, Rate]:
+    return {
+        each.namespace or name: each.limits.rate
+        for name, each in {**config.servers, **config.python}.items()
+        if each.limits.rate is not None
+    }
+
+
+def _queue_size(name: str, server: ServerConfig | PythonServer, settings: Settings) -> _QueueSize:
     limits = server.limits
     size = settings.limits.queue if limits.queue is None else limits.queue
-    return FairQueue(server.namespace or name, limits.concurrent or server.concurrency, size)
+    return server.namespace or name, limits.concurrent or server.concurrency, size
 
 
 def _served(server: ServerConfig | PythonServer) -> ServerConfig | InProcessServer:
@@ -267,20 +398,9 @@ class PythonObject(Struct, frozen=True):
         return transport
 
 
-def _record(policy: Policy, settings: Settings) -> Any:
-    """Return how the arguments of a call are recorded, if any rule says so; else None."""
-    rules = settings.policy.rules if settings.policy is not None else ()
-    if all(rule.record is None for rule in rules):
-        return None
-
-    def record(call: Call) -> Record:
-        decision = policy.decide(call.caller, call.entry, call.arguments)
-        return decision.record or settings.audit.arguments
-
-    return record
-
-
-def _issuers(settings: Settings) -> Issuers | None:
+def _issuers(settings: Settings, before: Parts | None) -> Issuers | None:
+    if before is not None and before.settings.issuers == settings.issuers:
+        return before.issuers
     if not settings.issuers:
         return None
     from interlock.auth.jwt import JwtVerifier

@@ -55,7 +55,7 @@ class Gateway:
         policy: Who may use which tool. Lists and calls obey it alike.
         environ: Where `${VAR}` is looked up; `os.environ` when None.
         around: Further layers around every call, inside the policy.
-        outside: Further layers outside of the policy, such as the record of its refusals.
+        outside: Further layers outside of policy and validation, such as the record of refusals.
         admit: Refuses calls of a caller, whatever their tool, by an exception.
         name: For display.
         instructions: What a model should know before it uses the tools.
@@ -88,7 +88,8 @@ class Gateway:
         self.toolbox = Toolbox(
             servers,
             environ=environ,
-            around=[*outside, enforce(policy), *around],
+            around=[enforce(policy), *around],
+            outside=outside,
             forwards=True,
             elicitation=_refuse,
             sampling=_refuse,
@@ -165,8 +166,13 @@ class Gateway:
             self._forwarder.policy = policy
             self._admit = admit
 
-        layers = [*outside, enforce(policy), *around]
-        await self.toolbox.replace(servers, layers, idle_timeout=self._idle_timeout, swap=swap)
+        await self.toolbox.replace(
+            servers,
+            around=[enforce(policy), *around],
+            outside=outside,
+            idle_timeout=self._idle_timeout,
+            swap=swap,
+        )
 
     # Serving
 

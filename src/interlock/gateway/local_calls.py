@@ -45,19 +45,19 @@ async def local_calls(
         return
     # These need packages of the extra "serve", which a chat without a gateway does not.
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.gateway.assembly import make_parts, settings_of
-    from interlock.store.audit import AuditWriter
+    from interlock.gateway.assembly import layers_of, make_parts, make_trail
+    from interlock.store.audit_upkeep import open_trail
     from interlock.store.location import folder_beside
 
-    settings = settings_of(config, os.environ if environ is None else environ)
-    location = settings.database or None
-    secret = GatewayKey.load(folder_beside(location))
+    parts = make_parts(config, os.environ if environ is None else environ)
+    location, audit = parts.settings.database or None, parts.settings.audit
+    trail = None
     async with AsyncExitStack() as stack:
-        writer = None
-        if settings.audit.mode != "off":
-            writer = await stack.enter_async_context(AuditWriter.open(location))
-        parts = make_parts(config, settings, writer, secret)
-        if parts.trail is not None:
-            stack.callback(parts.trail.flush)
-        layers = [*parts.outside, enforce(parts.policy, approve), *parts.around]
-        yield LocalCalls(parts.servers, layers)
+        if audit.mode != "off":
+            secret = GatewayKey.load(folder_beside(location))
+            writer = await stack.enter_async_context(open_trail(location, secret, audit))
+            trail = make_trail(writer, secret, lambda: parts)
+            stack.callback(trail.flush)
+        outside = [trail.refusals] if trail is not None else []
+        inside = [enforce(parts.policy, approve), *layers_of(parts, trail)]
+        yield LocalCalls(parts.servers, [*outside, *inside])

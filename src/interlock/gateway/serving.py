@@ -7,8 +7,8 @@ import fcntl
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,19 +16,15 @@ from msgspec import Struct
 from interlock import urls
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Address
-from interlock.errors import ConfigError, StoreLocked
+from interlock.errors import AuditFailed, ConfigError, StoreLocked
 from interlock.gateway.assembly import Assembly
+from interlock.gateway.endpoint import PATH, Endpoint
 from interlock.policy import LOCAL_USER
-from interlock.server.http.app import HttpApp
-from interlock.server.http.guard import LOOPBACK
-from interlock.server.http.options import HttpOptions
 from interlock.server.http.serve import UvicornServer
-from interlock.server.http.views import Views
 from interlock.server.server_connection import ServerConnection
 from interlock.store.location import find
 from interlock.transports.pipes import PipeTransport
 
-PATH = "/mcp"
 LISTEN = Address("127.0.0.1", 8080)
 
 
@@ -66,43 +62,55 @@ async def serve_http(
     Raises:
         ConfigError: The address cannot be used, or others can reach it and there is no key.
         StoreLocked: Another gateway uses the same SQLite file.
+        AuditFailed: The disk lost audit records, so the gateway ended itself.
     """
     settings = assembly.parts.settings
     address = address or settings.listen or LISTEN
     if settings.audit.mode == "off":
         raise ConfigError('gateway.audit.mode is "off", which is for --stdio only')
-    with only_gateway(settings.database), bound(address) as listener:
+    with ExitStack() as stack:
+        stack.enter_context(only_gateway(settings.database))
+        listener = stack.enter_context(bound(address))
+        admin = None if settings.admin is None else stack.enter_context(bound(settings.admin))
         key = _first_key(assembly, address.host)
-        url = f"http://{_address_of(listener)}{PATH}"
-        app = _app(assembly, settings.public_url or _resource(address, listener), address, view)
-        assembly.keys.on_end = app.end_credentials
+        resource = settings.public_url or _loopback(listener)
+        endpoint = Endpoint(assembly, resource, view=view, address=address)
         server = UvicornServer(
-            app, address.host, address.port, handles_signals=False, refuses_while_draining=True
+            endpoint.app,
+            address.host,
+            address.port,
+            handles_signals=False,
+            refuses_while_draining=True,
         )
-        async with assembly.gateway.running():
+        async with assembly.gateway.running(), _admin_listener(admin, endpoint):
+            listener.listen()  # so that no client is refused once the address is printed
             serving = asyncio.create_task(server.serve([listener]))
+            assembly.on_failed = server.end
             with on_signals(server.end, reload):
-                announce(Served(url, key))
+                url = f"http://{_address_of(listener)}{PATH}"
+                announce(Served(url, key, f"http://{_address_of(admin)}" if admin else ""))
                 await serving
+        if assembly.has_failed:
+            raise AuditFailed("calls cannot be recorded any more; start the gateway again")
 
 
-def _app(assembly: Assembly, resource: str, address: Address, view: str) -> HttpApp:
-    settings = assembly.parts.settings
-    names = [view] if view else assembly.views
-    hosts = None
-    if settings.hosts or settings.public_url:
-        public = urls.split(settings.public_url).netloc if settings.public_url else ""
-        hosts = [*LOOPBACK, address.host, *settings.hosts, *filter(None, [public])]
-    return HttpApp(
-        assembly.gateway,
-        HttpOptions(
-            path=PATH,
-            auth=assembly.authenticator(resource, view),
-            views=Views(names, lambda name: assembly.authenticator(f"{resource}/{name}", name)),
-            hosts=hosts,
-            sse=settings.sse,
-        ),
-    )
+@asynccontextmanager
+async def _admin_listener(
+    listener: socket.socket | None, endpoint: Endpoint
+) -> AsyncIterator[None]:
+    """Serve the admin listener, if there is one."""
+    if listener is None:
+        yield
+        return
+    host, port = listener.getsockname()[:2]
+    app = endpoint.admin_app(is_open=urls.is_loopback(host))
+    server = UvicornServer(app, host, port, handles_signals=False)
+    serving = asyncio.create_task(server.serve([listener]))
+    try:
+        yield
+    finally:
+        server.end()
+        await serving
 
 
 def _first_key(assembly: Assembly, host: str) -> str | None:
@@ -120,11 +128,12 @@ def _first_key(assembly: Assembly, host: str) -> str | None:
     return None
 
 
-def _resource(address: Address, listener: socket.socket) -> str:
-    """Return the URL that challenges name, without a public one."""
-    if urls.is_loopback(address.host):
-        return f"http://{_address_of(listener)}{PATH}"
-    return f"http://127.0.0.1:{listener.getsockname()[1]}{PATH}"
+def _loopback(listener: socket.socket) -> str:
+    """Return the URL that challenges name if no public one is configured."""
+    address = _address_of(listener)
+    if not urls.is_loopback(address.host):
+        address = Address("127.0.0.1", address.port)
+    return f"http://{address}{PATH}"
 
 
 # Standard input and output

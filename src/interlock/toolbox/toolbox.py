@@ -47,6 +47,7 @@ class Toolbox:
         environ: Where `${VAR}` in the servers' configuration is looked up; `os.environ` when None.
         around: Layers that every call passes after its arguments have been validated, first one
             outermost: functions from `CallHandler` to `CallHandler`, such as a policy or a log.
+        outside: Layers that every call passes before its arguments are validated.
         forwards: The calls are those of clients, as a gateway has them; see `Upstream`.
         handlers: Returns the handlers for what one server asks, by its name; beside `options`.
         options: Handlers for what every server asks; see `ClientOptions`.
@@ -64,6 +65,7 @@ class Toolbox:
         *,
         environ: Mapping[str, str] | None = None,
         around: Sequence[Around] = (),
+        outside: Sequence[Around] = (),
         forwards: bool = False,
         handlers: Callable[[str], ClientOptions] | None = None,
         **options: Unpack[ClientOptions],
@@ -78,7 +80,6 @@ class Toolbox:
         self._servers: Mapping[str, ServerConfig | InProcessServer] = {}  # by name in addresses
         self.loop: asyncio.AbstractEventLoop | None = None
         self._upstreams: dict[str, Upstream] = {}
-        self._around = around
         self._stack: CallHandler
         self._under_way: Counter[Upstream] = Counter()  # calls, those that wait included
         self._retiring: dict[Upstream, asyncio.Event] = {}  # set after the last call
@@ -89,7 +90,7 @@ class Toolbox:
         self._by_name: dict[str, Entry] = {}
         self._same: set[str] = set()  # names of tools of several servers that were warned about
         self._pool: HttpPool | None = None
-        self._install(servers, self._plan(servers), around)
+        self._install(servers, self._plan(servers), around, outside)
 
     def _plan(self, servers: Mapping[str, ServerConfig | InProcessServer]) -> dict[str, Upstream]:
         """Return the upstream of each server; one whose configuration is the same is kept.
@@ -126,11 +127,11 @@ class Toolbox:
         servers: Mapping[str, ServerConfig | InProcessServer],
         planned: dict[str, Upstream],
         around: Sequence[Around],
+        outside: Sequence[Around],
     ) -> None:
         self._servers = {_name_of(key, server): server for key, server in servers.items()}
         self._upstreams = planned
-        self._around = around
-        self._stack = self._build(planned, around)
+        self._stack = calls.build(self._validated(planned, around), outside)
 
     @classmethod
     def from_config(
@@ -204,8 +205,9 @@ class Toolbox:
     async def replace(
         self,
         servers: Mapping[str, ServerConfig | InProcessServer],
-        around: Sequence[Around] | None = None,
         *,
+        around: Sequence[Around] = (),
+        outside: Sequence[Around] = (),
         idle_timeout: float | None = None,
         swap: Callable[[], None] = lambda: None,
     ) -> None:
@@ -217,7 +219,7 @@ class Toolbox:
 
         Args:
             servers: As for `Toolbox`.
-            around: As for `Toolbox`; None keeps the layers.
+            around, outside: As for `Toolbox`.
             idle_timeout: As for `open`, while new servers start.
             swap: Called in the same step.
 
@@ -236,7 +238,7 @@ class Toolbox:
                     idle_timeout,
                 )
             replaced = {*self._upstreams.values()} - {*planned.values()}
-            self._install(servers, planned, self._around if around is None else around)
+            self._install(servers, planned, around, outside)
             swap()
             for each in replaced:
                 self._keep(asyncio.create_task(self._retire(each)))
@@ -469,8 +471,10 @@ class Toolbox:
         """Pass a call through the stack. Every call of every surface goes through it."""
         return self._stack(call)
 
-    def _build(self, upstreams: Mapping[str, Upstream], around: Sequence[Around]) -> CallHandler:
-        """Return the stack: validation of the arguments, the layers, and the servers.
+    def _validated(
+        self, upstreams: Mapping[str, Upstream], around: Sequence[Around]
+    ) -> CallHandler:
+        """Return the stack from the validation of the arguments on.
 
         A call stays with the servers of the stack that it entered.
         """

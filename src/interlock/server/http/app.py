@@ -12,7 +12,13 @@ from urllib.parse import quote
 from msgspec import UNSET, DecodeError
 
 from interlock.auth import Authenticator
-from interlock.errors import AuthError, AuthUnavailable, CallRefused, InterlockError, ParseError
+from interlock.errors import (
+    AuthError,
+    AuthUnavailable,
+    CallRefused,
+    InterlockError,
+    ParseError,
+)
 from interlock.protocol import envelope
 from interlock.revisions import ALL, INVALID_PARAMS, LEGACY, MODERN
 from interlock.server.answering import Answering
@@ -35,6 +41,7 @@ from interlock.server.http.responses import (
     Receive,
     Scope,
     Send,
+    http_refusal,
     no_memory,
     refuse,
     reply,
@@ -44,7 +51,7 @@ from interlock.server.http.sessions import Sessions
 from interlock.server.http.streams import Budget
 from interlock.server.http.views import Route, nothing_here
 from interlock.server.request_context import CallParams, Stated, stated_in
-from interlock.server.wire_errors import RequestRefusal, request_refusal
+from interlock.server.wire_errors import request_refusal
 
 AUTH_DEADLINE = 15.0  # seconds that an authenticator may take
 DRAIN_RETRY = 30.0  # seconds after which a client may find another server here
@@ -54,7 +61,15 @@ _log = logging.getLogger("interlock.server.http")
 
 
 class HttpApp:
-    """An ASGI application. Arguments: see `Server.asgi`."""
+    """An ASGI application. Arguments: see `Server.asgi`.
+
+    Attributes:
+        path: Of the endpoint.
+        sessions: Of legacy clients.
+        authenticator: Identifies the callers at `path`; may be replaced.
+        views: The views below it; may be replaced.
+        is_draining: New requests are refused.
+    """
 
     def __init__(self, server: Answering, options: HttpOptions) -> None:
         self._server = server
@@ -69,7 +84,7 @@ class HttpApp:
         self.views = options.views
         self._pages = options.pages
         self._guard = Guard(options.hosts, options.origins, options.cors)
-        self._authenticator = options.authenticator
+        self.authenticator = options.authenticator
         self._max_body_bytes = options.max_body_bytes
         self._slow_requests = SlowRequests()
         self.sessions = Sessions(options)
@@ -82,8 +97,8 @@ class HttpApp:
         self._lifespan = AsyncExitStack()
         self._opening: asyncio.Task[None] | None = None
         self._is_open = False
-        self._is_draining = False
-        self._under_way = 0
+        self.is_draining = False
+        self._requests: set[HttpRequest] = set()  # under way
 
     @property
     def dropped(self) -> Counter[str]:
@@ -93,7 +108,7 @@ class HttpApp:
     @property
     def is_protected(self) -> bool:
         """Whether clients must authenticate."""
-        return self._authenticator is not None
+        return self.authenticator is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -104,7 +119,7 @@ class HttpApp:
             await self.open()
         request = HttpRequest(scope, receive, send)
         self._slow_requests.add(request)
-        self._under_way += 1
+        self._requests.add(request)
         try:
             await self._serve(request)
         except ClientGone:
@@ -112,7 +127,7 @@ class HttpApp:
         except (HttpRefusal, AuthError, CallRefused, ParseError, MemoryError) as error:
             await self._refuse(request, self._refusal_of(error, request))
         finally:
-            self._under_way -= 1
+            self._requests.remove(request)
             self._slow_requests.remove(request)
 
     async def _refuse(self, request: HttpRequest, refusal: HttpRefusal) -> None:
@@ -153,7 +168,7 @@ class HttpApp:
             await self._authenticate(request, authenticator)
             if route.view and self.views is not None:
                 self.views.check(route.view)
-        if self._is_draining:
+        if self.is_draining:
             text = "the server is shutting down; connect again later"
             raise CallRefused(text, "draining", DRAIN_RETRY)
         if route.kind != "mcp":
@@ -174,7 +189,7 @@ class HttpApp:
     def _authenticator_at(self, route: Route) -> Authenticator | None:
         if route.view and self.views is not None:
             return self.views.authenticator(route.view)
-        return self._authenticator
+        return self.authenticator
 
     @staticmethod
     async def _authenticate(request: HttpRequest, authenticator: Authenticator) -> None:
@@ -210,8 +225,8 @@ class HttpApp:
                 await reply(request.send, page.status, page.body, request.extra, kind=page.kind)
                 return
             document, raw = None, _raw_path(request.scope)
-            if self._authenticator is not None:
-                document = self._authenticator.published(raw.decode("latin-1"))
+            if self.authenticator is not None:
+                document = self.authenticator.published(raw.decode("latin-1"))
             if document is None and self.views is not None:
                 document = self.views.published(raw)
             if document is not None:
@@ -275,14 +290,7 @@ class HttpApp:
                 return nothing_here()
             if error.status == 401 and not error.challenge and request.authenticator is not None:
                 error.challenge = request.authenticator.challenge
-        refusal = request_refusal(error) or RequestRefusal(500, "", str(error))
-        return HttpRefusal(
-            refusal.status,
-            refusal.text,
-            refusal.code,
-            data=refusal.data(),
-            headers=refusal.headers,
-        )
+        return http_refusal(request_refusal(error))
 
     # Lifespan
 
@@ -303,11 +311,11 @@ class HttpApp:
     @property
     def under_way(self) -> int:
         """How many requests are under way."""
-        return self._under_way
+        return len(self._requests)
 
     def drain(self) -> None:
         """Refuse new requests, and end idle sessions and streams; running calls may finish."""
-        self._is_draining = True
+        self.is_draining = True
         self.end_streams()
 
     def end_credentials(self, keys: Collection[str]) -> None:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from interlock.errors import InterlockError
 from interlock.protocol import envelope
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
+from interlock.server.wire_errors import RequestRefusal
 from interlock.types import RequestId
 
 Scope = MutableMapping[str, Any]
@@ -52,6 +53,16 @@ class HttpRefusal(InterlockError):
         self.data = data
         self.headers = list(headers)
         self.id = id
+
+
+def http_refusal(refusal: RequestRefusal | None) -> HttpRefusal:
+    """Return the HTTP reply to a request that is refused as a whole."""
+    if refusal is None:
+        return HttpRefusal(500, "internal error", INTERNAL_ERROR)
+    data = refusal.data()
+    return HttpRefusal(
+        refusal.status, refusal.text, refusal.code, data=data, headers=refusal.headers
+    )
 
 
 def no_memory() -> HttpRefusal:

@@ -1,0 +1,94 @@
+"""Whether a gateway runs, and whether it can make calls: `/healthz` and `/readyz`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from msgspec import Struct
+
+from interlock.errors import InterlockError
+from interlock.protocol.envelope import encode
+from interlock.server.http.responses import Page
+from interlock.toolbox import ServerStatus
+
+PROBE_DEADLINE = 1.0  # seconds for a write to the database
+PROBE_EVERY = 1.0  # seconds that its result is valid
+
+
+class Readiness(Struct, frozen=True):
+    """Whether calls can be made, and what does not work, by name and without a reason."""
+
+    is_ready: bool
+    degraded: tuple[str, ...] = ()
+
+
+class Health:
+    """The pages.
+
+    Args:
+        probe: Writes to the database.
+        servers: Returns the status of the servers.
+        required: Returns the names of the servers without which the gateway is not ready.
+        is_draining: Returns whether the gateway is shutting down.
+    """
+
+    def __init__(
+        self,
+        probe: Callable[[], Awaitable[None]],
+        servers: Callable[[], list[ServerStatus]],
+        required: Callable[[], frozenset[str]],
+        is_draining: Callable[[], bool],
+    ) -> None:
+        self._probe = probe
+        self._servers = servers
+        self._required = required
+        self._is_draining = is_draining
+        self._probing: asyncio.Task[bool] | None = None
+        self._probed_at = float("-inf")
+
+    async def alive(self) -> Page:
+        """Return the page `/healthz`. It touches nothing."""
+        return Page(b'{"alive":true}')
+
+    async def ready(self) -> Page:
+        """Return the page `/readyz`, without the names of servers."""
+        found = await self._readiness()
+        kinds = dict.fromkeys(each.partition(" ")[0] for each in found.degraded)
+        return _page(Readiness(found.is_ready, tuple(kinds)))
+
+    async def ready_in_detail(self) -> Page:
+        """Return the page `/readyz` for operators."""
+        return _page(await self._readiness())
+
+    async def _readiness(self) -> Readiness:
+        writes = await self._can_write()
+        down = [each.name for each in self._servers() if each.state not in ("ok", "disabled")]
+        degraded = [f"server {name}" for name in down]
+        if not writes:
+            degraded.insert(0, "database")
+        if self._is_draining():
+            degraded.insert(0, "draining")
+        is_ready = writes and not self._is_draining() and self._required().isdisjoint(down)
+        return Readiness(is_ready, tuple(degraded))
+
+    async def _can_write(self) -> bool:
+        """Return whether the database could be written within the last second."""
+        if self._probing is None or monotonic() - self._probed_at > PROBE_EVERY:
+            self._probed_at = monotonic()
+            self._probing = asyncio.create_task(self._write())
+        return await asyncio.shield(self._probing)
+
+    async def _write(self) -> bool:
+        try:
+            async with asyncio.timeout(PROBE_DEADLINE):
+                await self._probe()
+        except (InterlockError, TimeoutError):
+            return False
+        return True
+
+
+def _page(found: Readiness) -> Page:
+    body = encode({"ready": found.is_ready, "degraded": found.degraded})
+    return Page(body, 200 if found.is_ready else 503)

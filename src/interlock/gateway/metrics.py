@@ -1,0 +1,186 @@
+"""What a gateway counts, as Prometheus text.
+
+Labels come from the configuration and from our code, never from callers, so there are only so many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from time import monotonic
+
+from interlock.calls import Call, CallHandler, Outcome
+from interlock.errors import (
+    AuditUnavailable,
+    CallRefused,
+    InvalidArguments,
+    RequestTimeout,
+)
+
+CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
+OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 30)
+
+Labels = tuple[tuple[str, str], ...]
+Samples = Mapping[Labels, float]
+
+
+class Histogram:
+    """Seconds, counted by upper bound.
+
+    Args:
+        bounds: Ascending, in seconds.
+    """
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one observation."""
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def lines(self, name: str, labels: Labels) -> Iterator[str]:
+        """Yield the lines of the text format."""
+        total = 0
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+            total += count
+            yield f"{name}_bucket{_labels((*labels, ('le', bound)))} {total}"
+        yield f"{name}_sum{_labels(labels)} {self._sum:.6f}"
+        yield f"{name}_count{_labels(labels)} {total}"
+
+
+class Metrics:
+    """Counts calls and refusals. `calls` is the outermost layer, `sent` the innermost.
+
+    Attributes:
+        refusals: By reason.
+        gauges: Further metrics: help text and samples by name, read for each page.
+    """
+
+    def __init__(self) -> None:
+        self.refusals: Counter[str] = Counter()
+        self.gauges: dict[str, tuple[str, Callable[[], Samples]]] = {}
+        self._calls: Counter[tuple[str, str]] = Counter()  # by server and outcome
+        self._in_flight: Counter[str] = Counter()
+        self._seconds: dict[str, Histogram] = {}
+        self._overhead: dict[str, Histogram] = {}
+        self._upstream: dict[str, float] = {}  # seconds at the server, by call
+
+    # Layers
+
+    def calls(self, handle: CallHandler) -> CallHandler:
+        """Return a handler that counts calls, how they ended and how long they took."""
+
+        async def counted(call: Call) -> Outcome:
+            server, began = call.entry.server, monotonic()
+            self._in_flight[server] += 1
+            ended = "error"
+            try:
+                outcome = await handle(call)
+                ended = "tool_error" if outcome.is_error else "ok"
+            except BaseException as error:
+                ended = self._ending(error)
+                raise
+            finally:
+                self._in_flight[server] -= 1
+                self._calls[server, ended] += 1
+                self._observe(server, monotonic() - began, self._upstream.pop(call.id, None))
+            return outcome
+
+        return counted
+
+    def sent(self, handle: CallHandler) -> CallHandler:
+        """Return a handler that measures how long servers take."""
+
+        async def timed(call: Call) -> Outcome:
+            began = monotonic()
+            try:
+                return await handle(call)
+            finally:
+                self._upstream[call.id] = monotonic() - began
+
+        return timed
+
+    def _ending(self, error: BaseException) -> str:
+        reason = reason_of_refusal(error)
+        if reason is not None:
+            self.refusals[reason] += 1
+            return "refused"
+        if isinstance(error, asyncio.CancelledError):
+            return "cancelled"
+        return "timeout" if isinstance(error, RequestTimeout) else "error"
+
+    def _observe(self, server: str, seconds: float, upstream: float | None) -> None:
+        if upstream is None:  # it was not sent
+            return
+        if server not in self._seconds:
+            self._seconds[server] = Histogram(CALL_BOUNDS)
+            self._overhead[server] = Histogram(OVERHEAD_BOUNDS)
+        self._seconds[server].observe(seconds)
+        self._overhead[server].observe(seconds - upstream)
+
+    # The page
+
+    def text(self) -> str:
+        """Return the page in Prometheus' text format."""
+        calls: Samples = {
+            (("server", server), ("outcome", outcome)): float(count)
+            for (server, outcome), count in self._calls.items()
+        }
+        refusals: Samples = {(("reason", reason),): float(n) for reason, n in self.refusals.items()}
+        in_flight: Samples = {
+            (("server", server),): float(n) for server, n in self._in_flight.items()
+        }
+        lines = [
+            *_metric("interlock_calls_total", "counter", "Calls that have ended.", calls),
+            *_metric("interlock_refusals_total", "counter", "Refused requests.", refusals),
+            *_metric("interlock_in_flight", "gauge", "Calls under way.", in_flight),
+            *_histograms("interlock_call_seconds", "Time of a call.", self._seconds),
+            *_histograms("interlock_overhead_seconds", "Its part in the gateway.", self._overhead),
+        ]
+        for name, (help, samples) in self.gauges.items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += _metric(name, kind, help, samples())
+        return "\n".join(lines) + "\n"
+
+
+def reason_of_refusal(error: BaseException) -> str | None:
+    """Return the reason of an error that means that a call was refused; None for others."""
+    if isinstance(error, CallRefused):
+        return error.reason
+    if isinstance(error, AuditUnavailable):
+        return "audit_unavailable"
+    return "arguments_invalid" if isinstance(error, InvalidArguments) else None
+
+
+def by_label(label: str, values: Mapping[str, float]) -> Samples:
+    """Return samples with one label each."""
+    return {((label, key),): value for key, value in values.items()}
+
+
+def _metric(name: str, kind: str, help: str, samples: Samples) -> Iterator[str]:
+    yield f"# HELP {name} {help}"
+    yield f"# TYPE {name} {kind}"
+    for labels, value in samples.items():
+        yield f"{name}{_labels(labels)} {value:g}"
+
+
+def _histograms(name: str, help: str, found: Mapping[str, Histogram]) -> Iterator[str]:
+    yield f"# HELP {name} {help}"
+    yield f"# TYPE {name} histogram"
+    for server, histogram in found.items():
+        yield from histogram.lines(name, (("server", server),))
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

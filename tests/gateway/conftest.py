@@ -1,0 +1,103 @@
+"""A gateway made of a configuration, driven over HTTP in this process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from interlock.config import loads
+from interlock.config.gateway import Address
+from interlock.gateway.assembly import Assembly
+from interlock.gateway.endpoint import Endpoint
+from interlock.store.keys import KeyStore
+from tests.server.http.conftest import Http, Reply
+from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
+
+RESOURCE = "http://127.0.0.1:8000/mcp"
+
+
+def offering(*names: str) -> ScriptedServer:
+    """Return a server whose tools answer "done"."""
+    tools = {"tools": [tool(name) for name in names]}
+    return ScriptedServer(LEGACY, {"tools/list": tools, "tools/call": text("done")})
+
+
+class RunningGateway:
+    """An assembly with its endpoint.
+
+    Attributes:
+        assembly: The gateway.
+        endpoint: Its endpoint.
+        keys: Creates keys in the database.
+        http: A client without a credential.
+    """
+
+    def __init__(self, assembly: Assembly, keys: KeyStore, make: Callable[..., bytes]) -> None:
+        self.assembly = assembly
+        self.keys = keys
+        self.endpoint = Endpoint(assembly, RESOURCE, address=Address("127.0.0.1", 8000))
+        self.http = Http(self.endpoint.app)
+        self._make = make
+
+    async def key(self, user: str = "anna", *scopes: str, **options: Any) -> str:
+        """Create a key that the gateway knows at once."""
+        _, key = await self.keys.create(user, scopes=scopes or ("mcp:*",), **options)
+        await self.assembly.keys.refresh()
+        return key
+
+    async def names(self, key: str, path: str = "/mcp") -> list[str]:
+        reply = await self.http.ask("tools/list", path=path, headers=bearer(key))
+        return [each["name"] for each in reply.json["result"]["tools"]]
+
+    async def call(self, name: str, key: str, path: str = "/mcp", **arguments: Any) -> Reply:
+        return await self.http.call(name, arguments, path=path, headers=bearer(key))
+
+    async def reload(self, gateway: Json, **servers: Any) -> list[str]:
+        return await self.assembly.reload(loads(self._make(gateway, **servers)))
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Run a gateway for a member `gateway` and servers in this process, by name."""
+    upstreams = SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "upstreams_of_the_test", upstreams)
+    database = tmp_path / "gateway.db"
+
+    def make(gateway: Json | None, **servers: Any) -> bytes:
+        entries = {}
+        for name, server in servers.items():
+            options: Json = {}
+            if isinstance(server, tuple):
+                server, options = server
+            setattr(upstreams, f"s{id(server)}", server)
+            object = f"upstreams_of_the_test:s{id(server)}"
+            entries[name] = {"type": "python", "object": object, **options}
+        settings = {"database": str(database), **(gateway or {})}
+        return json.dumps({"mcpServers": entries, "gateway": settings}).encode()
+
+    @asynccontextmanager
+    async def run(gateway: Json | None = None, **servers: Any) -> AsyncIterator[RunningGateway]:
+        config = loads(make(gateway, **servers))
+        async with (
+            KeyStore.open(database) as keys,
+            Assembly.open(config, environ={}) as assembly,
+            assembly.gateway.running(),
+        ):
+            found = RunningGateway(assembly, keys, make)
+            try:
+                yield found
+            finally:
+                await found.endpoint.app.close()
+
+    return run

@@ -1,0 +1,112 @@
+"""A configuration becomes a gateway, and another one replaces it while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from interlock.errors import ConfigError
+from tests.gateway.conftest import bearer, offering
+from tests.support.scripted_server import Json, text
+
+READ_ONLY = {"rules": [{"id": "r", "effect": "allow", "who": ["user:berta"], "tools": ["*:*"]}]}
+
+
+async def test_object_of_a_module_is_a_server_and_a_broken_one_costs_only_its_own_tools(running):
+    async with running(crm=offering("x"), gone=object()) as gateway:
+        key = await gateway.key()
+        assert await gateway.names(key) == ["crm__x"]
+        reason = gateway.assembly.gateway.toolbox.status["gone"].reason
+        assert "has no method connect()" in reason
+
+
+async def test_reload_replaces_servers_policy_views_and_limits_in_one_step(running):
+    crm, time = offering("x"), offering("now")
+    async with running(crm=crm) as gateway:
+        key, berta = await gateway.key(), await gateway.key("berta")
+        fixed = await gateway.reload(
+            {
+                "policy": READ_ONLY,
+                "views": {"time": {"tools": {"allow": ["time:*"]}}},
+                "limits": {"perKey": {"rate": "1/min"}},
+                "sse": False,
+            },
+            crm=crm,
+            time=time,
+        )
+
+        assert fixed == ["sse"]
+        assert await gateway.names(key) == []
+        assert await gateway.names(berta) == ["crm__x", "time__now"]
+        assert await gateway.names(berta, "/mcp/time") == ["time__now"]
+        codes = [(await gateway.call("time__now", berta)).code for _ in range(2)]
+        assert codes == [200, 429]
+        assert crm.connections == 1
+
+
+async def test_rate_that_is_spent_stays_spent_over_a_reload(running):
+    limits = {"perKey": {"rate": "1/min"}}
+    crm = offering("x")
+    async with running({"limits": limits}, crm=crm) as gateway:
+        key = await gateway.key()
+        await gateway.call("crm__x", key)
+        await gateway.reload({"limits": limits}, crm=crm, time=offering("now"))
+        assert (await gateway.call("crm__x", key)).code == 429
+
+
+async def test_hundred_reloads_under_load_lose_no_call(running):
+    servers, answered, is_over = (offering("x"), offering("x")), 0, False
+
+    async def slow(_: Json) -> Json:
+        await asyncio.sleep(0)
+        return text("done")
+
+    for each in servers:
+        each.answers["tools/call"] = slow
+    async with running(crm=servers[0]) as gateway:
+        key = await gateway.key()
+
+        async def load() -> None:
+            nonlocal answered
+            while not is_over:
+                assert (await gateway.call("crm__x", key)).text == "done"
+                answered += 1
+
+        tasks = [asyncio.create_task(load()) for _ in range(4)]
+        for number in range(100):
+            seen = answered
+            if number % 2:
+                with pytest.raises(ConfigError):
+                    await gateway.reload({"policy": {"rules": [{"id": "?"}]}}, crm=servers[0])
+            else:
+                await gateway.reload({}, crm=servers[number // 2 % 2])
+            while answered < seen + 4:  # noqa: ASYNC110 - the load goes on meanwhile
+                await asyncio.sleep(0)
+        is_over = True
+        await asyncio.gather(*tasks)
+
+    sent = [len(each.sent("tools/call")) for each in servers]
+    assert min(sent) > 0
+    assert sum(sent) == answered
+
+
+async def test_clients_are_notified_of_a_reload_that_changes_their_list(running):
+    crm = offering("x")
+    async with running(crm=crm) as gateway:
+        session = await gateway.http.initialize(headers=bearer(await gateway.key()))
+        stream = session.listen()
+        await stream.status()
+        await gateway.reload({}, crm=crm, time=offering("now"))
+        while (await stream.message())["method"] != "notifications/tools/list_changed":
+            pass
+        await stream.leave()
+
+
+async def test_reload_with_an_unset_variable_changes_nothing(running):
+    crm = offering("x")
+    async with running(crm=crm) as gateway:
+        key = await gateway.key()
+        with pytest.raises(ConfigError, match="NOT_SET"):
+            await gateway.reload({"database": "${NOT_SET}"}, time=offering("now"))
+        assert await gateway.names(key) == ["crm__x"]

@@ -1,0 +1,283 @@
+"""The HTTP endpoint of a gateway: credentials, views, refusals, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.conftest import bearer, offering
+from tests.server.http.conftest import Http, Reply
+from tests.support.scripted_server import Json, text
+
+ROUTES = [
+    ("POST", "/mcp"), ("GET", "/mcp"), ("DELETE", "/mcp"), ("POST", "/mcp/support"),
+    ("POST", "/mcp/absent"), ("GET", "/sse"), ("POST", "/message"), ("POST", "/messages"),
+    ("GET", "/mcp/support/sse"), ("POST", "/mcp/support/message"),
+]  # fmt: skip
+VIEWS = {"support": {"servers": ["crm"]}, "time": {"tools": {"allow": ["time:*"]}}}
+
+
+# Credentials
+
+
+async def test_every_bad_credential_gets_the_same_401_on_every_route(running):
+    async with running({"views": VIEWS}, crm=offering("x")) as gateway:
+        expired = await gateway.key(lifetime=-1.0)
+        revoked = await gateway.key()
+        await gateway.keys.revoke(gateway.assembly.keys.find(revoked.encode()).stored.id)
+        await gateway.assembly.keys.refresh()
+        for method, path in ROUTES:
+            seen = set()
+            for bad in ("x", f"{revoked}x", expired, revoked, "a.b.c"):
+                for headers in (bearer(bad), {"x-api-key": bad}):
+                    reply = await gateway.http.request(method, path, headers=headers)
+                    seen.add((reply.code, reply.body))
+            ((code, body),) = seen
+            assert code == 401, (method, path)
+            assert b'"code":-31401' in body
+            assert b'"data":{"reason":"bad_credential"}' in body
+
+
+async def test_missing_credential_is_a_401_that_names_the_metadata_of_the_view(running):
+    async with running({"views": VIEWS}, crm=offering("x")) as gateway:
+        for path in ("/mcp", "/mcp/support", "/mcp/absent"):
+            reply = await gateway.http.request("POST", path)
+            where = f"/.well-known/oauth-protected-resource{path}"
+            challenge = f'Bearer resource_metadata="http://127.0.0.1:8000{where}"'
+            assert (reply.code, reply.header("www-authenticate")) == (401, challenge)
+            metadata = (await gateway.http.request("GET", where)).json
+            assert metadata["resource"] == f"http://127.0.0.1:8000{path}"
+
+
+async def test_two_credentials_are_refused_with_400(running):
+    async with running(crm=offering("x")) as gateway:
+        key = await gateway.key()
+        both = bearer(key) | {"x-api-key": key}
+        assert (await gateway.http.request("POST", headers=both)).code == 400
+
+
+async def test_credential_without_any_mcp_scope_is_refused_with_403(running):
+    async with running(crm=offering("x")) as gateway:
+        reply = await gateway.call("crm__x", await gateway.key("op", "admin:write"))
+
+    assert (reply.code, reply.error) == (403, -31403)
+    assert reply.json["error"]["data"]["reason"] == "insufficient_scope"
+
+
+@pytest.mark.parametrize("path", ["/", "/mcp/a/b", "/mcp/sse", "/admin", "/metricsx"])
+async def test_other_paths_are_404_with_and_without_a_credential(path: str, running):
+    async with running({"views": VIEWS}, crm=offering("x")) as gateway:
+        headers = bearer(await gateway.key())
+        replies = [await gateway.http.request("POST", path, headers=each) for each in ({}, headers)]
+        assert {each.code for each in replies} == {404}
+        assert replies[0].body == replies[1].body
+
+
+async def test_revoked_key_ends_its_calls_and_sessions(running):
+    crm = offering("x")
+    began = asyncio.Event()
+
+    async def hang(_: Json) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    crm.answers["tools/call"] = hang
+    async with running(crm=crm) as gateway:
+        key = await gateway.key()
+        session = await gateway.http.initialize(headers=bearer(key))
+        modern = gateway.http.begin(
+            "tools/call", {"name": "crm__x", "arguments": {}}, headers=bearer(key)
+        )
+        await began.wait()
+        began.clear()
+        legacy = session.begin_call("crm__x")
+        await began.wait()
+        await gateway.keys.revoke(gateway.assembly.keys.find(key.encode()).stored.id)
+        await gateway.assembly.keys.refresh()
+        gateway.assembly.keys._report_ended()
+
+        assert (await modern.finished()).code == 401
+        await legacy.finished()
+        assert "result" not in legacy.body.decode()
+        assert (await session.ask("ping")).code == 401
+
+
+# Views
+
+
+async def test_view_has_its_own_tools_and_a_bound_key_has_them_at_the_endpoint(running):
+    async with running({"views": VIEWS}, crm=offering("x"), time=offering("now")) as gateway:
+        free, bound = await gateway.key(), await gateway.key(view="support")
+
+        assert await gateway.names(free) == ["crm__x", "time__now"]
+        assert await gateway.names(free, "/mcp/time") == ["time__now"]
+        assert await gateway.names(bound) == ["crm__x"]
+        assert await gateway.names(bound, "/mcp/support") == ["crm__x"]
+        assert (await gateway.call("time__now", bound)).error == -32602
+
+
+async def test_foreign_view_and_absent_view_look_alike(running):
+    async with running({"views": VIEWS}, crm=offering("x")) as gateway:
+        bound = await gateway.key(view="support")
+        foreign = await gateway.call("crm__x", bound, "/mcp/time")
+        absent = await gateway.call("crm__x", bound, "/mcp/absent")
+
+    assert (foreign.code, foreign.body) == (404, absent.body)
+
+
+async def test_session_belongs_to_one_view(running):
+    async with running({"views": VIEWS}, crm=offering("x")) as gateway:
+        key = await gateway.key()
+        session = await gateway.http.initialize(headers=bearer(key))
+        body = gateway.http.rpc("ping", id=1)
+        reply = await gateway.http.request("POST", "/mcp/support", body, session.headers)
+        assert reply.code == 404
+
+
+async def test_sse_of_a_view_posts_below_the_view(running):
+    async with running({"views": VIEWS}, crm=offering("x")) as gateway:
+        headers = bearer(await gateway.key())
+        stream = gateway.http.start("GET", "/mcp/support/sse", headers=headers)
+        part = await stream.part()
+        assert "data: /mcp/support/message?session_id=" in part
+        await stream.leave()
+
+
+# Refusals of requests
+
+
+def refused(reply: Reply) -> tuple[int, int, str]:
+    error = reply.json["error"]
+    return reply.code, error["code"], error["data"]["reason"]
+
+
+async def test_exceeded_rate_of_a_key_is_a_429_with_retry_after_in_both_eras(running):
+    crm = offering("x")
+    limits = {"perKey": {"rate": "1/min"}}
+    async with running({"limits": limits}, crm=crm) as gateway:
+        key = await gateway.key()
+        session = await gateway.http.initialize(headers=bearer(key))
+        assert (await gateway.call("crm__x", key)).text == "done"
+        for reply in (
+            await gateway.call("crm__x", key),
+            await gateway.call("no-such-tool", key),
+            await session.call("crm__x"),
+        ):
+            assert refused(reply) == (429, -31429, "rate_limited")
+            data = reply.json["error"]["data"]
+            assert int(reply.header("retry-after")) == data["retryAfter"]
+            assert 58 <= data["retryAfter"] <= 60
+            assert data["reference"]
+        assert (await gateway.call("crm__x", await gateway.key("berta"))).text == "done"
+    assert len(crm.sent("tools/call")) == 2
+
+
+async def test_refused_call_spends_nothing(running):
+    crm = offering("x")
+    limits = {"perKey": {"rate": "2/min"}}
+    rules = [
+        {"id": "a", "effect": "allow", "who": ["*"], "tools": ["*:*"],
+         "arguments": {"n": {"maximum": 1}}}
+    ]  # fmt: skip
+    async with running({"limits": limits, "policy": {"rules": rules}}, crm=crm) as gateway:
+        key = await gateway.key()
+        for _ in range(5):
+            assert (await gateway.call("crm__x", key, n=2)).json["result"]["isError"]
+            assert (await gateway.call("crm__absent", key)).error == -32602
+        assert [(await gateway.call("crm__x", key, n=1)).code for _ in range(3)] == [200, 200, 429]
+
+
+async def test_too_many_calls_at_once_are_a_503(running):
+    crm = offering("x")
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: Json) -> Json:
+        began.set()
+        await go_on.wait()
+        return text("done")
+
+    crm.answers["tools/call"] = slow
+    async with running({"limits": {"perKey": {"concurrent": 1}}}, crm=crm) as gateway:
+        key = await gateway.key()
+        first = gateway.http.begin("tools/call", {"name": "crm__x"}, headers=bearer(key))
+        await began.wait()
+        reply = await gateway.call("crm__x", key)
+        assert refused(reply) == (503, -31503, "overloaded")
+        assert reply.header("retry-after") == "1"
+        go_on.set()
+        assert (await first.finished()).text == "done"
+
+
+async def test_call_that_cannot_be_recorded_is_a_503_and_is_not_sent(running, tmp_path: Path):
+    crm = offering("x")
+    async with running(crm=crm) as gateway:
+        key = await gateway.key()
+        with sqlite3.connect(tmp_path / "gateway.db", isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            reply = await gateway.call("crm__x", key)
+            other.execute("ROLLBACK")
+        other.close()
+        assert refused(reply) == (503, -31503, "audit_unavailable")
+        assert str(tmp_path) not in reply.body.decode()
+        assert crm.sent("tools/call") == []
+        while (await gateway.call("crm__x", key)).code != 200:  # it recovers by itself
+            pass
+
+
+async def test_draining_gateway_refuses_calls_with_503_and_is_not_ready(running):
+    async with running(crm=offering("x")) as gateway:
+        key = await gateway.key()
+        gateway.endpoint.app.drain()
+        assert refused(await gateway.call("crm__x", key)) == (503, -31503, "draining")
+        assert (await gateway.http.request("GET", "/readyz")).code == 503
+        assert (await gateway.http.request("GET", "/healthz")).code == 200
+
+
+# Health and metrics
+
+
+async def test_readiness_needs_the_required_servers_and_names_no_others_to_the_public(running):
+    broken = offering("x")
+    broken.answers["initialize"] = broken.answers["server/discover"] = lambda _: 1 / 0
+    async with running(crm=offering("x"), down=broken) as gateway:
+        public = await gateway.http.request("GET", "/readyz")
+        admin = Http(gateway.endpoint.admin_app(is_open=True))
+        internal = await admin.request("GET", "/readyz", headers={"host": "10.0.0.7:8081"})
+    assert (public.code, public.json) == (200, {"ready": True, "degraded": ["server"]})
+    assert internal.json == {"ready": True, "degraded": ["server down"]}
+
+    async with running(down=(broken, {"required": True})) as gateway:
+        assert (await gateway.http.request("GET", "/readyz")).code == 503
+
+
+async def test_metrics_count_calls_and_refusals_by_reason(running):
+    async with running({"limits": {"perKey": {"rate": "2/min"}}}, crm=offering("x")) as gateway:
+        key = await gateway.key()
+        await gateway.call("crm__x", key)
+        await gateway.call("crm__x", key)
+        await gateway.call("crm__x", key)
+        await gateway.call("crm__x", "ilk_wrong")
+        lines = (await gateway.http.request("GET", "/metrics")).body.decode().splitlines()
+
+    assert 'interlock_calls_total{server="crm",outcome="ok"} 2' in lines
+    assert 'interlock_refusals_total{reason="rate_limited"} 1' in lines
+    assert 'interlock_refusals_total{reason="bad_credential"} 1' in lines
+    assert 'interlock_call_seconds_count{server="crm"} 2' in lines
+    assert "# TYPE interlock_overhead_seconds histogram" in lines
+
+
+async def test_metrics_need_a_listener_of_operators(running):
+    settings = {"publicUrl": "https://tools.example.com/mcp"}
+    async with running(settings, crm=offering("x")) as gateway:
+        assert (await gateway.http.request("GET", "/metrics")).code == 404
+        admin = Http(gateway.endpoint.admin_app(is_open=False))
+        user, operator = await gateway.key(), await gateway.key("op", "admin:read")
+        codes = [
+            (await admin.request("GET", "/metrics", headers=headers)).code
+            for headers in ({}, bearer(user), bearer(operator))
+        ]
+        assert codes == [401, 403, 200]
+        assert (await admin.request("GET", "/mcp", headers=bearer(operator))).code == 404
