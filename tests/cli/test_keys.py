@@ -162,6 +162,26 @@ def test_unknown_key_is_an_error(interlock, command: str):
     assert ran.err == "error: no key 'nosuchkey': see `interlock keys list`\n"
 
 
+def test_every_change_is_in_the_audit_trail_with_what_was_before(interlock):
+    id = create(interlock, "anna")
+    new = key_format.id_of(interlock("keys", "rotate", id).out.strip())
+    interlock("keys", "revoke", id)
+
+    records = [json.loads(line) for line in interlock("audit", "export").out.splitlines()]
+
+    records.sort(key=lambda record: record["at"])
+    assert {(each["kind"], each["user"]) for each in records} == {("admin", "user:local")}
+    assert [(each["action"], each["id"]) for each in records] == [
+        ("key_created", id),
+        ("key_rotated", id),
+        ("key_created", new),
+        ("key_revoked", id),
+    ]
+    assert records[3]["before"]["state"] == "active"
+    assert records[3]["after"]["state"] == "revoked"
+    assert interlock("audit", "verify").out.startswith("4 records of 3 writers")
+
+
 def test_no_output_or_database_holds_a_key_again(interlock, home: Path):
     key = interlock("keys", "create", "anna").out.strip()
     id = key_format.id_of(key)

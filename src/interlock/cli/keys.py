@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from interlock.store.keys import KeyStore
 
 _T = TypeVar("_T")
+Record: TypeAlias = "Callable[[str, str, StoredKey | None, StoredKey], Awaitable[None]]"
 _id = click.argument("id", metavar="ID")
 _CREATOR = "user:local"
 
@@ -85,7 +87,7 @@ def create(
     _check_scopes(scopes)
     _check_view(found, view)
 
-    async def work(store: KeyStore) -> StoredKey:
+    async def work(store: KeyStore, record: Record) -> StoredKey:
         stored, key = await store.create(
             user,
             name=name,
@@ -95,10 +97,11 @@ def create(
             lifetime=expires or None,
             created_by=_CREATOR,
         )
+        await record("key_created", stored.id, None, stored)
         _show_new(stored, key, as_json)
         return stored
 
-    stored = _with_store(found, work)
+    stored = _change(found, work)
 
     async def say_reach() -> None:
         from interlock.cli.key_reach import describe_reach
@@ -181,13 +184,16 @@ def rotate(id: str, overlap: float, as_json: bool, config: Path | None) -> None:
       interlock keys rotate 7fk2m9qdx3ha --overlap 1h
     """
 
-    async def work(store: KeyStore) -> None:
+    async def work(store: KeyStore, record: Record) -> None:
+        before = await store.get(id)
         stored, key = await store.rotate(id, overlap=overlap, created_by=_CREATOR)
-        _show_new(stored, key, as_json)
         old = await store.get(id)
+        await record("key_rotated", id, before, old)
+        await record("key_created", stored.id, None, stored)
+        _show_new(stored, key, as_json)
         say(f"key {id} stays valid until {_fields(old)['expires']}")
 
-    _with_store(_load(config), work)
+    _change(_load(config), work)
 
 
 @keys.command()
@@ -201,10 +207,16 @@ def revoke(id: str, as_json: bool, config: Path | None) -> None:
     Example:
       interlock keys revoke 7fk2m9qdx3ha
     """
-    revoked = _with_store(_load(config), lambda store: store.revoke(id))
-    if as_json:
-        emit_json(_fields(revoked))
-    say(f"revoked key {id} of user:{revoked.user}")
+
+    async def work(store: KeyStore, record: Record) -> None:
+        before = await store.get(id)
+        revoked = await store.revoke(id)
+        if as_json:
+            emit_json(_fields(revoked))
+        say(f"revoked key {id} of user:{revoked.user}")
+        await record("key_revoked", id, before, revoked)
+
+    _change(_load(config), work)
 
 
 # Output
@@ -254,6 +266,48 @@ def _with_store(config: Config, work: Callable[[KeyStore], Awaitable[_T]]) -> _T
             return await work(store)
 
     return run(opened())
+
+
+def _change(config: Config, work: Callable[[KeyStore, Record], Awaitable[_T]]) -> _T:
+    """Run work that changes keys, and records it in the audit trail."""
+
+    async def opened() -> _T:
+        from interlock.store import KeyStore
+
+        async with KeyStore.open(database_of(config)) as store, _recorder(config) as record:
+            return await work(store, record)
+
+    return run(opened())
+
+
+@asynccontextmanager
+async def _recorder(config: Config) -> AsyncIterator[Record]:
+    """Open the audit trail; return a function that records a change of a key."""
+    import msgspec
+
+    from interlock.auth.gateway_key import GatewayKey
+    from interlock.store import AuditRecord, AuditWriter
+    from interlock.store.location import folder_beside
+
+    async def nothing(*_: object) -> None:
+        return
+
+    if config.gateway is not None and config.gateway.audit.mode == "off":
+        yield nothing
+        return
+    location = database_of(config)
+    secret = GatewayKey.load(folder_beside(location))
+    secret.sign(b"")  # fails before the change if a package is missing
+    async with AuditWriter.open(location, key=secret) as writer:
+
+        async def record(action: str, id: str, before: StoredKey | None, after: StoredKey) -> None:
+            body: dict[str, Any] = {"surface": "cli", "action": action, "id": id}
+            if before is not None:
+                body["before"] = _fields(before)
+            body["after"] = _fields(after)
+            await writer.append(AuditRecord("admin", user=_CREATOR, body=msgspec.json.encode(body)))
+
+        yield record
 
 
 def _checked_user(user: str) -> str:
