@@ -363,13 +363,18 @@ class Client:
 
     # Tools
 
-    async def list_tools(self) -> Listing[Tool]:
+    async def list_tools(self, *, fresh: bool = False) -> Listing[Tool]:
         """Return all tools, from the cache while the server allows it.
+
+        Args:
+            fresh: Ask the server in any case.
 
         Returns:
             The tools in the server's order. Malformed and repeated ones are left out and named
             in `Listing.skipped`.
         """
+        if fresh:
+            self._cache.forget("tools/list")
         http = self._channel.http
         check = http.check_tools if http and revisions.is_modern(self.revision) else None
         tools = await self._list(listing.TOOLS, check)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from interlock import calls, config
 from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.client import ClientOptions
-from interlock.config import CONFIGURED, ServerConfig
+from interlock.config import CONFIGURED, ServerConfig, environment
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # that 32 at once take, but each in half of it, 14 s instead of 23 s; with 8 it takes longer.
 PROGRAMS_AT_ONCE = max(12, 6 * (os.cpu_count() or 1))
 RETIREMENT = 30.0  # seconds that the calls of a replaced server get
+RETRY_INTERVAL = 1.0  # seconds between looks for servers that are down
 CLOSEST = 0.75  # how similar a tool's address must be to be suggested, of 1
 _FOR_PEOPLE = ("library", "cli")  # surfaces whose errors a person reads
 _log = logging.getLogger("interlock.toolbox")
@@ -50,6 +51,9 @@ class Toolbox:
         outside: Layers that every call passes before its arguments are validated.
         forwards: The calls are those of clients, as a gateway has them; see `Upstream`.
         handlers: Returns the handlers for what one server asks, by its name; beside `options`.
+        list_ttl: The longest time in seconds that a list of tools is kept; None for no limit.
+        keeps_trying: Start servers that are down in the background, as the back-off allows, and
+            not only for the next call.
         options: Handlers for what every server asks; see `ClientOptions`.
 
     Attributes:
@@ -68,6 +72,8 @@ class Toolbox:
         outside: Sequence[Around] = (),
         forwards: bool = False,
         handlers: Callable[[str], ClientOptions] | None = None,
+        list_ttl: float | None = None,
+        keeps_trying: bool = False,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
@@ -76,6 +82,8 @@ class Toolbox:
         self._environ = os.environ if environ is None else environ
         self._forwards = forwards
         self._handlers = handlers
+        self._list_ttl = list_ttl
+        self._keeps_trying = keeps_trying
         self._options = options
         self._servers: Mapping[str, ServerConfig | InProcessServer] = {}  # by name in addresses
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -117,6 +125,7 @@ class Toolbox:
                     pool=self._http_pool,
                     on_change=self._changed,
                     forwards=self._forwards,
+                    list_ttl=self._list_ttl,
                     **options,
                 )
             planned[name] = known
@@ -157,6 +166,39 @@ class Toolbox:
         toolbox.warnings = loaded.warnings
         return toolbox
 
+    @classmethod
+    def from_environ(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        around: Sequence[Around] = (),
+        **options: Unpack[ClientOptions],
+    ) -> Toolbox:
+        """Read MCP_ENABLED, MCP_SERVERS and what belongs to them; see `config.environment`.
+
+        Args:
+            environ: The variables; `os.environ` when None.
+            around: Layers around every call; see `Toolbox`.
+            options: See `ClientOptions`.
+
+        Raises:
+            ConfigError: A variable is wrong. Nothing was started.
+        """
+        settings = environment.read(os.environ if environ is None else environ)
+        for warning in settings.warnings:
+            _log.warning("%s", warning)
+        options.setdefault("hard_timeout", settings.call_timeout)
+        toolbox = cls(
+            settings.servers,
+            environ=environ,
+            around=around,
+            list_ttl=settings.list_ttl,
+            keeps_trying=True,
+            **options,
+        )
+        toolbox.warnings = settings.warnings
+        return toolbox
+
     # Opening and closing
 
     async def __aenter__(self) -> Self:
@@ -178,6 +220,8 @@ class Toolbox:
         """
         self._is_open = True
         self.loop = asyncio.get_running_loop()
+        if self._keeps_trying:
+            self._keep(asyncio.create_task(self._keep_trying()))
         try:
             await self._start(self._upstreams.values(), idle_timeout)
         except BaseException:
@@ -197,6 +241,12 @@ class Toolbox:
                 each.result()
             if not done:
                 break
+
+    async def _keep_trying(self) -> None:
+        while True:
+            await asyncio.sleep(RETRY_INTERVAL)
+            for upstream in self._upstreams.values():
+                upstream.start_again()
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)

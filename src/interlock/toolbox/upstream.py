@@ -173,6 +173,7 @@ class Upstream:
         on_change: Called when `entries`, `items` or `status` have changed.
         forwards: It serves clients of a gateway: it keeps `items`, and its server may ask what its
             configuration permits.
+        list_ttl: The longest time in seconds that a list of tools is kept; None for no limit.
         options: Handlers for what the server asks; see `ClientOptions`.
 
     Attributes:
@@ -191,9 +192,11 @@ class Upstream:
         pool: Callable[[], HttpPool],
         on_change: Callable[[], None],
         forwards: bool = False,
+        list_ttl: float | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.name = name
+        self._list_ttl = list_ttl
         self.entries: tuple[Entry, ...] = ()
         self.unusable: tuple[Unusable, ...] = ()
         self.items: dict[ItemKind, Listing[Any]] = {kind: Listing() for kind in _ITEM_LISTS}
@@ -527,7 +530,8 @@ class Upstream:
             if shared is None or monotonic() < self._listed_until:
                 return
             try:
-                listing = await _list_tools(shared.client)
+                fresh = self._list_ttl is not None  # which may be shorter than the server's
+                listing = await _list_tools(shared.client, fresh=fresh)
             except InterlockError as error:
                 # The last good list stays.
                 reason = shared.redactor.redact(str(error))
@@ -541,6 +545,11 @@ class Upstream:
             if changes != self._changes:  # the tools changed while the list was on its way
                 self._listed_until = 0.0
 
+    def start_again(self) -> None:
+        """Start it in the background if it is down and the back-off allows it."""
+        if self._pool.shared is None and self._state in ("down", "failed"):
+            self._start_in_background()
+
     def _start_in_background(self) -> None:
         if self._state in ("starting", "disabled") or self._closed:
             return
@@ -548,7 +557,10 @@ class Upstream:
             self._pool.begin(SHARED)
 
     def _install_tools(self, listing: Listing[Tool]) -> None:
-        self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
+        ttl = listing.ttl or LIST_TTL
+        if self._list_ttl is not None:
+            ttl = min(listing.ttl or self._list_ttl, self._list_ttl)
+        self._listed_until = monotonic() + ttl
         self._listing = listing
         for pooled in self._pool.connections:
             if pooled.key != SHARED:
@@ -810,9 +822,9 @@ def _is_no_answer(error: InterlockError) -> bool:
     return isinstance(error, RequestTimeout | StreamEnded)
 
 
-async def _list_tools(client: Client) -> Listing[Tool]:
+async def _list_tools(client: Client, *, fresh: bool = False) -> Listing[Tool]:
     try:
-        return await client.list_tools()
+        return await client.list_tools(fresh=fresh)
     except RemoteError as error:
         if error.code == METHOD_NOT_FOUND and client.capabilities.tools is None:
             return Listing()  # a server of resources or prompts only
