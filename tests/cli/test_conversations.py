@@ -153,3 +153,22 @@ def test_exported_json_escapes_control_characters(interlock, home: Path):
 
     assert "\u202e" not in out
     assert json.loads(out)["messages"][0]["content"] == "\u202e\x9b"
+
+
+def test_search_lists_the_conversations_that_contain_a_text(interlock, id: str):
+    assert interlock("conversations", "search", "i WILL").out.startswith(id)
+    assert interlock("conversations", "search", "nothing like it", "--json").json == []
+
+
+def test_rename_changes_the_title(interlock, id: str):
+    interlock("conversations", "rename", id[:6], "New title")
+
+    assert interlock("conversations", "show", id, "--json").json["title"] == "New title"
+
+
+def test_fork_prints_the_id_of_a_copy(interlock, id: str):
+    copy = interlock("conversations", "fork", id, "--messages", "1").out.strip()
+
+    assert copy != id
+    messages = interlock("conversations", "show", copy, "--json").json["messages"]
+    assert [each["content"] for each in messages] == ["Say x."]

@@ -391,3 +391,36 @@ async def test_more_concurrent_reads_than_connections_all_succeed(store: Convers
     found = await asyncio.gather(*(store.messages(made.id) for _ in range(60)))
 
     assert found == [list(PAIR)] * 60
+
+
+async def test_search_finds_titles_and_messages_of_the_owner(empty: ConversationStore):
+    asked = await empty.create("Trip to Tokyo")
+    said = await empty.create("Other")
+    await empty.append(said.id, UserMessage("100% of TOKYO_"))
+    await empty.owned_by("user:anna").create("Tokyo")
+
+    assert [each.id for each in await empty.search("tokyo")] == [said.id, asked.id]
+    assert [each.id for each in await empty.search("0% of tokyo_")] == [said.id]
+    assert await empty.search("okyo%") == []
+
+
+@pytest.mark.parametrize("count", [None, 1])
+async def test_fork_copies_the_first_messages_and_leaves_the_original(
+    store: ConversationStore, count: int | None
+):
+    original = await store.create("One", "scripted:x")
+    said = [UserMessage("a"), AssistantMessage("b")]
+    await store.append(original.id, *said)
+    copy = await store.fork(original.id[:8], count)
+    await store.append(copy.id, UserMessage("c"))
+
+    assert (copy.title, copy.model) == ("One", "scripted:x")
+    assert await store.messages(copy.id) == [*said[:count], UserMessage("c")]
+    assert await store.messages(original.id) == said
+
+
+async def test_conversation_of_another_owner_cannot_be_forked(store: ConversationStore):
+    original = await store.create("One")
+
+    with pytest.raises(UnknownConversation):
+        await store.owned_by("user:anna").fork(original.id)

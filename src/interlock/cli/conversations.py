@@ -23,7 +23,7 @@ _id = click.argument("id", metavar="ID")
 
 @click.group()
 def conversations() -> None:
-    """List, show, delete and export conversations.
+    """List, search, show, rename, copy, delete and export conversations.
 
     They are stored in the file or PostgreSQL database that INTERLOCK_DATABASE names, else in
     your data folder. The beginning of an ID is enough if only one conversation has it.
@@ -48,6 +48,31 @@ def list_(limit: int, as_json: bool) -> None:
       interlock conversations list --limit 10
     """
     found = _with_store(lambda store: store.list(limit))
+    _emit_list(found, as_json)
+    if not found and not as_json:
+        say("no conversations yet; start one with `interlock chat`")
+
+
+@conversations.command()
+@click.argument("text")
+@click.option(
+    "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Longest list."
+)
+@config_option.json_option
+def search(text: str, limit: int, as_json: bool) -> None:
+    """List the conversations whose title or messages contain TEXT.
+
+    \b
+    Example:
+      interlock conversations search 'time in Tokyo'
+    """
+    found = _with_store(lambda store: store.search(text, limit))
+    _emit_list(found, as_json)
+    if not found and not as_json:
+        say("no conversation contains this text")
+
+
+def _emit_list(found: list[Conversation], as_json: bool) -> None:
     if as_json:
         emit_json(found)
         return
@@ -61,22 +86,58 @@ def list_(limit: int, as_json: bool) -> None:
         )
         for each in found
     )
-    if not found:
-        say("no conversations yet; start one with `interlock chat`")
 
 
 @conversations.command()
 @_id
-def show(id: str) -> None:
+@config_option.json_option
+def show(id: str, as_json: bool) -> None:
     """Print a conversation; tool results are marked [TOOL].
 
     \b
     Example:
       interlock conversations show k3f
     """
-    _, messages = _with_store(lambda store: _read(store, id))
+    conversation, messages = _with_store(lambda store: _read(store, id))
+    if as_json:
+        emit_json({**msgspec.to_builtins(conversation), "messages": messages})
+        return
     for message in messages:
         emit(_transcript(message))
+
+
+@conversations.command()
+@_id
+@click.argument("title")
+def rename(id: str, title: str) -> None:
+    """Change the title of a conversation.
+
+    \b
+    Example:
+      interlock conversations rename k3f 'Trip to Tokyo'
+    """
+
+    async def work(store: ConversationStore) -> str:
+        found = await store.resolve(id)
+        await store.update(found.id, title=title)
+        return found.id
+
+    say(f"renamed {_with_store(work)}")
+
+
+@conversations.command()
+@_id
+@click.option(
+    "--messages", metavar="N", type=click.IntRange(min=1), help="Copy only the first N messages."
+)
+def fork(id: str, messages: int | None) -> None:
+    """Copy a conversation and print the id of the copy, to continue it in another way.
+
+    \b
+    Example:
+      interlock chat --conversation "$(interlock conversations fork k3f --messages 4)"
+    """
+    emit(_with_store(lambda store: store.fork(id, messages)).id)
 
 
 @conversations.command()

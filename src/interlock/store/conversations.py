@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.errors import UnknownConversation
@@ -93,31 +93,14 @@ class ConversationStore:
 
     async def create(self, title: str = "", model: str = "") -> Conversation:
         """Create an empty conversation. Characters no database can hold become U+FFFD."""
+        conversation = self._new(title, model)
+        await self._database.write(lambda connection: _insert(connection, conversation))
+        return conversation
+
+    def _new(self, title: str, model: str) -> Conversation:
         id = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
         now = datetime.now(UTC)
-        conversation = Conversation(
-            id,
-            storable(title),
-            storable(model),
-            now,
-            now,
-            owner=self._owner,
-        )
-
-        async def work(connection: AsyncConnection) -> None:
-            await connection.execute(
-                insert(tables.conversations).values(
-                    id=id,
-                    title=conversation.title,
-                    model=conversation.model,
-                    created=now,
-                    updated=now,
-                    owner=conversation.owner,
-                )
-            )
-
-        await self._database.write(work)
-        return conversation
+        return Conversation(id, storable(title), storable(model), now, now, owner=self._owner)
 
     async def resolve(self, prefix: str) -> Conversation:
         """Return the conversation with this id, or the only one whose id starts with it.
@@ -161,6 +144,49 @@ class ConversationStore:
             return (await connection.execute(page)).all()
 
         return [_conversation(row) for row in await self._database.read(work)]
+
+    async def search(self, text: str, limit: int = 50) -> _Conversations:
+        """Return the conversations whose title or messages contain a text, last changed first.
+
+        Args:
+            text: Looked for as it is; upper and lower case of ASCII letters are the same.
+            limit: The most to return.
+        """
+        columns, wanted = tables.conversations.c, storable(text)
+        said = select(tables.messages.c.conversation_id).where(
+            tables.messages.c.content.icontains(wanted, autoescape=True)
+        )
+        matches = or_(columns.title.icontains(wanted, autoescape=True), columns.id.in_(said))
+        page = _listed.where(columns.owner == self._owner, matches)
+        page = page.order_by(columns.updated.desc(), columns.id.desc()).limit(limit)
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(page)).all()
+
+        return [_conversation(row) for row in await self._database.read(work)]
+
+    async def fork(self, id: str, count: int | None = None) -> Conversation:
+        """Copy a conversation, to continue it in two ways.
+
+        Args:
+            id: The conversation, which stays as it is.
+            count: How many messages to copy, from the start; None for all.
+        """
+        original = await self.resolve(id)
+        copy = self._new(original.title, original.model)
+        columns = tables.messages.c
+        others = [each for each in columns if each is not columns.conversation_id]
+        copied = select(literal(copy.id), *others).where(columns.conversation_id == original.id)
+        if count is not None:
+            copied = copied.where(columns.position < count)
+        names = [columns.conversation_id.name, *(each.name for each in others)]
+
+        async def work(connection: AsyncConnection) -> None:
+            await _insert(connection, copy)
+            await connection.execute(insert(tables.messages).from_select(names, copied))
+
+        await self._database.write(work)
+        return copy
 
     async def update(self, id: str, *, title: str | None = None, model: str | None = None) -> None:
         """Change the title, the model, or both; None leaves one unchanged."""
@@ -258,6 +284,11 @@ _listed = select(
     .scalar_subquery()
     .label("message_count"),
 )
+
+
+async def _insert(connection: AsyncConnection, conversation: Conversation) -> None:
+    values = {each.name: getattr(conversation, each.name) for each in tables.conversations.columns}
+    await connection.execute(insert(tables.conversations).values(values))
 
 
 def _conversation(row: Row[Any]) -> Conversation:
