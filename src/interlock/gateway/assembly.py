@@ -27,6 +27,7 @@ from interlock.calls import Around, Call, Caller
 from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
+from interlock.calls.quotas import Quotas
 from interlock.config import Config, PythonServer, ServerConfig
 from interlock.config import Gateway as Settings
 from interlock.config.gateway import Rate, Record
@@ -42,6 +43,7 @@ from interlock.store.changes import note_change
 from interlock.store.database import Database, open_database
 from interlock.store.keys import KeyStore
 from interlock.store.location import folder_beside
+from interlock.store.quotas import QuotaStore
 from interlock.transports import InProcessServer, Transport
 from interlock.version import __version__
 
@@ -111,6 +113,7 @@ class Assembly:
         secret: GatewayKey,
     ) -> None:
         self.parts = parts
+        self.parts.limiter.own = keys.limits
         self.keys = keys
         self.metrics = Metrics()
         self.on_reload: Callable[[], None] = lambda: None
@@ -121,6 +124,17 @@ class Assembly:
         self.trail: AuditTrail | None = None
         if writer is not None:
             self.trail = make_trail(writer, secret, lambda: self.parts)
+            self.metrics.gauges |= {
+                "interlock_audit_lag_seconds": (
+                    "How long the oldest record that is not durable has waited.",
+                    lambda: {(): writer.lag},
+                ),
+                "interlock_audit_rows_total": ("Audit records.", lambda: {(): writer.rows}),
+                "interlock_audit_lost_total": (
+                    "Audit records that were lost.",
+                    lambda: {(): writer.dropped},
+                ),
+            }
         self.gateway = Gateway(
             parts.servers,
             parts.policy,
@@ -162,6 +176,8 @@ class Assembly:
             assembly = cls(parts, keys, database, writer, environ, secret)
             if assembly.trail is not None:
                 stack.callback(assembly.trail.flush)
+            quotas = Quotas(QuotaStore(database), lambda: assembly.parts.limiter.days)
+            await stack.enter_async_context(quotas.running())
             yield assembly
 
     def _failed(self) -> None:
@@ -180,6 +196,7 @@ class Assembly:
             ConfigError: The configuration cannot be used. Nothing was replaced.
         """
         parts = make_parts(config, self._environ, self.parts)
+        parts.limiter.own = self.keys.limits
         await self.gateway.replace(
             parts.servers,
             parts.policy,

@@ -1,0 +1,124 @@
+"""Keys at the door of a gateway: refused alike, limited, revoked, and counted over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from interlock.auth import key_format
+from tests.gateway.conftest import bearer, offering
+
+REQUESTS = [
+    ("POST", "/mcp"),
+    ("GET", "/mcp"),
+    ("DELETE", "/mcp"),
+    ("GET", "/sse"),
+    ("POST", "/message"),
+    ("POST", "/mcp/support"),
+    ("GET", "/mcp/support/sse"),
+]
+
+
+async def test_all_keys_that_are_not_valid_get_the_same_answer_on_every_path(running):
+    settings = {"views": {"support": {"servers": ["crm"]}}}
+    async with running(settings, crm=offering("list")) as gateway:
+        revoked, expired = await gateway.key("anna"), await gateway.key("anna", lifetime=1e-6)
+        await gateway.keys.revoke(key_format.id_of(revoked))
+        await gateway.assembly.keys.refresh()
+        unknown = key_format.generate()[0]
+        for method, path in REQUESTS:
+            answers = set()
+            for key in (revoked, expired, unknown, "ilk_x", "x" * 5_000):
+                for headers in (bearer(key), {"x-api-key": key}):
+                    reply = await gateway.http.request(method, path=path, headers=headers)
+                    challenge = reply.header("www-authenticate") or ""
+                    answers.add((reply.code, bytes(reply.body), challenge))
+            ((code, body, challenge),) = answers
+            assert code == 401
+            assert b'"reason":"bad_credential"' in body
+            assert b'"code":-31401' in body
+            assert challenge.startswith('Bearer resource_metadata="')
+            both = bearer(revoked) | {"x-api-key": revoked}
+            assert (await gateway.http.request(method, path=path, headers=both)).code == 400
+            assert (await gateway.http.request(method, path=path)).code == 401
+
+
+async def test_reason_of_a_refused_key_is_in_the_trail_once_a_second(running, tmp_path):
+    from interlock.store import AuditReader
+    from interlock.store.audit_reading import CallFilter
+
+    async with running({}, crm=offering("list")) as gateway:
+        revoked = await gateway.key("anna")
+        id = key_format.id_of(revoked)
+        await gateway.keys.revoke(id)
+        await gateway.assembly.keys.refresh()
+        for _ in range(20):
+            await gateway.call("crm__list", revoked)
+            await gateway.call("crm__list", key_format.generate()[0])
+
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        refused = await reader.calls(CallFilter(status="refused"))
+        exported = [each async for piece in reader.export() for each in piece]
+    assert {(each.get("user"), each.get("key"), each["reason"]) for each in refused} == {
+        ("user:anna", id, "key_revoked"),
+        (None, None, "bad_credential"),
+    }
+    counts = [each.get("count", 1) for each in exported if each["kind"] == "refused"]
+    assert sorted(counts) == [1, 1, 19, 19]
+
+
+async def test_revocation_by_another_process_ends_calls_sessions_and_streams_in_two_seconds(
+    running, tmp_path
+):
+    """The other process is a key store of its own on the same database."""
+    from interlock.store.keys import KeyStore
+
+    crm = offering("list")
+    never = asyncio.Event()
+    entered = asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        entered.set()
+        await never.wait()
+
+    crm.answers["tools/call"] = hang  # type: ignore[attr-defined]
+    async with running({}, crm=crm) as gateway:
+        key = await gateway.key("anna")
+        session = await gateway.http.initialize(headers=bearer(key))
+        stream = session.listen()
+        called = gateway.http.begin("tools/call", {"name": "crm__list"}, headers=bearer(key))
+        await entered.wait()
+
+        async with KeyStore.open(tmp_path / "gateway.db") as cli:
+            await cli.revoke(key_format.id_of(key))
+        async with asyncio.timeout(2):
+            await called.finished()
+            await stream.finished()
+
+        assert called.code == 401
+        assert (await session.ask("tools/list")).code == 401
+
+
+async def test_daily_quota_and_own_rate_of_a_key_hold_over_a_restart(running):
+    settings = {"limits": {"perKey": {"perDay": 3, "rate": "100/s"}}}
+    async with running(settings, crm=offering("list")) as gateway:
+        key, slow = await gateway.key("anna"), await gateway.key("berta", limits={"rate": "1/h"})
+        assert [(await gateway.call("crm__list", key)).code for _ in range(2)] == [200, 200]
+        assert [(await gateway.call("crm__list", slow)).code for _ in range(2)] == [200, 429]
+    async with running(settings, crm=offering("list")) as gateway:
+        replies = [await gateway.call("crm__list", key) for _ in range(2)]
+
+    assert [each.code for each in replies] == [200, 429]
+    assert 0 < int(replies[1].header("retry-after") or 0) <= 86_400
+    assert replies[1].json["error"]["data"]["reason"] == "rate_limited"
+
+
+async def test_metrics_state_how_many_records_were_written(running):
+    async with running({}, crm=offering("list")) as gateway:
+        key = await gateway.key("anna")
+        await gateway.call("crm__list", key)
+        text = gateway.assembly.metrics.text()
+
+    rows = next(line for line in text.splitlines() if line.startswith("interlock_audit_rows_total"))
+    assert int(rows.split()[1]) >= 2
+    assert "interlock_audit_lag_seconds 0" in text
+    assert "interlock_audit_lost_total 0" in text
