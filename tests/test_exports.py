@@ -29,6 +29,7 @@ TABLE = """
     callables langchain langgraph
     gateway web claude
     cli
+    __main__
 """
 ROOMS = TABLE.split()
 

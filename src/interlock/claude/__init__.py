@@ -5,11 +5,10 @@ from __future__ import annotations
 from interlock.claude.claude_code import ClaudeCode
 from interlock.claude.decisions import Allow, Decide, Deny, Request
 from interlock.claude.events import Answer, ClaudeEvent, Done, Notice, Retrying, ToolProgress
-from interlock.claude.names import BUILT_IN
+from interlock.claude.names import split
 from interlock.claude.program import find, version
 
 __all__ = [
-    "BUILT_IN",
     "Allow",
     "Answer",
     "ClaudeCode",
@@ -22,5 +21,6 @@ __all__ = [
     "Retrying",
     "ToolProgress",
     "find",
+    "split",
     "version",
 ]

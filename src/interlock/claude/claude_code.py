@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Self, TypedDict, Unpack
@@ -15,18 +15,18 @@ from uuid import uuid4
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock import config
+from interlock.aio import in_thread
 from interlock.calls import Around, Caller, Entry
-from interlock.claude import names, program
+from interlock.claude import program
 from interlock.claude.conversation import Conversation, SystemInit, Turn
-from interlock.claude.decisions import Allow, Decide, Decisions, Deny, Request
+from interlock.claude.decisions import AnswerQuestions, Decide, Decisions, Request, check_by
 from interlock.claude.events import Answer, ClaudeEvent, Done, ToolProgress
-from interlock.claude.facade import Facade, RpcError
 from interlock.claude.facade import Host as FacadeHost
-from interlock.claude.link import Link, UnsupportedQuestion
+from interlock.claude.link import Link
+from interlock.claude.questions import Questions
 from interlock.claude.results import MAX_RESULT, Results
+from interlock.claude.servers import Server, Servers, direct_configuration
 from interlock.client.features import Elicit, Sample
-from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.errors import (
     ClaudeTooOld,
     ConfigError,
@@ -39,26 +39,20 @@ from interlock.errors import (
 )
 from interlock.policy import Policy
 from interlock.protocol import Progress, ProgressHandler
-from interlock.protocol.envelope import encode, encode_lossy
 from interlock.toolbox import ServerStatus, Toolbox
-from interlock.transports import InProcessServer
 from interlock.transports.stdio import StdioTransport
-from interlock.types import ElicitParams, JsonObject, Tool
+from interlock.types import JsonObject
 
 CLAUDE = Caller(surface="claude")
 SERVER_PATIENCE = 2.0  # seconds that `open` waits for servers that are still starting
 DRAIN_TIMEOUT = 10.0  # seconds for an interrupted turn to end; then the program is ended
 INTERRUPT_PAUSE = 1.0  # seconds until an interrupt that had no effect is sent again
 MAX_LINE_BYTES = 64 * 1024 * 1024
-HOOK_TIMEOUT = 3_600  # seconds that the program waits for a decision; ours comes first
 LIST_CHANGES = "sdk_mcp_tools_list_changed"  # the capability to hear of changed tools
 
-_HOOK = "decide"
 _NO_SESSION = "No conversation found with session ID"
 _log = logging.getLogger("interlock.claude")
 
-Server = ServerConfig | InProcessServer
-Ask = Callable[[list[JsonObject]], Awaitable[Mapping[str, str] | None]]
 Prompt = str | Sequence[JsonObject]
 
 
@@ -110,6 +104,8 @@ class ClaudeCode:
         options: Claude Code's own; see `ProgramOptions`.
     """
 
+    _servers: Servers
+
     def __init__(
         self,
         servers: Mapping[str, Server] | Toolbox | None = None,
@@ -117,7 +113,7 @@ class ClaudeCode:
         permissions: Decide | None = None,
         elicitation: Elicit | None = None,
         sampling: Sample | None = None,
-        questions: Ask | None = None,
+        questions: AnswerQuestions | None = None,
         policy: Policy | None = None,
         around: Sequence[Around] = (),
         direct: Sequence[str] = (),
@@ -140,49 +136,52 @@ class ClaudeCode:
         self._inherit_env = inherit_env
         self._start_timeout = start_timeout
         self._max_line_bytes = max_line_bytes
-        self._elicitation = elicitation
-        self._questions = questions
-        self._policy = policy
         self._around = around
         self._handlers = {"elicitation": elicitation, "sampling": sampling}
-        self._direct = _direct(servers, direct)
-        self._toolboxes: list[Toolbox] = []
-        self._facades: dict[str, Facade] = {}  # by the name for the program
-        self._decisions = Decisions(
-            permissions,
-            decision_timeout,
-            check=self._check if policy is not None else None,
-            on_deny=self._note_denial,
-        )
-        self._decides = permissions is not None or policy is not None
-        self._conversation = Conversation(self._address, self._on_init)
         self._turns = asyncio.Lock()
         self._draining: asyncio.Task[None] | None = None
         self._link: Link | None = None
+        self._transport: StdioTransport | None = None
         self._version = ""
         self._capabilities: frozenset[str] = frozenset()
-        self._problems: dict[str, str] = {}  # of direct servers
         self._outdated: set[str] = set()  # program names of servers whose list it must read again
         self._announcing: asyncio.Task[None] | None = None
         self._closed = False
-        self._host = FacadeHost(
+
+        decides = permissions is not None or policy is not None
+        decisions = Decisions(
+            permissions,
+            decision_timeout,
+            check=None if policy is None else check_by(policy, self._entry, CLAUDE),
+            answer_questions=questions,
+            on_deny=self._note_denial,
+        )
+        host = FacadeHost(
             Results(max_result),
-            self._decisions.use if self._decides else None,
+            decisions.use if decides else None,
             self._progress,
             always_load,
-            lambda: sum(len(each.entries) for each in self._facades.values()),
+            lambda: self._servers.tool_count,
             tool_timeout,
             CLAUDE,
         )
-        self._owned = not isinstance(servers, Toolbox)
-        own = (
-            servers
-            if isinstance(servers, Toolbox)
-            else self._make_toolbox(
-                {name: each for name, each in (servers or {}).items() if name not in direct}
-            )
+        self._servers = Servers(host, direct_configuration(servers, direct))
+        self._conversation = Conversation(self._servers.address, self._on_init)
+        self._questions = Questions(
+            decisions, self._servers.address, self._conversation.agent_of, elicitation
         )
-        self._add_toolbox(own)
+        self._hooks = self._questions.hooks() if decides else None
+        self._given = servers if isinstance(servers, Toolbox) else None  # not ours to close
+        ours = {name: each for name, each in self._configured(servers) if name not in direct}
+        self._toolboxes = [self._given or self._make_toolbox(ours)]
+        self._add_toolbox(self._toolboxes[0])
+
+    def _entry(self, address: str) -> Entry:
+        return self._servers.entry(address)
+
+    @staticmethod
+    def _configured(servers: Mapping[str, Server] | Toolbox | None) -> list[tuple[str, Server]]:
+        return [] if servers is None or isinstance(servers, Toolbox) else [*servers.items()]
 
     # Opening and closing
 
@@ -210,7 +209,7 @@ class ClaudeCode:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SERVER_PATIENCE):
                     await asyncio.shield(opening)
-            if self._direct:
+            if self._servers.has_direct:
                 await self._set_servers()
         except BaseException:
             await self.close()
@@ -227,7 +226,7 @@ class ClaudeCode:
         if self._conversation.session:
             options = msgspec.structs.replace(options, resume=self._conversation.session)
         await self._start(options)
-        if self._direct:
+        if self._servers.has_direct:
             await self._set_servers()
 
     async def close(self) -> None:
@@ -241,19 +240,19 @@ class ClaudeCode:
         self._conversation.fail(ConnectionClosed("Claude Code is closed"))
         for each in self._toolboxes:
             each.on_change = None
-            if self._owned or each is not self._toolboxes[0]:
+            if each is not self._given:
                 await each.close()
         for task in (self._announcing, self._draining):
             if task is not None:
                 await asyncio.gather(task, return_exceptions=True)
 
     async def _open_toolboxes(self) -> None:
-        if self._owned:
-            await asyncio.gather(*(each.open() for each in self._toolboxes))
+        ours = [each for each in self._toolboxes if each is not self._given]
+        await asyncio.gather(*(each.open() for each in ours))
 
     async def _start(self, options: program.Options) -> None:
         found = program.find(self._program)
-        transport = StdioTransport(
+        self._transport = transport = StdioTransport(
             [*found.argv, *program.arguments(options)],
             env=program.environment(self._env, inherit=self._inherit_env),
             cwd=self._cwd,
@@ -262,7 +261,12 @@ class ClaudeCode:
         self._link = link = Link(transport, self)
         await link.open()
         try:
-            raw = await link.control("initialize", self._start_timeout, **self._introduction())
+            raw = await link.control(
+                "initialize",
+                self._start_timeout,
+                hooks=self._hooks,
+                sdkMcpServers=self._servers.program_names,
+            )
         except InterlockError as error:
             await link.close()
             raise await self._why_not_started(found, error, options) from error
@@ -271,18 +275,14 @@ class ClaudeCode:
         self._capabilities |= frozenset(said.capabilities)
         self._conversation.session = options.resume or options.session or ""
 
-    def _introduction(self) -> JsonObject:
-        hook = {"matcher": None, "hookCallbackIds": [_HOOK], "timeout": HOOK_TIMEOUT}
-        hooks = {"PreToolUse": [{**hook, "onFailure": "block"}]} if self._decides else None
-        return {"hooks": hooks, "sdkMcpServers": [*self._facades]}
-
     async def _why_not_started(
         self, found: program.Found, error: InterlockError, options: program.Options
     ) -> InterlockError:
-        if _NO_SESSION in str(error):
-            return UnknownSession(f"Claude Code has no session {options.resume}: {error}")
+        said = f"{error} {self._conversation.last_error}"
+        if _NO_SESSION in said:
+            return UnknownSession(f"Claude Code has no session {options.resume}")
         try:
-            version = await asyncio.to_thread(program.version, found)
+            version = await in_thread(partial(program.version, found))
         except InterlockError as broken:
             return broken
         if program.parse_version(version) < program.OLDEST:
@@ -303,6 +303,11 @@ class ClaudeCode:
         return self._conversation.session
 
     @property
+    def process_id(self) -> int | None:
+        """The id of Claude Code's process; None before `open`."""
+        return self._transport.process_id if self._transport is not None else None
+
+    @property
     def version(self) -> str:
         """Claude Code's version; "" until it is known."""
         return self._version
@@ -315,15 +320,7 @@ class ClaudeCode:
     @property
     def status(self) -> dict[str, ServerStatus]:
         """Every server by name, with its state and what is missing."""
-        found: dict[str, ServerStatus] = {}
-        for facade in self._facades.values():
-            status = facade.toolbox.status.get(facade.name)
-            if status is not None:
-                found[facade.name] = status
-        for name in self._direct:
-            reason = self._problems.get(names.server_name(name), "")
-            found[name] = ServerStatus(name, "failed" if reason else "ok", reason)
-        return found
+        return self._servers.status
 
     # Prompts
 
@@ -446,9 +443,10 @@ class ClaudeCode:
         Raises:
             ConfigError: The name is taken or not valid.
         """
-        if names.server_name(name) in self._facades or name in self._direct:
+        if name in self._servers:
             raise ConfigError(f"there is a server {name!r} already; remove it first")
         toolbox = self._make_toolbox({name: server})
+        self._toolboxes.append(toolbox)
         self._add_toolbox(toolbox)
         await toolbox.open(idle_timeout=SERVER_PATIENCE)
         await self._set_servers()
@@ -457,36 +455,31 @@ class ClaudeCode:
         """Remove a server.
 
         Raises:
-            ConfigError: There is none of this name.
+            ConfigError: No server has this name.
         """
-        facade = self._facades.pop(names.server_name(name), None)
-        if facade is None and name not in self._direct:
-            raise ConfigError(f"no server {name!r}; the servers are {', '.join(self.status)}")
-        self._direct.pop(name, None)
+        toolbox = self._servers.remove(name)
         await self._set_servers()
-        if facade is not None and facade.toolbox is not self._toolboxes[0]:
-            self._toolboxes.remove(facade.toolbox)
-            await facade.toolbox.close()
+        if toolbox is not None and toolbox is not self._toolboxes[0]:
+            self._toolboxes.remove(toolbox)
+            await toolbox.close()
 
     def _make_toolbox(self, servers: Mapping[str, Server]) -> Toolbox:
         handlers = {name: each for name, each in self._handlers.items() if each is not None}
         return Toolbox(servers, around=self._around, **handlers)  # type: ignore[arg-type]
 
     def _add_toolbox(self, toolbox: Toolbox) -> None:
-        self._toolboxes.append(toolbox)
         toolbox.on_change = self._lists_changed
-        for name in toolbox.status:
-            facade = Facade(name, toolbox, self._host)
-            self._facades[facade.program_name] = facade
+        self._servers.add(toolbox)
 
-    async def _set_servers(self) -> None:
+    async def _set_servers(self, without: Sequence[str] = ()) -> None:
         """Replace the program's servers by ours: it forgets those that are not named."""
-        ours: JsonObject = {name: {"type": "sdk", "name": name} for name in self._facades}
-        dialed = {names.server_name(name): each for name, each in self._direct.items()}
-        link = self._running()
-        raw = await link.control("mcp_set_servers", self._start_timeout, servers={**ours, **dialed})
+        raw = await self._running().control(
+            "mcp_set_servers",
+            self._start_timeout,
+            servers=self._servers.configuration(without),
+        )
         errors = _object(raw).get("errors")
-        self._problems = errors if isinstance(errors, dict) else {}
+        self._servers.problems = errors if isinstance(errors, dict) else {}
 
     def _lists_changed(self) -> None:
         if self._announcing is None and self._link is not None and not self._closed:
@@ -499,49 +492,31 @@ class ClaudeCode:
         link = self._link
         if link is None or link.error is not None:
             return
-        for name, facade in self._facades.items():
-            if facade.is_current:
-                continue
-            if LIST_CHANGES not in self._capabilities:
-                self._outdated.add(name)
-                continue
-            message = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        if LIST_CHANGES not in self._capabilities:
+            self._outdated.update(self._servers.outdated())
+            return
+        message = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        for name in self._servers.outdated():
             with suppress(InterlockError):
                 await link.control("mcp_message", server_name=name, message=message)
 
     async def _refresh_lists(self) -> None:
         """Make a program that ignores changes list the tools again, between two turns."""
-        outdated = {name for name in self._outdated if name in self._facades}
-        self._outdated.clear()
-        if not outdated or LIST_CHANGES in self._capabilities:
-            return
-        facades = self._facades
-        with suppress(InterlockError):
-            self._facades = {name: each for name, each in facades.items() if name not in outdated}
-            try:
+        outdated, self._outdated = self._outdated, set()
+        if outdated and LIST_CHANGES not in self._capabilities:
+            with suppress(InterlockError):
+                await self._set_servers(without=[*outdated])
                 await self._set_servers()
-            finally:
-                self._facades = facades
-            await self._set_servers()
 
     # What the program asks; see `link.Host`
 
     async def answer_mcp(self, server: str, method: str, params: Raw) -> bytes:
         """Answer a JSON-RPC request to one of our servers."""
-        facade = self._facades.get(server)
-        if facade is None:
-            raise RpcError(-32600, f"no server {server!r}")
-        return await facade.answer(method, params)
+        return await self._servers.answer(server, method, params)
 
     async def answer_question(self, subtype: str, line: bytes) -> bytes:
         """Answer another control request."""
-        if subtype == "can_use_tool":
-            return await self._answer_permission(_decode_permission(line).request)
-        if subtype == "hook_callback":
-            return await self._answer_hook(_decode_hook(line).request)
-        if subtype == "elicitation" and self._elicitation is not None:
-            return await self._answer_elicitation(_decode_elicitation(line).request)
-        raise UnsupportedQuestion(subtype)
+        return await self._questions.answer(subtype, line)
 
     def message_received(self, kind: str, line: bytes) -> None:
         """Take in a line of the conversation."""
@@ -550,114 +525,6 @@ class ClaudeCode:
     def program_ended(self, error: InterlockError) -> None:
         """Fail the turn that is running."""
         self._conversation.fail(error)
-
-    async def _answer_permission(self, asked: _Permission) -> bytes:
-        request = self._request(
-            asked.tool_name,
-            asked.input,
-            asked.tool_use_id or "",
-            title=asked.title or asked.description or "",
-            suggestions=tuple(asked.permission_suggestions or ()),
-        )
-        verdict = await self._decide(request)
-        if isinstance(verdict, Allow):
-            arguments = asked.input if verdict.arguments is None else verdict.arguments
-            return encode_lossy({"behavior": "allow", "updatedInput": arguments})
-        denied = {"behavior": "deny", "message": verdict.message}
-        return encode_lossy({**denied, "interrupt": True} if verdict.interrupt else denied)
-
-    async def _answer_hook(self, asked: _Hook) -> bytes:
-        hook = asked.input
-        if asked.callback_id != _HOOK or hook.hook_event_name != "PreToolUse":
-            return b"{}"
-        id = asked.tool_use_id or hook.tool_use_id or ""
-        request = self._request(hook.tool_name, hook.tool_input, id)
-        verdict = await self._decide(request)
-        output: JsonObject = {"hookEventName": "PreToolUse"}
-        if isinstance(verdict, Allow):
-            output["permissionDecision"] = "allow"
-            output["updatedInput"] = verdict.arguments
-            return encode_lossy({"hookSpecificOutput": output})
-        output["permissionDecision"] = "deny"
-        output["permissionDecisionReason"] = verdict.message
-        if verdict.interrupt:
-            stop = {"continue": False, "stopReason": verdict.message}
-            return encode_lossy({"hookSpecificOutput": output, **stop})
-        return encode_lossy({"hookSpecificOutput": output})
-
-    async def _answer_elicitation(self, asked: _Elicitation) -> bytes:
-        if self._elicitation is None:
-            raise UnsupportedQuestion("elicitation")
-        params = ElicitParams(
-            message=asked.message,
-            mode="url" if asked.mode == "url" else "form",
-            requested_schema=asked.requested_schema,
-            url=asked.url,
-        )
-        return encode(await self._elicitation(params))
-
-    # Decisions
-
-    async def _decide(self, request: Request) -> Allow | Deny:
-        if request.address == f"{names.BUILT_IN}:AskUserQuestion" and self._questions is not None:
-            return await self._ask_user(request)
-        return await self._decisions.of(request)
-
-    async def _ask_user(self, request: Request) -> Allow | Deny:
-        assert self._questions is not None  # noqa: S101 - checked by the caller
-        asked = request.arguments.get("questions")
-        try:
-            answers = await self._questions(asked if isinstance(asked, list) else [])
-        except Exception:
-            _log.exception("the function `questions` failed")
-            answers = None
-        if answers is None:
-            return Deny("the user did not answer")
-        return Allow({**request.arguments, "answers": dict(answers)})
-
-    def _request(
-        self,
-        tool: str,
-        arguments: JsonObject,
-        id: str,
-        *,
-        title: str = "",
-        suggestions: tuple[JsonObject, ...] = (),
-    ) -> Request:
-        agent = self._conversation.agent_of(id)
-        return Request(self._address(tool), arguments, id, agent, title, suggestions)
-
-    def _address(self, tool: str) -> str:
-        """Return the address of a tool, by the program's name for it."""
-        parts = names.split(tool)
-        if parts is None:
-            return f"{names.BUILT_IN}:{tool}"
-        server, name = parts
-        facade = self._facades.get(server)
-        if facade is None:
-            direct = {names.server_name(each): each for each in self._direct}
-            return f"{direct.get(server, server)}:{name}"
-        entry = facade.entries.get(name)
-        return entry.address if entry is not None else f"{facade.name}:{name}"
-
-    def _check(self, request: Request) -> Allow | Deny | None:
-        """Decide by the policy; None if it wants the caller's approval."""
-        assert self._policy is not None  # noqa: S101 - checked by the caller
-        decision = self._policy.decide(CLAUDE, self._entry(request.address), request.arguments)
-        if decision.effect == "allow":
-            return Allow()
-        if decision.effect == "ask" and "caller" in decision.approvers:
-            return None
-        by = f" by rule {decision.rule}" if decision.rule else ""
-        return Deny(f"{request.address} is denied{by} ({decision.reason})")
-
-    def _entry(self, address: str) -> Entry:
-        server, _, tool = address.partition(":")
-        facade = self._facades.get(names.server_name(server))
-        for entry in facade.entries.values() if facade is not None else ():
-            if entry.address == address:
-                return entry
-        return built_in_entry(server, tool)
 
     def _note_denial(self, request: Request) -> None:
         if self._conversation.turn is not None:
@@ -694,52 +561,6 @@ class _Interrupted(Struct):
     still_queued: list[str] = []
 
 
-class _Permission(Struct):
-    tool_name: str
-    input: JsonObject
-    tool_use_id: str | None = None
-    title: str | None = None
-    description: str | None = None
-    permission_suggestions: list[JsonObject] | None = None
-
-
-class _HookInput(Struct, frozen=True):
-    hook_event_name: str = ""
-    tool_name: str = ""
-    tool_input: JsonObject = {}
-    tool_use_id: str | None = None
-
-
-class _Hook(Struct):
-    callback_id: str = ""
-    input: _HookInput = _HookInput()
-    tool_use_id: str | None = None
-
-
-class _Elicitation(Struct):
-    message: str = ""
-    mode: str | None = None
-    requested_schema: JsonObject | None = None
-    url: str | None = None
-
-
-class _PermissionLine(Struct):
-    request: _Permission
-
-
-class _HookLine(Struct):
-    request: _Hook
-
-
-class _ElicitationLine(Struct):
-    request: _Elicitation
-
-
-_decode_permission = msgspec.json.Decoder(_PermissionLine).decode
-_decode_hook = msgspec.json.Decoder(_HookLine).decode
-_decode_elicitation = msgspec.json.Decoder(_ElicitationLine).decode
-
-
 def _object(raw: Raw) -> JsonObject:
     value = msgspec.json.decode(raw)
     return value if isinstance(value, dict) else {}
@@ -751,30 +572,3 @@ def _program_options(options: ProgramOptions) -> program.Options:
     except TypeError as error:
         known = ", ".join(ProgramOptions.__annotations__)
         raise LocalProtocolError(f"{error}; the options of Claude Code are {known}") from None
-
-
-def _direct(
-    servers: Mapping[str, Server] | Toolbox | None, direct: Sequence[str]
-) -> dict[str, JsonObject]:
-    """Return the configuration of the servers to which the program connects by itself."""
-    found: dict[str, JsonObject] = {}
-    for name in direct:
-        server = None if isinstance(servers, Toolbox) or servers is None else servers.get(name)
-        if isinstance(server, StdioServer):
-            program_ = config.resolve(server, os.environ)
-            if program_.cwd is not None:
-                raise ConfigError(f"direct server {name!r} has a cwd, which Claude Code lacks")
-            args = [*program_.args]
-            found[name] = {"command": program_.command, "args": args, "env": {**program_.env}}
-        elif isinstance(server, HttpServer):
-            url = config.resolve(server, os.environ)
-            found[name] = {"type": url.type, "url": url.url, "headers": {**url.headers}}
-        else:
-            raise ConfigError(f"direct server {name!r} is not a configured server")
-    return found
-
-
-def built_in_entry(server: str, tool: str) -> Entry:
-    """Return an entry for a tool that is in no toolbox, so that a policy can decide about it."""
-    definition = Tool(name=tool, input_schema={"type": "object"})
-    return Entry(server, definition, f"{server}:{tool}", tool, b'{"type":"object"}')

@@ -150,6 +150,8 @@ class Conversation:
         background: Events that belong to none of our turns.
         turn: The turn that is running, or None.
         session: The id of the session, as soon as it is known.
+        last_error: The reason of the last turn that failed; old programs state there why they
+            do not start.
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class Conversation:
         self.background = EventQueue(keeps_calls=False)
         self.turn: Turn | None = None
         self.session = ""
+        self.last_error = ""
         self._address = address
         self._on_init = on_init
         self._started: dict[str, _Started] = {}
@@ -294,7 +297,9 @@ class Conversation:
         denied = [self._address(each) for each in refused if isinstance(each, str)]
         turn = self.turn
         if turn is None or not _is_of(result, turn.uuid):
-            self.background.put(_done(_answer(result, None, cost, denied)))
+            answer = _answer(result, None, cost, denied)
+            self.last_error = answer.reason
+            self.background.put(_done(answer))
             return
         turn.answer = _answer(result, turn, cost, [*turn.denials, *denied])
         turn.events.put(_done(turn.answer))

@@ -13,17 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.claude.names import BUILT_IN
+from interlock.calls import Caller, Entry
+from interlock.config.gateway import BUILT_IN
+from interlock.policy import Policy
 from interlock.types import JsonObject
 
 MAX_DECISIONS = 4_096  # that are remembered
+ASK_USER = f"{BUILT_IN}:AskUserQuestion"
+BROKEN = "the decision failed because of a bug in the host program"
 _EXACT = 2**53  # larger integers lose digits in the program, which is JavaScript
 
 _encode = msgspec.json.Encoder().encode
@@ -41,6 +45,7 @@ class Request(Struct, frozen=True):
         agent: The subagent that makes the call; "" for Claude itself.
         title: What Claude Code would show a person; often "".
         suggestions: Rules that Claude Code suggests. They are for display, and never sent back.
+        is_allowed: The policy allows the call without a question.
     """
 
     address: str
@@ -49,6 +54,7 @@ class Request(Struct, frozen=True):
     agent: str = ""
     title: str = ""
     suggestions: tuple[JsonObject, ...] = ()
+    is_allowed: bool = False
 
 
 class Allow(Struct, frozen=True):
@@ -72,6 +78,25 @@ class Deny(Struct, frozen=True):
 
 Decide = Callable[[Request], Awaitable[Allow | Deny]]
 Check = Callable[[Request], Deny | Allow | None]
+AnswerQuestions = Callable[[list[JsonObject]], Awaitable[Mapping[str, str] | None]]
+
+
+def check_by(policy: Policy, find: Callable[[str], Entry], caller: Caller) -> Check:
+    """Return a check by a policy; `find` returns the tool with an address.
+
+    A question of the policy goes on to `decide` if its rule lets the caller approve.
+    """
+
+    def check(request: Request) -> Allow | Deny | None:
+        decision = policy.decide(caller, find(request.address), request.arguments)
+        if decision.effect == "allow":
+            return Allow()
+        if decision.effect == "ask" and "caller" in decision.approvers:
+            return None
+        by = f" by rule {decision.rule}" if decision.rule else ""
+        return Deny(f"{request.address} is denied{by} ({decision.reason})")
+
+    return check
 
 
 class _Decision:
@@ -92,6 +117,7 @@ class Decisions:
         timeout: Seconds for `decide`.
         check: Called before `decide`, for a policy. A `Deny` is final, an `Allow` is the answer
             if there is no `decide`, and None leaves it to `decide`.
+        answer_questions: Answers Claude's questions to the user, which are calls of a tool.
         on_deny: Called with each request that is denied.
     """
 
@@ -101,19 +127,16 @@ class Decisions:
         timeout: float,
         *,
         check: Check | None = None,
+        answer_questions: AnswerQuestions | None = None,
         on_deny: Callable[[Request], None] = lambda _: None,
     ) -> None:
         self._decide = decide
         self._timeout = timeout
         self._check = check
+        self._answer_questions = answer_questions
         self._on_deny = on_deny
         self._decisions: dict[object, _Decision] = {}
         self._remembered: set[str] = set()
-
-    @property
-    def leaves_built_in(self) -> bool:
-        """Whether the program's own rules decide about its own tools."""
-        return self._decide is None and self._check is None
 
     async def of(self, request: Request) -> Allow | Deny:
         """Return the decision about a call; `arguments` of an `Allow` are always set."""
@@ -191,31 +214,42 @@ class Decisions:
         checked = self._check(request) if self._check is not None else None
         if isinstance(checked, Deny):
             return checked
-        if self._decide is None:
-            if checked is not None:
-                return checked
-            if self._check is not None:
-                return Deny("this call needs an approval, and nobody can be asked")
-            if request.address.startswith(f"{BUILT_IN}:"):
-                return Deny("this call needs a permission, and nobody can be asked")
-            return Allow()
         if request.address in self._remembered:
             return Allow()
+        if request.address == ASK_USER and self._answer_questions is not None:
+            return await self._bounded(self._questions_answered(request, self._answer_questions))
+        if self._decide is not None:
+            allowed = replace(request, is_allowed=True) if checked is not None else request
+            return await self._bounded(self._decide(allowed))
+        if checked is not None:
+            return checked
+        if self._check is not None or request.address.startswith(f"{BUILT_IN}:"):
+            return Deny("this call needs a permission, and there is nobody to ask")
+        return Allow()
+
+    async def _bounded(self, deciding: Awaitable[Any]) -> Allow | Deny:
+        """Wait for the caller's function; whatever goes wrong is a denial."""
         try:
             async with asyncio.timeout(self._timeout):
-                verdict: Any = await self._decide(request)
+                verdict = await deciding
         except TimeoutError:
             return Deny(f"no decision within {self._timeout:g} s")
         except Exception:
-            _log.exception("the decision about %s failed", request.address)
-            return Deny("the decision failed because of a bug in the host program")
-        if not isinstance(verdict, Allow | Deny):
-            _log.error("the decision about %s is not Allow or Deny", request.address)
-            return Deny("the decision failed because of a bug in the host program")
-        if isinstance(verdict, Allow) and not _is_usable(verdict.arguments):
-            _log.error("the changed arguments of %s are not JSON", request.address)
-            return Deny("the decision failed because of a bug in the host program")
-        return verdict
+            _log.exception("the decision about a tool call failed")
+            return Deny(BROKEN)
+        if isinstance(verdict, Deny):
+            return verdict
+        if isinstance(verdict, Allow) and _is_usable(verdict.arguments):
+            return verdict
+        _log.error("the decision about a tool call is not Allow or Deny: %r", type(verdict))
+        return Deny(BROKEN)
+
+    async def _questions_answered(self, request: Request, answer: AnswerQuestions) -> Allow | Deny:
+        asked = request.arguments.get("questions")
+        answers = await answer(asked if isinstance(asked, list) else [])
+        if answers is None:
+            return Deny("the user did not answer")
+        return Allow({**request.arguments, "answers": dict(answers)})
 
     def _denied(self, request: Request, message: str) -> Deny:
         self._on_deny(request)

@@ -31,6 +31,7 @@ from interlock.claude.protocol import (
     Response,
     Withdrawn,
 )
+from interlock.claude.questions import UnsupportedQuestion
 from interlock.errors import InterlockError, MessageTooLarge
 from interlock.transports import Transport
 from interlock.types import RequestId
@@ -63,10 +64,6 @@ class Host(Protocol):
     def program_ended(self, error: InterlockError) -> None:
         """Handle the end of the program; not called after `close`."""
         ...
-
-
-class UnsupportedQuestion(Exception):
-    """The program asked something that we do not answer."""
 
 
 class _Cancelled(Struct, rename="camel"):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import re
 
-BUILT_IN = "claude-built-in"  # the server of Claude Code's own tools, in addresses
 PREFIX = "mcp__"
 MAX_NAME = 64
 MAX_SERVER = 24

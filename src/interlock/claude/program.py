@@ -163,6 +163,16 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(map(int, match.groups())) if match else ()
 
 
+def support(version: str) -> str:
+    """Return how far a version is supported, in words."""
+    numbers = parse_version(version)
+    if numbers < OLDEST:
+        return "too old: update it"
+    if numbers < SUPPORTED:
+        return "calls, cancellation and permissions only: update it for the rest"
+    return "supported"
+
+
 # Starting
 
 

@@ -21,10 +21,12 @@ from interlock.errors import InterlockError
 from interlock.version import __version__
 
 _COMMANDS = (
-    "chat", "tools", "call", "resources", "read", "prompts", "prompt", "servers", "openapi",
-    "serve", "keys", "audit", "conversations", "run", "doctor",
+    "chat", "claude", "tools", "call", "resources", "read", "prompts", "prompt", "servers",
+    "openapi", "serve", "keys", "audit", "conversations", "run", "install", "uninstall", "hook",
+    "doctor",
 )  # fmt: skip
-_MODULES = {"read": "resources", "prompt": "prompts"}  # where they differ from the command
+# Where they differ from the command.
+_MODULES = {"read": "resources", "prompt": "prompts", "uninstall": "install"}
 _HUNG_UP = 128 + signal.SIGHUP
 
 

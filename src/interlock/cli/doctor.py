@@ -55,6 +55,7 @@ class Report(Struct):
     keys: dict[str, bool] = {}  # by environment variable: whether it is set
     model: str = ""
     database: str = ""
+    claude: str = ""  # the program Claude Code: version, path, how far it is supported
     problems: list[str] = []
 
 
@@ -95,6 +96,7 @@ def _print(report: Report, found: list[ServerStatus]) -> None:
     ]
     rows += [(name, "set" if there else "not set") for name, there in report.keys.items()]
     rows += [("model", report.model or "none"), ("database", report.database)]
+    rows.append(("claude code", report.claude))
     emit_table(rows)
 
 
@@ -102,6 +104,9 @@ async def _check(report: Report, path: Path | None) -> list[ServerStatus]:
     found = await _servers(report, path)
     await _model(report)
     await _database(report)
+    from interlock.aio import in_thread
+
+    report.claude = await in_thread(_claude)
     report.problems += [
         f"process {child.id} ({child.command}) outlived interlock; end it with: kill {child.id}"
         for child in report.children
@@ -141,6 +146,18 @@ async def _model(report: Report) -> None:
         return
     report.model = model.name
     await model.close()
+
+
+def _claude() -> str:
+    """Describe the installed Claude Code. That it is missing is not a problem."""
+    from interlock.claude import program
+
+    try:
+        found = program.find()
+        version = program.version(found)
+    except InterlockError as error:
+        return str(error)
+    return f"{version} ({found.path}), {program.support(version)}"
 
 
 async def _database(report: Report) -> None:

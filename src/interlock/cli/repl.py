@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Unpack
 
@@ -59,7 +60,7 @@ async def run_repl(config: Config | None, *, yes: bool, **options: Unpack[ChatOp
         MissingExtra: The line editor is not installed.
         InterlockError: As `open_chat`.
     """
-    editor = _line_editor()
+    editor = line_editor(COMMANDS)
     async with open_terminal_chat(config, yes=yes, **options) as opened:
         opened.screen.release()
         say(_greeting(opened.chat))
@@ -203,14 +204,19 @@ def _greeting(chat: Chat) -> str:
 # The line editor
 
 
-def _line_editor() -> PromptSession[str]:
+def line_editor(commands: Mapping[str, str]) -> PromptSession[str]:
+    """Return the editor of a conversation; `commands` are completed.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
     try:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
         from prompt_toolkit.output import create_output
     except ModuleNotFoundError as error:
         raise MissingExtra("a conversation on the terminal", "chat") from error
-    completer = WordCompleter(list(COMMANDS), meta_dict=COMMANDS, sentence=True)
+    completer = WordCompleter(list(commands), meta_dict=dict(commands), sentence=True)
     return PromptSession(
         "> ",
         multiline=True,

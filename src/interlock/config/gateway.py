@@ -84,6 +84,10 @@ class Issuer(Struct, frozen=True, kw_only=True):
         return f"Issuer({self.issuer!r})"
 
 
+# In addresses, the server of the tools that Claude Code has itself.
+BUILT_IN = "claude-built-in"
+
+
 class Rule(Struct, frozen=True, kw_only=True):
     """A line of the policy. It holds for a call if all that it names holds.
 

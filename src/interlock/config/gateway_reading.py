@@ -15,6 +15,7 @@ import msgspec
 from interlock import urls
 from interlock.config import variables
 from interlock.config.gateway import (
+    BUILT_IN,
     CALLER,
     EVERYBODY,
     GROUP,
@@ -232,7 +233,8 @@ def _check_pattern(
     server, colon, name = pattern.partition(":")
     if not (server and colon and name and pattern.isprintable()):
         section.refuse('must be "SERVER:NAME", and may have *: "crm:*", "*:get_*"', *steps)
-    if not any(char in server for char in "*?[") and server not in servers:
+    known = server in servers or server == BUILT_IN
+    if not any(char in server for char in "*?[") and not known:
         section.warn(f"names a server that this file lacks{nearest(server, servers)}", *steps)
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
 from interlock.config import Config
-from interlock.config.gateway import PolicyRules, Risk, Rule, View
+from interlock.config.gateway import BUILT_IN, PolicyRules, Risk, Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.policy.decisions import Decision
 from interlock.policy.rights import CallerRights, Right
@@ -39,6 +39,7 @@ LOCAL_RULES = PolicyRules(
         Rule(id="prompts", effect="allow", who=("*",), kind="prompts", patterns=("*:*",)),
     )
 )
+BUILT_IN_RISKS = {BUILT_IN: ToolRisk(read=("Read", "Glob", "Grep"))}
 MAX_CALLERS = 4_096  # whose rights are remembered
 MAX_RIGHTS = 100_000  # of a caller to a tool, remembered in all
 
@@ -115,7 +116,7 @@ class Policy:
         servers = {**config.servers, **config.python}
         approved = {each.namespace or name: each.tools.approved for name, each in servers.items()}
         risks = {
-            name: replace(risk, read=(*risk.read, *map(escape, approved[name])))
+            name: replace(risk, read=(*risk.read, *map(escape, approved.get(name, ()))))
             for name, risk in _risks(config).items()
         }
         return cls.compile(LOCAL_RULES, risks=risks, trusts_hints=True)
@@ -214,7 +215,8 @@ class Policy:
 
 def _risks(config: Config) -> dict[str, ToolRisk]:
     servers = {**config.servers, **config.python}
-    return {each.namespace or name: each.tools.risk for name, each in servers.items()}
+    risks = {each.namespace or name: each.tools.risk for name, each in servers.items()}
+    return {**risks, **BUILT_IN_RISKS}
 
 
 def opens_any(scopes: Iterable[str]) -> bool:

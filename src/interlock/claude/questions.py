@@ -1,0 +1,154 @@
+"""What the program asks besides MCP: permissions, hooks and elicitations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from interlock.claude.decisions import Allow, Decisions, Request
+from interlock.client.features import Elicit
+from interlock.protocol.envelope import encode, encode_lossy
+from interlock.types import ElicitParams, JsonObject
+
+HOOK = "decide"  # the id of our callback
+HOOK_TIMEOUT = 3_600  # seconds that the program waits for a decision; ours comes first
+
+
+class UnsupportedQuestion(Exception):
+    """The program asked something that has no answer here."""
+
+
+class Questions:
+    """Answers the program's questions.
+
+    Args:
+        decisions: Makes one decision for each call.
+        address: Returns the address of a tool, by the program's name for it.
+        agent_of: Returns the subagent that makes a call, by the call's id.
+        elicitation: Asks the user, for servers that the program dials itself.
+    """
+
+    def __init__(
+        self,
+        decisions: Decisions,
+        address: Callable[[str], str],
+        agent_of: Callable[[str], str],
+        elicitation: Elicit | None,
+    ) -> None:
+        self._decisions = decisions
+        self._address = address
+        self._agent_of = agent_of
+        self._elicitation = elicitation
+
+    @staticmethod
+    def hooks() -> JsonObject:
+        """Return the hooks to register, by which the program asks about every call."""
+        hook = {"matcher": None, "hookCallbackIds": [HOOK], "timeout": HOOK_TIMEOUT}
+        return {"PreToolUse": [{**hook, "onFailure": "block"}]}
+
+    async def answer(self, subtype: str, line: bytes) -> bytes:
+        """Answer a control request; the result is encoded.
+
+        Raises:
+            UnsupportedQuestion: It has no answer here.
+        """
+        if subtype == "can_use_tool":
+            return await self._permission(_decode_permission(line).request)
+        if subtype == "hook_callback":
+            return await self._hook(_decode_hook(line).request)
+        if subtype == "elicitation" and self._elicitation is not None:
+            asked = _decode_elicitation(line).request
+            return encode(await self._elicitation(asked.params()))
+        raise UnsupportedQuestion(subtype)
+
+    async def _permission(self, asked: _Permission) -> bytes:
+        request = Request(
+            self._address(asked.tool_name),
+            asked.input,
+            asked.tool_use_id or "",
+            self._agent_of(asked.tool_use_id or "") or asked.agent_id or "",
+            asked.title or asked.description or "",
+            tuple(asked.permission_suggestions or ()),
+        )
+        verdict = await self._decisions.of(request)
+        if isinstance(verdict, Allow):
+            # Old programs refuse an "allow" without arguments.
+            arguments = asked.input if verdict.arguments is None else verdict.arguments
+            return encode_lossy({"behavior": "allow", "updatedInput": arguments})
+        denied = {"behavior": "deny", "message": verdict.message}
+        return encode_lossy({**denied, "interrupt": True} if verdict.interrupt else denied)
+
+    async def _hook(self, asked: _Hook) -> bytes:
+        hook = asked.input
+        if asked.callback_id != HOOK or hook.hook_event_name != "PreToolUse":
+            return b"{}"
+        id = asked.tool_use_id or hook.tool_use_id or ""
+        agent = self._agent_of(id) or hook.agent_id or ""
+        verdict = await self._decisions.of(
+            Request(self._address(hook.tool_name), hook.tool_input, id, agent)
+        )
+        output: JsonObject = {"hookEventName": "PreToolUse"}
+        if isinstance(verdict, Allow):
+            output |= {"permissionDecision": "allow", "updatedInput": verdict.arguments}
+            return encode_lossy({"hookSpecificOutput": output})
+        output |= {"permissionDecision": "deny", "permissionDecisionReason": verdict.message}
+        stop = {"continue": False, "stopReason": verdict.message} if verdict.interrupt else {}
+        return encode_lossy({"hookSpecificOutput": output, **stop})
+
+
+class _Permission(Struct):
+    tool_name: str
+    input: JsonObject
+    tool_use_id: str | None = None
+    agent_id: str | None = None
+    title: str | None = None
+    description: str | None = None
+    permission_suggestions: list[JsonObject] | None = None
+
+
+class _HookInput(Struct, frozen=True):
+    hook_event_name: str = ""
+    tool_name: str = ""
+    tool_input: JsonObject = {}
+    tool_use_id: str | None = None
+    agent_id: str | None = None
+
+
+class _Hook(Struct):
+    callback_id: str = ""
+    input: _HookInput = _HookInput()
+    tool_use_id: str | None = None
+
+
+class _Elicitation(Struct):
+    message: str = ""
+    mode: str | None = None
+    requested_schema: JsonObject | None = None
+    url: str | None = None
+
+    def params(self) -> ElicitParams:
+        return ElicitParams(
+            message=self.message,
+            mode="url" if self.mode == "url" else "form",
+            requested_schema=self.requested_schema,
+            url=self.url,
+        )
+
+
+class _PermissionLine(Struct):
+    request: _Permission
+
+
+class _HookLine(Struct):
+    request: _Hook
+
+
+class _ElicitationLine(Struct):
+    request: _Elicitation
+
+
+_decode_permission = msgspec.json.Decoder(_PermissionLine).decode
+_decode_hook = msgspec.json.Decoder(_HookLine).decode
+_decode_elicitation = msgspec.json.Decoder(_ElicitationLine).decode

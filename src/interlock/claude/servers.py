@@ -1,0 +1,165 @@
+"""The servers that the program uses: toolboxes behind facades, and servers it dials itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Raw
+
+from interlock import config
+from interlock.calls import Entry
+from interlock.claude import names
+from interlock.claude.facade import Facade, Host, RpcError
+from interlock.config import HttpServer, ServerConfig, StdioServer
+from interlock.config.gateway import BUILT_IN
+from interlock.errors import ConfigError
+from interlock.toolbox import ServerStatus, Toolbox
+from interlock.transports import InProcessServer
+from interlock.types import JsonObject, Tool
+
+INVALID_REQUEST = -32600
+
+Server = ServerConfig | InProcessServer
+
+
+class Servers:
+    """The servers by name.
+
+    Args:
+        host: What all facades share.
+        direct: The configuration of servers that the program dials itself, as it wants it.
+
+    Attributes:
+        problems: Why the program cannot connect to a server, by the program's name for it.
+    """
+
+    def __init__(self, host: Host, direct: dict[str, JsonObject]) -> None:
+        self.problems: dict[str, str] = {}
+        self._host = host
+        self._direct = direct
+        self._facades: dict[str, Facade] = {}  # by the program's name
+
+    def __contains__(self, name: str) -> bool:
+        return names.server_name(name) in self._facades or name in self._direct
+
+    def __iter__(self) -> Iterator[Facade]:
+        return iter(self._facades.values())
+
+    @property
+    def program_names(self) -> list[str]:
+        """The names of the servers in this program, for the program."""
+        return [*self._facades]
+
+    @property
+    def has_direct(self) -> bool:
+        """Whether the program dials servers itself."""
+        return bool(self._direct)
+
+    @property
+    def tool_count(self) -> int:
+        """How many tools the servers in this program have together."""
+        return sum(len(each.entries) for each in self)
+
+    @property
+    def status(self) -> dict[str, ServerStatus]:
+        """Every server by name, with its state and what is missing."""
+        found = {each.name: each.toolbox.status[each.name] for each in self}
+        for name in self._direct:
+            reason = str(self.problems.get(names.server_name(name), ""))
+            found[name] = ServerStatus(name, "failed" if reason else "ok", reason)
+        return found
+
+    def add(self, toolbox: Toolbox) -> None:
+        """Add the servers of a toolbox."""
+        for name in toolbox.status:
+            facade = Facade(name, toolbox, self._host)
+            self._facades[facade.program_name] = facade
+
+    def remove(self, name: str) -> Toolbox | None:
+        """Remove a server; return its toolbox, or None for a direct server.
+
+        Raises:
+            ConfigError: No server has this name.
+        """
+        if name in self._direct:
+            del self._direct[name]
+            return None
+        facade = self._facades.pop(names.server_name(name), None)
+        if facade is None:
+            known = ", ".join(self.status) or "none"
+            raise ConfigError(f"no server {name!r}; the servers are: {known}")
+        return facade.toolbox
+
+    def configuration(self, without: Sequence[str] = ()) -> JsonObject:
+        """Return all servers as `mcp_set_servers` wants them; `without` are program names."""
+        ours: JsonObject = {
+            name: {"type": "sdk", "name": name} for name in self._facades if name not in without
+        }
+        return {**ours, **{names.server_name(name): each for name, each in self._direct.items()}}
+
+    def outdated(self) -> list[str]:
+        """Return the program names of servers whose tools the program has to list again."""
+        return [name for name, each in self._facades.items() if not each.is_current]
+
+    # Tools
+
+    async def answer(self, server: str, method: str, params: Raw) -> bytes:
+        """Answer a JSON-RPC request of the program.
+
+        Raises:
+            RpcError: The answer is an error.
+        """
+        facade = self._facades.get(server)
+        if facade is None:
+            raise RpcError(INVALID_REQUEST, f"no server {server!r}")
+        return await facade.answer(method, params)
+
+    def address(self, tool: str) -> str:
+        """Return the address of a tool, by the program's name for it."""
+        parts = names.split(tool)
+        if parts is None:
+            return f"{BUILT_IN}:{tool}"
+        server, name = parts
+        facade = self._facades.get(server)
+        if facade is None:
+            direct = {names.server_name(each): each for each in self._direct}
+            return f"{direct.get(server, server)}:{name}"
+        entry = facade.entries.get(name)
+        return entry.address if entry is not None else f"{facade.name}:{name}"
+
+    def entry(self, address: str) -> Entry:
+        """Return the tool with this address; one in no toolbox gets an entry without schema."""
+        server, _, tool = address.partition(":")
+        facade = self._facades.get(names.server_name(server))
+        if facade is not None:
+            for entry in facade.entries.values():
+                if entry.address == address:
+                    return entry
+        definition = Tool(name=tool, input_schema={"type": "object"})
+        return Entry(server, definition, address, tool, b'{"type":"object"}')
+
+
+def direct_configuration(
+    servers: Mapping[str, Server] | Toolbox | None, direct: Sequence[str]
+) -> dict[str, JsonObject]:
+    """Return the configuration of direct servers as the program wants it.
+
+    Raises:
+        ConfigError: One of them is not configured, or has settings that Claude Code lacks.
+    """
+    found: dict[str, JsonObject] = {}
+    for name in direct:
+        server = None if isinstance(servers, Toolbox) or servers is None else servers.get(name)
+        if isinstance(server, StdioServer):
+            program = config.resolve(server, os.environ)
+            if program.cwd is not None:
+                raise ConfigError(f"direct server {name!r} has a cwd, which Claude Code lacks")
+            args, env = [*program.args], {**program.env}
+            found[name] = {"type": "stdio", "command": program.command, "args": args, "env": env}
+        elif isinstance(server, HttpServer):
+            url = config.resolve(server, os.environ)
+            found[name] = {"type": url.type, "url": url.url, "headers": {**url.headers}}
+        else:
+            raise ConfigError(f"direct server {name!r} is not a configured server")
+    return found

@@ -1,0 +1,202 @@
+"""Turns of the real program: interrupted, cancelled, abandoned, failed, continued."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from time import monotonic
+
+import pytest
+
+from interlock import Server
+from interlock.agent import ToolFinished, ToolStarted
+from interlock.claude import ClaudeCode, Done, Retrying, ToolProgress
+from interlock.context import Context
+from interlock.errors import ConnectionClosed, UnknownSession
+from interlock.types import ToolAnnotations
+from tests.claude.messages_api import MessagesApi, call, say, script
+
+Make = Callable[..., ClaudeCode]
+WAIT = script(call(("mcp__slow__wait", {})), say("Waited."))
+HELLO = script(say("Hello."))
+
+
+class Slow:
+    """A server with a tool that ends only when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.server = Server("slow")
+
+        @self.server.tool
+        async def wait(context: Context) -> str:
+            """Wait."""
+            context.progress(1, 2, "half")
+            self.started.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+            return "done"
+
+
+async def test_interrupt_ends_the_tool_and_the_turn_and_the_next_turn_is_clean(claude: Make):
+    slow = Slow()
+    async with claude({"slow": slow.server}) as opened:
+        asking = asyncio.create_task(opened.ask(WAIT))
+        await slow.started.wait()
+        begun = monotonic()
+        await opened.interrupt()
+        await slow.cancelled.wait()
+        answer = await asking
+        took = monotonic() - begun
+        after = await opened.ask(HELLO)
+
+    assert (answer.stop_reason, answer.is_error) == ("interrupted", False)
+    assert took < 3
+    assert after.text == "Hello."
+
+
+async def test_cancelled_ask_ends_the_tool_and_the_next_turn_is_clean(claude: Make):
+    slow = Slow()
+    async with claude({"slow": slow.server}) as opened:
+        asking = asyncio.create_task(opened.ask(WAIT))
+        await slow.started.wait()
+        asking.cancel()
+        await slow.cancelled.wait()
+        after = await opened.ask(HELLO)
+
+    assert asking.cancelled()
+    assert after.text == "Hello."
+
+
+async def test_abandoned_stream_reports_progress_and_ends_the_tool(claude: Make):
+    slow = Slow()
+    async with claude({"slow": slow.server}) as opened:
+        seen = []
+        async for event in opened.stream(WAIT):
+            seen.append(event)
+            if isinstance(event, ToolProgress):
+                break
+        await slow.cancelled.wait()
+        after = await opened.ask(HELLO)
+
+    assert isinstance(seen[-1], ToolProgress)
+    assert (seen[-1].address, seen[-1].progress, seen[-1].message) == ("slow:wait", 1, "half")
+    assert after.text == "Hello."
+
+
+async def test_two_prompts_at_once_take_turns(claude: Make):
+    async with claude() as opened:
+        one, two = await asyncio.gather(
+            opened.ask(script(say("one", seconds=0.2))), opened.ask(script(say("two")))
+        )
+
+    assert (one.text, two.text) == ("one", "two")
+
+
+@pytest.mark.parametrize("status", [400, 401, 529])
+async def test_error_of_the_api_is_an_answer_with_the_reason(
+    claude: Make, claude_program: str, status: int
+):
+    async with claude() as opened:
+        events = [event async for event in opened.stream(script(say("no luck", status=status)))]
+
+    done = events[-1]
+    assert isinstance(done, Done)
+    assert done.answer.is_error
+    assert done.answer.stop_reason == "api_error"
+    assert done.answer.reason
+    if status == 529 and claude_program not in ("2.1.59", "2.0.0"):  # they retry in silence
+        assert any(isinstance(event, Retrying) for event in events)
+
+
+async def test_turn_limit_is_the_stop_reason(claude: Make):
+    server = Server("s")
+
+    @server.tool
+    async def again() -> str:
+        """Go on."""
+        return "again"
+
+    turns = [call(("mcp__s__again", {})) for _ in range(5)]
+    async with claude({"s": server}, max_turns=2) as opened:
+        answer = await opened.ask(script(*turns))
+
+    assert (answer.is_error, answer.stop_reason) == (True, "max_turns")
+
+
+async def test_killed_program_fails_the_turn_at_once_and_reopen_continues_the_session(
+    claude: Make, api: MessagesApi
+):
+    slow = Slow()
+    async with claude({"slow": slow.server}) as opened:
+        await opened.ask(HELLO)
+        session = opened.session
+        asking = asyncio.create_task(opened.ask(WAIT))
+        await slow.started.wait()
+        assert opened.process_id is not None
+        os.kill(opened.process_id, signal.SIGKILL)
+        with pytest.raises(ConnectionClosed, match="ended by signal 9"):
+            await asking
+        await slow.cancelled.wait()
+        with pytest.raises(ConnectionClosed, match="ended by signal 9"):
+            await opened.ask(HELLO)
+
+        await opened.reopen()
+        answer = await opened.ask(script(say("Back.")))
+
+    assert answer.text == "Back."
+    assert opened.session == session
+    assert "Hello." in str(api.requests[-1]["messages"])
+
+
+async def test_resume_continues_and_fork_copies_a_session(claude: Make, api: MessagesApi):
+    async with claude() as opened:
+        first = await opened.ask(HELLO)
+    async with claude(resume=first.session) as opened:
+        second = await opened.ask(script(say("Again.")))
+    async with claude(resume=first.session, fork=True) as opened:
+        third = await opened.ask(script(say("Copy.")))
+
+    assert second.session == first.session
+    assert third.session != first.session
+    assert "Again." in str(api.requests[-1]["messages"])
+
+
+async def test_resume_of_an_unknown_session_raises_at_open(claude: Make):
+    unknown = "11111111-1111-4111-8111-111111111111"
+
+    with pytest.raises(UnknownSession, match=unknown):
+        await claude(resume=unknown).open()
+
+
+async def test_output_schema_returns_structured_output(claude: Make, claude_program: str):
+    if claude_program == "2.0.0":
+        return  # it has no such option
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    async with claude(output_schema=schema) as opened:
+        answer = await opened.ask(script(call(("StructuredOutput", {"n": 5})), say("It is 5.")))
+
+    assert answer.structured == {"n": 5}
+
+
+async def test_tools_of_several_calls_finish_with_their_own_results(claude: Make):
+    server = Server("s")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    async def double(n: int) -> int:
+        """Double a number."""
+        return 2 * n
+
+    calls = [("mcp__s__double", {"n": n}) for n in range(8)]
+    async with claude({"s": server}) as opened:
+        events = [event async for event in opened.stream(script(call(*calls), say("ok")))]
+
+    started = [event.id for event in events if isinstance(event, ToolStarted)]
+    results = {event.id: event.result for event in events if isinstance(event, ToolFinished)}
+    assert [results[id] for id in started] == [str(2 * n) for n in range(8)]
