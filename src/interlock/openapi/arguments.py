@@ -6,14 +6,17 @@ import difflib
 import hashlib
 import re
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from interlock import quoting
+from interlock import schema as json_schema
+from interlock.errors import SchemaError
 from interlock.openapi import bodies
 from interlock.openapi.document import Document
-from interlock.openapi.operations import Operation, Parameter
+from interlock.openapi.operations import MediaType, Operation, Parameter, fixed_header
 from interlock.openapi.references import DocumentError
 from interlock.openapi.schemas import Schema, Translator
 from interlock.openapi.selection import ARGUMENT_NAME, ArgumentSelection, ToolSelection
@@ -204,6 +207,9 @@ class Selector:
             raise DocumentError(f"argument {name!r} is required and hidden; give it a value")
         if change.slashes and candidate.place != "path":
             raise DocumentError(f"argument {name!r} is not in the path; remove its slashes")
+        for role, value in (("value", change.value), ("default", change.default)):
+            if value is not UNSET:
+                self._check_constant(f"the {role} of argument {name!r}", schema, value)
         is_offered = not change.hide and not is_obsolete and change.value is UNSET
         return Argument(
             name=(change.name or name) if is_offered else "",
@@ -217,6 +223,17 @@ class Selector:
             slashes=change.slashes,
             kinds=self._kinds(candidate.schema, 0),
         )
+
+    def _check_constant(self, what: str, schema: Schema, value: Any) -> None:
+        """Refuse a value of the operator that does not fit the document."""
+        definitions = self._translator.definitions([schema])
+        whole = {"allOf": [schema], "$defs": definitions} if definitions else schema
+        try:
+            problems = json_schema.compile(msgspec.json.encode(whole)).errors(value, echo=False)
+        except SchemaError:
+            return  # too large to check here
+        if problems:
+            raise DocumentError(f"{what} does not fit: {problems[0]}")
 
     def _schema(self, candidate: Candidate, change: ArgumentSelection) -> Schema:
         schema = self._translator.translate(candidate.schema)
@@ -269,29 +286,51 @@ class Selector:
         return kinds
 
 
+def media_type(operation: Operation, selection: ToolSelection) -> MediaType | None:
+    """Return the form of the body that a tool uses, None if the operation has no body.
+
+    Raises:
+        DocumentError: The operator chose one that the document does not have.
+    """
+    if operation.body is not None:
+        chosen = selection.content_type
+        return bodies.choose(operation.body, chosen, fixed_header(operation, "Content-Type"))
+    if selection.body or selection.content_type:
+        raise DocumentError("the operation has no body; remove body and contentType")
+    return None
+
+
 def body_candidates(
-    operation: Operation, selection: ToolSelection, translator: Translator, document: Document
+    operation: Operation,
+    media: MediaType | None,
+    wanted: Literal["flat", "nested"] | None,
+    translator: Translator,
+    document: Document,
 ) -> tuple[list[Candidate], bodies.Form | None]:
     """Return the arguments of the body, and how it is written; None without a body.
+
+    Args:
+        operation: The operation.
+        media: From `media_type`.
+        wanted: What the operator chose.
+        translator: For the tool's schemas.
+        document: Of the operation.
 
     Raises:
         DocumentError: The operator chose a form that the document does not allow.
     """
     body = operation.body
-    if body is None:
-        if selection.body or selection.content_type:
-            raise DocumentError("the operation has no body; remove body and contentType")
+    if body is None or media is None:
         return [], None
     follow = document.references.follow
-    media = bodies.choose(body, selection.content_type)
     kind = bodies.kind_of(media.name)
     flat = bodies.flat_properties(media.schema, follow) if kind not in ("text", "bytes") else None
     properties, required = flat or (bodies.properties_of(media.schema, follow), [])
     form = bodies.form(body, media, properties, follow)
     may_be_flat = flat is not None and (body.is_required or not required)
-    if selection.body == "flat" and not may_be_flat:
+    if wanted == "flat" and not may_be_flat:
         raise DocumentError('the body cannot be flat: it is not a plain object; use "nested"')
-    if may_be_flat and selection.body != "nested":
+    if may_be_flat and wanted != "nested":
         return [
             Candidate(
                 "body", name, name in required, schema, is_deprecated=_is_deprecated(schema, follow)

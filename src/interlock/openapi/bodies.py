@@ -104,19 +104,19 @@ def kind_of(media_type: str) -> Kind:
     return "bytes"
 
 
-def choose(body: Body, content_type: str) -> MediaType:
-    """Return the form of a body to use: the given media type, or the easiest one.
+def choose(body: Body, wanted: str, declared: str = "") -> MediaType:
+    """Return the form of a body to use: the wanted, the declared or the easiest media type.
 
     Raises:
-        DocumentError: The document does not have the given media type.
+        DocumentError: The document does not have the wanted media type.
     """
-    if content_type:
-        for each in body.media_types:
-            if each.name.lower() == content_type.lower():
-                return each
+    for each in body.media_types:
+        if each.name.lower() == (wanted or declared).lower():
+            return each
+    if wanted:
         names = ", ".join(each.name for each in body.media_types)
         raise DocumentError(
-            f"the body has no media type {quoting.echo(content_type)}; choose one of {names}"
+            f"the body has no media type {quoting.echo(wanted)}; choose one of {names}"
         )
     return min(body.media_types, key=lambda each: _KINDS.index(kind_of(each.name)))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import Any, Literal
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -89,12 +90,14 @@ class Operation(Struct, frozen=True):
     Attributes:
         key: "METHOD /path" as written in the document.
         path: The template that requests use: the key's path without `?query` and `#fragment`.
+        fixed_query: The pairs of that query which no parameter fills.
         security: Alternatives, each scopes by scheme; [] if it needs none.
     """
 
     key: str
     method: str
     path: str
+    fixed_query: list[str]
     operation_id: str
     summary: str
     description: str
@@ -122,6 +125,7 @@ def read(document: Document, key: str) -> Operation:
         key=key,
         method=key.partition(" ")[0],
         path=path,
+        fixed_query=_fixed_query(key, parameters),
         operation_id=_text(raw.get("operationId")),
         summary=_text(raw.get("summary")) or _text(item.get("summary")),
         description=_text(raw.get("description")) or _text(item.get("description")),
@@ -268,6 +272,26 @@ class _Reader:
             description,
             {name: _dict(media).get("schema", {}) for name, media in content.items()},
         )
+
+
+def fixed_header(operation: Operation, name: str) -> str:
+    """Return the only value that the document allows for a header, "" if it allows others."""
+    for each in operation.parameters:
+        if each.place == "header" and each.name.lower() == name.lower():
+            schema = _dict(each.schema)
+            values = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
+            return _text(values[0]) if len(values) == 1 else ""
+    return ""
+
+
+def _fixed_query(key: str, parameters: list[Parameter]) -> list[str]:
+    query = key.partition("#")[0].partition("?")[2]
+    names = {each.name for each in parameters}
+    return [
+        quote(pair, safe="=%-._~")
+        for pair in query.split("&")
+        if pair and "{" not in pair and pair.partition("=")[0] not in names
+    ]
 
 
 def template_of(path: str) -> str:

@@ -56,7 +56,7 @@ class Plan:
         definition: The MCP `Tool`, as a JSON object.
         input_schema: Everything the document says of the arguments; calls are checked with it.
         shown: What of that a model sees, within its budget.
-        output_schema: The shape of JSON answers, None if they have none: see `shapes.fit`.
+        output_schema: The shape of JSON answers, None if they have none.
     """
 
     def __init__(
@@ -77,7 +77,9 @@ class Plan:
         self._arguments = arguments
         self._form = form
         self._template = template
-        self._accept = selection.accept or _accept(operation)
+        self._accept = (
+            selection.accept or operations.fixed_header(operation, "Accept") or _accept(operation)
+        )
         self._is_flat = any(each.place == "body" and each.target for each in arguments)
         self._validator: json_schema.Validator | None = None
         self.shown = budget.fit(input_schema)
@@ -160,6 +162,7 @@ class Plan:
             headers.append(("Cookie", "; ".join(cookies)))
         body = self._body(values, resources or {}, headers)
         target = self._template.fill(path)
+        query += self.operation.fixed_query
         if query:
             target += "?" + "&".join(query)
         return PlannedRequest(self.operation.method, target, headers, body)
@@ -252,14 +255,12 @@ class _Compiler:
 
     def compile(self, name: str, selection: ToolSelection) -> Plan:
         operation = operations.read(self._document, self._document.find(selection.operation))
-        body = operation.body
-        has_files = body is not None and (
-            bodies.kind_of(bodies.choose(body, selection.content_type).name) == "multipart"
-        )
+        media = argument_module.media_type(operation, selection)
+        has_files = media is not None and bodies.kind_of(media.name) == "multipart"
         translator = self._translators[has_files]
         found = argument_module.candidates(operation, self._filled)
         of_body, form = argument_module.body_candidates(
-            operation, selection, translator, self._document
+            operation, media, selection.body, translator, self._document
         )
         selector = argument_module.Selector(self._document, translator, selection)
         chosen = selector.select(found + of_body)

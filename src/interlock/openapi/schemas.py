@@ -60,6 +60,7 @@ class Translator:
         *,
         has_files: bool = False,
     ) -> None:
+        self._warnings = document.warnings
         self._has_files = has_files
         self._follow = document.references.follow
         self._find = document.references.find
@@ -215,6 +216,10 @@ class Translator:
         if pattern not in self._linear:
             has_room = len(self._linear) < MAX_PATTERNS
             self._linear[pattern] = has_room and validator.is_linear(pattern)
+            if not self._linear[pattern]:
+                self._warnings.append(
+                    f"the pattern {quoting.echo(pattern)} is not checked: it needs backtracking"
+                )
         return self._linear[pattern]
 
     def _read_discriminator(self, node: JsonObject, schema: JsonObject) -> None:

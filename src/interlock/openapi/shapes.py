@@ -1,17 +1,15 @@
 """The shape of JSON answers: kinds and names, without the rules that APIs break themselves.
 
 A client may refuse a result that does not fit the declared output schema, although the call had
-its effect. So the declared schema only says what an answer looks like, and `fit` leaves out
-what looks different.
+its effect. So the declared schema only says what an answer looks like.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from interlock.openapi import texts
 from interlock.openapi.operations import Operation, is_json
@@ -21,7 +19,6 @@ from interlock.types import JsonObject
 OUTPUT_BYTES = 4 * 1024
 MAX_ALTERNATIVES = 4
 DEPTHS = (8, 5, 4, 3, 2, 1)
-MAX_DRIFT = 20  # places that `fit` reports
 
 _KINDS = {
     "string": "string",
@@ -165,65 +162,3 @@ class _Shaper:
             inner = self._shape(maps[0], depth - 1, 0)
             if inner:
                 shape["additionalProperties"] = inner
-
-
-# Answers
-
-
-def fit(value: Any, shape: JsonObject) -> tuple[Any | UnsetType, list[str]]:
-    """Return what of an answer fits a shape, and the places of what was left out.
-
-    The value is UNSET if nothing fits. At most `MAX_DRIFT` places are reported.
-    """
-    drift: list[str] = []
-    alternatives = shape.get("anyOf")
-    if isinstance(alternatives, list):
-        found = [fit(value, each) for each in alternatives]
-        return min(found, key=lambda each: (each[0] is UNSET, len(each[1])))
-    fitted = _fit(value, shape, "", drift)
-    return fitted, drift[:MAX_DRIFT]
-
-
-def _fit(value: Any, shape: JsonObject, place: str, drift: list[str]) -> Any:
-    kinds = shape.get("type")
-    if kinds is None:
-        return value
-    if not _is_kind(value, kinds if isinstance(kinds, list) else [kinds]):
-        drift.append(place or "the answer")
-        return UNSET
-    if isinstance(value, dict):
-        return _fit_object(value, shape, place, drift)
-    if isinstance(value, list) and "items" in shape:
-        items = (_fit(each, shape["items"], f"{place}[]", drift) for each in value)
-        return [None if each is UNSET else each for each in items]
-    return value
-
-
-def _fit_object(value: JsonObject, shape: JsonObject, place: str, drift: list[str]) -> JsonObject:
-    properties = shape.get("properties", {})
-    others = shape.get("additionalProperties", {})
-    fitted = {}
-    for name, each in value.items():
-        inner = properties.get(name, others)
-        if inner:
-            where = name if name in properties else "*"
-            each = _fit(each, inner, f"{place}.{where}" if place else where, drift)
-        if each is not UNSET:
-            fitted[name] = each
-    return fitted
-
-
-def _is_kind(value: Any, kinds: Iterable[str]) -> bool:
-    match value:
-        case None:
-            return "null" in kinds
-        case bool():
-            return "boolean" in kinds
-        case int() | float():
-            return "number" in kinds
-        case str():
-            return "string" in kinds
-        case list():
-            return "array" in kinds
-        case _:
-            return "object" in kinds
