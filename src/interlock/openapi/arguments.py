@@ -221,7 +221,7 @@ class Selector:
             value=change.value,
             default=change.default,
             slashes=change.slashes,
-            kinds=self._kinds(candidate.schema, 0),
+            kinds=self._kinds(candidate.schema, 0) if candidate.parameter else None,
         )
 
     def _check_constant(self, what: str, schema: Schema, value: Any) -> None:
@@ -270,9 +270,9 @@ class Selector:
             schema["minProperties"] = max(1, schema.get("minProperties", 0))
 
     def _kinds(self, node: Any, depth: int) -> Any:
-        """Return the types in a schema, three levels deep."""
+        """Return the types in a schema, two levels deep."""
         node = self._follow(node)
-        if not isinstance(node, dict) or depth > 3:
+        if not isinstance(node, dict) or depth > 2:
             return None
         kinds: JsonObject = {}
         if "type" in node:

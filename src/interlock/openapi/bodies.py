@@ -22,6 +22,7 @@ from interlock.types import JsonObject
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_BODY_BYTES = 32 * 1024 * 1024
+MAX_BRANCHES = 100  # of `allOf`, that are merged
 
 FILE: JsonObject = {
     "type": "object",
@@ -185,11 +186,9 @@ def _fixed_headers(headers: JsonObject, follow: Callable[[Any], Any]) -> list[tu
 def is_file(schema: Any, follow: Callable[[Any], Any]) -> bool:
     """Whether a property of a multipart form is a file, or a list of files."""
     schema = follow(schema)
-    if not isinstance(schema, dict):
-        return False
-    if schema.get("type") == "array":
-        return is_file(schema.get("items"), follow)
-    return is_binary(schema)
+    if isinstance(schema, dict) and schema.get("type") == "array":
+        schema = follow(schema.get("items"))
+    return isinstance(schema, dict) and is_binary(schema)
 
 
 def is_binary(schema: JsonObject) -> bool:
@@ -217,40 +216,46 @@ def flat_properties(
         return None
     properties: JsonObject = {}
     required: list[str] = []
-    if not _merge(schema, follow, properties, required, 0) or not properties:
+    merger = _Merger(follow, properties, required)
+    if not merger.add(schema, 0) or not properties:
         return None
     return properties, [name for name in dict.fromkeys(required) if name in properties]
 
 
-def _merge(
-    schema: Any,
-    follow: Callable[[Any], Any],
-    properties: JsonObject,
-    required: list[str],
-    depth: int,
-) -> bool:
-    schema = follow(schema)
-    if not isinstance(schema, dict) or depth > 16:
-        return False
-    if schema.get("type", "object") != "object" or any(each in schema for each in _NOT_FLAT):
-        return False
-    if schema.get("nullable") is True:
-        return False
-    if "additionalProperties" in schema and (depth or schema["additionalProperties"] is not False):
-        return False
-    own = schema.get("properties")
-    if isinstance(own, dict):
-        for name, each in own.items():
-            known = properties.get(name)
-            properties[name] = each if known in (None, each) else {"allOf": [known, each]}
-    names = schema.get("required")
-    if isinstance(names, list):
-        required += [name for name in names if isinstance(name, str)]
-    branches = schema.get("allOf")
-    return all(
-        _merge(branch, follow, properties, required, depth + 1)
-        for branch in (branches if isinstance(branches, list) else [])
-    )
+class _Merger:
+    """Collects the properties of an object and its `allOf`."""
+
+    def __init__(
+        self, follow: Callable[[Any], Any], properties: JsonObject, required: list[str]
+    ) -> None:
+        self._follow = follow
+        self._properties = properties
+        self._required = required
+        self._left = MAX_BRANCHES
+
+    def add(self, schema: Any, depth: int) -> bool:
+        """Add a schema; False if it is not a plain object."""
+        schema = self._follow(schema)
+        self._left -= 1
+        if not isinstance(schema, dict) or self._left < 0:
+            return False
+        if schema.get("type", "object") != "object" or any(each in schema for each in _NOT_FLAT):
+            return False
+        is_closed = schema.get("additionalProperties") is False and depth == 0
+        if schema.get("nullable") is True or ("additionalProperties" in schema and not is_closed):
+            return False
+        for name, each in properties_of(schema, self._follow).items():
+            known = self._properties.get(name)
+            is_new = known is None or known == each
+            self._properties[name] = each if is_new else {"allOf": [known, each]}
+        names = schema.get("required")
+        if isinstance(names, list):
+            self._required += [name for name in names if isinstance(name, str)]
+        branches = schema.get("allOf")
+        return all(
+            self.add(branch, depth + 1)
+            for branch in (branches if isinstance(branches, list) else [])
+        )
 
 
 def properties_of(schema: Any, follow: Callable[[Any], Any]) -> JsonObject:

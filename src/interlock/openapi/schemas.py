@@ -136,7 +136,7 @@ class Translator:
             return {}
         if depth > MAX_DEPTH:
             raise DocumentError(f"a schema is nested too deep (limit {MAX_DEPTH} levels)")
-        hidden |= self._hidden(node, 0)
+        hidden |= self._hidden(node)
         if self._has_files and bodies.is_binary(node):
             return _file(node)
         schema = _plain_keywords(node)
@@ -250,18 +250,22 @@ class Translator:
         fixed = self._follow(properties.get(name)) if isinstance(properties, dict) else None
         return isinstance(fixed, dict) and ("const" in fixed or "enum" in fixed)
 
-    def _hidden(self, node: Any, depth: int) -> frozenset[str]:
-        """Return the properties of an object that this direction leaves out."""
-        if not isinstance(node, dict) or depth > 8:
-            return frozenset()
+    def _hidden(self, node: JsonObject) -> frozenset[str]:
+        """Return the properties of an object and its `allOf` that this direction leaves out."""
         names = set()
-        properties = node.get("properties")
-        if isinstance(properties, dict):
-            names = {name for name, each in properties.items() if self.is_hidden(each)}
-        branches = node.get("allOf")
-        if isinstance(branches, list):
-            for branch in branches:
-                names |= self._hidden(self._follow(branch), depth + 1)
+        seen: set[int] = set()
+        waiting: list[Any] = [node]
+        while waiting and len(seen) < MAX_DEPTH:
+            part = self._follow(waiting.pop())
+            if not isinstance(part, dict) or id(part) in seen:
+                continue
+            seen.add(id(part))
+            properties = part.get("properties")
+            if isinstance(properties, dict):
+                names |= {name for name, each in properties.items() if self.is_hidden(each)}
+            branches = part.get("allOf")
+            if isinstance(branches, list):
+                waiting += branches
         return frozenset(names)
 
     def is_hidden(self, node: Any) -> bool:

@@ -116,6 +116,8 @@ class _Shaper:
             branches = schema.get(keyword)
             if isinstance(branches, list):
                 self._left -= len(branches)
+                if self._left < 0:
+                    raise _TooLarge
                 for branch in branches:
                     found = self._parts(branch, chain + 1)
                     if keyword != "allOf" and not self._kinds(found):

@@ -135,7 +135,7 @@ class _Builder:
         elif top.key is None:
             raise DocumentError("a key of a YAML mapping is not a scalar")
         elif top.key == "<<" and isinstance(value, dict | list):
-            top.merged += value if isinstance(value, list) else [value]
+            top.merged.append(value)
             top.key = None
         else:
             top.value[top.key] = value
@@ -157,10 +157,10 @@ class _Builder:
 
     def _close(self) -> None:
         closed = self._stack.pop()
-        for other in closed.merged:
-            if isinstance(other, dict):
-                for key, value in other.items():
-                    closed.value.setdefault(key, value)
+        for merged in closed.merged:
+            for other in merged if isinstance(merged, list) else [merged]:
+                if isinstance(other, dict):
+                    closed.value.update({**other, **closed.value})
         if closed.anchor:
             nodes = self._nodes + self._aliased_nodes - closed.nodes
             self._anchors[closed.anchor] = closed.value, nodes
