@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from secrets import token_hex
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from interlock import revisions, schema
 from interlock.auth.principal import Principal
@@ -88,6 +89,8 @@ def roots_list() -> Question:
 
 class Session(Struct):
     """The state of a legacy client, which holds for all its requests."""
+
+    id: str = field(default_factory=lambda: token_hex(8))
 
     revision: str = ""  # "" until `initialize`
     client_capabilities: ClientCapabilities = ClientCapabilities()

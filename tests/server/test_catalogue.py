@@ -21,7 +21,7 @@ from interlock.server.http.app import HttpApp
 from interlock.server.http.options import HttpOptions
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Methods
-from interlock.server.sealing import Seal
+from interlock.server.sealing import SigningSeal
 from interlock.server.server_connection import ServerConnection
 from interlock.server.subscribers import Subscribers
 from interlock.transports.memory import MemoryTransport
@@ -72,7 +72,7 @@ class Gateway:
         self.subscribers = Subscribers()
         self.catalogue = PrivateTools(self.subscribers)
         info = Implementation(name="gateway", version="1")
-        seal = Seal()
+        seal = SigningSeal()
         methods = Methods(info, None, self.catalogue, self.subscribers, seal, 0, None, 60.0)
         self.answer = methods.answer
         self.find = self.catalogue.find

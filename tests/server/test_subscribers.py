@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from interlock.auth.principal import Principal
+from interlock.context import Session
 from interlock.server.subscribers import Subscribers, for_session, for_stream
 from interlock.types import SubscriptionFilter
 
@@ -26,7 +27,7 @@ async def test_only_the_audience_of_a_notification_is_notified():
     subscribers = Subscribers()
     ann, bob, unknown = Notified(), Notified(), Notified()
     for notified, principal in ((ann, ANN), (bob, BOB), (unknown, None)):
-        subscribers.add(for_session({"notes://a"}, notified, principal))
+        subscribers.add(for_session(Session(subscriptions={"notes://a"}), notified, principal))
 
     subscribers.list_changed("tools", is_ann)
     subscribers.resource_updated("notes://a", is_ann)
@@ -44,7 +45,7 @@ async def test_only_the_audience_of_a_notification_is_notified():
 async def test_the_audience_is_asked_when_a_notification_is_sent():
     subscribers = Subscribers()
     ann = Notified()
-    subscribers.add(for_session(set(), ann, ANN))
+    subscribers.add(for_session(Session(), ann, ANN))
     allowed = [ANN]
 
     thread = threading.Thread(
@@ -74,7 +75,7 @@ async def test_another_principal_is_not_notified_of_a_task_whose_id_it_has():
 async def test_a_subscriber_that_was_removed_meanwhile_is_not_notified():
     subscribers = Subscribers()
     notified = Notified()
-    subscriber = for_session(set(), notified, None)
+    subscriber = for_session(Session(), notified, None)
     subscribers.add(subscriber)
     thread = threading.Thread(target=subscribers.list_changed, args=["tools"])
     thread.start()
@@ -91,7 +92,7 @@ def test_a_subscriber_whose_event_loop_was_closed_is_not_notified():
     notified = Notified()
 
     async def subscribe() -> None:
-        subscribers.add(for_session(set(), notified, None))
+        subscribers.add(for_session(Session(), notified, None))
 
     asyncio.run(subscribe())
     subscribers.list_changed("tools")

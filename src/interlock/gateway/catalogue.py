@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
 from interlock.context import Context
 from interlock.errors import InvalidArguments
@@ -20,6 +21,7 @@ from interlock.gateway.refusals import REASON_KEY
 from interlock.gateway.uris import Uris
 from interlock.policy import Policy
 from interlock.server.catalogue import Definition, Kind
+from interlock.server.subscribers import ListKind
 from interlock.toolbox import Toolbox
 from interlock.types import (
     JsonObject,
@@ -84,7 +86,7 @@ class ToolboxCatalogue:
         offers = self._offers_to(caller)
         if kind == "tools":
             for tool in offers.tools.values():
-                if self._may_use(caller, tool.entry):
+                if self.may_use(caller, tool.entry):
                     yield tool.definition
             return
         listed: Mapping[Kind, Mapping[str, Listed]] = {
@@ -93,7 +95,7 @@ class ToolboxCatalogue:
             "prompts": offers.prompts,
         }
         for each in listed[kind].values():
-            if self._may_use(caller, each.item):
+            if self.may_use(caller, each.item):
                 yield each.definition
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:
@@ -101,7 +103,13 @@ class ToolboxCatalogue:
         if kind != "tools":
             return {}
         caller = Caller(context.principal)
-        offers = self._offers_to(caller)
+        missing = self._missing_of(self._offers_to(caller), caller)
+        if missing:
+            return {MISSING_KEY: missing}
+        is_empty = next(self._visible(kind, context), None) is None
+        return {REASON_KEY: "nothing_granted"} if is_empty else {}
+
+    def _missing_of(self, offers: Offers, caller: Caller) -> list[JsonObject]:
         missing = [
             _missing(server, reason, detail)
             for server, (reason, detail) in offers.down.items()
@@ -110,12 +118,28 @@ class ToolboxCatalogue:
         missing += [
             _missing(tool.item.address, tool.reason, tool.detail)
             for tool in offers.problems()
-            if self._may_use(caller, tool.item)
+            if self.may_use(caller, tool.item)
         ]
-        if missing:
-            return {MISSING_KEY: missing}
-        is_empty = next(self._visible(kind, context), None) is None
-        return {REASON_KEY: "nothing_granted"} if is_empty else {}
+        return missing
+
+    def fingerprint(self, kind: ListKind, principal: Principal | None) -> int:
+        """Return a number that changes with the lists of a kind that a principal sees."""
+        caller = Caller(principal)
+        offers = self._offers_to(caller)
+        if kind == "tools":
+            seen = [
+                each.fingerprint
+                for each in offers.tools.values()
+                if self.may_use(caller, each.entry)
+            ]
+            missing = [each["address"] for each in self._missing_of(offers, caller)]
+            return hash((*seen, *missing))
+        listed = offers.prompts.values() if kind == "prompts" else offers.all_resources()
+        return hash(tuple(each.fingerprint for each in listed if self.may_use(caller, each.item)))
+
+    def shown(self, item: Item) -> str:
+        """Return the URI of a resource as clients use it."""
+        return self._uris.shown(item.server, item.name)
 
     # Look-ups
 
@@ -127,36 +151,36 @@ class ToolboxCatalogue:
             tool = offers.tools.get(name)
             if tool is None:
                 return self._find_unusable(offers, name, caller)
-            return tool if self._may_use(caller, tool.entry) else None
+            return tool if self.may_use(caller, tool.entry) else None
         if kind == "prompts":
             prompt = offers.prompts.get(name)
-            if prompt is None or not self._may_use(caller, prompt.item):
+            if prompt is None or not self.may_use(caller, prompt.item):
                 return None
             return ForwardedPrompt(prompt.item, self._forwarder)
-        item = self._find_resource(name, caller)
+        item = self.find_resource(name, caller)
         return None if item is None else ForwardedResource(item, self._uris, self._forwarder)
 
     def _find_unusable(self, offers: Offers, name: str, caller: Caller) -> UnusableTool | None:
         tool = offers.unusable.get(name)
         if tool is not None:
-            return tool if self._may_use(caller, tool.item) else None
+            return tool if self.may_use(caller, tool.item) else None
         server, _, original = name.partition("__")
         state = offers.down.get(server)
         if state is None or not original or not self.policy.may_use_any(caller, server):
             return None
         return UnusableTool(name, Item("tools", server, original), *state)
 
-    def _find_resource(self, uri: str, caller: Caller) -> Item | None:
+    def find_resource(self, uri: str, caller: Caller) -> Item | None:
         """Return a resource that is listed, or that a template may match."""
         offers = self._offers_to(caller)
         listed = offers.resources.get(uri)
         if listed is not None:
-            return listed.item if self._may_use(caller, listed.item) else None
+            return listed.item if self.may_use(caller, listed.item) else None
         for template in offers.templates.values():
             if template.pattern.may_match(uri):
                 _, original = self._uris.split(uri) or ("", uri)
                 item = Item("resources", template.item.server, original)
-                if self._may_use(caller, item):
+                if self.may_use(caller, item):
                     return item
         return None
 
@@ -174,12 +198,13 @@ class ToolboxCatalogue:
             name, listed = ref.name, offers.prompts.get(ref.name)
         else:
             name, listed = ref.uri, offers.templates.get(ref.uri)
-        if listed is None or not self._may_use(caller, listed.item):
+        if listed is None or not self.may_use(caller, listed.item):
             raise InvalidArguments(f"unknown prompt or resource template {name!r}")
         upstream = self._toolbox.upstream(listed.item.server)
         return ForwardedCompletion(listed.item, argument, upstream)
 
-    def _may_use(self, caller: Caller, entry: Entry | Item) -> bool:
+    def may_use(self, caller: Caller, entry: Entry | Item) -> bool:
+        """Return whether a caller may use something, perhaps with some arguments only."""
         return self.policy.decide(caller, entry).effect != "deny"
 
     def _offers_to(self, caller: Caller) -> Offers:

@@ -38,6 +38,7 @@ class ForwardedTool:
     def __init__(self, entry: Entry, name: str, state: str, forwarder: Forwarder) -> None:
         self.entry = entry
         self.state = state
+        self.fingerprint = hash((name, state, entry.definition))
         self.definition: JsonObject = msgspec.json.decode(entry.definition) | {"name": name}
         if state:
             meta = self.definition.get("_meta") or {}

@@ -16,7 +16,7 @@ from interlock.policy import CallDenied, Policy
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
 from interlock.toolbox import Toolbox
-from interlock.types import ClientCapabilities, JsonObject, Result
+from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
 
 MAX_SESSION = 64  # characters of a session that a modern client names
 SESSION_KEY = "interlock/session"
@@ -58,6 +58,8 @@ class Forwarder:
         if isinstance(state, Ticket):
             return (await self._resume(state, entry, arguments, context)).raw
         call = _call(entry, arguments, state, context)
+        if context.is_modern and context.log_level is not None:
+            await self._want_log_level(entry, context.log_level)
         if context.is_modern and self._may_be_asked(entry, context):
             return (await self.parking.run(call, context)).raw
         link = CallLink(context)
@@ -68,6 +70,11 @@ class Forwarder:
         if call.returns_questions and b'"input_required"' in bytes(outcome.raw):
             _raise_questions(outcome, self._permitted(entry, context))
         return outcome.raw
+
+    async def _want_log_level(self, entry: Entry | Item, level: LogLevel) -> None:
+        upstream = self._toolbox.upstreams.get(entry.server)
+        if upstream is not None:
+            await upstream.want_log_level(level)
 
     def _permitted(self, entry: Entry | Item, context: Context) -> ClientCapabilities:
         upstream = self._toolbox.upstreams.get(entry.server)
@@ -112,6 +119,8 @@ def caller_of(context: Context) -> Caller:
     Raises:
         InvalidArguments: The client names a session that is not valid.
     """
+    if context.session is not None:
+        return Caller(context.principal, f"session {context.session.id}", "mcp")
     session = context.meta.get(SESSION_KEY, "")
     if not isinstance(session, str) or len(session) > MAX_SESSION:
         raise InvalidArguments(

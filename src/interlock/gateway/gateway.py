@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
 from interlock.auth import Principal
 from interlock.calls import Around
+from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.context import Context
 from interlock.errors import AskRefused
 from interlock.gateway.catalogue import ToolboxCatalogue
+from interlock.gateway.changes import Changes
 from interlock.gateway.forwarding import Forwarder
 from interlock.policy import Policy, enforce
 from interlock.protocol import Request
@@ -91,6 +93,7 @@ class Gateway:
             around=[enforce(policy), *around],
             outside=outside,
             forwards=True,
+            handlers=self._handlers,
             elicitation=_refuse,
             sampling=_refuse,
             roots=[],
@@ -99,6 +102,9 @@ class Gateway:
         self.subscribers = Subscribers()
         self._forwarder = Forwarder(self.toolbox, policy)
         self._catalogue = ToolboxCatalogue(self.toolbox, policy, self._forwarder)
+        self._changes = Changes(
+            self.toolbox, self._catalogue, self.subscribers, self._forwarder.parking
+        )
         self._admit = admit
         self._idle_timeout = idle_timeout
         self._methods = Methods(
@@ -110,6 +116,7 @@ class Gateway:
             LIST_TTL_MS,
             None,
             TASK_TTL,
+            self._changes,
         )
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
@@ -137,11 +144,14 @@ class Gateway:
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[None, None]:
-        self.toolbox.on_change = lambda: self.subscribers.list_changed("tools")
+        self.toolbox.on_change = self._changes.toolbox_changed
         await self.toolbox.open(idle_timeout=self._idle_timeout)
+        refreshing = asyncio.create_task(self._changes.refresh())
         try:
             yield
         finally:
+            refreshing.cancel()
+            await self._changes.close()
             await self._forwarder.parking.close()
             await self._methods.tasks.close()
             await self.toolbox.close()
@@ -173,6 +183,13 @@ class Gateway:
             idle_timeout=self._idle_timeout,
             swap=swap,
         )
+
+    def _handlers(self, server: str) -> ClientOptions:
+        """Return the handlers of what a server reports by itself."""
+        return {
+            "on_log": lambda message: self._changes.logged(server, message),
+            "on_resource_updated": lambda uri: self._changes.resource_updated(server, uri),
+        }
 
     # Serving
 

@@ -11,6 +11,7 @@ from interlock.gateway.forwarded_tool import ForwardedTool, UnusableTool
 from interlock.gateway.forwarding import Forwarder
 from interlock.gateway.uris import LooseTemplate, Uris
 from interlock.policy import CompiledView
+from interlock.protocol.envelope import encode_large
 from interlock.toolbox import Toolbox
 from interlock.toolbox.names import wire_name
 from interlock.toolbox.upstream import Upstream
@@ -22,6 +23,7 @@ class Listed(Struct):
 
     item: Item
     definition: JsonObject
+    fingerprint: int
 
 
 class ListedTemplate(Listed):
@@ -73,6 +75,11 @@ class Offers:
             self._add_resources(server, upstream, uris)
             self._add_prompts(server, upstream)
 
+    def all_resources(self) -> Iterator[Listed]:
+        """Iterate over all resources and templates."""
+        yield from self.resources.values()
+        yield from self.templates.values()
+
     def problems(self) -> Iterator[UnusableTool]:
         """Iterate over all tools that cannot be called."""
         yield from self.unusable.values()
@@ -117,14 +124,15 @@ class Offers:
         for definition in upstream.items["resources"].definitions:
             uri = definition["uri"]
             shown = uris.shown(server, uri)
-            listed = Listed(Item("resources", server, uri), definition | {"uri": shown})
+            listed = _listed(Item("resources", server, uri), definition | {"uri": shown})
             self.resources.setdefault(shown, listed)
         for definition in upstream.items["resourceTemplates"].definitions:
             uri = definition["uriTemplate"]
             shown = uris.shown(server, uri)
             item = Item("resources", server, uri)
+            listed = _listed(item, definition | {"uriTemplate": shown})
             template = ListedTemplate(
-                item, definition | {"uriTemplate": shown}, LooseTemplate(shown)
+                item, listed.definition, listed.fingerprint, LooseTemplate(shown)
             )
             self.templates.setdefault(shown, template)
 
@@ -137,7 +145,11 @@ class Offers:
                 if not self._plain.admits("prompts", server, name):
                     continue
             item = Item("prompts", server, original)
-            self.prompts.setdefault(name, Listed(item, definition | {"name": name}))
+            self.prompts.setdefault(name, _listed(item, definition | {"name": name}))
+
+
+def _listed(item: Item, definition: JsonObject) -> Listed:
+    return Listed(item, definition, hash(encode_large(definition)))
 
 
 def _uris_of(upstream: Upstream) -> list[str]:

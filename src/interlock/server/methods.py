@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -39,6 +40,7 @@ from interlock.types import (
     InitializeParams,
     JsonObject,
     ListenParams,
+    LogLevel,
     ServerCapabilities,
     SubscriptionFilter,
 )
@@ -48,6 +50,7 @@ MAX_CACHED_PAGES = 1_024  # of all lists, revisions and views
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 _T = TypeVar("_T")
+_log = logging.getLogger("interlock.server")
 
 
 class _ReadParams(AskingParams, frozen=True, kw_only=True):
@@ -57,6 +60,22 @@ class _ReadParams(AskingParams, frozen=True, kw_only=True):
 class _GetParams(AskingParams, frozen=True, kw_only=True):
     name: str
     arguments: dict[str, str] | UnsetType | None = UNSET
+
+
+class Relay(Protocol):
+    """What a gateway does about its servers when clients subscribe or set a log level."""
+
+    async def follow(self, uri: str, context: Context) -> bool:
+        """Subscribe to a resource at its server; return False if the caller may not use it."""
+        ...
+
+    def unfollowed(self) -> None:
+        """End the subscriptions that no client wants any more."""
+        ...
+
+    async def set_log_level(self, level: LogLevel, context: Context) -> None:
+        """Have the servers log at a level, or at a lower one."""
+        ...
 
 
 class Methods:
@@ -70,6 +89,7 @@ class Methods:
         seal: For the state that clients return between rounds of questions.
         list_ttl_ms: How long clients may cache lists.
         task_store, task_ttl: See `Server`.
+        relay: None for a server whose resources and log messages are its own.
     """
 
     def __init__(
@@ -82,7 +102,9 @@ class Methods:
         list_ttl_ms: int,
         task_store: TaskStore | None,
         task_ttl: float,
+        relay: Relay | None = None,
     ) -> None:
+        self._relay = relay
         self._info = info
         self._instructions = instructions
         self._catalogue = catalogue
@@ -180,6 +202,8 @@ class Methods:
             raise InvalidArguments(f"log level {level!r} is not one of {', '.join(LEVELS)}")
         if context.session is not None:
             context.session.log_level = level
+        if self._relay is not None:
+            await self._relay.set_log_level(level, context)
         return b"{}"
 
     # Lists
@@ -297,12 +321,16 @@ class Methods:
                 )
             subscribers.check_size([uri])
             self._find_resource(uri, context)
+            if self._relay is not None:
+                await self._relay.follow(uri, context)
             uris.add(uri)
         return b"{}"
 
     async def _unsubscribe(self, request: Request, context: Context) -> bytes:
         if context.session is not None:
             context.session.subscriptions.discard(_uri(request))
+            if self._relay is not None:
+                self._relay.unfollowed()
         return b"{}"
 
     async def _listen(self, request: Request, context: Context) -> bytes:
@@ -332,9 +360,22 @@ class Methods:
             tools_list_changed=wanted.tools_list_changed and has.tools is not None,
             prompts_list_changed=wanted.prompts_list_changed and has.prompts is not None,
             resources_list_changed=wanted.resources_list_changed and has.resources is not None,
-            resource_subscriptions=wanted.resource_subscriptions if has.resources else [],
+            resource_subscriptions=await self._followable(wanted, context) if has.resources else [],
             task_ids=await self.tasks.listenable(wanted.task_ids, context),
         )
+
+    async def _followable(self, wanted: SubscriptionFilter, context: Context) -> list[str]:
+        uris = wanted.resource_subscriptions
+        if self._relay is None:
+            return uris
+        followed = []
+        for uri in uris:
+            try:
+                if await self._relay.follow(uri, context):
+                    followed.append(uri)
+            except RemoteError as error:  # the client sees that it is not acknowledged
+                _log.info("no subscription to %s: %s", uri, error)
+        return followed
 
 
 # Helpers

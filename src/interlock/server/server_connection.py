@@ -54,7 +54,7 @@ class ServerConnection:
             on_loss=self._disconnected,
         )
         self._session = Session()
-        self._subscriber = for_session(self._session.subscriptions, self.notify, principal)
+        self._subscriber = for_session(self._session, self.notify, principal)
         self._ended = asyncio.get_running_loop().create_future()
         self._is_open = False
         self._draining: asyncio.Task[None] | None = None

@@ -11,14 +11,16 @@ from msgspec import Struct
 
 from interlock import revisions
 from interlock.auth.principal import Principal
+from interlock.context import LEVELS, Session
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.protocol.envelope import encode, with_meta
-from interlock.types import JsonObject, RequestId, SubscriptionFilter
+from interlock.types import JsonObject, LogLevel, RequestId, SubscriptionFilter
 
 MAX_SUBSCRIBERS = 10_000
 MAX_URIS = 1_000  # resources that one subscriber may follow
 MAX_URI = 2_048  # characters of one of them
 
+ListKind = Literal["tools", "prompts", "resources"]
 Notify = Callable[[str, bytes], None]
 # Decides, at the moment of sending, whether a caller may be notified.
 Audience = Callable[[Principal | None], bool]
@@ -31,6 +33,7 @@ class Subscriber(Struct, eq=False):
     filter: SubscriptionFilter
     uris: set[str]
     principal: Principal | None
+    session: Session | None = None  # of a legacy client
     task_ids: frozenset[str] = frozenset()
     meta: bytes = b""  # for modern streams: the id of the subscription
 
@@ -43,6 +46,8 @@ class Subscribers:
     """
 
     def __init__(self) -> None:
+        self.on_add: Callable[[Subscriber], None] | None = None
+        self.on_remove: Callable[[Subscriber], None] | None = None
         self._open: dict[Subscriber, asyncio.AbstractEventLoop] = {}
 
     def add(self, subscriber: Subscriber) -> None:
@@ -56,14 +61,23 @@ class Subscribers:
                 f"too many subscriptions (limit {MAX_SUBSCRIBERS}); try again later"
             )
         self._open[subscriber] = asyncio.get_running_loop()
+        if self.on_add is not None:
+            self.on_add(subscriber)
 
     def remove(self, subscriber: Subscriber) -> None:
         """Stop notifying a subscriber."""
-        self._open.pop(subscriber, None)
+        if self._open.pop(subscriber, None) is not None and self.on_remove is not None:
+            self.on_remove(subscriber)
 
-    def list_changed(
-        self, kind: Literal["tools", "prompts", "resources"], audience: Audience | None = None
-    ) -> None:
+    def principals(self) -> list[Principal | None]:
+        """Return the principals of all subscribers; one may be there several times."""
+        return [each.principal for each in self._open]
+
+    def uris(self) -> set[str]:
+        """Return the URIs of all resources that subscribers follow."""
+        return set().union(*(each.uris for each in self._open))
+
+    def list_changed(self, kind: ListKind, audience: Audience | None = None) -> None:
         """Notify that a list has changed."""
         for subscriber in list(self._open):
             if getattr(subscriber.filter, f"{kind}_list_changed"):
@@ -75,6 +89,14 @@ class Subscribers:
         for subscriber in list(self._open):
             if uri in subscriber.uris:
                 self._send(subscriber, "notifications/resources/updated", params, audience)
+
+    def logged(self, level: LogLevel, params: bytes, audience: Audience | None = None) -> None:
+        """Send a log message of no request to the sessions that want its level."""
+        rank = LEVELS.index(level)
+        for subscriber in list(self._open):
+            wanted = subscriber.session.log_level if subscriber.session is not None else None
+            if wanted is not None and rank >= LEVELS.index(wanted):
+                self._send(subscriber, "notifications/message", params, audience)
 
     def task_changed(self, id: str, params: bytes, audience: Audience) -> None:
         """Notify that a task has changed; `params` is the whole task, encoded."""
@@ -125,17 +147,17 @@ def for_stream(
         wanted,
         set(wanted.resource_subscriptions),
         principal,
-        frozenset(wanted.task_ids),
-        encode(meta)[1:-1],
+        task_ids=frozenset(wanted.task_ids),
+        meta=encode(meta)[1:-1],
     )
 
 
-def for_session(uris: set[str], notify: Notify, principal: Principal | None) -> Subscriber:
-    """Return the subscriber of a legacy session: all lists, and the resources in `uris`."""
+def for_session(session: Session, notify: Notify, principal: Principal | None) -> Subscriber:
+    """Return the subscriber of a legacy session: all lists, and the resources that it follows."""
     everything = SubscriptionFilter(
         tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
     )
-    return Subscriber(notify, everything, uris, principal)
+    return Subscriber(notify, everything, session.subscriptions, principal, session)
 
 
 def end_of_stream(id: RequestId) -> tuple[bytes, bytes]:

@@ -33,8 +33,10 @@ from interlock.config import (
     StdioServer,
 )
 from interlock.config.servers import AUTO
+from interlock.context import LEVELS
 from interlock.errors import (
     AuthError,
+    CapabilityError,
     HttpError,
     InterlockError,
     InvalidArguments,
@@ -68,6 +70,7 @@ from interlock.types import (
     ClientCapabilities,
     CompleteParams,
     JsonObject,
+    LogLevel,
     Prompt,
     Resource,
     ResourceTemplate,
@@ -85,6 +88,7 @@ LIST_TTL = 300.0  # seconds, when the server does not say
 MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
 REFRESH_GAP = 1.0  # seconds between two lists of a server that says that its tools changed
 ITEMS_TIMEOUT = 5.0  # seconds that resources and prompts may delay a server's start
+LOG_LEVEL_TIMEOUT = 1.0  # seconds that a server may take to accept a log level
 REFRESH_PAUSE = 30.0  # seconds after a list that could not be refreshed
 MAX_HANGS = 3  # calls in a row without a good answer; then the connection is replaced
 MAX_RESTARTS = 1_000  # connections whose failed starts are remembered
@@ -201,6 +205,8 @@ class Upstream:
         self.unusable: tuple[Unusable, ...] = ()
         self.items: dict[ItemKind, Listing[Any]] = {kind: Listing() for kind in _ITEM_LISTS}
         self._forwards = forwards
+        self._followed: set[str] = set()  # URIs
+        self._log_level: LogLevel | None = None  # the lowest that a client wants
         self._unlisted: set[ItemKind] = set()  # lists that have changed
         self._server = server
         self._environ = environ
@@ -353,7 +359,29 @@ class Upstream:
             self._set_state("ok", "")
             if self._unlisted:
                 self._refresh_later()
+        await self._restore(pooled)
         return pooled
+
+    async def _restore(self, pooled: PooledClient) -> None:
+        """Set the log level, and subscribe to the resources that clients follow."""
+        await self._set_log_level(pooled)
+        if pooled.key == SHARED and self._followed:
+            uris = sorted(self._followed)
+            ends = await asyncio.gather(*map(pooled.client.subscribe, uris), return_exceptions=True)
+            for uri, end in zip(uris, ends, strict=True):
+                if isinstance(end, InterlockError):
+                    _log.warning("server %r: %s is not followed any more: %s", self.name, uri, end)
+
+    async def _set_log_level(self, pooled: PooledClient) -> None:
+        client = pooled.client
+        if self._log_level is None or client.revision in MODERN:
+            return  # a modern server reads the level in each request
+        if client.capabilities.logging is not None:
+            try:
+                async with asyncio.timeout(LOG_LEVEL_TIMEOUT):
+                    await client.set_log_level(self._log_level)
+            except (InterlockError, TimeoutError) as error:
+                _log.info("server %r: log level not set: %s", self.name, error)
 
     def _make(self, key: Key) -> PooledClient:
         pooled: PooledClient
@@ -367,6 +395,8 @@ class Upstream:
             options.pop("elicitation", None)
         if self._forwards and "roots" not in self._asks:
             options.pop("roots", None)
+        if self._forwards and key != SHARED:
+            options.pop("on_log", None)  # its messages are for one user only
         if key == SHARED:
             options["on_list_changed"] = self._list_changed
         server = self._server
@@ -539,7 +569,14 @@ class Upstream:
                 self._note_failure(shared, error)
                 self._listed_until = monotonic() + REFRESH_PAUSE
                 return
-            if shared is self._pool.shared:
+            if shared is not self._pool.shared:
+                return
+            if listing.definitions == self._listing.definitions and listing.skipped == (
+                self._listing.skipped
+            ):
+                self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
+                self._flagged.clear()
+            else:
                 self._install_tools(listing)
                 self._on_change()
             if changes != self._changes:  # the tools changed while the list was on its way
@@ -629,6 +666,36 @@ class Upstream:
         """List its prompts; as `list_resources`."""
         client = (await self._shared()).client
         return Listing() if client.capabilities.prompts is None else await client.list_prompts()
+
+    async def follow(self, uri: str) -> None:
+        """Subscribe to a resource, also at later connections.
+
+        Raises:
+            CapabilityError: The server has no subscriptions.
+            InterlockError: The server is down, or refuses.
+        """
+        pooled = await self._shared()
+        if not (pooled.client.capabilities.resources or {}).get("subscribe"):
+            raise CapabilityError(f"server {self.name!r} has no subscriptions to resources")
+        try:
+            await pooled.client.subscribe(uri)
+        except InterlockError as error:
+            raise self._redacted(pooled, error) from None
+        self._followed.add(uri)
+
+    async def unfollow(self, uri: str) -> None:
+        """End the subscription to a resource."""
+        self._followed.discard(uri)
+        shared = self._pool.shared
+        if shared is not None:
+            with suppress(InterlockError):
+                await shared.client.unsubscribe(uri)
+
+    async def want_log_level(self, level: LogLevel) -> None:
+        """Have a legacy server log at this level, unless it logs at a lower one already."""
+        if self._log_level is None or LEVELS.index(level) < LEVELS.index(self._log_level):
+            self._log_level = level
+            await asyncio.gather(*map(self._set_log_level, self._pool.connections))
 
     # Calling
 

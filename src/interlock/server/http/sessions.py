@@ -83,7 +83,7 @@ class LegacySession:
         self._last_asked = 0
         self._running: dict[RequestId, LegacyCall] = {}
         self._asked: dict[int, asyncio.Future[Raw]] = {}
-        self._subscriber = for_session(self.session.subscriptions, self._notify, principal)
+        self._subscriber = for_session(self.session, self._notify, principal)
         self.is_closed = False
         self._is_draining = False
 

@@ -1,0 +1,210 @@
+"""Progress, cancelling, log messages and questions in all four pairs of eras."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from interlock import Client
+from interlock.auth.principal import Principal
+from interlock.errors import RemoteError
+from interlock.gateway import Gateway
+from interlock.policy import Policy
+from interlock.types import ElicitParams, ElicitResult, LogMessage
+from tests.gateway.support import as_principal
+from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
+
+ANNA, BERT = (Principal(f"user:{each}", frozenset({"mcp:*"})) for each in ("anna", "bert"))
+pairs = pytest.mark.parametrize(
+    ("ours", "theirs"), [(LEGACY, LEGACY), (LEGACY, MODERN), (MODERN, LEGACY), (MODERN, MODERN)]
+)
+
+
+def server(revision: str, call: Any) -> ScriptedServer:
+    answers = {
+        "tools/list": {"tools": [tool("work")]},
+        "tools/call": call,
+        "logging/setLevel": {},
+    }
+    return ScriptedServer(revision, answers, capabilities={"tools": {}, "logging": {}})
+
+
+def gateway_of(upstream: ScriptedServer) -> Gateway:
+    return Gateway({"s": upstream}, Policy.compile(None), environ={})
+
+
+@pairs
+async def test_progress_passes_as_it_comes_and_no_more_than_twenty_times_a_second(
+    ours: str, theirs: str
+):
+    async def work(params: Json) -> Json:
+        token = params["_meta"]["progressToken"]
+        for step in range(1, 101):
+            s.notify("notifications/progress", progressToken=token, progress=step, total=100)
+            await asyncio.sleep(0)
+        return text("done")
+
+    s = server(theirs, work)
+    seen: list[float] = []
+    loop = asyncio.get_running_loop()
+    async with Client.memory(gateway_of(s), revision=ours) as client:
+        await client.list_tools()
+        began = loop.time()
+        await client.call_tool("s__work", progress=lambda each: seen.append(each.progress))
+        seconds = loop.time() - began
+
+    assert seen == sorted(seen)
+    assert (seen[0], seen[-1]) == (1, 100)
+    assert len(seen) <= 20 * seconds + 2
+
+
+@pairs
+async def test_cancelled_call_is_cancelled_upstream_by_its_own_id_within_a_second(
+    ours: str, theirs: str
+):
+    begun = asyncio.Event()
+
+    async def work(_: Json) -> None:
+        begun.set()
+
+    s = server(theirs, work)
+    async with Client.memory(gateway_of(s), revision=ours, elicitation=never) as client:
+        await client.list_tools()
+        for _ in range(5):  # so that the ids of the two connections differ
+            await client.request("tools/list")
+        calling = asyncio.create_task(client.call_tool("s__work"))
+        await begun.wait()
+        calling.cancel()
+        async with asyncio.timeout(1):
+            cancelled = await s.heard("notifications/cancelled")
+
+    (sent,) = [each for each in s.received if each.get("method") == "tools/call"]
+    assert cancelled["requestId"] == sent["id"]
+
+
+async def never(_: ElicitParams) -> ElicitResult:
+    raise AssertionError
+
+
+@pairs
+async def test_log_messages_of_a_call_pass_at_the_level_of_the_client(ours: str, theirs: str):
+    async def work(_: Json) -> Json:
+        for level in ("debug", "info", "error"):
+            s.notify("notifications/message", level=level, data=level)
+        return text("done")
+
+    s = server(theirs, work)
+    heard: list[LogMessage] = []
+    async with Client.memory(gateway_of(s), revision=ours, on_log=heard.append) as client:
+        await client.set_log_level("info")
+        await client.call_tool("s__work")
+        assert [each.level for each in heard] == ["info", "error"]
+        heard.clear()
+        await client.set_log_level("debug")
+        await client.call_tool("s__work")
+        assert [each.level for each in heard] == ["debug", "info", "error"]
+
+    if theirs == LEGACY:
+        assert [each["level"] for each in s.sent("logging/setLevel")] == ["info", "debug"]
+    else:
+        key = "io.modelcontextprotocol/logLevel"
+        levels = [each["_meta"][key] for each in s.sent("tools/call")]
+        assert levels == ["info", "debug"]
+
+
+async def test_modern_client_that_states_no_level_gets_no_log_messages():
+    async def work(_: Json) -> Json:
+        s.notify("notifications/message", level="error", data="x")
+        return text("done")
+
+    s = server(LEGACY, work)
+    heard: list[LogMessage] = []
+    async with Client.memory(gateway_of(s), revision=MODERN, on_log=heard.append) as client:
+        await client.call_tool("s__work")
+
+    assert heard == []
+
+
+@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+async def test_nothing_of_a_call_reaches_another_client(theirs: str):
+    """Anna calls, and Bert is connected: he must see no trace of it."""
+
+    async def work(params: Json) -> Json:
+        if "inputResponses" in params:
+            return text("done")
+        token = params["_meta"]["progressToken"]
+        s.notify("notifications/progress", progressToken=token, progress=1, message="canary")
+        s.notify("notifications/message", level="error", data="canary")
+        if theirs == LEGACY:
+            await s.ask("elicitation/create", FORM)
+            return text("done")
+        question = {"method": "elicitation/create", "params": FORM}
+        return {"resultType": "input_required", "inputRequests": {"q": question}}
+
+    s = server(theirs, work)
+    gateway = gateway_of(s)
+    heard: list[Any] = []
+    asked: list[str] = []
+
+    async def anna(params: ElicitParams) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={})
+
+    async def bert(params: ElicitParams) -> ElicitResult:
+        heard.append(params)
+        return ElicitResult(action="decline")
+
+    for ours in (LEGACY, MODERN):
+        async with (
+            Client.memory(
+                as_principal(gateway, BERT),
+                revision=LEGACY,
+                elicitation=bert,
+                on_log=heard.append,
+            ) as other,
+            Client.memory(as_principal(gateway, ANNA), revision=ours, elicitation=anna) as client,
+        ):
+            await other.set_log_level("debug")
+            await client.call_tool("s__work", progress=lambda _: None)
+            await other.ping()
+
+    assert asked == ["canary", "canary"]
+    assert heard == []
+
+
+FORM = {"message": "canary", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+async def test_client_without_the_capability_is_not_asked():
+    reasons: list[Any] = []
+
+    async def work(_: Json) -> Json:
+        reasons.append((await s.ask("elicitation/create", FORM))["error"])
+        return text("went on")
+
+    s = server(LEGACY, work)
+    gateway = gateway_of(s)
+    for ours in (LEGACY, MODERN):
+        async with Client.memory(gateway, revision=ours) as client:
+            assert (await client.call_tool("s__work")).text == "went on"
+
+    assert [(each["code"], each["data"]) for each in reasons] == [
+        (-32601, {"reason": "cannot_ask"})
+    ] * 2
+
+
+async def test_modern_server_that_needs_what_the_client_lacks_ends_the_call():
+    question = {"method": "elicitation/create", "params": FORM}
+    asking = {"resultType": "input_required", "inputRequests": {"q": question}}
+    s = server(MODERN, lambda _: asking)
+    gateway = gateway_of(s)
+    async with Client.memory(gateway, revision=MODERN) as client:
+        with pytest.raises(RemoteError) as caught:
+            await client.call_tool("s__work")
+    async with Client.memory(gateway, revision=LEGACY) as client:
+        result = await client.call_tool("s__work")
+
+    assert caught.value.code == -32021
+    assert (result.meta or {})["interlock/reason"]["code"] == "cannot_ask"
