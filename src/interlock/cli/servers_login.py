@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -13,11 +13,13 @@ from interlock.cli import config_option
 from interlock.cli.server_status import is_broken, status_rows, statuses, warn_of_broken
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_table, say, warn, working
+from interlock.config import HttpServer, OpenApiConfig, StdioServer, resolve
 from interlock.errors import AuthError, ConfigError, RemoteError, StoreError
 
 if TYPE_CHECKING:
-    from interlock.config import HttpServer
     from interlock.oauth import TokenStore
+
+_Server = TypeVar("_Server", HttpServer, OpenApiConfig)
 
 
 @click.command()
@@ -44,7 +46,10 @@ def login(name: str, no_browser: bool, scope: tuple[str, ...], config: Path | No
       interlock servers login notes --scope notes:write
     """
     _check_scopes(scope)
-    server = _with_url(name, config)
+    configured = _with_login(name, config)
+    if isinstance(configured, OpenApiConfig):
+        return run(_log_in_to_api(name, configured, scope, opens_browser=not no_browser))
+    server = configured
     if server.auth == "none":
         raise ConfigError(f'server {name!r} does not use a login: it has "auth": "none"')
     if not server.uses_login:
@@ -64,20 +69,21 @@ def logout(name: str, config: Path | None) -> None:
     Example:
       interlock servers logout notes
     """
-    run(delete_login(name, _resolved(_with_url(name, config))))
+    configured = _with_login(name, config)
+    if isinstance(configured, OpenApiConfig):
+        run(_log_out_of_api(name, configured))
+    else:
+        run(delete_login(name, _resolved(configured)))
 
 
-def _with_url(name: str, config: Path | None) -> HttpServer:
-    from interlock.config import HttpServer
-
+def _with_login(name: str, config: Path | None) -> HttpServer | OpenApiConfig:
     _, server = config_option.find(config_option.load(config), name)
-    if not isinstance(server, HttpServer):
+    if isinstance(server, StdioServer):
         raise ConfigError(f"server {name!r} is a program: only a server with a URL has a login")
     return server
 
 
-def _resolved(server: HttpServer) -> HttpServer:
-    from interlock.config import resolve
+def _resolved(server: _Server) -> _Server:
 
     return resolve(server, os.environ)
 
@@ -146,6 +152,44 @@ async def _log_in(
         await oauth.login(challenge)
     if oauth.save_error is not None:
         raise oauth.save_error
+
+
+async def _log_in_to_api(
+    name: str, config: OpenApiConfig, scopes: tuple[str, ...], *, opens_browser: bool
+) -> int:
+    """Log in at the authorization server that the document of an API names."""
+    from interlock.cli.login_prompt import LoginPrompt
+    from interlock.cli.openapi import server_of
+    from interlock.oauth import UserTokenStore
+    from interlock.oauth.callback import callback_server
+
+    api = server_of(name, config)
+    with working(f"reading the document of {name}"):
+        await api.load()
+    async with callback_server(0) as callback:
+        prompt = LoginPrompt(name, callback, opens_browser=opens_browser)
+        login = api.tools.identity.login(
+            store=UserTokenStore(),
+            ask=prompt.authorize,
+            redirect_uri=callback.redirect_uri,
+            more_scopes=scopes,
+        )
+        await login.login()
+    if login.save_error is not None:
+        raise login.save_error
+    say(f"logged in to {name!r}")
+    return 0
+
+
+async def _log_out_of_api(name: str, config: OpenApiConfig) -> None:
+    from interlock.oauth import UserTokenStore
+    from interlock.oauth.logout import logout
+
+    base_url = _resolved(config).openapi.base_url
+    ended = await logout(base_url, UserTokenStore())
+    say(f"logged out of {name!r}" if ended.was_stored else f"{name!r} has no stored login")
+    if ended.problem:
+        warn(f"its tokens are valid until they expire: {ended.problem}")
 
 
 async def _challenge(server: HttpServer) -> str | None:

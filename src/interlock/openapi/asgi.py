@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from interlock.errors import MessageTooLarge, StreamEnded
+from interlock.errors import StreamEnded
 from interlock.openapi.answers import EVENTS, ApiAnswer, ApiRequest
 from interlock.openapi.exchange import joined
 from interlock.protocol.content_encoding import Inflater
@@ -104,13 +104,14 @@ class _Answer:
                 for name, value in message.get("headers", ())
             )
             encoding = self._headers.get("content-encoding", "")
-            self._inflater = Inflater(encoding, self._request.limit, "the application")
+            self._inflater = Inflater(encoding, None, "the application")
         elif message["type"] == "http.response.body" and self._inflater is not None:
-            try:
-                for piece in self._inflater.feed(message.get("body", b"")):
-                    self._body += piece
-            except MessageTooLarge:
-                self._is_cut = True
+            for piece in self._inflater.feed(message.get("body", b"")):
+                self._body += piece
+                if len(self._body) > self._request.limit:
+                    del self._body[self._request.limit :]
+                    self._is_cut = True
+                    break
             self._is_whole = not message.get("more_body", False)
             if (self._is_cut or self._is_whole) and not self.enough.done():
                 self.enough.set_result(None)

@@ -9,7 +9,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from interlock.errors import InterlockError, MessageTooLarge
+from interlock.errors import InterlockError
 from interlock.openapi.answers import EVENTS, ApiAnswer, ApiRequest
 from interlock.protocol.content_encoding import Inflater
 from interlock.transports.http_endpoint import FAILURES, failure
@@ -61,6 +61,7 @@ class HttpExchange:
                     proxy=proxy,
                     allow_redirects=False,
                     skip_auto_headers=("Content-Type", "Accept"),
+                    middlewares=(_once,),
                 )
             try:
                 return await _read(response, request)
@@ -68,14 +69,33 @@ class HttpExchange:
                 response.release()
         except (InterlockError, TimeoutError):
             raise
+        except _Lost as lost:
+            raise failure(display(request.url), lost.reason) from None
         except FAILURES as error:
             raise failure(display(request.url), error) from None
+
+
+class _Lost(Exception):
+    """A connection that broke."""
+
+    def __init__(self, reason: aiohttp.ClientError) -> None:
+        self.reason = reason
+
+
+async def _once(
+    request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send a request once: aiohttp would repeat some that were lost, by their method."""
+    try:
+        return await send(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _Lost(error) from None
 
 
 async def _read(response: aiohttp.ClientResponse, request: ApiRequest) -> ApiAnswer:
     answer = ApiAnswer(response.status, joined(response.headers.items()), b"", request.url)
     encoding = answer.headers.get("content-encoding", "")
-    inflater = Inflater(encoding, request.limit, display(request.url))
+    inflater = Inflater(encoding, None, display(request.url))
     body = bytearray()
     is_cut = is_unfinished = False
     try:
@@ -83,15 +103,20 @@ async def _read(response: aiohttp.ClientResponse, request: ApiRequest) -> ApiAns
             while chunk := await response.content.readany():
                 for piece in inflater.feed(chunk):
                     body += piece
-            inflater.finish()
-    except MessageTooLarge:
-        is_cut = True
-        response.close()  # the rest is not wanted
+                    if len(body) > request.limit:
+                        is_cut = True
+                        break
+                if is_cut:
+                    break
+            else:
+                inflater.finish()
     except TimeoutError:
         if answer.media_type != EVENTS:
             raise
         is_unfinished = True
-        response.close()
+    if is_cut or is_unfinished:
+        response.close()  # the rest is not wanted
+        del body[request.limit :]
     return ApiAnswer(answer.status, answer.headers, bytes(body), request.url, is_cut, is_unfinished)
 
 

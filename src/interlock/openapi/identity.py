@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -26,8 +27,9 @@ from interlock.config.openapi import (
 )
 from interlock.config.section import nearest
 from interlock.errors import AuthRequired, ConfigError, LoginRequired
+from interlock.oauth.storage import UserTokenStore
 from interlock.oauth.token_source import TokenSource
-from interlock.openapi.logins import client_tokens, stored_login
+from interlock.openapi.logins import UserLogin, client_tokens
 from interlock.types import JsonObject
 
 MIN_SECRET = 8  # characters; shorter values would make any text unreadable
@@ -94,6 +96,12 @@ class Identity:
                 )
             if problem := credential_problem(schemes[name], credential):
                 raise ConfigError(f"openapi.auth.{name} {problem}")
+            if isinstance(credential, ApiClient):
+                self.source(name)  # checks its URL
+        if len(self.logins) > 1:
+            raise ConfigError(
+                f"openapi.auth has several logins ({', '.join(self.logins)}); keep one of them"
+            )
 
     # Choosing
 
@@ -177,11 +185,28 @@ class Identity:
             if isinstance(credential, ApiClient):
                 found = client_tokens(scheme, credential, self._base_url, scopes)
             elif isinstance(credential, ApiLogin):
-                found = stored_login(scheme, credential, self._base_url, scopes, owner)
+                store = UserTokenStore().for_owner(owner)
+                found = UserLogin(scheme, credential, self._base_url, scopes, store=store, ask=None)
             else:
                 raise ConfigError(f"openapi.auth.{name} needs no tokens")
             self._sources[key] = found
         return found
+
+    def login(self, **options: Any) -> UserLogin:
+        """Return the login of a user who is there.
+
+        Args:
+            options: Of `UserLogin`.
+
+        Raises:
+            ConfigError: The API needs no login.
+        """
+        for name in self.logins:
+            credential = self._auth[name]
+            if isinstance(credential, ApiLogin):
+                scopes = self._scopes.get(name, ())
+                return UserLogin(self._schemes[name], credential, self._base_url, scopes, **options)
+        raise ConfigError('openapi.auth has no {"login": true}, so there is nothing to log in to')
 
 
 async def _with_token(source: TokenSource) -> None:

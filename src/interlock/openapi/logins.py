@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from interlock.config.openapi import ApiClient, ApiLogin
@@ -13,7 +14,7 @@ from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.login import Ask, OAuth
-from interlock.oauth.storage import MemoryTokenStore, TokenStore, UserTokenStore
+from interlock.oauth.storage import MemoryTokenStore, TokenStore
 from interlock.oauth.stored_login import REDIRECT_URI
 from interlock.types import JsonObject
 from interlock.urls import display, origin
@@ -67,14 +68,6 @@ class ClientTokens(ClientCredentials):
         return self._found
 
 
-def stored_login(
-    scheme: JsonObject, login: ApiLogin, base_url: str, scopes: tuple[str, ...], owner: str
-) -> UserLogin:
-    """Return the tokens of a user's stored login."""
-    store = UserTokenStore().for_owner(owner)
-    return UserLogin(scheme, login, base_url, scopes, store=store, ask=None)
-
-
 class UserLogin(OAuth):
     """A user's login for an API, at the authorization server of its security scheme.
 
@@ -85,6 +78,7 @@ class UserLogin(OAuth):
         scopes: Those that the operations need.
         store: Keeps the tokens.
         ask: Shows the login to the user; None if this program cannot.
+        more_scopes: To request besides.
         options: Further arguments of `OAuth`.
     """
 
@@ -97,6 +91,7 @@ class UserLogin(OAuth):
         *,
         store: TokenStore,
         ask: Ask | None,
+        more_scopes: Sequence[str] = (),
         **options: Any,
     ) -> None:
         options.setdefault("redirect_uri", REDIRECT_URI)
@@ -107,7 +102,7 @@ class UserLogin(OAuth):
             base_url,
             ask=ask,
             client=client,
-            scopes=login.scopes or scopes,
+            scopes=(*(login.scopes or scopes), *more_scopes),
             store=store,
             **options,
         )

@@ -175,6 +175,7 @@ class OpenApiServer:
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
         self.drift = Drift()
+        self._name = name
         self._settings = settings
         self._selections = selections
         self._headers = headers
@@ -258,7 +259,13 @@ class OpenApiServer:
 
     def _install(self, found: Document) -> bool:
         tools = build(
-            found, self._selections, self._settings, self._headers, self._sender, self.drift
+            found,
+            self._selections,
+            self._settings,
+            self._headers,
+            self._sender,
+            self.drift,
+            self._name,
         )
         self._source.note_files(found)
         has_changed = self._tools is None or tools.fingerprint != self._tools.fingerprint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -11,7 +12,7 @@ from msgspec import Raw, Struct
 
 from interlock.config.openapi import ApiDocument
 from interlock.context import Context
-from interlock.errors import InvalidArguments, LoginRequired, ToolError
+from interlock.errors import InterlockError, InvalidArguments, ToolError
 from interlock.openapi.document import Document
 from interlock.openapi.drift import Drift
 from interlock.openapi.failures import Help, failure
@@ -34,6 +35,7 @@ class ApiTool:
         identity: Their credentials.
         secrets: The values of the operator's headers.
         drift: Counts answers that differ from the document.
+        login: The command with which a user logs in.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class ApiTool:
         identity: Identity,
         secrets: list[str],
         drift: Drift,
+        login: str,
     ) -> None:
+        self._login = login
         self.plan = plan
         self.definition: JsonObject = plan.definition
         self._sender = sender
@@ -73,10 +77,9 @@ class ApiTool:
         planned = self.planned(given)
         try:
             answer = await self._sender.send(planned, self._identity, owner)
-        except LoginRequired as error:
-            raise ToolError(mask(str(error), self._all_secrets())) from None
-        except ToolError as error:
-            raise ToolError(mask(str(error), self._all_secrets())) from None
+        except InterlockError as error:
+            text = str(error).replace(LOGIN, self._login)
+            raise ToolError(mask(text, self._all_secrets())) from None
         secrets = self._all_secrets()
         if answer.status >= 400:
             return failure(answer, self._shape, secrets, self._help(planned))
@@ -137,7 +140,7 @@ class ApiTool:
         return Help(
             missing=self.lacks,
             used=self._identity.names(planned.security),
-            login=LOGIN if has_login else "",
+            login=self._login if has_login else "",
             scopes=tuple(scope for scopes in chosen.values() for scope in scopes),
             effect=effect(planned).capitalize() + ".",
         )
@@ -170,8 +173,18 @@ def build(
     headers: Mapping[str, str],
     sender: Sender,
     drift: Drift,
+    server: str = "",
 ) -> ApiTools:
     """Make the tools of a document.
+
+    Args:
+        document: The document.
+        selections: What the operator says about each tool.
+        settings: Base URL and credentials.
+        headers: Of the operator.
+        sender: Sends the requests.
+        drift: Counts answers that differ from the document.
+        server: The name of the server, for commands in messages.
 
     Raises:
         ConfigError: A credential does not fit the document.
@@ -190,7 +203,10 @@ def build(
         {name: tuple(wanted) for name, wanted in scopes.items()},
     )
     secrets = _header_secrets(headers)
-    tools = {name: ApiTool(plan, sender, identity, secrets, drift) for name, plan in plans.items()}
+    login = f"{LOGIN} {shlex.quote(server)}" if server else LOGIN
+    tools = {
+        name: ApiTool(plan, sender, identity, secrets, drift, login) for name, plan in plans.items()
+    }
     return ApiTools(
         tools,
         missing,

@@ -1,0 +1,222 @@
+"""Where a document comes from, and how a changed or missing one is noticed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock import Client
+from interlock.errors import InterlockError
+from interlock.openapi import source as source_module
+from interlock.openapi.references import DocumentError
+from interlock.openapi.server import OpenApiServer
+from interlock.openapi.source import Source
+from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
+
+
+def document(*operations: str, **more: Any) -> bytes:
+    paths = {f"/{name}": {"get": {"operationId": name}} for name in operations}
+    info = {"title": "T", "version": "1"}
+    return json.dumps({"openapi": "3.1.0", "info": info, "paths": paths, **more}).encode()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[ScriptedApi]:
+    async with scripted_api() as api:
+        yield api
+
+
+def from_url(site: ScriptedApi, **headers: str) -> Source:
+    return Source(f"{site.url}/openapi.json", headers, site.url)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file; its time changes even if the clock is coarse."""
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    path.write_bytes(content)
+    os.utime(path, ns=(before + 10**9, before + 10**9))
+
+
+# Files
+
+
+async def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write(path, document("one"))
+    source = Source(path, {}, "https://a.example")
+    first = await source.load()
+    unchanged = await source.load_if_changed()
+    write(path, document("two"))
+    changed = await source.load_if_changed()
+
+    assert "GET /one" in first.keys
+    assert unchanged is None
+    assert changed is not None
+    assert "GET /two" in changed.keys
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", None], ids=["broken", "a list", "gone"])
+async def test_a_file_that_cannot_be_read_again_is_stale_until_it_can(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "a.json"
+    write(path, document("one"))
+    source = Source(path, {}, "https://a.example")
+    await source.load()
+    if content is None:
+        path.unlink()
+    else:
+        write(path, content)
+    assert await source.load_if_changed() is None
+    assert source.stale
+
+    write(path, document("two", tags=[]))
+    assert await source.load_if_changed() is not None
+    assert not source.stale
+
+
+async def test_a_change_of_a_part_in_another_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    operation = {"operationId": "one", "parameters": [{"$ref": "part.json#/p"}]}
+    write(path, document(paths={"/one": {"get": operation}}))
+    parameter = {"name": "a", "in": "query", "schema": {"type": "string"}}
+    write(tmp_path / "part.json", json.dumps({"p": parameter}).encode())
+    server = OpenApiServer(document=path, base_url="https://a.example", tools={"one": "one"})
+    await server.load()
+    parameter["name"] = "b"
+    write(tmp_path / "part.json", json.dumps({"p": parameter}).encode())
+
+    assert await server.refresh()
+    assert server.tools.by_name["one"].plan.arguments == {"b": {"in": "query", "name": "b"}}
+
+
+async def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match=r"gone\.json cannot be read"):
+        await Source(tmp_path / "gone.json", {}, "https://a.example").load()
+
+
+# URLs
+
+
+async def test_a_document_is_fetched_with_the_operators_headers_from_the_host_of_the_api(
+    site: ScriptedApi,
+) -> None:
+    site.answers = [http(200, document("one"))]
+    await from_url(site, **{"X-Key": "k"}).load()
+    elsewhere = Source(f"{site.url}/openapi.json", {"X-Key": "k"}, "https://a.example")
+    await elsewhere.load()
+
+    assert [each.headers.get("x-key") for each in site.received] == ["k", None]
+
+
+async def test_an_unchanged_document_is_not_sent_again_even_after_a_restart(
+    site: ScriptedApi,
+) -> None:
+    site.answers = [http(200, document("one"), ETag='"1"'), http(304)]
+    source = from_url(site)
+    await source.load()
+    unchanged = await source.load_if_changed()
+    after_restart = await from_url(site).load()
+
+    assert unchanged is None
+    assert "GET /one" in after_restart.keys
+    assert [each.headers.get("if-none-match") for each in site.received] == [None, '"1"', '"1"']
+
+
+@pytest.mark.parametrize("failure", [http(500), None, http(200, b"<html>")])
+async def test_without_its_url_the_last_good_document_is_used_and_stale(
+    site: ScriptedApi, failure: bytes | None
+) -> None:
+    site.answers = [http(200, document("one")), failure]
+    await from_url(site).load()
+    source = from_url(site)
+    found = await source.load()
+
+    assert "GET /one" in found.keys
+    assert source.stale
+
+
+async def test_without_url_and_copy_there_is_an_error(site: ScriptedApi) -> None:
+    site.answers = [http(404)]
+
+    with pytest.raises(InterlockError, match="answers 404"):
+        await from_url(site).load()
+
+
+async def test_a_redirected_document_is_not_followed(site: ScriptedApi) -> None:
+    site.answers = [http(302, Location="http://127.0.0.1:1/x")]
+
+    with pytest.raises(InterlockError, match="redirects"):
+        await from_url(site).load()
+
+
+async def test_a_document_over_the_limit_is_refused(
+    site: ScriptedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "MAX_URL_BYTES", 1_000)
+    site.answers = [http(200, b" " * 1_001)]
+
+    with pytest.raises(InterlockError, match="over the limit"):
+        await from_url(site).load()
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("max-age=600", 600), ("max-age=1", 60), ("max-age=9999999", 86_400), ("no-cache", 300)],
+)
+async def test_the_next_look_at_a_url_follows_its_max_age(
+    site: ScriptedApi, header: str, seconds: int
+) -> None:
+    site.answers = [http(200, document("one"), Cache_Control=header)]
+    source = from_url(site)
+    await source.load()
+
+    assert source.interval == seconds
+
+
+# Tools
+
+
+async def test_clients_are_notified_once_and_only_if_a_listed_tool_changed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.json"
+    write(path, document("one", "two"))
+    server = OpenApiServer(document=path, base_url="https://a.example", tools={"one": "one"})
+    changed: list[str] = []
+    client = Client.memory(server, revision="legacy", on_list_changed=changed.append)
+    async with client:
+        await client.list_tools()
+        write(path, document("one", "two", "three"))
+        unlisted = await server.refresh()
+        write(path, document("one").replace(b'"operationId"', b'"summary": "New", "operationId"'))
+        listed = await server.refresh()
+        (tool,) = await client.list_tools()  # after the notification
+
+    assert (unlisted, listed) == (False, True)
+    assert changed == ["tools"]
+    assert tool.title == "New"
+
+
+async def test_an_operation_that_vanished_costs_its_tool_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write(path, document("one", "two"))
+    tools = {"one": "one", "two": "two"}
+    server = OpenApiServer(document=path, base_url="https://a.example", tools=tools)
+    await server.load()
+    write(path, document("one"))
+    await server.refresh()
+
+    assert list(server.tools.by_name) == ["one"]
+    assert "no operation 'two'" in server.missing[0]
