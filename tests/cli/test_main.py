@@ -1,7 +1,6 @@
 """The command as a whole: help, version, exit codes, logs and closed streams."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 
 from interlock import cli
 from interlock.cli import interlock as group
-from interlock.cli.log import open_log
 from interlock.errors import InterlockError
 from interlock.version import __version__
 
@@ -135,25 +133,6 @@ def test_a_command_with_closed_streams_exits_with_0(program, servers):
     assert ran.returncode == 0
 
 
-def test_the_log_goes_to_the_file_in_interlock_log(interlock, servers, home: Path, monkeypatch):
-    servers()
-    monkeypatch.setenv("INTERLOCK_LOG", str(home / "log"))
-    interlock("call", "e:say", "text=a secret")
-    text = (home / "log").read_text()
-
-    assert "tool e:say: ok in " in text
-    assert "secret" not in text
-    assert (home / "log").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_log_file_that_cannot_be_written_is_an_error(interlock, monkeypatch):
-    monkeypatch.setenv("INTERLOCK_LOG", "/nowhere/log")
-
-    assert interlock("tools").err == (
-        "error: INTERLOCK_LOG: /nowhere/log cannot be written: No such file or directory\n"
-    )
-
-
 def test_shell_completion_lists_commands(program):
     environment = {**os.environ, "_INTERLOCK_COMPLETE": "bash_complete"}
     environment |= {"COMP_WORDS": "interlock server", "COMP_CWORD": "1"}
@@ -168,19 +147,3 @@ def test_every_command_with_a_table_has_a_json_option(interlock, servers):
         ran = interlock(*words.split(), "--json")
 
         assert json.loads(ran.out) is not None, words
-
-
-def test_control_characters_in_a_logged_traceback_are_escaped(
-    interlock, home: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("INTERLOCK_LOG", str(home / "log"))
-    open_log()
-    try:
-        raise ValueError("\x1b[2J\u202e")
-    except ValueError:
-        logging.getLogger("interlock.x").exception("failed")
-    log = (home / "log").read_text()
-
-    assert "Traceback" in log
-    assert "\\x1b[2J\\u202e" in log
-    assert not {"\x1b", "\u202e"} & set(log)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import keyring
 import pytest
+from keyring.backend import KeyringBackend
 
 from interlock.errors import AuthError, AuthRequired, InsufficientScope
 from interlock.oauth import MemoryTokenStore, OAuth, TokenStore
 from interlock.oauth.challenges import token_challenge
+from interlock.oauth.storage import UserTokenStore
+from tests.oauth.support import Safe
 from tests.servers.authorization_server import AuthorizationServer, Browser, ProtectedServer
 
 REDIRECT = "http://127.0.0.1:1/callback"
@@ -81,3 +86,27 @@ async def build() -> AsyncIterator[Callable[..., Any]]:
 @pytest.fixture
 async def world(build: Callable[..., Any]) -> World:
     return await build()  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "logins"
+
+
+@pytest.fixture
+def store(folder: Path) -> TokenStore:
+    return UserTokenStore(folder, keyring=False)
+
+
+@pytest.fixture
+def use() -> Iterator[Callable[[KeyringBackend], None]]:
+    before = keyring.get_keyring()
+    yield keyring.set_keyring
+    keyring.set_keyring(before)
+
+
+@pytest.fixture
+def safe(use: Callable[[KeyringBackend], None]) -> Safe:
+    safe = Safe()
+    use(safe)
+    return safe

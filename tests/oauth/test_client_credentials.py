@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from base64 import b64encode
-from importlib import import_module
 from typing import Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -19,9 +16,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from msgspec.structs import replace
 
-from interlock.errors import AuthError, ConfigError, InsufficientScope, MissingExtra
+from interlock.errors import AuthError, ConfigError, InsufficientScope
 from interlock.oauth import ClientCredentials, ClientIdentity
-from interlock.oauth.assertion import LIFETIME, sign
+from interlock.oauth.assertion import LIFETIME
 from interlock.oauth.client_grant import client_key
 from tests.oauth.conftest import World
 from tests.servers.authorization_server import SERVER_METADATA, refused
@@ -92,17 +89,6 @@ async def test_a_client_with_a_key_authenticates_with_a_signed_jwt(world: World)
     )
     assert claims["exp"] - claims["iat"] == LIFETIME
     assert claims["aud"] == world.authorization.issuer  # not a list
-
-
-def test_two_signed_jwts_differ():
-    client = ClientIdentity(id="me", private_key=pem(EC))
-    options = {"verify_signature": False}
-    one, other = (
-        jwt.decode(sign(client, "https://as.example", now=1.0), options=options) for _ in range(2)
-    )
-
-    assert one.pop("jti") != other.pop("jti")
-    assert one == other
 
 
 async def test_an_authorization_server_without_user_logins_is_enough(world: World):
@@ -334,72 +320,3 @@ async def test_a_client_without_a_supported_method_is_an_error(world: World):
 def test_a_client_without_secret_and_key_is_an_error(world: World):
     with pytest.raises(ConfigError, match="'me' needs a secret or a private key"):
         credentials(world, secret="")
-
-
-# Statements
-
-
-@pytest.mark.parametrize(
-    ("key", "algorithm"),
-    [
-        (rsa.generate_private_key(65537, 2048), "RS256"),
-        (EC, "ES256"),
-        (ec.generate_private_key(ec.SECP384R1()), "ES384"),
-        (ed25519.Ed25519PrivateKey.generate(), "EdDSA"),
-    ],
-    ids=["RSA", "P-256", "P-384", "Ed25519"],
-)
-def test_the_default_algorithm_of_a_key_is_used(key: Any, algorithm: str):
-    statement = sign(ClientIdentity(id="me", private_key=pem(key)), "https://as.example", now=1.0)
-
-    assert jwt.get_unverified_header(statement)["alg"] == algorithm
-
-
-def unsupported() -> str:
-    """Return a key of the unsupported curve SM2."""
-    der = EC.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-    sm2 = der.replace(bytes.fromhex("2a8648ce3d030107"), bytes.fromhex("2a811ccf5501822d"))
-    kind = "PRIVATE KEY"
-    return f"-----BEGIN {kind}-----\n{b64encode(sm2).decode()}\n-----END {kind}-----\n"
-
-
-@pytest.mark.parametrize(
-    ("key", "algorithm"),
-    [
-        ("no key", ""),
-        (pem(EC, b"password"), ""),
-        (pem(EC), "RS256"),
-        (pem(EC), "HS256"),
-        (pem(EC), "none"),
-        (pem(EC), "ES999"),
-        (pem(ec.generate_private_key(ec.SECP256K1())), ""),
-        (unsupported(), ""),
-    ],
-    ids=[
-        "none",
-        "encrypted",
-        "other kind",
-        "HS256",
-        "no algorithm",
-        "unknown",
-        "unknown curve",
-        "unsupported curve",
-    ],
-)
-def test_a_key_that_cannot_sign_is_an_error_that_does_not_show_it(key: str, algorithm: str):
-    client = ClientIdentity(id="me", private_key=key, algorithm=algorithm)
-
-    with pytest.raises(ConfigError, match="the private key of client 'me'") as raised:
-        sign(client, "https://as.example", now=1.0)
-
-    assert key not in repr(raised.value)
-    assert raised.value.__cause__ is raised.value.__context__ is None
-    assert key not in repr(client)
-
-
-def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "jwt", None)
-    monkeypatch.delitem(sys.modules, "interlock.oauth.assertion")
-
-    with pytest.raises(MissingExtra, match=r"pip install 'interlock\[oauth\]'"):
-        import_module("interlock.oauth.assertion")

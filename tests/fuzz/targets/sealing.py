@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from interlock.errors import InvalidArguments
-from interlock.server.sealing import Seal
+from interlock.server.sealing import SigningSeal
 from tests.fuzz.choices import Choices
 
 TOKENS = [b"-", b"_", b"=", b"A", b"\xff"]
-_SEAL = Seal(bytes(32))
+_SEAL = SigningSeal(bytes(32))
 
 
 def target(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Which era a server at a URL is of: every way in which it may answer the first question."""
+"""The era of a server at a URL: every way in which it may answer the first request."""
 
 from __future__ import annotations
 

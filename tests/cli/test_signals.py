@@ -1,4 +1,4 @@
-"""However the program ends, its servers end and its conversation is valid."""
+"""Signals, closed terminals and kills: the servers end, and the conversation stays valid."""
 
 import os
 import signal

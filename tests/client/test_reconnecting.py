@@ -1,4 +1,4 @@
-"""A client over HTTP: what it tells and asks again after it was forgotten, and whom it names."""
+"""A client over HTTP: what it restores after a lost session, and how errors name the server."""
 
 from __future__ import annotations
 

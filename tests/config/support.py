@@ -1,0 +1,76 @@
+"""A whole "gateway" member, and short forms of its parts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from interlock import config
+from interlock.config import Config
+
+WHOLE = b"""{
+  "mcpServers": {
+    "time":    {"command": "mcp-server-time", "tools": {"risk": {"read": ["*"]}}},
+    "crm":     {"command": "crm"},
+    "notes":   {"type": "python", "object": "company.notes:server", "timeout": 20},
+    "github":  {"url": "https://api.github.example/mcp", "sharing": "per_user", "auth": "oauth",
+                "tools": {"deny": ["delete_*"], "risk": {"read": ["get_*"], "write": ["get_x"]},
+                          "override": {"search_code": {"description": "Search our code."}}},
+                "limits": {"concurrent": 32, "queue": 128, "rate": "50/s"},
+                "results": {"max": 32768}, "asks": ["sampling"], "required": true}
+  },
+  "gateway": {
+    "listen": "127.0.0.1:8080", "publicUrl": "https://tools.example.com/mcp",
+    "hosts": ["tools.example.com"], "sse": false,
+    "database": "postgresql://gateway:canary-d4@db/gateway",
+    "views":  {"support": {"servers": ["crm", "time"], "tools": {"deny": ["crm:refund"]},
+                           "names": "plain"}},
+    "auth":   {"issuers": [{"issuer": "https://id.example.com",
+                            "audience": "https://tools.example.com/mcp",
+                            "jwksUrl": "https://id.example.com/jwks", "groups": "groups",
+                            "scopes": {"leads": ["mcp:*", "admin:approve"]},
+                            "clientId": "gateway", "clientSecret": "canary-s3"}]},
+    "groups": {"support": ["user:anna", "https://id.example.com#4711"], "leads": ["user:berta"]},
+    "policy": {"readOnly": false, "rules": [  // any order
+      {"id": "everybody-reads", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"},
+      {"id": "refunds", "effect": "ask", "who": ["group:support"], "tools": ["crm:refund"],
+       "arguments": {"amount": {"exclusiveMinimum": 50}}, "view": "support",
+       "claims": {"country": {"const": "de"}},
+       "approvers": ["group:leads"], "expires": "15m", "record": "full"}]},
+    "limits":  {"perKey": {"rate": "20/s", "burst": 60, "concurrent": 8, "perDay": 20000},
+                "tools": {"crm:refund": "5/min"}, "concurrent": 256, "queue": 0},
+    "results": {"max": 1024, "keep": "2h", "perUser": 2048},
+    "approvals": {"expires": "5m", "wait": 10}, "lock": {"mode": "strict", "file": "lock.json"},
+    "audit":   {"mode": "lenient", "reads": "before", "arguments": "none", "keep": "90d",
+                "copy": "audit.jsonl"},
+    "plugins": {"folder": "plugins", "server": "crm"}, "admin": {"listen": "[::1]:0"},
+    "chat":    {"models": ["local"], "limits": {"turns": 1, "messages": "9/h", "turn": "1m"}},
+    "instructions": "servers"
+  }
+}
+"""
+
+
+def gateway(section: dict[str, Any] | None = None, **servers: Any) -> Config:
+    servers = servers or {"crm": {"command": "crm"}}
+    return config.loads(json.dumps({"mcpServers": servers, "gateway": section or {}}).encode())
+
+
+def rule(**members: Any) -> dict[str, Any]:
+    """A rule with other members; None leaves one out."""
+    whole = {"id": "r", "effect": "allow", "who": ["*"], "tools": ["*:*"]} | members
+    return {
+        "policy": {
+            "rules": [{key: value for key, value in whole.items() if value is not None}],
+        }
+    }
+
+
+def issuer(**members: Any) -> dict[str, Any]:
+    whole = {
+        "issuer": "https://id.example",
+        "audience": "https://tools.example",
+        "jwksUrl": "https://id.example/keys",
+    } | members
+    issuer = {key: value for key, value in whole.items() if value is not None}
+    return {"auth": {"issuers": [issuer]}}

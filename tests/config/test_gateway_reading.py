@@ -1,0 +1,370 @@
+"""Reading the "gateway" member: values, and errors with line and place."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock import config
+from interlock.config import Gateway, PythonServer, StdioServer
+from interlock.config.gateway import (
+    Address,
+    Approvals,
+    Audit,
+    ChatLimits,
+    ChatPage,
+    Issuer,
+    KeyLimits,
+    Limits,
+    Lock,
+    Plugins,
+    PolicyRules,
+    Rate,
+    Results,
+    Rule,
+    ServerLimits,
+    View,
+)
+from interlock.config.servers import ToolOverride, ToolRisk
+from interlock.errors import ConfigError
+from interlock.schema import condition
+from tests.config.support import WHOLE, gateway, issuer, rule
+
+# Reading
+
+
+def test_every_member_of_gateway_is_read():
+    assert config.loads(WHOLE).gateway == Gateway(
+        listen=Address("127.0.0.1", 8080),
+        public_url="https://tools.example.com/mcp",
+        hosts=("tools.example.com",),
+        sse=False,
+        database="postgresql://gateway:canary-d4@db/gateway",
+        views={"support": View(servers=("crm", "time"), deny=("crm:refund",), names="plain")},
+        issuers=(
+            Issuer(
+                issuer="https://id.example.com",
+                audience=("https://tools.example.com/mcp",),
+                jwks_url="https://id.example.com/jwks",
+                groups="groups",
+                scopes={"leads": ("mcp:*", "admin:approve")},
+                client_id="gateway",
+                client_secret="canary-s3",
+            ),
+        ),
+        groups={
+            "support": ("user:anna", "https://id.example.com#4711"),
+            "leads": ("user:berta",),
+        },
+        policy=PolicyRules(
+            rules=(
+                Rule(
+                    id="everybody-reads",
+                    effect="allow",
+                    who=("*",),
+                    kind="tools",
+                    patterns=("*:*",),
+                    risk="read",
+                ),
+                Rule(
+                    id="refunds",
+                    effect="ask",
+                    who=("group:support",),
+                    kind="tools",
+                    patterns=("crm:refund",),
+                    view="support",
+                    arguments={"amount": condition.compile({"exclusiveMinimum": 50})},
+                    claims={"country": condition.compile({"const": "de"})},
+                    approvers=("group:leads",),
+                    expires=900.0,
+                    record="full",
+                ),
+            )
+        ),
+        limits=Limits(
+            per_key=KeyLimits(rate=Rate(20, 1), burst=60, concurrent=8, per_day=20_000),
+            tools={"crm:refund": Rate(5, 60)},
+            concurrent=256,
+            queue=0,
+        ),
+        results=Results(max=1024, keep=7_200.0, per_user=2048),
+        approvals=Approvals(expires=300.0, wait=10.0),
+        lock=Lock(mode="strict", file="lock.json"),
+        audit=Audit(
+            mode="lenient",
+            reads="before",
+            arguments="none",
+            keep=90 * 86_400.0,
+            copy="audit.jsonl",
+        ),
+        plugins=Plugins(folder="plugins", server="crm"),
+        admin=Address("::1", 0),
+        chat=ChatPage(
+            models=("local",), limits=ChatLimits(turns=1, messages=Rate(9, 3_600), turn=60.0)
+        ),
+        instructions="servers",
+    )
+    assert config.loads(WHOLE).warnings == ()
+
+
+def test_gateway_members_of_servers_are_read():
+    loaded = config.loads(WHOLE)
+
+    github = loaded.servers["github"]
+    assert github.tools.risk == ToolRisk(read=("get_*",), write=("get_x",))
+    assert github.tools.override == {"search_code": ToolOverride("Search our code.")}
+    assert github.limits == ServerLimits(concurrent=32, queue=128, rate=Rate(50, 1))
+    assert (github.max_result_bytes, github.asks, github.required) == (32768, ("sampling",), True)
+    assert list(loaded.servers) == ["time", "crm", "github"]
+    assert loaded.python == {"notes": PythonServer(object="company.notes:server", timeout=20.0)}
+
+
+def test_empty_gateway_member_has_the_defaults():
+    defaults = gateway().gateway
+
+    assert defaults == Gateway()
+    assert defaults.policy is None
+    assert (defaults.limits.concurrent, defaults.limits.queue) == (512, 1024)
+    assert defaults.limits.per_key == KeyLimits(rate=None, burst=None, concurrent=16, per_day=None)
+    assert (defaults.results.max, defaults.audit.mode, defaults.lock.mode) == (
+        65_536,
+        "strict",
+        "first",
+    )
+
+
+def test_file_without_gateway_member_has_no_gateway():
+    assert config.loads(b'{"mcpServers": {}}').gateway is None
+
+
+def test_empty_rules_are_kept_as_a_policy():
+    assert gateway({"policy": {"rules": []}}).gateway.policy == PolicyRules()
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("20/s", (20, 1)), ("600/min", (600, 60)), ("9/h", (9, 3_600)), ("1/day", (1, 86_400))],
+)
+def test_rate_is_parsed_with_its_unit(text: str, rate: tuple[int, int]):
+    limits = gateway({"limits": {"perKey": {"rate": text}}}).gateway.limits
+
+    assert limits.per_key.rate == Rate(*rate)
+    assert str(limits.per_key.rate) == text
+
+
+@pytest.mark.parametrize(
+    ("tool", "risk"),
+    [("get_a", "read"), ("get_x", "write"), ("delete", None), ("Get_a", None)],
+)
+def test_tool_risk_is_what_the_operator_states(tool: str, risk: str | None):
+    assert ToolRisk(read=("get_*",), write=("get_x",)).of(tool) == risk
+
+
+@pytest.mark.parametrize(
+    ("asks", "read"),
+    [("auto", ("elicitation", "roots")), ("never", ()), (["roots"], ("roots",)), ([], ())],
+)
+def test_asks_accepts_a_word_or_a_list(asks: Any, read: tuple[str, ...]):
+    assert gateway(crm={"command": "crm", "asks": asks}).servers["crm"].asks == read
+
+
+def argument(**keywords: Any) -> dict[str, Any]:
+    return rule(arguments={"path": keywords})
+
+
+RULE = "policy.rules[0]"
+
+
+ISSUER = "auth.issuers[0]"
+
+
+WRONG: list[tuple[Any, str, str]] = [
+    ([], "", "must be an object, not a list"),
+    ({"listen": 8080}, "listen", "must be a string, not a number: put it in quotes"),
+    ({"listen": "8080"}, "listen", 'must be "HOST:PORT"'),
+    ({"listen": "localhost:99999"}, "listen", 'must be "HOST:PORT"'),
+    ({"listen": "::1:8080"}, "listen", 'must be "HOST:PORT"'),
+    ({"publicUrl": "tools.example"}, "publicUrl", "must be a URL with a valid host and port"),
+    ({"publicUrl": "ftp://a.example"}, "publicUrl", "must start with https:// or http://"),
+    ({"publicUrl": "https://a.example/?q=1"}, "publicUrl", "must not have a user, a query"),
+    ({"publicUrl": "https://u:p@a.example"}, "publicUrl", "must not have a user, a query"),
+    ({"hosts": "tools.example"}, "hosts", "must be a list of strings, not a string"),
+    ({"hosts": ["https://tools.example"]}, "hosts[0]", "must be a host name"),
+    ({"sse": "yes"}, "sse", "must be true or false, not a string"),
+    ({"database": " "}, "database", "must not be empty"),
+    ({"instructions": 5}, "instructions", "must be a string"),
+    ({"views": {"a/b": {}}}, "views['a/b']", "is not a valid name of a view"),
+    ({"views": {"sse": {}}}, "views.sse", "is not a valid name of a view"),
+    ({"views": {"v": {"server": []}}}, "views.v.server", "is unknown (did you mean 'servers'?)"),
+    ({"views": {"v": {"servers": ["crn"]}}}, "views.v.servers[0]", "is not a server of this file"),
+    ({"views": {"v": {"tools": {"deny": ["refund"]}}}}, "views.v.tools.deny[0]", 'be "SERVER:NAME'),
+    ({"views": {"v": {"tools": {"denny": []}}}}, "views.v.tools.denny", "is unknown"),
+    ({"views": {"v": {"names": "short"}}}, "views.v.names", "must be one of wire, plain"),
+    (issuer(issuer=None), ISSUER, 'needs "issuer"'),
+    (issuer(audience=None), ISSUER, 'needs "audience"'),
+    (issuer(jwksUrl=None), ISSUER, 'needs "jwksUrl"'),
+    (issuer(issuer="http://id.example"), f"{ISSUER}.issuer", "must be https://, or http://"),
+    (issuer(jwksUrl="http://id.example"), f"{ISSUER}.jwksUrl", "must be https://, or http://"),
+    (issuer(audience=[]), f"{ISSUER}.audience", "must not be empty"),
+    (issuer(audience=[""]), f"{ISSUER}.audience", "must not be empty"),
+    (issuer(clientSecret="canary"), f"{ISSUER}.clientSecret", 'needs a "clientId" beside it'),
+    (issuer(scopes={"a": ["mcp:crm"]}), f"{ISSUER}.scopes.a[0]", 'must be "mcp:*", "mcp:read"'),
+    (issuer(scopes={"a": ["admin:*"]}), f"{ISSUER}.scopes.a[0]", 'must be "mcp:*", "mcp:read"'),
+    ({"auth": {"issuers": {}}}, "auth.issuers", "must be a list of objects, not an object"),
+    ({"auth": {"issuers": ["x"]}}, "auth.issuers[0]", "must be an object, not a string"),
+    ({"groups": {"a": ["anna"]}}, "groups.a[0]", 'must be "user:NAME" or "ISSUER#SUBJECT"'),
+    ({"groups": {"a": ["group:b"]}}, "groups.a[0]", 'must be "user:NAME" or "ISSUER#SUBJECT"'),
+    ({"groups": {"a": ["user:*"]}}, "groups.a[0]", 'must be "user:NAME" or "ISSUER#SUBJECT"'),
+    ({"groups": {"a": "user:anna"}}, "groups.a", "must be a list of strings"),
+    ({"policy": None}, "policy", "must be an object, not null"),
+    ({"policy": {"readonly": True}}, "policy.readonly", "is unknown (did you mean 'readOnly'?)"),
+    ({"policy": {"readOnly": 1}}, "policy.readOnly", "must be true or false"),
+    (rule(id=None), RULE, 'needs "id"'),
+    (rule(effect=None), RULE, 'needs "effect"'),
+    (rule(who=None), RULE, 'needs "who"'),
+    (rule(tools=None), RULE, "needs one of tools, resources, prompts"),
+    (rule(prompts=["*:*"]), RULE, "needs one of tools, resources, prompts"),
+    (rule(argument={}), f"{RULE}.argument", "is unknown (did you mean 'arguments'?)"),
+    (rule(id="a b"), f"{RULE}.id", "must be 1 to 64 of A-Z"),
+    (rule(effect="permit"), f"{RULE}.effect", "must be one of allow, ask, deny"),
+    (rule(who=[]), f"{RULE}.who", "must not be empty"),
+    (rule(who=["anna"]), f"{RULE}.who[0]", 'must be one of "*", "user:NAME"'),
+    (rule(who=["user:*"]), f"{RULE}.who[0]", 'must be one of "*", "user:NAME"'),
+    (rule(who=["group:"]), f"{RULE}.who[0]", 'must be one of "*", "user:NAME"'),
+    (rule(who=["caller"]), f"{RULE}.who[0]", 'must be one of "*", "user:NAME"'),
+    (rule(tools=[]), f"{RULE}.tools", "must not be empty"),
+    (rule(tools=["*"]), f"{RULE}.tools[0]", 'must be "SERVER:NAME"'),
+    (rule(tools=["crm:"]), f"{RULE}.tools[0]", 'must be "SERVER:NAME"'),
+    (rule(risk="low"), f"{RULE}.risk", "must be one of read, write"),
+    (rule(tools=None, prompts=["*:*"], risk="read"), f"{RULE}.risk", "is for tools only"),
+    (
+        rule(tools=None, resources=["*:*"], arguments={}),
+        f"{RULE}.arguments",
+        "is for tools and prompts only",
+    ),
+    (rule(view="support"), f"{RULE}.view", "is not a view of this file"),
+    (rule(approvers=["*"]), f"{RULE}.approvers", 'is for a rule with "effect": "ask" only'),
+    (rule(expires=60), f"{RULE}.expires", 'is for a rule with "effect": "ask" only'),
+    (rule(effect="ask", approvers=["me"]), f"{RULE}.approvers[0]", 'one of "*", "caller"'),
+    (rule(effect="ask", expires="soon"), f"{RULE}.expires", "must be a number of seconds, or"),
+    (rule(record="all"), f"{RULE}.record", "must be one of hash, full, none"),
+    (rule(arguments={"path": "/srv"}), f"{RULE}.arguments.path", "must be an object of JSON Sch"),
+    (argument(maximun=3), f"{RULE}.arguments.path", "unknown keyword 'maximun' (did you mean 'max"),
+    (argument(maximum="3"), f"{RULE}.arguments.path", "maximum: has another type than"),
+    (argument(pattern="(a"), f"{RULE}.arguments.path", "pattern: is not a regular expression"),
+    (argument(pattern="(?=a)b"), f"{RULE}.arguments.path", "pattern: is not a regular expression"),
+    (argument(**{"$ref": "#"}), f"{RULE}.arguments.path", "unknown keyword '$ref'"),
+    (argument(under="data"), f"{RULE}.arguments.path", "under: must be an absolute path"),
+    (argument(under="/a/../b"), f"{RULE}.arguments.path", "under: must be an absolute path"),
+    (argument(absent="yes"), f"{RULE}.arguments.path", "absent: must be true or false"),
+    (argument(maximum=3, pattern="a"), f"{RULE}.arguments.path", "has keywords of different types"),
+    (argument(items={"min": 3}), f"{RULE}.arguments.path", "items: unknown keyword 'min'"),
+    (rule(claims={"team": []}), f"{RULE}.claims.team", "must be an object of JSON Schema"),
+    ({"limits": {"perKey": {"rate": 20}}}, "limits.perKey.rate", "must be a rate such as"),
+    ({"limits": {"perKey": {"rate": "0/s"}}}, "limits.perKey.rate", "must be a rate such as"),
+    ({"limits": {"perKey": {"rate": "20/sec"}}}, "limits.perKey.rate", "must be a rate such as"),
+    ({"limits": {"perKey": {"burst": 5}}}, "limits.perKey.burst", 'needs a "rate" beside it'),
+    ({"limits": {"concurrent": 0}}, "limits.concurrent", "must be between 1 and 1,000,000,000"),
+    ({"limits": {"queue": -1}}, "limits.queue", "must be between 0 and 1,000,000,000"),
+    ({"limits": {"tools": {"refund": "1/s"}}}, "limits.tools.refund", 'must be "SERVER:NAME"'),
+    ({"limits": {"tools": {"crm:x": 5}}}, "limits.tools['crm:x']", "must be a rate such as"),
+    ({"results": {"max": "64k"}}, "results.max", "must be a whole number"),
+    ({"results": {"keep": "1y"}}, "results.keep", "must be a number of seconds, or text"),
+    ({"approvals": {"wait": 601}}, "approvals.wait", "must be more than 0 and at most 600"),
+    ({"approvals": {"wait": False}}, "approvals.wait", "must be a number of seconds, or text"),
+    ({"lock": {"mode": "last"}}, "lock.mode", "must be one of first, strict, off"),
+    ({"lock": {"mode": "strict"}}, "lock.mode", 'needs a "file"'),
+    ({"audit": {"mode": "none"}}, "audit.mode", "must be one of strict, lenient, off"),
+    ({"audit": {"keep": 0}}, "audit.keep", "must be more than 0 and at most"),
+    ({"plugins": {"folder": "plugins"}}, "plugins", 'needs "server"'),
+    ({"plugins": {"folder": "p", "server": "crn"}}, "plugins.server", "is not a server of this"),
+    ({"admin": {"listen": "public"}}, "admin.listen", 'must be "HOST:PORT"'),
+    ({"chat": {}}, "chat", 'needs "models"'),
+    ({"chat": {"models": []}}, "chat.models", "must name at least one model"),
+    ({"chat": {"models": ["m"], "engine": "x"}}, "chat.engine", "must be one of agent, graph"),
+]
+
+
+# Wrong files
+
+
+@pytest.mark.parametrize(("section", "place", "problem"), WRONG)
+def test_invalid_gateway_member_is_refused_with_line_and_place(
+    section: Any, place: str, problem: str
+):
+    text = json.dumps({"mcpServers": {"crm": {"command": "crm"}}, "gateway": section}, indent=1)
+    with pytest.raises(ConfigError) as caught:
+        config.loads(text.encode(), Path("gateway.json"))
+
+    found = re.fullmatch(r"gateway\.json, line (\d+): (\S+) (.*)", str(caught.value))
+    assert found, str(caught.value)
+    assert found[2] == f"gateway.{place}".removesuffix(".")
+    assert problem in found[3]
+    member = re.findall(r"[^\]\[.']+", found[2])[-1]
+    line = text.splitlines()[int(found[1]) - 1]
+    assert member.isdigit() or f'"{member}"' in line
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"groups": {"": []}},
+        {"groups": {"a\u202e": []}},
+        rule(arguments={"\ud800": {}}),
+        rule(claims={"a\n": {}}),
+    ],
+)
+def test_a_name_with_control_characters_is_refused(section: dict[str, Any]):
+    with pytest.raises(ConfigError, match="must be a name without control characters"):
+        gateway(section)
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "problem"),
+    [
+        ({"tools": {"risk": []}}, ".tools.risk", "must be an object, not a list"),
+        ({"tools": {"risk": {"read": "*"}}}, ".tools.risk.read", "must be a list of strings"),
+        ({"tools": {"override": {"a": {}}}}, ".tools.override.a", 'needs "description"'),
+        ({"limits": {"rate": "5"}}, ".limits.rate", "must be a rate such as"),
+        ({"limits": {"concurrent": True}}, ".limits.concurrent", "must be a whole number"),
+        ({"results": {"max": 0}}, ".results.max", "must be between 1 and"),
+        ({"asks": "always"}, ".asks", 'must be "auto", "never" or a list'),
+        ({"asks": ["files"]}, ".asks[0]", "must be one of elicitation, sampling, roots"),
+        ({"required": 1}, ".required", "must be true or false"),
+        ({"env": {"A": "${user:KEY}"}}, ".env.A", "but all users share this server"),
+        ({"args": ["${user:KEY}"], "sharing": "per_user"}, ".args[0]", "which only env, headers"),
+        ({"type": "python"}, "", 'needs "object"'),
+        ({"type": "python", "object": "notes"}, ".object", 'must be "package.module:name"'),
+    ],
+)
+def test_invalid_server_is_refused_with_line_and_place(
+    entry: dict[str, Any], place: str, problem: str
+):
+    with pytest.raises(ConfigError) as caught:
+        gateway(crm={"command": "crm"} | entry)
+
+    assert f"line 1: mcpServers.crm{place} " in str(caught.value)
+    assert problem in str(caught.value)
+
+
+def test_a_python_server_has_no_command():
+    with pytest.raises(ConfigError, match="must be one of python"):
+        gateway(notes={"type": "stdio", "object": "notes:server"})
+
+
+@pytest.mark.parametrize("sharing", ["per_user", "per_session", "per_call"])
+def test_user_credential_is_accepted_unless_users_share_the_server(sharing: str):
+    loaded = gateway(
+        a={"command": "a", "env": {"KEY": "${user:KEY}"}, "sharing": sharing},
+        b={"url": "https://b.example", "headers": {"X-Key": "${user:KEY}"}, "sharing": sharing},
+    )
+
+    assert loaded.servers["a"] == StdioServer(
+        command="a", env={"KEY": "${user:KEY}"}, sharing=sharing
+    )
+    with pytest.raises(ConfigError, match="a credential of the calling user, which only"):
+        config.resolve(loaded.servers["b"], {})
