@@ -13,7 +13,7 @@ from interlock.config import shared_file
 from interlock.config.gateway import Rate
 from interlock.config.jsonc import Document
 from interlock.config.reading import KEY_OF, METADATA_KEY, loads, servers_key
-from interlock.config.servers import Config, HttpServer, Pool, StdioServer
+from interlock.config.servers import Config, ConnectionSettings, HttpServer, Pool, StdioServer
 from interlock.errors import ConfigError
 
 
@@ -70,7 +70,8 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
     # Unless the file says otherwise, connecting does not take longer than a request may.
     connect_timeout = min(default.connect_timeout, server.timeout)
     default = replace(default, connect_timeout=connect_timeout)
-    for field in server.__struct_fields__:
+    common = ConnectionSettings.__struct_fields__
+    for field in sorted(server.__struct_fields__, key=common.__contains__):  # those come last
         value = getattr(server, field)
         if field not in entry and value != getattr(default, field):
             entry[KEY_OF.get(field, field)] = value

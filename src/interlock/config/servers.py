@@ -94,7 +94,28 @@ class Pool(Struct, frozen=True, kw_only=True):
     calls: int | None = None  # calls until a connection is replaced; None: no limit
 
 
-class StdioServer(Struct, frozen=True, kw_only=True):
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """What every server can have."""
+
+    timeout: float = 120.0  # seconds until a request times out
+    concurrency: int = 16  # concurrent calls
+    namespace: str | None = None  # replaces its name in tool addresses
+    tools: ToolFilter = ToolFilter()
+    limits: ServerLimits = ServerLimits()
+    max_result_bytes: int | None = None  # None: as `Results.max` of the gateway
+    asks: tuple[Question, ...] = AUTO
+    required: bool = False  # the gateway is not ready while the server is down
+    enabled: bool = True
+
+
+class ConnectionSettings(ServerSettings, frozen=True, kw_only=True):
+    """What a server can have that callers share connections to."""
+
+    sharing: Sharing = "shared"
+    pool: Pool = Pool()
+
+
+class StdioServer(ConnectionSettings, frozen=True, kw_only=True):
     """A server that runs as a program on this machine."""
 
     command: str
@@ -102,19 +123,8 @@ class StdioServer(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}  # added to the few variables that every server gets
     cwd: str | None = None
 
-    timeout: float = 120.0  # seconds until a request times out
     connect_timeout: float = 30.0  # seconds until connecting times out
-    concurrency: int = 16  # concurrent calls
     max_message_bytes: int = 16 * 1024 * 1024  # the longest message accepted from it
-    namespace: str | None = None  # replaces its name in tool addresses
-    tools: ToolFilter = ToolFilter()
-    sharing: Sharing = "shared"
-    pool: Pool = Pool()
-    limits: ServerLimits = ServerLimits()
-    max_result_bytes: int | None = None  # None: as `Results.max` of the gateway
-    asks: tuple[Question, ...] = AUTO
-    required: bool = False  # the gateway is not ready while the server is down
-    enabled: bool = True
 
     def __repr__(self) -> str:
         # Arguments may hold secrets as well: postgresql://user:password@host.
@@ -147,7 +157,7 @@ class OAuthClient(Struct, frozen=True, kw_only=True):
         return f"OAuthClient({self.client_id!r})"
 
 
-class HttpServer(Struct, frozen=True, kw_only=True):
+class HttpServer(ConnectionSettings, frozen=True, kw_only=True):
     """A server at a URL."""
 
     url: str
@@ -156,19 +166,8 @@ class HttpServer(Struct, frozen=True, kw_only=True):
     auth: Auth = "auto"
     oauth: OAuthClient = OAuthClient()
 
-    timeout: float = 120.0  # seconds until a request times out
     connect_timeout: float = 10.0  # seconds until connecting times out
-    concurrency: int = 16  # concurrent calls
     max_message_bytes: int = 16 * 1024 * 1024  # the longest message accepted from it
-    namespace: str | None = None  # replaces its name in tool addresses
-    tools: ToolFilter = ToolFilter()
-    sharing: Sharing = "shared"
-    pool: Pool = Pool()
-    limits: ServerLimits = ServerLimits()
-    max_result_bytes: int | None = None  # None: as `Results.max` of the gateway
-    asks: tuple[Question, ...] = AUTO
-    required: bool = False  # the gateway is not ready while the server is down
-    enabled: bool = True
 
     @property
     def uses_login(self) -> bool:
@@ -181,23 +180,13 @@ class HttpServer(Struct, frozen=True, kw_only=True):
         return f"HttpServer({shown!r}, {self.type}, headers {sorted(self.headers)})"
 
 
-class PythonServer(Struct, frozen=True, kw_only=True):
+class PythonServer(ServerSettings, frozen=True, kw_only=True):
     """A server that is an object of a Python module, "package.module:name"."""
 
     object: str
 
-    timeout: float = 120.0  # seconds until a request times out
-    concurrency: int = 16  # concurrent calls
-    namespace: str | None = None  # replaces its name in tool addresses
-    tools: ToolFilter = ToolFilter()
-    limits: ServerLimits = ServerLimits()
-    max_result_bytes: int | None = None  # None: as `Results.max` of the gateway
-    asks: tuple[Question, ...] = AUTO
-    required: bool = False  # the gateway is not ready while the server is down
-    enabled: bool = True
 
-
-class OpenApiConfig(Struct, frozen=True, kw_only=True):
+class OpenApiConfig(ConnectionSettings, frozen=True, kw_only=True):
     """An HTTP API: operations of an OpenAPI document as the tools of a server."""
 
     openapi: ApiDocument
@@ -205,15 +194,7 @@ class OpenApiConfig(Struct, frozen=True, kw_only=True):
 
     timeout: float = 30.0  # seconds for one call, retries included
     concurrency: int = 8  # concurrent calls
-    namespace: str | None = None  # replaces its name in tool addresses
-    tools: ToolFilter = ToolFilter()
-    sharing: Sharing = "shared"
-    pool: Pool = Pool()
-    limits: ServerLimits = ServerLimits()
-    max_result_bytes: int | None = None  # None: as `Results.max` of the gateway
     asks: tuple[Question, ...] = ()
-    required: bool = False  # the gateway is not ready while the server is down
-    enabled: bool = True
 
     def __repr__(self) -> str:
         return f"OpenApiConfig({self.openapi!r}, headers {sorted(self.headers)})"
