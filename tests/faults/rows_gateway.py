@@ -1,0 +1,136 @@
+"""Faults of the database of a gateway, as a client sees them over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+
+from interlock import Server
+from interlock.config import loads
+from interlock.config.gateway import Address
+from interlock.gateway.assembly import Assembly
+from interlock.gateway.endpoint import Endpoint
+from tests.faults.failing_disk import failing_disk
+from tests.faults.ground import Ground
+from tests.faults.matrix import row
+from tests.server.http.conftest import Http, Reply
+
+GATEWAY = "gateway"
+CRM = Server("crm")
+effects: list[int] = []
+
+
+@CRM.tool
+async def refund(order: int) -> str:
+    """Refund an order."""
+    effects.append(order)
+    return "done"
+
+
+class Gateway:
+    """A gateway in this process, and a client with a key for its only tool."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self.assembly = assembly
+        self.failed = False
+        assembly.on_failed = self._fail
+        address = Address("127.0.0.1", 8000)
+        endpoint = Endpoint(assembly, f"http://{address}/mcp", address=address)
+        self.app = endpoint.app
+        self.http = Http(self.app)
+        self._headers = {"x-api-key": assembly.key_for_this_run() or ""}
+        effects.clear()
+
+    def _fail(self) -> None:
+        self.failed = True
+
+    async def recover(self) -> None:
+        """Call until that succeeds; on a busy machine a failed commit may still be running."""
+        reply = await self.call()
+        for _ in range(50):
+            if reply.code != 503:
+                break
+            await asyncio.sleep(0.02)
+            reply = await self.call()
+        assert reply.text == "done"
+
+    async def call(self) -> Reply:
+        return await self.http.call("crm__refund", {"order": 1}, headers=self._headers)
+
+
+@asynccontextmanager
+async def running(ground: Ground) -> AsyncIterator[Gateway]:
+    text = {
+        "mcpServers": {"crm": {"type": "python", "object": f"{__name__}:CRM"}},
+        "gateway": {"database": str(ground.folder / "gateway.db")},
+    }
+    config = loads(json.dumps(text).encode())
+    async with Assembly.open(config, environ={}) as assembly, assembly.gateway.running():
+        gateway = Gateway(assembly)
+        try:
+            assert (await gateway.call()).text == "done"
+            yield gateway
+        finally:
+            await gateway.app.close()
+
+
+def check_refused(reply: Reply) -> None:
+    assert reply.code == 503
+    assert reply.json["error"]["code"] == -31503
+    assert reply.json["error"]["data"]["reason"] == "audit_unavailable"
+    assert int(reply.header("retry-after") or 0) >= 1
+    assert effects == [1]
+
+
+@row(
+    "Disk full, audit: of a gateway",
+    "503 audit_unavailable before the effect of each call; once there is room, calls succeed",
+    GATEWAY,
+    within=1.0,
+)
+async def is_full(ground: Ground) -> None:
+    with failing_disk() as disk:
+        async with running(ground) as gateway:
+            disk.arm("full", 1, lasting=True)
+            for _ in range(3):
+                with ground.promise(outcome="503 audit_unavailable"):
+                    check_refused(await gateway.call())
+            disk.disarm()
+            with ground.promise(outcome="recorded and sent"):
+                await gateway.recover()
+
+
+@row(
+    "SQLite locked / corrupt: by another process, of a gateway",
+    "503 audit_unavailable before the effect of each call; once it is unlocked, calls succeed",
+    GATEWAY,
+    within=1.0,
+)
+async def is_locked(ground: Ground) -> None:
+    async with running(ground) as gateway:
+        path = ground.folder / "gateway.db"
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with ground.promise(outcome="503 audit_unavailable"):
+                check_refused(await gateway.call())
+        with ground.promise(outcome="recorded and sent"):
+            await gateway.recover()
+
+
+@row(
+    "fsync error: of a gateway",
+    "503 audit_unavailable before the effect of each call; the gateway ends with an error",
+    GATEWAY,
+    within=1.0,
+)
+async def does_not_sync(ground: Ground) -> None:
+    with failing_disk() as disk:
+        async with running(ground) as gateway:
+            disk.arm("unsynced", 1)
+            with ground.promise(outcome="503 audit_unavailable, and it ends"):
+                check_refused(await gateway.call())
+            assert gateway.failed
+            check_refused(await gateway.call())
