@@ -19,7 +19,14 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import msgspec
 
 from interlock import urls
-from interlock.config import gateway_reading, openapi_reading, section, shared_file, variables
+from interlock.config import (
+    gateway_reading,
+    openapi_reading,
+    other_programs,
+    section,
+    shared_file,
+    variables,
+)
 from interlock.config.openapi import ApiCredential, ApiDocument
 from interlock.config.section import Section
 from interlock.config.servers import (
@@ -121,7 +128,7 @@ _COMMON_KEYS = (
 )
 _PYTHON_KEYS = ("type", "object", *(key for key in _COMMON_KEYS if key not in _CONNECTION_KEYS))
 _OBJECT = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_STDIO_KEYS = ("type", "command", "args", "env", "cwd", *_COMMON_KEYS)
+_STDIO_KEYS = ("type", "command", "args", "env", "envFile", "cwd", *_COMMON_KEYS)
 KEY_OF = {
     "connect_timeout": "connectTimeout",
     "max_message_bytes": "maxMessageBytes",
@@ -164,10 +171,11 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     root = section.parse(text, path)
     for key, value in root.members.items():
         is_server = isinstance(value, dict) and ("command" in value or "url" in value)
-        if is_server and key not in ("mcpServers", "servers"):
+        if is_server and key not in other_programs.ROOTS:
             root.refuse('is a server outside of "mcpServers": move it inside', key)
-    if "mcpServers" in root.members and "servers" in root.members:
-        root.refuse('stands beside "mcpServers": keep one of them', "servers")
+    roots = [key for key in other_programs.ROOTS if key in root.members]
+    if len(roots) > 1:
+        root.refuse(f'stands beside "{roots[0]}": keep one of them', roots[1])
     if root.members.get("inputs"):
         root.warn("is not supported: use environment variables, as ${NAME}", "inputs")
     key = servers_key(root.members)
@@ -197,12 +205,13 @@ def loads(text: bytes, path: Path | None = None) -> Config:
 
 def servers_key(members: dict[str, Any]) -> str:
     """Return the root member that holds the servers."""
-    return "servers" if "servers" in members else "mcpServers"
+    return next((key for key in other_programs.ROOTS if key in members), "mcpServers")
 
 
 def _server(table: Section, name: str, path: Path | None) -> ServerConfig | PythonServer:
     _check_name(table, name, name)
     entry = table.within(name)
+    entry.members = other_programs.translate(entry.members)
     sharing = entry.choice("sharing", get_args(Sharing))
     gateway_reading.check_user_variables(entry, is_shared=sharing == "shared")
     if entry.members.get("type") == "python" or "object" in entry.members:
@@ -226,6 +235,7 @@ def _stdio_server(entry: Section) -> StdioServer:
         command=entry.filled("command"),
         args=entry.texts("args"),
         env=_environment(entry.within("env")),
+        env_file=entry.filled("envFile") if "envFile" in entry.members else None,
         cwd=entry.filled("cwd") if "cwd" in entry.members else None,
         connect_timeout=_connect_timeout(entry, 30.0),
         **_common(entry),
@@ -465,6 +475,17 @@ def _url_problem(url: str) -> str | None:
 _Server = TypeVar("_Server", StdioServer, HttpServer, OpenApiConfig)
 
 
+def _file_variables(server: StdioServer, expand: Callable[[str, str], str]) -> dict[str, str]:
+    if server.env_file is None:
+        return {}
+    path = Path(expand(server.env_file, "envFile")).expanduser()
+    try:
+        return variables.parse_file(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"envFile {path} cannot be read: {reason}") from None
+
+
 def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
     """Return the server with `${VAR}`, `${env:VAR}` and `${VAR:-default}` replaced.
 
@@ -504,7 +525,8 @@ def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
         server,
         command=expand(server.command, "command"),
         args=tuple(expand(arg, f"args[{index}]") for index, arg in enumerate(server.args)),
-        env=expand_all(server.env, "env"),
+        env=_file_variables(server, expand) | expand_all(server.env, "env"),
+        env_file=None,
         cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
     )
 

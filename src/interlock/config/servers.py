@@ -121,6 +121,7 @@ class StdioServer(ConnectionSettings, frozen=True, kw_only=True):
     command: str
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}  # added to the few variables that every server gets
+    env_file: str | None = None  # a file of NAME=VALUE lines; `env` is stronger
     cwd: str | None = None
 
     connect_timeout: float = 30.0  # seconds until connecting times out

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from interlock.errors import ConfigError
 
 MAX_SHOWN = 64  # characters of a wrong reference in an error
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
+# Names that Cursor and VS Code fill in; the working folder is the workspace.
+_BUILT_IN = {
+    "userHome": lambda: str(Path.home()),
+    "workspaceFolder": lambda: str(Path.cwd()),
+    "workspaceFolderBasename": lambda: Path.cwd().name,
+    "pathSeparator": lambda: os.sep,
+    "/": lambda: os.sep,
+}
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
 def fill(text: str, place: str, environ: Mapping[str, str]) -> str:
     """Replace `${VAR}`, `${env:VAR}` and `${VAR:-default}`, whose default also replaces "".
+
+    `${userHome}`, `${workspaceFolder}` and `${/}` stand for folders and the path separator, as in
+    the files of editors, unless variables have these names.
 
     References in a variable's value are not replaced.
 
@@ -32,11 +46,31 @@ def fill(text: str, place: str, environ: Mapping[str, str]) -> str:
 def names(text: str) -> list[str]:
     """Return the variables that `fill` requires: those without a default."""
     matches = [_VARIABLE.fullmatch(each) for each in _REFERENCE.findall(text)]
-    return list(dict.fromkeys(match[1] for match in matches if match and match[2] is None))
+    found = [match[1] for match in matches if match and match[2] is None]
+    return [name for name in dict.fromkeys(found) if name not in _BUILT_IN]
+
+
+def parse_file(text: str) -> dict[str, str]:
+    """Return the variables of a file with lines such as `NAME=VALUE` or `NAME="VALUE"`.
+
+    Blank lines and lines that start with # are ignored; so are all other lines.
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if match := _LINE.fullmatch(line):
+            value = match[2].strip()
+            if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+                value = value[1:-1]
+            else:
+                value = re.split(r"\s#", value, maxsplit=1)[0].rstrip()
+            found[match[1]] = value
+    return found
 
 
 def _value(reference: str, place: str, environ: Mapping[str, str]) -> str:
     match = _VARIABLE.fullmatch(reference)
+    if reference in _BUILT_IN and reference not in environ:
+        return _BUILT_IN[reference]()
     if match is None and reference.startswith("user:"):
         raise ConfigError(
             f"{place} uses ${{{reference[:MAX_SHOWN]}}}, a credential of the calling user, which "
