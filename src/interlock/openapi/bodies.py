@@ -314,7 +314,7 @@ def file_content(value: Any, resources: Mapping[str, FileContent]) -> FileConten
         InvalidArguments: It has not exactly one source, or is too large.
     """
     sources = [key for key in _SOURCES if isinstance(value, dict) and key in value]
-    if len(sources) != 1:
+    if len(sources) != 1 or not isinstance(value[sources[0]], str):
         raise InvalidArguments("a file needs exactly one of text, base64 and resource")
     given = value[sources[0]]
     name, type = value.get("name", ""), value.get("type", "")

@@ -275,12 +275,12 @@ def _edit(schema: Any, level: int, change: Callable[[JsonObject, int], None]) ->
     if not isinstance(schema, dict):
         return schema
     edited = _mapped(
-        schema,
+        {key: value for key, value in schema.items() if key not in INVERTING},
         lambda each: _edit(each, level, change),
         lambda each: _edit(each, level + 1, change),
     )
     change(edited, level)
-    return edited
+    return edited | {key: schema[key] for key in INVERTING if key in schema}
 
 
 _EDITS: tuple[tuple[str, Callable[[Any, int], Any]], ...] = (

@@ -168,8 +168,9 @@ class Translator:
         if hidden and isinstance(node, dict) and "$ref" in node:
             target = self._follow(node)
             required = target.get("required") if isinstance(target, dict) else None
-            if isinstance(required, list) and hidden.intersection(_strings(required)):
-                node = target
+            if isinstance(required, list):
+                elsewhere = hidden - self._hidden(target)
+                node = target if elsewhere.intersection(_strings(required)) else node
         return self._schema(node, depth, hidden)
 
     def _check_target(self, node: JsonObject) -> None:
