@@ -124,18 +124,21 @@ def name_all(found: list[Candidate]) -> list[str]:
             plain[index] != (found[index].target or WHOLE_BODY),
         ),
     )
-    names = [""] * len(found)
-    taken: set[str] = set()
+    names = dict.fromkeys(plain, -1)  # whose each one is
+    clashes = []
     for index in order:
-        name, count = plain[index], 1
-        if name in taken:
-            name = base = _fit(f"{name}_{found[index].place}")
-            while name in taken:
-                count += 1
-                name = _fit(f"{base}_{count}")
-        taken.add(name)
-        names[index] = name
-    return names
+        if names[plain[index]] < 0:
+            names[plain[index]] = index
+        else:
+            clashes.append(index)
+    for index in clashes:
+        base = name = _fit(f"{plain[index]}_{found[index].place}")
+        count = 1
+        while name in names:
+            count += 1
+            name = _fit(f"{base}_{count}")
+        names[name] = index
+    return sorted(names, key=names.__getitem__)
 
 
 def _clean(target: str) -> str:
