@@ -21,7 +21,8 @@ _numbers = count(1)
 
 def script(*turns: dict[str, Any], prompt: str = "Do it.") -> str:
     """Return a prompt that makes the model answer with these turns, one after another."""
-    return f"{prompt}\n<script>{json.dumps(list(turns))}</script>"
+    written = json.dumps(list(turns)).replace("<", "\\u003c")  # a script may hold another one
+    return f"{prompt}\n<script>{written}</script>"
 
 
 def say(text: str, **more: Any) -> dict[str, Any]:

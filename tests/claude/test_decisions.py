@@ -1,0 +1,177 @@
+"""Decisions about calls: one each, bound to the exact call, and always made."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from interlock.claude.decisions import ASK_USER, Allow, Decisions, Deny, Request
+
+CALL = Request("s:add", {"a": 1}, "t1")
+
+
+class Decider:
+    """Counts and answers."""
+
+    def __init__(self, verdict: Any = None) -> None:
+        self.count = 0
+        self._verdict = Allow() if verdict is None else verdict
+
+    async def __call__(self, request: Request) -> Any:
+        self.count += 1
+        await asyncio.sleep(0)
+        return self._verdict
+
+
+async def test_three_places_get_one_decision():
+    decide = Decider(Allow({"a": 2}))
+    decisions = Decisions(decide, 5.0)
+    hook, question = await asyncio.gather(decisions.of(CALL), decisions.of(CALL))
+    used = await decisions.use(CALL)
+
+    assert hook == question == used == Allow({"a": 2})
+    assert decide.count == 1
+
+
+async def test_allowed_call_runs_once():
+    decisions = Decisions(Decider(), 5.0)
+    await decisions.use(CALL)
+
+    assert await decisions.use(CALL) == Deny("this call has run already")
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        Request("s:add", {"a": 2}, "t1"),
+        Request("s:add", {"a": True}, "t1"),
+        Request("s:add", {"a": 1, "b": None}, "t1"),
+        Request("s:sub", {"a": 1}, "t1"),
+    ],
+)
+async def test_call_that_differs_from_the_allowed_one_is_denied_and_uses_it_up(altered: Request):
+    decisions = Decisions(Decider(), 5.0)
+    await decisions.of(CALL)
+
+    assert isinstance(await decisions.use(altered), Deny)
+    assert isinstance(await decisions.use(CALL), Deny)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "called"),
+    [
+        ({"a": 1.0}, {"a": 1}),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"a": 2**53 + 1}, {"a": 2**53}),
+        ({"a": [{"b": 1e3}]}, {"a": [{"b": 1000}]}),
+    ],
+)
+async def test_call_changed_only_by_javascript_is_the_allowed_one(
+    allowed: dict[str, Any], called: dict[str, Any]
+):
+    decisions = Decisions(Decider(), 5.0)
+    await decisions.of(Request("s:add", allowed, "t1"))
+
+    assert isinstance(await decisions.use(Request("s:add", called, "t1")), Allow)
+
+
+async def test_changed_arguments_run_even_if_the_program_sends_the_original_ones():
+    decisions = Decisions(Decider(Allow({"a": 9})), 5.0)
+    await decisions.of(CALL)
+
+    assert await decisions.use(CALL) == Allow({"a": 9})
+
+
+async def test_question_without_id_finds_the_decision_by_tool_and_arguments():
+    decide = Decider()
+    decisions = Decisions(decide, 5.0)
+    await decisions.of(CALL)
+    await decisions.of(Request("s:add", {"a": 1}))
+
+    assert decide.count == 1
+
+
+async def test_call_without_earlier_question_is_decided_when_it_runs():
+    decide = Decider(Deny("no"))
+
+    assert await Decisions(decide, 5.0).use(CALL) == Deny("no")
+    assert decide.count == 1
+
+
+async def test_withdrawn_question_cancels_the_function_unless_another_place_waits():
+    cancelled = asyncio.Event()
+
+    async def decide(_: Request) -> Allow:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return Allow()
+
+    decisions = Decisions(decide, 100.0)
+    one = asyncio.create_task(decisions.of(CALL))
+    two = asyncio.create_task(decisions.of(CALL))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    one.cancel()
+    await asyncio.gather(one, return_exceptions=True)
+    assert not cancelled.is_set()
+    two.cancel()
+    await asyncio.gather(two, return_exceptions=True)
+    await asyncio.sleep(0)
+    assert cancelled.is_set()
+    assert isinstance(await decisions.of(CALL), Deny)
+
+
+@pytest.mark.parametrize(
+    "verdict", ["yes", True, Allow({"a": object()}), Allow([1]), Allow({"a": "\ud800"})]
+)
+async def test_wrong_verdict_is_a_denial(verdict: Any):
+    assert isinstance(await Decisions(Decider(verdict), 5.0).of(CALL), Deny)
+
+
+async def test_denials_are_reported():
+    denied: list[Request] = []
+    decisions = Decisions(Decider(Deny()), 5.0, on_deny=denied.append)
+    await decisions.of(CALL)
+    await decisions.of(CALL)
+
+    assert denied == [CALL]
+
+
+@pytest.mark.parametrize(
+    ("checked", "decided", "expected", "asked"),
+    [
+        (Deny("policy"), Allow(), Deny("policy"), 0),
+        (Allow(), None, Allow({"a": 1}), 0),
+        (Allow(), Deny("person"), Deny("person"), 1),
+        (None, Allow(), Allow({"a": 1}), 1),
+    ],
+)
+async def test_policy_comes_before_the_function(
+    checked: Any, decided: Any, expected: Any, asked: int
+):
+    decide = None if decided is None else Decider(decided)
+    decisions = Decisions(decide, 5.0, check=lambda _: checked)
+
+    assert await decisions.of(CALL) == expected
+    assert (decide.count if decide else 0) == asked
+
+
+async def test_changed_arguments_are_checked_by_the_policy_as_well():
+    def check(request: Request) -> Allow | Deny:
+        return Deny("too much") if request.arguments["a"] > 5 else Allow()
+
+    decisions = Decisions(Decider(Allow({"a": 9})), 5.0, check=check)
+
+    assert await decisions.of(CALL) == Deny("too much")
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"), [("s:add", Allow), ("claude-built-in:Bash", Deny), (ASK_USER, Deny)]
+)
+async def test_without_a_function_only_our_tools_are_allowed(address: str, kind: type):
+    assert isinstance(await Decisions(None, 5.0).of(Request(address, {}, "t")), kind)

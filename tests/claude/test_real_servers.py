@@ -1,0 +1,219 @@
+"""Servers of the real program: changing, slow, direct, with odd names and odd results."""
+
+from __future__ import annotations
+
+import sys
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+from interlock import Server, StdioServer
+from interlock.claude import ClaudeCode
+from interlock.context import Context
+from interlock.types import CallToolResult, ElicitParams, ElicitResult, ImageContent, TextContent
+from tests.claude.messages_api import MessagesApi, call, say, script
+from tests.claude.programs import NEWEST
+
+Make = Callable[..., ClaudeCode]
+ECHO = StdioServer(
+    command=sys.executable,
+    args=("-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")),
+)
+FORM = {"type": "object", "properties": {"time": {"type": "string"}}}
+MUTE = StdioServer(command=sys.executable, args=("-c", "import time; time.sleep(60)"))
+
+
+async def test_tool_added_in_a_turn_is_callable_in_the_same_or_the_next_turn(
+    claude: Make, api: MessagesApi, claude_program: str
+):
+    server = Server("growing")
+
+    @server.tool
+    async def grow() -> str:
+        """Add a tool."""
+
+        async def added() -> str:
+            """Answer."""
+            return "grown"
+
+        server.tool(added)
+        return "ok"
+
+    async with claude({"s": server}) as opened:
+        if claude_program == NEWEST:
+            wait = call(("Bash", {"command": "sleep 1.5", "description": "x"}))
+            turns = (call(("mcp__s__grow", {})), wait, call(("mcp__s__added", {})), say("ok"))
+            await opened.ask(script(*turns))
+        else:
+            await opened.ask(script(call(("mcp__s__grow", {})), say("ok", seconds=2)))
+            if claude_program == "2.0.0":
+                return  # it never lists the tools again
+            await opened.ask(script(call(("mcp__s__added", {})), say("ok")))
+
+    assert api.result_text() == "grown"
+
+
+async def test_server_can_be_added_and_removed_between_turns(claude: Make, api: MessagesApi):
+    one, two = Server("one"), Server("two")
+
+    @one.tool
+    @two.tool
+    async def hello() -> str:
+        """Greet."""
+        return "hello"
+
+    async with claude({"one": one}) as opened:
+        await opened.ask(script(say("ok")))
+        await opened.add_server("two", two)
+        await opened.ask(script(say("ok")))
+        both = [*api.offered]
+        await opened.remove_server("one")
+        await opened.ask(script(say("ok")))
+        status = opened.status
+
+    assert {"mcp__one__hello", "mcp__two__hello"} <= set(both)
+    assert "mcp__two__hello" in api.offered
+    assert "mcp__one__hello" not in api.offered
+    assert [*status] == ["two"]
+
+
+async def test_mute_server_delays_no_turn_and_its_reason_is_in_the_status(
+    claude: Make, api: MessagesApi
+):
+    begun = monotonic()
+    async with claude({"mute": MUTE, "echo": ECHO}) as opened:
+        answer = await opened.ask(script(say("ok")))
+        took = monotonic() - begun
+        state = opened.status["mute"].state
+
+    assert answer.text == "ok"
+    assert any(name.startswith("mcp__echo__") for name in api.offered)
+    assert state == "starting"
+    assert took < 12
+
+
+async def test_direct_server_is_dialed_by_the_program_itself(claude: Make, api: MessagesApi):
+    async def allow(request: object) -> object:
+        from interlock.claude import Allow
+
+        return Allow()
+
+    async with claude({"echo": ECHO}, direct=["echo"], permissions=allow) as opened:
+        await opened.ask(script(call(("mcp__echo__echo", {"text": "hi"})), say("ok")))
+
+    assert "hi" in api.result_text()
+
+
+async def test_server_asks_the_user_through_elicitation(claude: Make, api: MessagesApi):
+    server = Server("s")
+
+    @server.tool
+    async def book(context: Context) -> str:
+        """Book a table."""
+        answer = await context.elicit("When?", FORM)
+        return f"booked at {answer.content}"
+
+    async def person(question: ElicitParams) -> ElicitResult:
+        return ElicitResult(action="accept", content={"time": f"noon ({question.message})"})
+
+    async with claude({"s": server}, elicitation=person) as opened:
+        await opened.ask(script(call(("mcp__s__book", {})), say("ok")))
+
+    assert "noon (When?)" in api.result_text()
+
+
+def odd_results() -> Server:
+    server = Server("s")
+
+    @server.tool
+    async def whole() -> str:
+        """Return 20 KB."""
+        return "x" * 20_000
+
+    @server.tool
+    async def long() -> str:
+        """Return 200 KB."""
+        return "\n".join(f"line {n}" for n in range(20_000))
+
+    @server.tool
+    async def huge() -> str:
+        """Return 5 MB."""
+        return "y" * 5_000_000
+
+    @server.tool
+    async def half() -> str:
+        """Return half of a surrogate pair."""
+        return "half \ud83d pair"
+
+    @server.tool
+    async def numbers() -> dict[str, float]:
+        """Return numbers that JSON lacks."""
+        return {"nan": float("nan"), "inf": float("inf")}
+
+    @server.tool
+    async def both() -> CallToolResult:
+        """Return text beside structured content."""
+        return CallToolResult(content=[TextContent(text="the text")], structured_content={"n": 1})
+
+    @server.tool
+    async def picture() -> CallToolResult:
+        """Return an image."""
+        data = b64encode(PNG).decode()
+        return CallToolResult(content=[ImageContent(data=data, mime_type="image/png")])
+
+    @server.tool
+    async def broken() -> str:
+        """Raise."""
+        raise ValueError("s3cr3t")
+
+    return server
+
+
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000a49444154789c6360000002000154a24f5f0000000049454e44ae426082"
+)
+
+
+async def test_results_reach_the_model_whole_or_with_a_way_to_the_rest(
+    claude: Make, api: MessagesApi
+):
+    names = ("whole", "long", "huge", "half", "numbers", "both", "broken", "picture")
+    calls = [call((f"mcp__s__{name}", {})) for name in names]
+    async with claude({"s": odd_results()}) as opened:
+        answer = await opened.ask(script(*calls, say("ok")))
+        text = dict(zip(names, map(api.result_text, range(len(names))), strict=True))
+        uri = text["long"].rpartition("read the resources ")[2].split()[0]
+        read = call(("ReadMcpResourceTool", {"server": "s", "uri": uri}))
+        await opened.ask(script(read, say("ok")))
+
+    assert answer.text == "ok"
+    assert text["whole"] == "x" * 20_000
+    assert text["long"].startswith("line 0\nline 1\n")
+    assert "[part 1 of " in text["long"]
+    assert len(text["huge"]) < 50_000
+    assert text["half"] == "half \N{REPLACEMENT CHARACTER} pair"
+    assert "null" in text["numbers"]
+    assert text["both"] == "the text"
+    assert "s3cr3t" not in text["broken"]
+    assert "[image]" in text["picture"]
+    assert "line 5" in api.result_text()
+    assert "line 0\n" not in api.result_text()
+
+
+async def test_odd_names_stay_different_and_within_64_characters(claude: Make, api: MessagesApi):
+    server = Server("s")
+
+    async def answer() -> str:
+        """Answer."""
+        return "ok"
+
+    for name in ("a.b", "a b", "a_b", "n" * 150, "n" * 151):
+        server.tool(name=name)(answer)
+    async with claude({"web search": server}) as opened:
+        await opened.ask(script(say("ok")))
+
+    ours = [name for name in api.offered if name.startswith("mcp__")]
+    assert len(set(ours)) == 5
+    assert all(len(name) <= 64 for name in ours)
