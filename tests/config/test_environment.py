@@ -15,7 +15,7 @@ from interlock.config.environment import Settings, read
 from interlock.errors import ConfigError, RequestTimeout
 from interlock.toolbox import Toolbox
 from interlock.toolbox import toolbox as toolbox_module
-from tests.support.scripted_server import Json
+from tests.support.scripted_server import MODERN, Json, ScriptedServer, tool
 
 CANARY = "canary-9"
 KB = {"name": "kb", "url": "https://kb.example/mcp", "auth_token": CANARY}
@@ -209,11 +209,13 @@ async def _changed(toolbox: Toolbox) -> None:
         await changed.wait()
 
 
-@pytest.mark.parametrize(("ttl", "lists"), [("0", 2), ("3600", 1)])
-async def test_the_ttl_is_an_upper_bound(ttl: str, lists: int) -> None:
-    toolbox = Toolbox.from_environ(environ(program("echo"), MCP_DISCOVERY_CACHE_TTL=ttl))
-    async with toolbox:
-        upstream = toolbox._upstreams["echo"]
-        first = upstream._listing
+@pytest.mark.parametrize(("ttl", "lists"), [(0.0, 2), (3_600.0, 1)])
+async def test_list_is_kept_no_longer_than_its_ttl_although_the_server_allows_it(
+    ttl: float, lists: int
+) -> None:
+    listing = {"tools": [tool("x")], "ttlMs": 1_000_000, "cacheScope": "private"}
+    server = ScriptedServer(MODERN, {"tools/list": listing})
+    async with Toolbox({"s": server}, list_ttl=ttl) as toolbox:
         await toolbox.refresh()
-        assert (upstream._listing is not first) == (lists == 2)
+
+    assert len(server.sent("tools/list")) == lists
