@@ -39,7 +39,7 @@ for _signal in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, lambda *_: None)
 
-# Nobody's own keyring is touched and no proxy is asked, by children of the tests neither.
+# Tests and the programs that they start use neither the user's keyring nor a proxy.
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
 os.environ["LANGGRAPH_STRICT_MSGPACK"] = "true"  # what is stored is data, not classes
 for _name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):

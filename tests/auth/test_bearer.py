@@ -1,4 +1,4 @@
-"""Bearer tokens: who is let in, what the others are told, and what nobody is told."""
+"""Bearer tokens: which are accepted, and what a refusal does and does not say."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_step_up_names_the_scopes_of_the_endpoint_too():
 
 
 @pytest.mark.parametrize("returned", [True, {"id": "root"}, "root", 0])
-async def test_verifier_that_returns_another_type_refuses_everybody(returned, caplog):
+async def test_verifier_that_returns_another_type_refuses_every_caller(returned, caplog):
     async def verify(token):
         return returned
 

@@ -432,7 +432,7 @@ async def test_removed_key_is_refused_after_a_pause(issuer, clock):
     assert await verify(token()) is None
 
 
-async def test_short_outage_of_the_issuer_refuses_nobody(issuer, clock):
+async def test_known_keys_are_used_during_a_short_outage_of_the_issuer(issuer, clock):
     verify = fetching(issuer)
     await verify(token())
     issuer.status = 500
@@ -444,7 +444,7 @@ async def test_short_outage_of_the_issuer_refuses_nobody(issuer, clock):
     assert issuer.asked == 2
 
 
-async def test_long_outage_of_the_issuer_refuses_everybody(issuer, clock):
+async def test_long_outage_of_the_issuer_refuses_every_token(issuer, clock):
     verify = fetching(issuer)
     await verify(token())
     issuer.status = 500
@@ -489,7 +489,7 @@ async def test_cancelled_request_does_not_cancel_the_fetch_of_keys(issuer):
     ],
     ids=lambda answer: repr(answer)[:40],
 )
-async def test_response_that_is_not_a_key_set_refuses_everybody(issuer, answer):
+async def test_response_that_is_not_a_key_set_refuses_every_token(issuer, answer):
     for name, value in answer.items():
         setattr(issuer, name, value)
 

@@ -290,7 +290,7 @@ async def answers_others(ground: Ground) -> None:
     *MESSAGES,
     within=0.5,
 )
-async def answers_nobody(ground: Ground) -> None:
+async def answers_an_invalid_id(ground: Ground) -> None:
     client = await ground.open()
     for id in ("$ID.0", "true", "[$ID]"):
         wrong = GOOD.replace("$ID", id)

@@ -1,4 +1,4 @@
-"""What a server tells a client of ours without being asked, kept until somebody waits for it."""
+"""The notifications of a server to our client, kept until a test waits for them."""
 
 from __future__ import annotations
 

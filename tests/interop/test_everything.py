@@ -44,7 +44,7 @@ TEXT = "grüß \u20ac \U0001f600 \u2028 \x85"
 
 
 class Everything:
-    """A client of the server, with somebody behind it who answers, and what it has heard."""
+    """A client that answers the questions of the server, and the notifications that it got."""
 
     def __init__(self, connect: Callable[..., Client]) -> None:
         self.heard = Heard()

@@ -252,7 +252,7 @@ async def test_the_browser_is_redirected_to_the_callback_server(
     assert [each.wait() for each in browsers] == [0]
 
 
-# Other ways to be somebody
+# Other ways to identify the client
 
 
 async def test_a_client_that_the_operator_has_registered_is_used(

@@ -232,7 +232,7 @@ class OneConnection(RuleBasedStateMachine):
         assert self.protocol.pending == len(self.asked) - len(self.ended)
 
     @invariant()
-    def nothing_is_late_for_nobody(self) -> None:
+    def without_requests_there_is_no_deadline(self) -> None:
         if self.protocol.pending == 0:
             assert self.protocol.deadline() is None
         if self.closed:

@@ -246,13 +246,13 @@ def test_a_schema_may_be_nested_deeper_than_python_recurses():
         annotated(nested(5000, header("A")))
 
 
-def test_arguments_that_headers_repeat_are_not_nested_without_end():
+def test_header_of_an_argument_nested_over_the_limit_is_refused():
     assert annotated(nested(MAX_DEPTH, header("A"))) == {"A": ("a",) * MAX_DEPTH}
     with pytest.raises(SchemaError, match="must be in a plain argument"):
         annotated(nested(MAX_DEPTH + 1, header("A")))
 
 
-def test_many_arguments_take_no_memory_of_their_own():
+def test_memory_for_many_arguments_without_headers_is_bounded():
     """A few MB could name millions of arguments, each with a path of its own."""
     many = nested(MAX_DEPTH - 1, schema(**{f"{number}": {} for number in range(10_000)}))
     tracemalloc.start()

@@ -24,7 +24,7 @@ from tests.soak.ground import Ground, belongings
 
 BAD = ("HUNG", "WRONG ANSWER", "UNEXPECTED")
 RESTS = 10  # in a run
-REST = 8.5  # seconds, in which connections that nobody uses are closed
+REST = 8.5  # seconds, until unused connections are closed
 
 
 async def soak(minutes: float, seed: int, every: float, quiet: bool) -> bool:

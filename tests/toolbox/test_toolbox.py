@@ -86,7 +86,7 @@ async def test_servers_start_at_the_same_time():
     together = asyncio.Barrier(3)
 
     async def meet(_: Json) -> Json:
-        await together.wait()  # nobody gets further before all are here
+        await together.wait()  # no server is listed before all have been asked
         return {"tools": [tool("x")]}
 
     servers = {name: served(**{"tools/list": meet}) for name in "abc"}

@@ -208,7 +208,7 @@ def addresses(toolbox: Toolbox) -> list[str]:
 async def until(is_so: Callable[[], bool]) -> None:
     """Wait for what comes over the network; at most ten seconds."""
     async with asyncio.timeout(10):
-        while not is_so():  # noqa: ASYNC110 - nobody tells
+        while not is_so():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.002)
 
 
@@ -226,7 +226,7 @@ async def test_hundred_servers_are_listed_and_called_concurrently(
         async def meet(scope: Any, receive: Any, send: Any) -> None:
             method = dict(scope["headers"]).get(b"mcp-method", b"")
             if method in (b"tools/list", b"tools/call"):
-                await together.wait()  # nobody gets further before all are here
+                await together.wait()  # no call returns before all have begun
             await app(scope, receive, send)
 
         return meet

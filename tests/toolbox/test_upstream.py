@@ -667,7 +667,7 @@ async def test_close_cancels_a_start():
     await server.heard("initialize")
     await upstream.close()
 
-    await starting  # not cancelled: nobody cancelled it
+    await starting  # returns: its own task was not cancelled
     assert upstream.status.reason == "the toolbox is closed"
 
 

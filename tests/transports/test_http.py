@@ -744,7 +744,9 @@ async def test_call_forgotten_at_once_leaves_no_task(modern: EvilHttp):
         assert transport._posts == {}
 
 
-async def test_answered_call_does_not_fail(nothing_is_left: object):
+async def test_stream_that_ends_after_its_response_is_not_a_failure(
+    nothing_is_left: object,
+):
     receiver = RecordingReceiver(1)
     async with EvilHttp(MODERN, "stream") as server, transport_to(server, receiver) as transport:
         transport.send([call_frame("echo")])

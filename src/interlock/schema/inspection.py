@@ -385,7 +385,7 @@ def _point(document: Any, pointer: str) -> Any:
 
 
 def measure(value: Any) -> tuple[int, int]:
-    """Count the values in a value, and the levels below it; stop one level over the limit.
+    """Count all values inside a value, and its levels of nesting up to one over the limit.
 
     Long text counts as several values, because patterns read all of it.
     """

@@ -1,4 +1,4 @@
-"""The workshop, served by FastMCP 4 in both eras. It lets nobody follow resources."""
+"""The workshop, served by FastMCP 4 in both eras. It has no subscriptions to resources."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ async def test_a_stream_whose_host_cancels_its_task_is_ended(http, gate):
         await reply.task
     assert gate.cancelled.is_set()
     await asyncio.sleep(0)
-    assert asyncio.all_tasks() <= before  # nobody writes to it any more
+    assert asyncio.all_tasks() <= before  # no task writes to the stream any more
 
 
 async def test_a_cancelled_request_leaves_its_task_uncancelled(http, gate):

@@ -330,7 +330,7 @@ async def test_sessions_of_one_principal_are_limited(owned):
     await first.delete()
     await owned.initialize(headers=bearer("user-a"))
     await other.delete()
-    assert list(owned.app.sessions._owners) == ["/user-a"]  # nobody is remembered for nothing
+    assert list(owned.app.sessions._owners) == ["/user-a"]  # none for principals without a session
 
 
 # Beginning at once

@@ -63,7 +63,7 @@ async def test_two_tokens_are_refused(guarded):
     assert (await guarded.call("add", {"a": 1}, repeated=repeated)).code == 400
 
 
-async def test_failing_verifier_refuses_everybody(guarded, caplog):
+async def test_failing_verifier_refuses_every_caller(guarded, caplog):
     reply = await guarded.call("add", {"a": 1}, headers=bearer("broken"))
 
     assert reply.code == 503
@@ -179,7 +179,7 @@ async def test_metadata_without_authentication_is_not_found(http, guarded):
     assert (await guarded.request("GET", "/elsewhere")).code == 404
 
 
-async def test_a_state_of_somebody_else_is_refused(guarded):
+async def test_the_state_of_another_principal_is_refused(guarded):
     capabilities = {"sampling": {}}
     asked = await guarded.call("sample", headers=bearer("user-a"), capabilities=capabilities)
     result = asked.json["result"]

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import pytest
+
+from interlock.calls.entry import Item
+
+
+@pytest.mark.parametrize(
+    ("server", "name", "address"),
+    [("git", "log", "git:log"), ("notes", "notes://travel", "notes:notes://travel")],
+)
+def test_address_of_an_item_is_its_server_and_name(server: str, name: str, address: str):
+    assert Item("resources", server, name).address == address
