@@ -117,6 +117,7 @@ class Context(Struct, eq=False, kw_only=True):
         round_state: The `state` of the `InputRequired` that ended the last round.
         finished: Whether the request is answered; nothing can be sent for it any more.
         session: The state of a legacy client.
+        address: Where the request came from over HTTP; "" otherwise.
         call_params: Decoded params of `tools/call`; used by the server.
     """
 
@@ -131,6 +132,7 @@ class Context(Struct, eq=False, kw_only=True):
     progress_token: ProgressToken | None = None
     log_level: LogLevel | None = None
     session: Session | None = None
+    address: str = ""
     answers: dict[str, Raw] = {}
     round_state: str | None = None
     finished: bool = False

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from interlock.auth import key_format
+from interlock.store import AuditReader
+from interlock.store.audit_reading import CallFilter
+from interlock.store.keys import KeyStore
 from tests.gateway.conftest import bearer, offering
 
 REQUESTS = [
@@ -43,9 +46,6 @@ async def test_all_keys_that_are_not_valid_get_the_same_answer_on_every_path(run
 
 
 async def test_reason_of_a_refused_key_is_in_the_trail_once_a_second(running, tmp_path):
-    from interlock.store import AuditReader
-    from interlock.store.audit_reading import CallFilter
-
     async with running({}, crm=offering("list")) as gateway:
         revoked = await gateway.key("anna")
         id = key_format.id_of(revoked)
@@ -70,8 +70,6 @@ async def test_revocation_by_another_process_ends_calls_sessions_and_streams_in_
     running, tmp_path
 ):
     """The other process is a key store of its own on the same database."""
-    from interlock.store.keys import KeyStore
-
     crm = offering("list")
     never = asyncio.Event()
     entered = asyncio.Event()
@@ -110,6 +108,43 @@ async def test_daily_quota_and_own_rate_of_a_key_hold_over_a_restart(running):
     assert [each.code for each in replies] == [200, 429]
     assert 0 < int(replies[1].header("retry-after") or 0) <= 86_400
     assert replies[1].json["error"]["data"]["reason"] == "rate_limited"
+
+
+async def test_intent_and_refusal_state_rule_client_address_and_trace(running, tmp_path):
+    rules = [
+        {"id": "some", "effect": "allow", "who": ["*"], "tools": ["crm:*"],
+         "arguments": {"amount": {"maximum": 50}}},
+    ]  # fmt: skip
+    async with running({"policy": {"rules": rules}}, crm=offering("refund")) as gateway:
+        key = await gateway.key("anna")
+        trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        info = {"name": "desk", "version": "1"}
+        meta = {"traceparent": trace, "io.modelcontextprotocol/clientInfo": info}
+        for amount in (40, 60):
+            params = {"name": "crm__refund", "arguments": {"amount": amount}}
+            await gateway.http.ask("tools/call", params, meta=meta, headers=bearer(key))
+        legacy = await gateway.http.initialize(headers=bearer(key))
+        await legacy.call("crm__refund", {"amount": 1})
+
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        exported = [each async for piece in reader.export() for each in piece]
+        calls = await reader.calls(CallFilter())
+    modern, old = (each for each in exported if each["kind"] == "intent")
+    assert modern["rule"] == "some"
+    assert modern["traceparent"] == trace
+    assert modern["address"] == old["address"] == "127.0.0.1"
+    assert modern["revision"] == "2026-07-28"
+    assert old["revision"] < "2026"
+    assert modern["client"] == "desk"
+    assert old["client"]
+    assert modern["surface"] == "mcp"
+    (refused,) = (each for each in exported if each["kind"] == "refused")
+    assert (refused["reason"], refused["address"]) == ("no_rule", "127.0.0.1")
+    assert [(each["status"], each.get("rule")) for each in calls] == [
+        ("ok", "some"),
+        ("refused", None),
+        ("ok", "some"),
+    ]
 
 
 async def test_metrics_state_how_many_records_were_written(running):

@@ -74,6 +74,11 @@ class _Intent(Struct, omit_defaults=True, rename="camel"):
     risk: str
     bytes: int  # of the arguments
     view: str = ""
+    client: str = ""  # as it states it
+    address: str = ""
+    revision: str = ""
+    traceparent: str = ""
+    rule: str = ""
     arguments_hash: str = ""  # see `arguments_hash`
     arguments: Raw | UnsetType = UNSET
 
@@ -91,7 +96,8 @@ class AuditTrail:
         key: Of the hash of arguments.
         settings: The mode, and whether calls of risk read overlap with their intents.
         risk: Returns the risk of a call.
-        record: Returns how the arguments of a call are recorded; None: as in `settings`.
+        decide: Returns the rule that allows a call, and how its arguments are recorded; None: no
+            rule, and as in `settings`.
         clock: The monotonic clock, in seconds.
     """
 
@@ -102,14 +108,14 @@ class AuditTrail:
         settings: Audit,
         *,
         risk: Callable[[Call], Risk],
-        record: Callable[[Call], Record] | None = None,
+        decide: Callable[[Call], tuple[str, Record]] | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._writer = writer
         self._key = key
         self._settings = settings
         self._risk = risk
-        self._record = record or (lambda _: settings.arguments)
+        self._decide = decide or (lambda _: ("", settings.arguments))
         self._clock = clock
         self._refusals = Refusals(self._write_soon)
         self._is_failing = False  # the last intent is not durable
@@ -158,7 +164,9 @@ class AuditTrail:
             try:
                 return await handle(call)
             except CallRefused as error:
-                self.refused(call.caller, error.reason, entry=call.entry, call=call.id)
+                rule = getattr(error, "rule", "")  # of a refusal by the policy
+                reason, entry = error.reason, call.entry
+                self.refused(call.caller, reason, entry=entry, call=call.id, rule=rule)
                 raise
             except InvalidArguments:
                 self.refused(call.caller, "arguments_invalid", entry=call.entry, call=call.id)
@@ -177,6 +185,7 @@ class AuditTrail:
         entry: Entry | Item | None = None,
         name: str = "",
         call: str = "",
+        rule: str = "",
     ) -> None:
         """Record a refusal; the same one of one caller at most once a second, with a count.
 
@@ -186,6 +195,7 @@ class AuditTrail:
             entry: The tool; None if no tool is concerned or it does not exist.
             name: What the caller called instead of a tool.
             call: The call's id.
+            rule: Id of the rule that decided.
         """
         record = replace(
             _record_of(caller, "refused"),
@@ -194,7 +204,9 @@ class AuditTrail:
             tool=entry.address if entry is not None else name[:MAX_NAME],
             reason=reason,
         )
-        self._refusals.add(record, caller.surface, is_tool=entry is not None)
+        self._refusals.add(
+            record, caller.surface, is_tool=entry is not None, address=caller.address, rule=rule
+        )
 
     def credential_refused(self, refused: RefusedCredential) -> None:
         """Record a refused credential; of one address and key at most once a second."""
@@ -213,14 +225,19 @@ class AuditTrail:
     # Records
 
     def _intent(self, call: Call) -> tuple[AuditRecord, Risk]:
-        risk, how = self._risk(call), self._record(call)
+        risk, (rule, how) = self._risk(call), self._decide(call)
         arguments = canonical(call.arguments)
-        principal = call.caller.principal
+        caller = call.caller
         body = _Intent(
-            call.caller.surface,
+            caller.surface,
             risk,
             len(arguments),
-            view=principal.view if principal is not None else "",
+            view=caller.principal.view if caller.principal is not None else "",
+            client=caller.client[:MAX_NAME],
+            address=caller.address,
+            revision=caller.revision,
+            traceparent=caller.trace[:MAX_NAME],
+            rule=rule,
             arguments_hash=arguments_hash(self._key, arguments) if how != "none" else "",
             arguments=Raw(arguments) if how == "full" else UNSET,
         )

@@ -27,11 +27,19 @@ class Caller(Struct, frozen=True):
         principal: The authenticated user; None for the local user of this process.
         session: The caller's session within that principal; "" for none.
         surface: The part of interlock that the call came through.
+        client: Name of the client program, as it states it; "" if unknown.
+        address: Where the client's connection comes from; "" if unknown.
+        revision: Protocol revision of the client's request.
+        trace: The `traceparent` of the client's request; "" for none.
     """
 
     principal: Principal | None = None
     session: str = ""
     surface: Surface = "library"
+    client: str = ""
+    address: str = ""
+    revision: str = ""
+    trace: str = ""
 
     @property
     def owner(self) -> str:

@@ -21,12 +21,12 @@ class _Body(Struct, omit_defaults=True):
     surface: str
     count: int = 1  # refusals that the record stands for
     address: str = ""
+    rule: str = ""
 
 
 class _Repeated(Struct):
     record: AuditRecord
-    surface: str
-    address: str = ""
+    body: _Body
     count: int = 0  # not recorded yet
 
 
@@ -42,7 +42,13 @@ class Refusals:
         self._recent: dict[Hashable, _Repeated] = {}
 
     def add(
-        self, record: AuditRecord, surface: str, *, is_tool: bool = False, address: str = ""
+        self,
+        record: AuditRecord,
+        surface: str,
+        *,
+        is_tool: bool = False,
+        address: str = "",
+        rule: str = "",
     ) -> None:
         """Write or count a refusal.
 
@@ -50,22 +56,24 @@ class Refusals:
             record: The refusal.
             surface: The part of interlock that the call came through.
             is_tool: `record.tool` exists. Names that callers make up are no separate refusals.
-            address: Where a request without a valid credential came from.
+            address: Where the request came from.
+            rule: Id of the rule that decided.
         """
         key: Hashable = (
-            *(record.tenant, record.user, record.key, record.reason, address),
-            record.tool if is_tool else "",
+            *(record.tenant, record.user, record.key, record.reason),
+            record.tool if is_tool else address,
         )
         repeated = self._recent.get(key)
         if repeated is None and len(self._recent) >= MAX_REFUSALS:
             key = record.reason
-            record, address = AuditRecord("refused", reason=record.reason), ""
+            record, address, rule = AuditRecord("refused", reason=record.reason), "", ""
             repeated = self._recent.get(key)
         if repeated is not None:
             repeated.count += 1
             return
-        self._recent[key] = _Repeated(record, surface, address)
-        self._write(replace(record, body=_encode(_Body(surface, address=address))))
+        body = _Body(surface, address=address, rule=rule)
+        self._recent[key] = _Repeated(record, body)
+        self._write(replace(record, body=_encode(body)))
         asyncio.get_running_loop().call_later(INTERVAL, self._elapsed, key)
 
     def flush(self) -> None:
@@ -83,6 +91,7 @@ class Refusals:
 
     def _write_count(self, repeated: _Repeated) -> None:
         if repeated.count:
-            body = _encode(_Body(repeated.surface, repeated.count, repeated.address))
+            repeated.body.count = repeated.count
+            body = _encode(repeated.body)
             repeated.count = 0
             self._write(replace(repeated.record, call="", body=body))

@@ -77,7 +77,6 @@ class Parts(Struct, frozen=True):
         limiter: How often.
         queues: The slots of each server, by their size.
         issuers: Whose tokens are accepted beside keys.
-        records: Whether a rule says how arguments are recorded.
     """
 
     config: Config
@@ -87,7 +86,6 @@ class Parts(Struct, frozen=True):
     limiter: Limiter
     queues: Mapping[_QueueSize, FairQueue]
     issuers: Issuers | None
-    records: bool
 
 
 class Assembly:
@@ -310,7 +308,6 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
     every = {**config.servers, **config.python}
     sizes = [_queue_size(name, each, settings) for name, each in every.items()]
     known = before.queues if before is not None else {}
-    rules = settings.policy.rules if settings.policy is not None else ()
     return Parts(
         config,
         settings,
@@ -319,7 +316,6 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
         _limiter(config, settings, before),
         {size: known.get(size) or FairQueue(*size) for size in sizes},
         _issuers(settings, before),
-        any(rule.record is not None for rule in rules),
     )
 
 
@@ -333,19 +329,16 @@ def make_trail(writer: AuditWriter, secret: GatewayKey, current: Callable[[], Pa
     """
     settings = current().settings.audit
 
-    def record(call: Call) -> Record:
-        parts = current()
-        found = None
-        if parts.records:
-            found = parts.policy.decide(call.caller, call.entry, call.arguments).record
-        return found or settings.arguments
+    def decide(call: Call) -> tuple[str, Record]:
+        decision = current().policy.decide(call.caller, call.entry, call.arguments)
+        return decision.rule, decision.record or settings.arguments
 
     return AuditTrail(
         writer,
         secret.derive(ARGUMENTS_KEY),
         settings,
         risk=lambda call: current().policy.risk(call.entry),
-        record=record,
+        decide=decide,
     )
 
 

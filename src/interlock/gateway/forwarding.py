@@ -120,13 +120,24 @@ def caller_of(context: Context) -> Caller:
         InvalidArguments: The client names a session that is not valid.
     """
     if context.session is not None:
-        return Caller(context.principal, f"session {context.session.id}", "mcp")
-    session = context.meta.get(SESSION_KEY, "")
-    if not isinstance(session, str) or len(session) > MAX_SESSION:
-        raise InvalidArguments(
-            f"{SESSION_KEY} is not a text of at most {MAX_SESSION} characters; choose a shorter one"
-        )
-    return Caller(context.principal, session, "mcp")
+        session = f"session {context.session.id}"
+    else:
+        session = context.meta.get(SESSION_KEY, "")
+        if not isinstance(session, str) or len(session) > MAX_SESSION:
+            raise InvalidArguments(
+                f"{SESSION_KEY} is not a text of at most {MAX_SESSION} characters; choose a "
+                "shorter one"
+            )
+    info, trace = context.client_info, context.meta.get("traceparent")
+    return Caller(
+        context.principal,
+        session,
+        "mcp",
+        info.name if info is not None else "",
+        context.address,
+        context.revision,
+        trace if isinstance(trace, str) else "",
+    )
 
 
 def _call(

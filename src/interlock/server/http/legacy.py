@@ -219,6 +219,7 @@ class RepliedCall(LegacyCall):
 
     def __init__(self, legacy: Legacy, session: LegacySession, http: HttpRequest) -> None:
         super().__init__(session, None, can_stream=http.takes_stream)
+        self.address = http.address
         self.is_cancelled = False
         self._legacy = legacy
         self._http = http

@@ -148,6 +148,7 @@ class Modern:
             meta=stated.meta,
             progress_token=stated.progress_token,
             log_level=stated.log_level,
+            address=http.address,
             call_params=params if isinstance(params, CallParams) else None,
         )
         if request.method == "tools/call" and isinstance(params.name, str):

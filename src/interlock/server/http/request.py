@@ -79,6 +79,12 @@ class HttpRequest:
         if twice:
             raise HttpRefusal(400, f"header given twice: {b', '.join(sorted(twice)).decode()}")
 
+    @property
+    def address(self) -> str:
+        """Where the request came from; "" if that is unknown."""
+        client = self.scope.get("client")
+        return client[0] if client else ""
+
     def header(self, name: bytes) -> str | None:
         """Return a header's value without spaces around it."""
         value = self.headers.get(name)

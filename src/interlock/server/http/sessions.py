@@ -144,6 +144,7 @@ class LegacySession:
             context = request_context.legacy_context(
                 request, meta, call, self.session, self.principal, call.params
             )
+            context.address = call.address
             return envelope.result(request.id, await self._server.answer(request, context))
         except asyncio.CancelledError:
             raise
@@ -330,9 +331,12 @@ class LegacyCall:
         task: The task that answers the request, if it has its own.
         meta, params: What is decoded already.
         refusal: Set if the request was refused as a whole.
+        address: Where the request came from, if that is known.
     """
 
-    __slots__ = ("_can_stream", "_session", "meta", "params", "refusal", "stream", "task")
+    __slots__ = (
+        "_can_stream", "_session", "address", "meta", "params", "refusal", "stream", "task",
+    )  # fmt: skip
 
     def __init__(
         self, session: LegacySession, stream: ReplayStream | None, *, can_stream: bool
@@ -343,6 +347,7 @@ class LegacyCall:
         self.meta: JsonObject | None = None
         self.params: CallParams | None = None
         self.refusal: RequestRefusal | None = None
+        self.address = ""
         self._can_stream = can_stream
 
     @property
