@@ -43,7 +43,7 @@ chat: .venv/.stamp-interlock
 	export PATH INTERLOCK_MODEL; \
 	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
 
-test: .venv/.stamp-dev build/mcp1/.stamp build/interop/.stamp build/claude/.stamp
+test: .venv/.stamp-dev build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/claude/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal --budget
 
 quick: .venv/.stamp-dev
@@ -95,7 +95,7 @@ requirements: .venv/.stamp-dev
 	    --constraint requirements/dev.txt --output-file requirements/run.txt
 	$(compile) pyproject.toml \
 	    --constraint requirements/dev.txt --output-file requirements/base.txt
-	for name in bench conformance fuzz; do \
+	for name in bench conformance fuzz jupyter; do \
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
@@ -170,7 +170,7 @@ build/openapi/.stamp: tests/openapi/documents.py .venv/.stamp-conformance
 	@$(bin)/python -m tests.openapi.documents $(@D)
 	@touch $@
 
-build/mcp1/.stamp build/langchain/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
+build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into $(@D) (once)" >&2
 	@$(bin)/python -m venv --clear --without-pip $(@D)
 	@$(pip) --python $(@D)/bin/python install --require-hashes -r $<

@@ -107,8 +107,9 @@ def test_init_prints_an_entry_that_the_configuration_accepts(interlock, document
         "document": "shop.json",
         "baseUrl": "https://shop.example/v1",
         "auth": {"Key": "${MY_SHOP_KEY}"},
-        "tools": {"get_order": "getOrder", "list_tokens": "listTokens"},
+        "tools": {"get_order": "getOrder"},
     }
+    assert "left out: GET /admin/tokens" in ran.err
     assert "MY_SHOP_KEY" in listed.err
 
 

@@ -1,11 +1,15 @@
-"""A shop as a FastAPI program: `app`, or `uvicorn tests.openapi.shop:app`."""
+"""A shop as a FastAPI program: `app`, or a process that prints its URL and ends with its stdin."""
 
 from __future__ import annotations
 
+import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from threading import Thread
 from typing import Annotated, Any
 
+import uvicorn
 from fastapi import (
     FastAPI,
     File,
@@ -94,3 +98,20 @@ def echo(x_trace: Annotated[str | None, Header()] = None, tenant: str = "") -> d
 @app.get("/admin/users", operation_id="listUsers")
 def list_users() -> list[str]:
     return ["root"]
+
+
+def main() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+
+    def end() -> None:
+        sys.stdin.read()
+        server.should_exit = True
+
+    Thread(target=end, daemon=True).start()
+    server.run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    main()

@@ -122,7 +122,8 @@ def _tools(server: OpenApiServer) -> list[dict[str, Any]]:
 def init(document: str, write: bool, tag: str) -> None:
     """Print an entry for the mcpServers file, to edit: the operations that only read, as tools.
 
-    Remove the tools that models do not need, and check baseUrl before you use it.
+    Operations about tokens, users' rights and the like are left out. Remove the tools that models
+    do not need, and check baseUrl before you use it.
 
     \b
     Example:
@@ -132,8 +133,11 @@ def init(document: str, write: bool, tag: str) -> None:
     from interlock.openapi import review
 
     found = run(_read(document))
-    name, entry = review.entry(found, document, writes=write, tag=tag)
-    emit_json({"mcpServers": {name: entry}})
+    proposal = review.entry(found, document, writes=write, tag=tag)
+    entry = proposal.entry
+    emit_json({"mcpServers": {proposal.server: entry}})
+    for key in proposal.left_out:
+        say(f"left out: {safe_line(key)}, which a model should seldom have")
     tools, auth = entry["openapi"]["tools"], entry["openapi"].get("auth", {})
     say(f"{len(tools)} tools; check baseUrl {safe_line(entry['openapi']['baseUrl'])}")
     if len(tools) > MANY_TOOLS:

@@ -218,10 +218,22 @@ def _rules(schema: Any) -> Any:
 # A first list
 
 
-def entry(
-    document: Document, place: str, *, writes: bool = False, tag: str = ""
-) -> tuple[str, JsonObject]:
-    """Return a server's name and its entry of `mcpServers`, for an operator to edit.
+class Proposal(Struct, frozen=True):
+    """A first entry for a document.
+
+    Attributes:
+        server: A name for the server.
+        entry: Its entry of `mcpServers`.
+        left_out: Operations that a model should seldom have, as "METHOD /path".
+    """
+
+    server: str
+    entry: JsonObject
+    left_out: list[str]
+
+
+def entry(document: Document, place: str, *, writes: bool = False, tag: str = "") -> Proposal:
+    """Propose an entry of `mcpServers`, for an operator to edit.
 
     Args:
         document: The document.
@@ -231,12 +243,16 @@ def entry(
     """
     tools: dict[str, str] = {}
     schemes: dict[str, None] = {}
+    delicate_keys: list[str] = []
     for key in document.keys:
         try:
             operation = operations.read(document, key)
         except DocumentError:
             continue
         if (tag and tag not in operation.tags) or not (writes or operation.method in READS):
+            continue
+        if delicate(operation):
+            delicate_keys.append(key)
             continue
         name = tool_name(operation, tools)
         is_unique = document.by_id.get(operation.operation_id) == [key]
@@ -247,7 +263,7 @@ def entry(
     if schemes:
         openapi["auth"] = {name: f"${{{_words(f'{server}_{name}').upper()}}}" for name in schemes}
     openapi["tools"] = tools
-    return server, {"openapi": openapi}
+    return Proposal(server, {"openapi": openapi}, delicate_keys)
 
 
 def schemes_in_words(document: Document, names: Iterable[str]) -> list[str]:
