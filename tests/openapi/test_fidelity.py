@@ -108,16 +108,27 @@ def in_part_form(value: Any, got: Any) -> Any:
 def check(plan: Plan, root: Any, mode: str) -> None:
     arguments = arguments_for(plan, mode)
     request = plan.request(arguments)
+    reader = decoding.Reader(root)
+    compare(plan, reader, arguments, request.target, request.headers, request.body)
+
+
+def compare(
+    plan: Plan,
+    reader: decoding.Reader,
+    arguments: dict[str, Any],
+    target: str,
+    headers: list[tuple[str, str]],
+    body: bytes | None,
+) -> None:
+    """Compare what arrives with what a call means."""
     sent = {
         (plan.arguments[name]["in"], plan.arguments[name]["name"]): value
         for name, value in arguments.items()
     }
-    reader = decoding.Reader(root)
-    got = decoding.Decoder(reader, plan.operation.key).decode(
-        request.target, request.headers, request.body, sent
-    )
+    decoder = decoding.Decoder(reader, plan.operation.key)
+    got = decoder.decode(target, headers, body, sent)
     expected = meant(plan, reader, arguments)
-    content_type = dict(request.headers).get("Content-Type", "")
+    content_type = dict(headers).get("Content-Type", "")
     for key, value in list(expected.items()):
         if key[0] != "body":
             continue
