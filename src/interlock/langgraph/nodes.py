@@ -304,4 +304,4 @@ async def _run_local(tool: BaseTool, call: Any) -> tuple[Finished, ToolMessage |
     if not isinstance(result, ToolMessage):
         return Finished(str(result)), None
     is_error = result.status == "error"
-    return Finished(result.text, is_error, "failed" if is_error else "ran"), result
+    return Finished(str(result.text), is_error, "failed" if is_error else "ran"), result

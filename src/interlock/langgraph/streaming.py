@@ -106,7 +106,7 @@ async def _events(
         "stop_reason"
     )
     is_cut = reason in ("length", "max_tokens")
-    yield Done(AssistantMessage(last.text), usage_of(answers), "length" if is_cut else "end")
+    yield Done(AssistantMessage(str(last.text)), usage_of(answers), "length" if is_cut else "end")
 
 
 def _approvals(value: Any) -> list[ApprovalAsked]:

@@ -1,0 +1,413 @@
+"""The chat over a WebSocket: one JSON object in each text frame."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from interlock.auth.authenticator import Authenticator, Headers
+from interlock.auth.principal import Principal
+from interlock.calls import Caller
+from interlock.errors import AuthError
+from interlock.types import JsonObject
+from interlock.web.events import TurnEvent, decoded
+from interlock.web.turns import Turn, TurnError, Turns
+
+SUBPROTOCOL = "interlock.chat.1"
+MAX_FRAME = 64 * 1024  # bytes from a client
+MAX_HELLO = 4 * 1024
+HELLO_SECONDS = 5.0
+MAX_QUEUE = 256 * 1024  # bytes that wait for a slow client
+SLOW_SECONDS = 10.0  # that the queue may be full
+JOIN_SECONDS = 0.05  # that tokens wait for others
+CHECK_SECONDS = 1.0  # between two checks of a credential
+
+MALFORMED, LOGIN, ORIGIN, SLOW, TOO_LARGE, TOO_MANY, RESTART = (
+    4400, 4401, 4403, 4408, 4413, 4429, 1001,
+)  # fmt: skip
+_log = logging.getLogger("interlock.web")
+_encode = msgspec.json.Encoder().encode
+
+
+LOCAL_USER = Principal("user:local")
+
+
+class Closing(Exception):
+    """The socket is to be closed."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class Sockets:
+    """All sockets of a server.
+
+    Args:
+        turns: The turns.
+        authenticator: Checks the token of the first frame; None if everybody is the local user.
+    """
+
+    def __init__(self, turns: Turns, authenticator: Authenticator | None) -> None:
+        self.turns = turns
+        self.authenticator = authenticator
+        self._sockets: set[Socket] = set()
+        self._checking: asyncio.Task[None] | None = None
+
+    async def serve(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one connection whose Host and Origin were checked."""
+        offered = scope.get("subprotocols") or ()
+        chosen = SUBPROTOCOL if SUBPROTOCOL in offered else None
+        await send({"type": "websocket.accept", "subprotocol": chosen})
+        socket = Socket(self, scope, receive, send)
+        self._sockets.add(socket)
+        if self._checking is None and self.authenticator is not None:
+            self._checking = asyncio.create_task(self._check_credentials())
+        try:
+            await socket.run()
+        finally:
+            self._sockets.discard(socket)
+
+    def count(self, owner: str) -> int:
+        """Return how many sockets a user has."""
+        return sum(each.owner == owner for each in self._sockets)
+
+    async def _check_credentials(self) -> None:
+        """End the sockets of credentials that were revoked."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            for socket in [*self._sockets]:
+                await socket.check_credential()
+
+    async def close(self) -> None:
+        """Close all sockets; clients come back and resume."""
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.wait({self._checking})
+        for socket in [*self._sockets]:
+            socket.close(RESTART, "restart")
+
+
+class Socket:
+    """One connection."""
+
+    def __init__(self, sockets: Sockets, scope: Any, receive: Any, send: Any) -> None:
+        self.owner: str | None = None
+        self._sockets = sockets
+        self._turns = sockets.turns
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._caller = Caller(surface="web")
+        self._headers: Headers = ()
+        self._user = "local"
+        self._queue: deque[_Frame] = deque()
+        self._queued = 0  # bytes
+        self._full_since: float | None = None
+        self._wake = asyncio.Event()
+        self._closing: Closing | None = None
+        self._followed: set[Turn] = set()
+        self._token_sent = -JOIN_SECONDS
+        self._reading: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Serve the connection until it ends."""
+        writing = asyncio.create_task(self._write())
+        self._reading = asyncio.create_task(self._read())
+        try:
+            await asyncio.wait({writing, self._reading}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for turn in self._followed:
+                turn.unfollow(self._on_event)
+            tasks = {writing, self._reading}
+            if not writing.done() and self._closing is not None:
+                await asyncio.wait({writing}, timeout=1.0)  # it sends the close frame
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            for task in tasks:
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    _log.error("a socket failed", exc_info=error)
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the connection."""
+        if self._closing is None:
+            self._closing = Closing(code, reason)
+            self._wake.set()
+
+    # Reading
+
+    async def _read(self) -> None:
+        try:
+            await self._receive()  # websocket.connect
+            async with asyncio.timeout(HELLO_SECONDS):
+                hello = await self._frame(MAX_HELLO)
+            await self._hello(hello)
+            while True:
+                await self._handle(await self._frame(MAX_FRAME))
+        except TimeoutError:
+            self.close(LOGIN, "no hello in time")
+        except Closing as closing:
+            self.close(closing.code, closing.reason)
+        except _Gone:
+            self.close(RESTART, "")
+
+    async def _frame(self, most: int) -> JsonObject:
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            raise _Gone
+        text = message.get("text")
+        if text is None:
+            raise Closing(MALFORMED, "frames must be text")
+        if len(text) > most or (len(text) * 4 > most and len(text.encode()) > most):
+            raise Closing(TOO_LARGE, "the frame is too large")
+        try:
+            found: JsonObject = decoded(text)
+        except ValueError:
+            raise Closing(MALFORMED, "the frame is not a JSON object") from None
+        return found
+
+    async def _hello(self, hello: JsonObject) -> None:
+        if hello.get("type") != "hello":
+            raise Closing(LOGIN, "the first frame must be hello")
+        if self._sockets.authenticator is not None:
+            token = hello.get("token")
+            if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+                raise Closing(LOGIN, "a token is needed")
+            self._headers = ((b"authorization", b"Bearer " + token.encode()),)
+            principal = await self._authenticate()
+            self._caller = Caller(principal, surface="web")
+            self._user = principal.id
+        owner = self._caller.owner
+        if self._sockets.count(owner) >= self._turns.limits.sockets:
+            raise Closing(TOO_MANY, "too many connections")
+        self.owner = owner
+        limits = {"frame": MAX_FRAME, "turns": self._turns.limits.turns}
+        self.send({"type": "ready", "user": self._user, "limits": limits})
+
+    async def _authenticate(self) -> Principal:
+        authenticator = self._sockets.authenticator
+        if authenticator is None:
+            return LOCAL_USER
+        client = self._scope.get("client")
+        try:
+            return await authenticator.authenticate(self._headers, client[0] if client else None)
+        except AuthError as error:
+            raise Closing(LOGIN, "the token is not valid") from error
+
+    async def check_credential(self) -> None:
+        """Close the connection if its credential was revoked."""
+        if self.owner is None:
+            return
+        try:
+            await self._authenticate()
+        except Closing as closing:
+            if isinstance(closing.__cause__, AuthError) and closing.__cause__.status != 503:
+                self.close(closing.code, closing.reason)
+
+    async def _handle(self, frame: JsonObject) -> None:
+        handlers = {
+            "message": self._message,
+            "stop": self._stop,
+            "resume": self._resume,
+            "approve": self._approve,
+        }
+        handle = handlers.get(str(frame.get("type")))
+        try:
+            if handle is None:
+                raise TurnError("bad_message", "unknown type of message")
+            await self._authenticate()
+            await handle(frame)
+        except TurnError as error:
+            fields: JsonObject = {"type": "error", "code": error.code, "message": str(error)}
+            if error.retry_after is not None:
+                fields["retry_after"] = error.retry_after
+            for key in ("conversation_id", "message_id", "approval_id"):
+                if isinstance(frame.get(key), str):
+                    fields[key] = frame[key]
+            self.send(fields)
+
+    async def _message(self, frame: JsonObject) -> None:
+        known = text_of(frame, "message_id")
+        turn = await self._turns.start(
+            self._caller,
+            text_of(frame, "content") or "",
+            text_of(frame, "conversation_id"),
+            known,
+            follow=self._on_event,
+        )
+        if turn not in self._followed:
+            self._follow(turn, 0)  # the message was repeated
+
+    async def _stop(self, frame: JsonObject) -> None:
+        turn = self._turns.find(self._caller.owner, text_of(frame, "conversation_id") or "")
+        if turn is None:
+            raise TurnError("not_found", "no such turn")
+        await turn.stop()
+
+    async def _resume(self, frame: JsonObject) -> None:
+        conversation = text_of(frame, "conversation_id") or ""
+        after = frame.get("after", 0)
+        if not isinstance(after, int) or after < 0:
+            raise TurnError("bad_message", "after must be a whole number")
+        turn = self._turns.find(self._caller.owner, conversation, text_of(frame, "turn_id"))
+        if turn is not None and turn.since(after) is not None:
+            self._follow(turn, after)
+            return
+        messages = await self._turns.snapshot(self._caller.owner, conversation)
+        seq = turn.seq if turn is not None else 0
+        self.send(
+            {
+                "type": "snapshot",
+                "conversation_id": conversation,
+                "messages": messages,
+                "seq": seq,
+                **({"turn_id": turn.id} if turn is not None else {}),
+            }
+        )
+        if turn is not None:
+            self._follow(turn, seq)
+
+    async def _approve(self, frame: JsonObject) -> None:
+        id = text_of(frame, "approval_id") or ""
+        turn = self._turns.find_approval(self._caller.owner, id)
+        if turn is None:
+            raise TurnError("approval_closed", "this approval is not open")
+        decision, note = text_of(frame, "decision") or "", text_of(frame, "note") or ""
+        turn.decide(id, text_of(frame, "hash") or "", decision, note, f"user:{self._user}")
+
+    # Events
+
+    def _follow(self, turn: Turn, after: int) -> None:
+        turn.unfollow(self._on_event)
+        for event in turn.since(after) or ():
+            self._on_event(turn, event)
+        self._followed.add(turn)
+        if not turn.has_ended:
+            turn.follow(self._on_event)
+
+    def _on_event(self, turn: Turn, event: TurnEvent) -> None:
+        self._followed.add(turn)
+        last = self._queue[-1] if self._queue else None
+        if event.kind == "token" and last is not None and last.joins(turn, event):
+            last.add(event)
+            self._queued += len(event.fields["content"])
+        else:
+            self._push(_Frame(turn, event))
+        if turn.has_ended:
+            self._followed.discard(turn)
+        self._note_full()
+
+    def send(self, fields: JsonObject) -> None:
+        """Queue a frame that belongs to no turn."""
+        self._push(_Frame(None, TurnEvent(0, fields)))
+
+    def _push(self, frame: _Frame) -> None:
+        self._queue.append(frame)
+        self._queued += frame.size
+        self._wake.set()
+
+    def _note_full(self) -> None:
+        if self._queued <= MAX_QUEUE:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = monotonic()
+            asyncio.get_running_loop().call_later(SLOW_SECONDS, self._check_slow)
+        if self._queued > 4 * MAX_QUEUE:
+            self.close(SLOW, "too slow; resume later")
+
+    def _check_slow(self) -> None:
+        if self._full_since is not None and monotonic() - self._full_since >= SLOW_SECONDS * 0.9:
+            self.close(SLOW, "too slow; resume later")
+
+    # Writing
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                if self._closing is not None and self._closing.code == SLOW:
+                    break
+                frame = self._queue[0]
+                if frame.is_token and len(self._queue) == 1 and self._closing is None:
+                    await self._wait_for_others()
+                self._queue.popleft()
+                self._queued -= frame.size
+                self._note_full()
+                await self._send({"type": "websocket.send", "text": frame.text})
+                if frame.is_token:
+                    self._token_sent = monotonic()
+            if self._closing is not None:
+                code, reason = self._closing.code, self._closing.reason
+                await self._send({"type": "websocket.close", "code": code, "reason": reason})
+                return
+
+    async def _wait_for_others(self) -> None:
+        """Wait a moment for more tokens, unless none was sent lately."""
+        wait = self._token_sent + JOIN_SECONDS - monotonic()
+        while wait > 0 and len(self._queue) == 1 and self._closing is None:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+            wait = self._token_sent + JOIN_SECONDS - monotonic()
+
+
+class _Frame:
+    """What waits to be sent: one event, or tokens of one turn that were joined."""
+
+    __slots__ = ("_contents", "_event", "_first", "_last", "is_token", "turn")
+
+    def __init__(self, turn: Turn | None, event: TurnEvent) -> None:
+        self.turn = turn
+        self.is_token = event.kind == "token"
+        self._event = event
+        self._first = self._last = event.seq
+        self._contents: list[str] | None = None
+
+    def joins(self, turn: Turn, event: TurnEvent) -> bool:
+        return self.is_token and self.turn is turn and event.seq == self._last + 1
+
+    def add(self, event: TurnEvent) -> None:
+        if self._contents is None:
+            self._contents = [self._event.fields["content"]]
+        self._contents.append(event.fields["content"])
+        self._last = event.seq
+
+    @property
+    def size(self) -> int:
+        if self._contents is None:
+            return self._event.size
+        return 200 + sum(map(len, self._contents))
+
+    @property
+    def text(self) -> str:
+        if self._contents is None:
+            return self._event.text
+        joined = {"content": "".join(self._contents), "seq": self._last, "from": self._first}
+        return _encode(self._event.fields | joined).decode()
+
+
+class _Gone(Exception):
+    """The client closed the connection."""
+
+
+def text_of(frame: JsonObject, key: str) -> str | None:
+    """Return a text of a frame; None if it is not there.
+
+    Raises:
+        TurnError: It is not a text.
+    """
+    value = frame.get(key)
+    if value is not None and not isinstance(value, str):
+        raise TurnError("bad_message", f"{key} must be a string")
+    return value

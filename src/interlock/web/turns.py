@@ -1,0 +1,489 @@
+"""Turns: answers that belong to the server, whichever clients are connected.
+
+1. A conversation has one turn at a time, and one owner.
+2. Each event has a number within its turn. A client that was away gets what it missed.
+3. Exactly one `complete` or `error` ends a turn, and each `tool_start` has its `tool_complete`
+   before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from time import monotonic
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from interlock.agent import AgentEvent, ApprovalAsked, Done, Stopped
+from interlock.calls import Caller
+from interlock.errors import (
+    ConversationBusy,
+    InterlockError,
+    InvalidArguments,
+    ModelError,
+    StepLimit,
+    UnknownConversation,
+)
+from interlock.types import JsonObject
+from interlock.web.events import TurnEvent, fields_of, stopped_call
+
+MAX_EVENTS = 2_000  # of a turn that are kept
+MAX_BYTES = 1024 * 1024
+_log = logging.getLogger("interlock.web")
+
+Listener = Callable[["Turn", TurnEvent], None]
+
+
+class TurnLimits(Struct, frozen=True):
+    """Limits of turns. Times are in seconds."""
+
+    turn: float = 600.0  # of work; waiting for a person does not count
+    turns: int = 4  # of one user at a time
+    messages: int = 30  # of one user in a minute
+    all_turns: int = 1_000
+    kept: float = 300.0  # after the end of a turn, for clients that come back
+    message: int = 32 * 1024  # characters
+    sockets: int = 16  # of one user
+
+
+class TurnError(InterlockError):
+    """A request about a turn is refused.
+
+    Attributes:
+        code: A stable code for programs.
+        retry_after: Seconds until it may succeed; None if time alone does not help.
+    """
+
+    def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after = retry_after
+
+
+class Engine(Protocol):
+    """What answers: `AgentEngine` and `GraphEngine` do."""
+
+    async def open(self, owner: str, conversation: str | None, title: str) -> str:
+        """Check that a conversation is the owner's, or create one; return its id.
+
+        Raises:
+            UnknownConversation: It is another owner's, or does not exist.
+        """
+        ...
+
+    async def messages(self, owner: str, conversation: str) -> list[JsonObject]:
+        """Return the messages of a conversation: {"role", "content"} each."""
+        ...
+
+    def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
+        """Answer a message. `Stopped("waiting")` ends a run that waits for decisions."""
+        ...
+
+    def resume(
+        self, turn: Turn, decisions: dict[str, JsonObject]
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Go on with decisions about approvals, by their id."""
+        ...
+
+    async def stopped(self, turn: Turn) -> None:
+        """Leave the conversation valid after a run was cancelled."""
+        ...
+
+
+class Turn:
+    """The answer to one message.
+
+    Attributes:
+        id: Unique.
+        conversation: The id of its conversation.
+        owner: Whose conversation it is.
+        caller: On whose behalf tools are called.
+        has_ended: There will be no more events.
+    """
+
+    def __init__(
+        self, engine: Engine, limits: TurnLimits, conversation: str, owner: str, caller: Caller
+    ) -> None:
+        self.id = f"t_{secrets.token_urlsafe(12)}"
+        self.conversation = conversation
+        self.owner = owner
+        self.caller = caller
+        self.has_ended = False
+        self._engine = engine
+        self._left = limits.turn
+        self._events: deque[TurnEvent] = deque()
+        self._bytes = 0
+        self._seq = 0
+        self._listeners: dict[Listener, None] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._limit: asyncio.Timeout | None = None
+        self._is_stopping = False
+        self._text: list[str] = []
+        self._open: dict[str, JsonObject] = {}  # calls that have started
+        self._approvals: dict[str, ApprovalAsked] = {}
+        self._decisions: dict[str, JsonObject] = {}
+        self._deciders: dict[str, asyncio.Future[JsonObject]] = {}
+
+    # Events
+
+    def emit(self, **fields: Any) -> TurnEvent:
+        """Add an event and pass it to all listeners."""
+        self._seq += 1
+        fields |= {"conversation_id": self.conversation, "turn_id": self.id, "seq": self._seq}
+        event = TurnEvent(self._seq, fields)
+        self._events.append(event)
+        self._bytes += event.size
+        while len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES:
+            self._bytes -= self._events.popleft().size
+        for listener in [*self._listeners]:
+            listener(self, event)
+        return event
+
+    def follow(self, listener: Listener) -> None:
+        """Call a function with each event from now on. It must not wait."""
+        self._listeners[listener] = None
+
+    def unfollow(self, listener: Listener) -> None:
+        """Stop calling a function."""
+        self._listeners.pop(listener, None)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing goes on until a person decides."""
+        open_approvals = self._approvals.keys() - self._decisions.keys()
+        waiting = {self._approvals[id].tool_call_id for id in open_approvals}
+        return bool(waiting) and self._open.keys() <= waiting
+
+    @property
+    def announced(self) -> frozenset[str]:
+        """The calls that were shown so far."""
+        asked = (each.tool_call_id for each in self._approvals.values())
+        return frozenset((*self._open, *asked))
+
+    def hash_of(self, approval: str) -> str:
+        """Return the hash of an approval that is open."""
+        return self._approvals[approval].hash
+
+    def tool_call_of(self, call_id: str) -> str:
+        """Return the model's id of a call under way, "" if it is unknown."""
+        for id, started in self._open.items():
+            if started["call_id"] == call_id:
+                return id
+        return ""
+
+    def since(self, after: int) -> list[TurnEvent] | None:
+        """Return the events after a number; None if some of them are gone."""
+        if after < self._seq and (not self._events or self._events[0].seq > after + 1):
+            return None
+        return [event for event in self._events if event.seq > after]
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event."""
+        return self._seq
+
+    # Running
+
+    def start(self, content: str, message_id: str | None) -> None:
+        """Start answering a message."""
+        self.emit(type="started", **({"message_id": message_id} if message_id else {}))
+        self._task = asyncio.create_task(self._run(self._engine.run(self, content)))
+
+    async def _run(self, events: AsyncGenerator[AgentEvent, None]) -> None:
+        started = monotonic()
+        self._limit = limit = asyncio.timeout(max(self._left, 0.0))
+        try:
+            async with limit:
+                await self._take_all(events)
+        except asyncio.CancelledError:
+            await self._cancelled()
+        except Exception as error:
+            if limit.expired():
+                await self._engine.stopped(self)
+                self._end("error", code="timeout", message="the turn took too long")
+            else:
+                self._fail(error)
+        finally:
+            self._left -= monotonic() - started
+
+    async def _take_all(self, events: AsyncGenerator[AgentEvent, None]) -> None:
+        async with aclosing(events):
+            async for event in events:
+                fields = fields_of(event)
+                if fields is not None:
+                    self._note(fields)
+                    if isinstance(event, ApprovalAsked):
+                        self._approvals[event.id] = event
+                    self.emit(**fields)
+                elif isinstance(event, Done):
+                    self._complete(event)
+                elif isinstance(event, Stopped) and event.reason == "stopped":
+                    self._stop()
+
+    def _note(self, fields: JsonObject) -> None:
+        match fields["type"]:
+            case "token":
+                self._text.append(fields["content"])
+            case "tool_start":
+                self._text.clear()  # what was said before a call is not the answer
+                self._open[fields["tool_call_id"]] = fields
+            case "tool_complete":
+                self._open.pop(fields["tool_call_id"], None)
+
+    def _complete(self, done: Done) -> None:
+        self._end(
+            "complete",
+            message_id=f"m_{self.id[2:]}",
+            content=done.message.content,
+            usage={
+                "input_tokens": done.usage.input_tokens,
+                "output_tokens": done.usage.output_tokens,
+            },
+            stop_reason="length" if done.stop_reason == "length" else "end",
+        )
+
+    def _stop(self) -> None:
+        self._end(
+            "complete",
+            message_id=f"m_{self.id[2:]}",
+            content="".join(self._text),
+            usage={},
+            stop_reason="stopped",
+        )
+
+    def _fail(self, error: Exception) -> None:
+        code, text = _explained(error)
+        if code == "internal":
+            number = secrets.token_hex(4)
+            _log.error("turn %s failed (%s)", self.id, number, exc_info=error)
+            text = f"internal error ({number})"
+        self._end("error", code=code, message=text)
+
+    def _end(self, kind: str, **fields: Any) -> None:
+        if self.has_ended:
+            return
+        for started in [*self._open.values()]:
+            self.emit(**stopped_call(started))
+        self._open.clear()
+        self.has_ended = True
+        self.emit(type=kind, **fields)
+
+    async def _cancelled(self) -> None:
+        try:
+            await self._engine.stopped(self)
+        except InterlockError as error:
+            _log.warning("turn %s was not closed: %s", self.id, error)
+        if self._is_stopping:
+            self._stop()
+        else:  # the server ends
+            self._end("error", code="interrupted", message="the server restarts; ask again")
+
+    async def stop(self) -> None:
+        """Stop the answer on behalf of the user."""
+        if self.has_ended:
+            return
+        self._is_stopping = True
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        else:  # it waits for a person
+            await self._cancelled()
+
+    async def close(self) -> None:
+        """End the turn because the server ends."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        elif not self.has_ended:
+            await self._cancelled()
+
+    # Approvals
+
+    def decide(self, id: str, hash: str, decision: str, note: str, by: str) -> None:
+        """Allow or deny a call.
+
+        Raises:
+            TurnError: There is no such approval, it was decided, or the call has changed.
+        """
+        approval = self._approvals.get(id)
+        if approval is None or id in self._decisions or self.has_ended:
+            raise TurnError("approval_closed", "this approval is not open")
+        if approval.hash != hash:
+            raise TurnError("approval_changed", "the call is not the one that was shown")
+        if decision not in ("allow", "deny"):
+            raise TurnError("bad_message", 'decision must be "allow" or "deny"')
+        chosen: JsonObject = {"decision": decision, "hash": hash, "note": note}
+        self._decisions[id] = chosen
+        state = "approved" if decision == "allow" else "denied"
+        self.emit(type="approval_done", approval_id=id, state=state, by=by)
+        waiting = self._deciders.pop(id, None)
+        if waiting is not None:
+            waiting.set_result(chosen)
+        elif self._decisions.keys() >= self._approvals.keys():
+            decisions, self._decisions, self._approvals = self._decisions, {}, {}
+            self._task = asyncio.create_task(self._run(self._engine.resume(self, decisions)))
+
+    async def ask(self, approval: ApprovalAsked) -> JsonObject:
+        """Ask for a decision, and wait for it in the task of a call."""
+        self._approvals[approval.id] = approval
+        self._deciders[approval.id] = decided = asyncio.get_running_loop().create_future()
+        self.emit(**(fields_of(approval) or {}))
+        if len(self._deciders) == 1 and self._limit is not None:
+            self._left = (self._limit.when() or 0.0) - asyncio.get_running_loop().time()
+            self._limit.reschedule(None)  # waiting for a person does not count
+        try:
+            found: JsonObject = await decided
+            return found
+        finally:
+            self._deciders.pop(approval.id, None)
+            if not self._deciders and self._limit is not None and not self._is_stopping:
+                self._limit.reschedule(asyncio.get_running_loop().time() + self._left)
+
+
+class Turns:
+    """All turns of a server.
+
+    Args:
+        engine: What answers.
+        limits: See `TurnLimits`.
+    """
+
+    def __init__(self, engine: Engine, limits: TurnLimits | None = None) -> None:
+        self.limits = limits or TurnLimits()
+        self._engine = engine
+        self._turns: dict[str, Turn] = {}
+        self._latest: dict[str, Turn] = {}  # by conversation
+        self._by_message: dict[tuple[str, str], Turn] = {}
+        self._asked: dict[str, deque[float]] = {}  # times of the messages of a user
+
+    async def start(
+        self,
+        caller: Caller,
+        content: str,
+        conversation: str | None = None,
+        message_id: str | None = None,
+        *,
+        follow: Listener | None = None,
+    ) -> Turn:
+        """Start a turn.
+
+        Args:
+            caller: Who asks.
+            content: The message.
+            conversation: The conversation; None for a new one.
+            message_id: The client's id of the message. A repeated one returns its turn.
+            follow: Called with each event, the first one included.
+
+        Raises:
+            TurnError: The message is refused.
+        """
+        owner = caller.owner
+        if message_id and (known := self._by_message.get((owner, message_id))):
+            return known
+        self._check(owner, content)
+        try:
+            id = await self._engine.open(owner, conversation, content)
+        except UnknownConversation:
+            raise TurnError("not_found", "no such conversation") from None
+        latest = self._latest.get(id)
+        if latest is not None and not latest.has_ended:
+            raise TurnError("busy", "a turn of this conversation is under way")
+        turn = Turn(self._engine, self.limits, id, owner, caller)
+        self._turns[turn.id] = self._latest[id] = turn
+        if message_id:
+            self._by_message[owner, message_id] = turn
+        turn.follow(lambda turn, event: self._forget_later(turn, event, message_id))
+        if follow is not None:
+            turn.follow(follow)
+        turn.start(content, message_id)
+        return turn
+
+    def _check(self, owner: str, content: str) -> None:
+        limits = self.limits
+        if not content.strip():
+            raise TurnError("bad_message", "the message is empty")
+        if len(content) > limits.message:
+            raise TurnError(
+                "too_large",
+                f"the message is too long ({len(content):,} characters, limit {limits.message:,})",
+            )
+        now, times = monotonic(), self._asked.setdefault(owner, deque())
+        while times and times[0] <= now - 60:
+            times.popleft()
+        if len(times) >= limits.messages:
+            wait = round(times[0] + 60 - now, 1)
+            raise TurnError("rate_limited", f"more than {limits.messages} messages a minute", wait)
+        running = [each for each in self._turns.values() if not each.has_ended]
+        if sum(each.owner == owner for each in running) >= limits.turns:
+            raise TurnError("rate_limited", f"more than {limits.turns} turns at a time", 5.0)
+        if len(running) >= limits.all_turns:
+            raise TurnError("overloaded", "too many turns; try again later", 5.0)
+        times.append(now)
+
+    def _forget_later(self, turn: Turn, event: TurnEvent, message_id: str | None) -> None:
+        if turn.has_ended and event.kind in ("complete", "error"):
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.limits.kept, self._forget, turn, message_id)
+
+    def _forget(self, turn: Turn, message_id: str | None) -> None:
+        self._turns.pop(turn.id, None)
+        if self._latest.get(turn.conversation) is turn:
+            del self._latest[turn.conversation]
+        if message_id:
+            self._by_message.pop((turn.owner, message_id), None)
+        times = self._asked.get(turn.owner)
+        if times is not None and (not times or times[-1] <= monotonic() - 60):
+            del self._asked[turn.owner]
+
+    def find(self, owner: str, conversation: str, turn: str | None = None) -> Turn | None:
+        """Return a turn, the latest one of a conversation by default; None if it is gone."""
+        found = self._turns.get(turn) if turn else self._latest.get(conversation)
+        if found is None or found.owner != owner or found.conversation != conversation:
+            return None
+        return found
+
+    def find_approval(self, owner: str, approval: str) -> Turn | None:
+        """Return the turn that waits for an approval."""
+        for turn in self._latest.values():
+            if turn.owner == owner and approval in turn._approvals:
+                return turn
+        return None
+
+    async def snapshot(self, owner: str, conversation: str) -> list[JsonObject]:
+        """Return the messages of a conversation.
+
+        Raises:
+            TurnError: It is another owner's, or does not exist.
+        """
+        try:
+            return await self._engine.messages(owner, conversation)
+        except UnknownConversation:
+            raise TurnError("not_found", "no such conversation") from None
+
+    async def close(self) -> None:
+        """End all turns."""
+        await asyncio.gather(*(turn.close() for turn in [*self._turns.values()]))
+
+
+def _explained(error: Exception) -> tuple[str, str]:
+    """Return the code and the text of an error for clients, without values."""
+    match error:
+        case TurnError():
+            return error.code, str(error)
+        case StepLimit():
+            return "step_limit", str(error)
+        case ModelError():
+            return "model_failed", "the model failed; try again"
+        case ConversationBusy():
+            return "busy", "a turn of this conversation is under way"
+        case UnknownConversation():
+            return "not_found", "no such conversation"
+        case InvalidArguments():
+            return "bad_message", str(error)
+        case _:
+            return "internal", ""

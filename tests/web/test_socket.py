@@ -1,0 +1,390 @@
+"""The chat over a WebSocket, with a real client and a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from interlock.errors import ModelUnavailable
+from interlock.web import socket as socket_module
+from interlock.web import turns as turns_module
+from interlock.web.turns import TurnLimits
+from tests.web.conftest import Client, Event, Serve, risky
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """The types of events, without repetitions of tokens."""
+    found: list[str] = []
+    for event in events:
+        if not (found and found[-1] == event["type"] == "token"):
+            found.append(event["type"])
+    return found
+
+
+def check_numbers(events: list[Event]) -> None:
+    """Check that the numbers of a turn's events have no gaps."""
+    expected = 1
+    for event in events:
+        assert event.get("from", event["seq"]) == expected
+        expected = event["seq"] + 1
+
+
+def content_of(events: list[Event]) -> str:
+    return "".join(event["content"] for event in events if event["type"] == "token")
+
+
+async def closed_with(client: Client) -> int:
+    with suppress(ConnectionClosed):
+        while True:
+            await client.next()
+    code = client.connection.close_code
+    assert code is not None
+    return code
+
+
+# Turns
+
+
+async def test_a_turn_has_text_parallel_calls_and_an_answer(serve: Serve) -> None:
+    async with serve(("Let me see.", 1, "bad"), "It is so.") as chat, chat.socket() as client:
+        events = await client.ask(message_id="m-7")
+
+    assert kinds(events)[:3] == ["started", "token", "tool_start"]
+    check_numbers(events)
+    assert content_of(events) == "Let me see.It is so."
+    assert events[0]["message_id"] == "m-7"
+    starts = {each["tool_call_id"]: each for each in events if each["type"] == "tool_start"}
+    ends = {each["tool_call_id"]: each for each in events if each["type"] == "tool_complete"}
+    assert json.loads(starts["call_1"]["tool_input"]) == {"x": 1}
+    assert starts["call_1"]["tool_name"] == "kb:get"
+    assert starts["call_1"]["timestamp"].endswith("Z")
+    assert (ends["call_1"]["tool_result"], ends["call_1"]["outcome"]) == ("got 1", "ran")
+    assert (ends["call_2"]["tool_result"], ends["call_2"]["is_error"]) == ("it is broken", True)
+    assert ends["call_2"]["outcome"] == "failed"
+    assert starts["call_1"]["call_id"] == ends["call_1"]["call_id"] != ""
+    assert {each["turn_id"] for each in events} == {events[0]["turn_id"]}
+    assert (events[-1]["content"], events[-1]["stop_reason"]) == ("It is so.", "end")
+
+
+async def test_a_conversation_goes_on_with_its_id(serve: Serve) -> None:
+    async with serve("One.", "Two.") as chat, chat.socket() as client:
+        id = (await client.ask())[0]["conversation_id"]
+        events = await client.ask("more", conversation_id=id)
+        await client.send(type="resume", conversation_id=id, turn_id="t-of-long-ago", after=0)
+        snapshot = await client.next()
+
+    assert events[0]["conversation_id"] == id
+    assert snapshot["type"] == "snapshot"
+    assert [(each["role"], each["content"]) for each in snapshot["messages"]] == [
+        ("user", "go"),
+        ("assistant", "One."),
+        ("user", "more"),
+        ("assistant", "Two."),
+    ]
+
+
+async def test_a_long_result_is_cut_in_the_event(serve_agent: Serve) -> None:
+    async with serve_agent(("", "x" * 20_000), "done") as chat, chat.socket() as client:
+        events = await client.ask()
+
+    end = next(each for each in events if each["type"] == "tool_complete")
+    assert end["truncated"] is True
+    assert end["tool_result"].endswith("[cut: the whole result has 20,004 characters]")
+
+
+async def test_a_repeated_message_is_answered_and_not_run_again(serve: Serve) -> None:
+    async with serve("One.", "Two.") as chat, chat.socket() as client:
+        first = await client.ask(message_id="m-1")
+        again = await client.ask(message_id="m-1")
+
+    assert again[0]["turn_id"] == first[0]["turn_id"]
+    assert again[-1]["content"] == "One."
+
+
+async def test_a_failing_model_ends_the_turn_with_its_code(serve_agent: Serve) -> None:
+    error = ModelUnavailable("the key sk-123 is wrong")
+    async with serve_agent(error) as chat, chat.socket() as client:
+        events = await client.ask()
+
+    assert events[-1]["code"] == "model_failed"
+    assert "sk-123" not in json.dumps(events)
+
+
+async def test_a_bug_ends_the_turn_without_details(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(RuntimeError("secret")) as chat, chat.socket() as client:
+        events = await client.ask()
+
+    assert events[-1]["code"] == "internal"
+    assert "secret" not in json.dumps(events)
+    number = events[-1]["message"].partition("(")[2].rstrip(")")
+    assert number in caplog.text
+
+
+# Stopping
+
+
+async def test_a_stopped_turn_ends_its_calls_and_tells_the_server(serve: Serve) -> None:
+    async with serve(("Wait.", "wait"), "later") as chat, chat.socket() as client:
+        await client.send(type="message", content="go")
+        started = await client.until("tool_start")
+        await chat.desk.waiting.wait()
+        await client.send(type="stop", conversation_id=started["conversation_id"])
+        last = await client.until("complete")
+        await chat.desk.server.heard("notifications/cancelled")
+        more = await client.ask("and?", conversation_id=started["conversation_id"])
+
+    assert last["stop_reason"] == "stopped"
+    ended = next(each for each in client.events if each["type"] == "tool_complete")
+    assert ended["outcome"] == "stopped"
+    assert more[-1]["content"] == "later"
+
+
+async def test_a_turn_that_takes_too_long_is_ended(serve: Serve) -> None:
+    limits = TurnLimits(turn=0.2)
+    async with serve(("", "wait"), limits=limits) as chat, chat.socket() as client:
+        events = await client.ask()
+
+    assert events[-1]["code"] == "timeout"
+    assert "tool_complete" in kinds(events)
+
+
+# Approvals
+
+
+async def waiting_for_approval(client: Client) -> Event:
+    await client.send(type="message", content="go")
+    return await client.until("approval")
+
+
+@pytest.mark.parametrize(
+    ("decision", "state", "made"), [("allow", "approved", ["all"]), ("deny", "denied", [])]
+)
+async def test_a_call_waits_for_a_decision(
+    serve: Serve, decision: str, state: str, made: list[str]
+) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        assert asked["tool_name"] == "kb:get"
+        assert json.loads(asked["tool_input"]) == {"x": "all"}
+        answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
+        await client.send(type="approve", decision=decision, **answer)
+        await client.until("complete")
+        check_numbers(client.events[1:])
+        done = next(each for each in client.events if each["type"] == "approval_done")
+        assert (done["state"], done["by"]) == (state, "user:ann")
+        assert chat.desk.made == made
+        ended = next(each for each in client.events if each["type"] == "tool_complete")
+        assert ended["outcome"] == ("ran" if made else "refused")
+
+        await client.send(type="approve", decision=decision, **answer)
+        assert (await client.next())["code"] == "approval_closed"
+
+
+async def test_an_approval_of_something_else_is_refused(serve: Serve) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        answer = {"type": "approve", "approval_id": asked["approval_id"], "decision": "allow"}
+        await client.send(**answer, hash="0" * 64)
+        assert (await client.next())["code"] == "approval_changed"
+        async with chat.socket("bob-token") as other:
+            await other.send(**answer, hash=asked["hash"])
+            assert (await other.next())["code"] == "approval_closed"
+        assert chat.desk.made == []
+
+
+async def test_another_connection_of_the_user_may_decide(serve: Serve) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        async with chat.socket() as other:
+            answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
+            await other.send(type="approve", decision="allow", **answer)
+            assert (await client.until("complete"))["content"] == "done"
+
+
+async def test_a_turn_that_waits_can_be_stopped(serve: Serve) -> None:
+    async with serve(("", "all"), "later", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        await client.send(type="stop", conversation_id=asked["conversation_id"])
+        assert (await client.until("complete"))["stop_reason"] == "stopped"
+        more = await client.ask("and?", conversation_id=asked["conversation_id"])
+        assert more[-1]["content"] == "later"
+        assert chat.desk.made == []
+
+
+# Coming back
+
+
+async def test_a_client_that_was_away_gets_what_it_missed(serve: Serve) -> None:
+    async with serve(("Wait.", "wait"), "It is so.") as chat:
+        async with chat.socket() as client:
+            await client.send(type="message", content="go")
+            seen = await client.until("tool_start")
+        await chat.desk.waiting.wait()
+        chat.desk.go_on.set()
+        async with chat.socket() as client:
+            id, after = seen["conversation_id"], seen["seq"]
+            await client.send(type="resume", conversation_id=id, after=after)
+            await client.until("complete")
+            assert client.events[1].get("from", client.events[1]["seq"]) == after + 1
+            assert content_of(client.events) == "It is so."
+
+
+async def test_a_client_gets_a_snapshot_if_the_events_are_gone(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns_module, "MAX_EVENTS", 3)
+    async with serve("a b c d e f") as chat, chat.socket() as client:
+        events = await client.ask()
+        await client.send(type="resume", conversation_id=events[0]["conversation_id"], after=0)
+        snapshot = await client.next()
+
+    assert snapshot["type"] == "snapshot"
+    assert snapshot["seq"] == events[-1]["seq"]
+    assert snapshot["messages"][-1] == {"role": "assistant", "content": "a b c d e f"}
+
+
+# Whose
+
+
+async def test_a_conversation_of_another_user_is_not_found(serve: Serve) -> None:
+    async with serve("One.", "Two.") as chat, chat.socket() as ann, chat.socket("bob-token") as bob:
+        id = (await ann.ask())[0]["conversation_id"]
+        answers = []
+        for wanted in (id, "does-not-exist"):
+            await bob.send(type="message", content="go", conversation_id=wanted)
+            answers.append(await bob.next())
+            await bob.send(type="resume", conversation_id=wanted)
+            answers.append(await bob.next())
+            await bob.send(type="stop", conversation_id=wanted)
+            answers.append(await bob.next())
+
+    assert {each["code"] for each in answers} == {"not_found"}
+
+
+async def test_a_second_turn_of_a_conversation_is_refused(serve: Serve) -> None:
+    async with serve(("", "wait"), "done") as chat, chat.socket() as client:
+        await client.send(type="message", content="go")
+        started = await client.until("tool_start")
+        await client.send(
+            type="message", content="more", conversation_id=started["conversation_id"]
+        )
+        assert (await client.until("error"))["code"] == "busy"
+
+
+async def test_too_many_messages_and_turns_are_refused(serve_agent: Serve) -> None:
+    limits = TurnLimits(messages=1)
+    async with serve_agent("a", "b", limits=limits) as chat, chat.socket() as client:
+        await client.ask()
+        await client.send(type="message", content="more")
+        refused = await client.next()
+    assert refused["code"] == "rate_limited"
+    assert refused["retry_after"] > 50
+
+
+# Connecting
+
+
+async def test_an_origin_that_is_not_allowed_is_refused(serve_agent: Serve) -> None:
+    async with serve_agent() as chat:
+        with pytest.raises(InvalidStatus) as refused:
+            async with chat.socket(origin="https://evil.example"):
+                pass
+        assert refused.value.response.status_code == 403
+
+
+async def test_the_subprotocol_is_chosen_if_it_is_offered(serve_agent: Serve) -> None:
+    async with serve_agent() as chat, chat.socket(subprotocols=["interlock.chat.1"]) as client:
+        assert client.connection.subprotocol == "interlock.chat.1"
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        ('{"type":"hello","token":"wrong"}', 4401),
+        ('{"type":"hello"}', 4401),
+        ('{"type":"message","content":"go"}', 4401),
+        ("[1]", 4400),
+        ("{", 4400),
+        (b"\0", 4400),
+        ('{"type":"hello","token":"%s"}' % ("x" * 5_000), 4413),
+    ],
+    ids=lambda given: str(given)[:30],
+)
+async def test_a_wrong_first_frame_closes_the_connection(
+    serve_agent: Serve, frame: Any, code: int
+) -> None:
+    async with serve_agent() as chat, chat.socket(None) as client:
+        await client.connection.send(frame)
+        assert await closed_with(client) == code
+
+
+async def test_a_late_hello_closes_the_connection(
+    serve_agent: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_module, "HELLO_SECONDS", 0.05)
+    async with serve_agent() as chat, chat.socket(None) as client:
+        assert await closed_with(client) == 4401
+
+
+async def test_a_frame_that_is_too_large_closes_the_connection(serve_agent: Serve) -> None:
+    async with serve_agent() as chat, chat.socket() as client:
+        await client.send(type="message", content="x" * 70_000)
+        assert await closed_with(client) == 4413
+
+
+async def test_an_unknown_or_wrong_message_is_answered(serve_agent: Serve) -> None:
+    async with serve_agent() as chat, chat.socket() as client:
+        for frame in ({"type": "dance"}, {"type": "message", "content": 3}, {"type": "message"}):
+            await client.send(**frame)
+            assert (await client.next())["code"] == "bad_message"
+
+
+async def test_a_revoked_token_ends_its_connections(
+    serve_agent: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_module, "CHECK_SECONDS", 0.05)
+    async with serve_agent() as chat, chat.socket() as ann, chat.socket("bob-token") as bob:
+        del chat.keys.users["ann-token"]
+        assert await closed_with(ann) == 4401
+        await bob.send(type="dance")
+        assert (await bob.next())["type"] == "error"
+
+
+async def test_too_many_connections_of_a_user_are_refused(serve_agent: Serve) -> None:
+    limits = TurnLimits(sockets=1)
+    async with serve_agent(limits=limits) as chat, chat.socket(), chat.socket(None) as second:
+        await second.send(type="hello", token="ann-token")
+        assert await closed_with(second) == 4429
+
+
+async def test_the_end_of_the_server_ends_turns_and_connections(serve: Serve) -> None:
+    async with serve(("", "wait")) as chat, chat.socket() as client:
+        await client.send(type="message", content="go")
+        await client.until("tool_start")
+        await chat.desk.waiting.wait()
+        await chat.app.close()
+        assert (await client.until("error"))["code"] == "interrupted"
+        assert await closed_with(client) in (1001, 1012)
+
+
+async def test_a_slow_reader_is_disconnected_and_the_turn_goes_on(
+    serve_agent: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_module, "MAX_QUEUE", 1_000)
+    monkeypatch.setattr(socket_module, "SLOW_SECONDS", 0.05)
+    script = [("", *["y" * 15_000] * 40) for _ in range(9)]
+    async with serve_agent(*script, "done") as chat, chat.socket(max_queue=1) as client:
+        await client.send(type="message", content="go")
+        started = await client.next()
+        turn = chat.app.turns.find("/ann", started["conversation_id"])
+        ended = asyncio.Event()
+        turn.follow(lambda turn, _: ended.set() if turn.has_ended else None)
+        await ended.wait()  # the client reads nothing meanwhile
+        assert await closed_with(client) == 4408
