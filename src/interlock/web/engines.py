@@ -89,7 +89,7 @@ class AgentEngine:
 
     async def resume(
         self,
-        turn: Turn,
+        turn: Turn,  # noqa: ARG002
         decisions: dict[str, JsonObject],  # noqa: ARG002
     ) -> AsyncGenerator[AgentEvent, None]:
         """See `Engine.resume`. Nothing is left to do: a call waits in its own task."""

