@@ -1,4 +1,4 @@
-"""The official conformance suite against interlock's server and client over HTTP.
+"""The official conformance suite against interlock's server, gateway and client over HTTP.
 
     python run_suite.py FOLDER
 
@@ -38,6 +38,10 @@ SCENARIOS = {
     "server 2025-11-25, optional": 3,
     "server 2026-07-28": 37,
     "server 2026-07-28, optional": 12,
+    "gateway, modern server 2025-11-25": 30,
+    "gateway, modern server 2026-07-28": 37,
+    "gateway, legacy server 2025-11-25": 30,
+    "gateway, legacy server 2026-07-28": 37,
     "client 2025-11-25": 18,
     "client 2025-11-25, optional": 7,
     "client 2026-07-28": 32,
@@ -52,6 +56,7 @@ OLDEST_SCENARIOS = (
 )
 
 _FIXTURE = Path(__file__).with_name("server.py")
+_GATEWAY = Path(__file__).with_name("gateway.py")
 _CLIENT = Path(__file__).with_name("client.py")
 _SERVING = re.compile(r"^serving at (\S+)\n", re.MULTILINE)
 _SCENARIO = re.compile(r"^  - (\S+)$", re.MULTILINE)
@@ -91,8 +96,14 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where the suite is installed")
     folder: Path = parser.parse_args().folder
     suite = folder / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
-    legs = [*server_legs(folder, suite), *client_legs(folder, suite)]
-    log = (folder / "server.log").read_text(encoding="utf-8", errors="replace")
+    legs = [
+        *server_legs(folder, suite),
+        *gateway_legs(folder, suite),
+        *client_legs(folder, suite),
+    ]
+    log = "".join(
+        each.read_text(encoding="utf-8", errors="replace") for each in folder.glob("*.log")
+    )
     if "Traceback" in log:
         print(f"  the server logged a traceback:\n{log}")
     return int("Traceback" in log or any(leg.problems for leg in legs))
@@ -100,7 +111,7 @@ def main() -> int:
 
 def server_legs(folder: Path, suite: Path) -> Iterator[Leg]:
     """Run the suite's clients against our server."""
-    with fixture(folder / "server.log") as url:
+    with fixture(folder / "server.log", _FIXTURE, "--port", "0") as url:
         for revision in REVISIONS:
             results = emptied(folder / "results" / "server" / revision)
             node(suite, "server", "--url", url, "--requirements", revision, "-o", results)
@@ -108,6 +119,22 @@ def server_legs(folder: Path, suite: Path) -> Iterator[Leg]:
             name = f"server {revision}"
             yield report(judge(name, required, results, "server-"))
             yield report(judge(f"{name}, optional", optional, results, "server-"))
+
+
+def gateway_legs(folder: Path, suite: Path) -> Iterator[Leg]:
+    """Run the suite's clients against our server through our gateway.
+
+    The optional scenarios are those of tasks, which a gateway does not pass on, and of streams,
+    which belong to one connection.
+    """
+    for era in ("modern", "legacy"):
+        with fixture(folder / f"gateway-{era}.log", _GATEWAY, era) as url:
+            for revision in REVISIONS:
+                results = emptied(folder / "results" / "gateway" / era / revision)
+                node(suite, "server", "--url", url, "--requirements", revision, "-o", results)
+                required, _ = lists(suite, revision, server=True)
+                name = f"gateway, {era} server {revision}"
+                yield report(judge(name, required, results, "server-"))
 
 
 def client_legs(folder: Path, suite: Path) -> Iterator[Leg]:
@@ -179,16 +206,16 @@ def emptied(results: Path) -> Path:
 
 
 @contextmanager
-def fixture(log: Path) -> Iterator[str]:
-    """Run the server on a free port of loopback; yield its URL."""
+def fixture(log: Path, script: Path, *arguments: str) -> Iterator[str]:
+    """Run a server on a free port of loopback; yield its URL."""
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            [sys.executable, _FIXTURE, "--port", "0"], stdin=-3, stdout=output, stderr=output
+            [sys.executable, script, *arguments], stdin=-3, stdout=output, stderr=output
         ) as process,
     ):
         try:
-            yield await_start(process, log)
+            yield await_start(process, script, log)
         finally:
             process.terminate()
             try:
@@ -197,7 +224,7 @@ def fixture(log: Path) -> Iterator[str]:
                 process.kill()
 
 
-def await_start(process: subprocess.Popen[bytes], log: Path) -> str:
+def await_start(process: subprocess.Popen[bytes], script: Path, log: Path) -> str:
     """Wait until the server prints its URL; return it.
 
     Raises:
@@ -209,7 +236,7 @@ def await_start(process: subprocess.Popen[bytes], log: Path) -> str:
         if found is not None:
             return found[1]
         sleep(0.02)
-    sys.exit(f"error: {_FIXTURE.name} does not serve:\n{log.read_text(encoding='utf-8')}")
+    sys.exit(f"error: {script.name} does not serve:\n{log.read_text(encoding='utf-8')}")
 
 
 def node(script: Path, *arguments: str | Path) -> Ran:

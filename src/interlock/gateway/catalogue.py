@@ -20,7 +20,7 @@ from interlock.gateway.offers import Listed, Offers
 from interlock.gateway.refusals import REASON_KEY
 from interlock.gateway.uris import Uris
 from interlock.policy import Policy
-from interlock.server.catalogue import Definition, Kind
+from interlock.server.catalogue import Definition, EncodedDefinition, Kind
 from interlock.server.subscribers import ListKind
 from interlock.toolbox import Toolbox
 from interlock.types import (
@@ -81,13 +81,13 @@ class ToolboxCatalogue:
             raise InvalidArguments("the cursor is not from this server")
         return list(self._visible(kind, context)), None
 
-    def _visible(self, kind: Kind, context: Context) -> Iterator[JsonObject]:
+    def _visible(self, kind: Kind, context: Context) -> Iterator[EncodedDefinition]:
         caller = Caller(context.principal)
         offers = self._offers_to(caller)
         if kind == "tools":
             for tool in offers.tools.values():
                 if self.may_use(caller, tool.entry):
-                    yield tool.definition
+                    yield tool.listed
             return
         listed: Mapping[Kind, Mapping[str, Listed]] = {
             "resources": offers.resources,

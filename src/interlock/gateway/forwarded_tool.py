@@ -18,7 +18,9 @@ from interlock.errors import (
 )
 from interlock.gateway.forwarding import Forwarder
 from interlock.gateway.refusals import refusal
+from interlock.protocol.envelope import encode_large
 from interlock.revisions import MISSING_CAPABILITY
+from interlock.server.catalogue import EncodedDefinition
 from interlock.types import JsonObject
 
 STATE_KEY = "interlock/state"
@@ -39,11 +41,13 @@ class ForwardedTool:
         self.entry = entry
         self.state = state
         self.fingerprint = hash((name, state, entry.definition))
-        self.definition: JsonObject = msgspec.json.decode(entry.definition) | {"name": name}
-        if state:
-            meta = self.definition.get("_meta") or {}
-            self.definition["_meta"] = meta | {STATE_KEY: state}
+        self.listed = _listed(entry, name, state)
         self._forwarder = forwarder
+
+    @property
+    def definition(self) -> JsonObject:
+        """What clients list."""
+        return self.listed.fields
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:
         """Pass a call on, and return the server's result as it is.
@@ -64,6 +68,15 @@ class ForwardedTool:
             if isinstance(error, _FOR_THE_CLIENT) or _is_undeclared(error, context):
                 raise
             return refusal(self.entry, error)
+
+
+def _listed(entry: Entry, name: str, state: str) -> EncodedDefinition:
+    if name == entry.wire_name and not state:
+        return EncodedDefinition(entry.definition)
+    definition = msgspec.json.decode(entry.definition) | {"name": name}
+    if state:
+        definition["_meta"] = (definition.get("_meta") or {}) | {STATE_KEY: state}
+    return EncodedDefinition(encode_large(definition))
 
 
 def _is_undeclared(error: InterlockError, context: Context) -> bool:

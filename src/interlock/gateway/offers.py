@@ -12,6 +12,7 @@ from interlock.gateway.forwarding import Forwarder
 from interlock.gateway.uris import LooseTemplate, Uris
 from interlock.policy import CompiledView
 from interlock.protocol.envelope import encode_large
+from interlock.server.catalogue import EncodedDefinition
 from interlock.toolbox import Toolbox
 from interlock.toolbox.names import wire_name
 from interlock.toolbox.upstream import Upstream
@@ -22,7 +23,7 @@ class Listed(Struct):
     """A resource, template or prompt that a server has listed."""
 
     item: Item
-    definition: JsonObject
+    definition: EncodedDefinition
     fingerprint: int
 
 
@@ -149,7 +150,8 @@ class Offers:
 
 
 def _listed(item: Item, definition: JsonObject) -> Listed:
-    return Listed(item, definition, hash(encode_large(definition)))
+    encoded = encode_large(definition)
+    return Listed(item, EncodedDefinition(encoded), hash(encoded))
 
 
 def _uris_of(upstream: Upstream) -> list[str]:

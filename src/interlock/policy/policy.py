@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from glob import escape
 from hashlib import sha256
 from typing import Any
@@ -41,6 +41,7 @@ LOCAL_RULES = PolicyRules(
 )
 BUILT_IN_RISKS = {BUILT_IN: ToolRisk(read=("Read", "Glob", "Grep"))}
 MAX_CALLERS = 4_096  # whose rights are remembered
+MAX_TOOLS = 10_000  # whose rules are remembered
 MAX_RIGHTS = 100_000  # of a caller to a tool, remembered in all
 
 
@@ -72,6 +73,7 @@ class Policy:
         self._risks = risks
         self._trusts_hints = trusts_hints
         self._callers: dict[int, CallerRights] = {}
+        self._of_tools: dict[str, Sequence[CompiledRule]] = {}  # by address
         self._remembered = 0
 
     @classmethod
@@ -144,10 +146,24 @@ class Policy:
                 self._callers.clear()
                 self._remembered = 0
                 rights = self._remember(principal)
-            right = Right(rights, "tools", entry.server, entry.tool.name, self.risk(entry))
+            rules = self._rules_for(entry)
+            right = Right(rights, "tools", entry.server, entry.tool.name, self.risk(entry), rules)
             found = rights.tools[entry.address] = entry.tool, right
             self._remembered += 1
         return found[1].decide(arguments)
+
+    def _rules_for(self, entry: Entry) -> Sequence[CompiledRule]:
+        """Return the rules for a tool, which are the same for all callers."""
+        rules = self._of_tools.get(entry.address)
+        if rules is None:
+            if len(self._of_tools) >= MAX_TOOLS:
+                self._of_tools.clear()
+            rules = self._of_tools[entry.address] = [
+                each
+                for each in self._rules or ()
+                if each.kind == "tools" and each.patterns.match(entry.server, entry.tool.name)
+            ]
+        return rules
 
     def risk(self, entry: Entry | Item) -> Risk:
         """Return the risk of a tool: the operator's word, which a hint of its server may raise.

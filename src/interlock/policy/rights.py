@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from interlock import quoting
@@ -32,6 +32,7 @@ class CallerRights:
         self.all_rules = rules
         self.read_only = read_only
         self.rules = [each for each in rules or () if each.is_for(principal, names)]
+        self.rules_set = frozenset(self.rules)
         self.tools: dict[str, tuple[object, Right]] = {}
 
 
@@ -51,19 +52,29 @@ class Right:
     )
 
     def __init__(
-        self, caller: CallerRights, kind: Kind, server: str, name: str, risk: Risk
+        self,
+        caller: CallerRights,
+        kind: Kind,
+        server: str,
+        name: str,
+        risk: Risk,
+        rules: Sequence[CompiledRule] | None = None,
     ) -> None:
         self._caller = caller
         self._kind: Kind = kind
         self._server = server
         self._name = name
         self._risk: Risk = risk
+        if rules is None:
+            rules = [
+                each
+                for each in caller.rules
+                if each.kind == kind and each.patterns.match(server, name)
+            ]
         self._rules = [
             each
-            for each in caller.rules
-            if each.kind == kind
-            and (each.risk is None or each.risk == risk)
-            and each.patterns.match(server, name)
+            for each in rules
+            if each in caller.rules_set and (each.risk is None or each.risk == risk)
         ]
         obstacle = self._find_obstacle()
         if obstacle:

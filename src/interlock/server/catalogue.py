@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import Any, Literal, Protocol, overload
 
+import msgspec
 from msgspec import Raw, Struct
 
 from interlock.context import Context
@@ -20,7 +22,26 @@ from interlock.types import (
 )
 
 Kind = Literal["tools", "resources", "resourceTemplates", "prompts"]
-Definition = Struct | JsonObject
+
+
+class EncodedDefinition:
+    """A definition that another server has encoded. It is decoded only if that is needed.
+
+    Attributes:
+        raw: The definition.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = Raw(raw)
+
+    @cached_property
+    def fields(self) -> JsonObject:
+        """The definition, decoded."""
+        fields: JsonObject = msgspec.json.decode(self.raw)
+        return fields
+
+
+Definition = Struct | JsonObject | EncodedDefinition
 
 
 class ServedTool(Protocol):

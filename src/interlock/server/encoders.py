@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from interlock.errors import LocalProtocolError
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.protocol.envelope import encode, encode_into, encode_large, encode_lossy, with_meta
 from interlock.revisions import FEATURES, SERVER_INFO_KEY, Features
-from interlock.server.catalogue import Definition, output_schema
+from interlock.server.catalogue import Definition, EncodedDefinition, output_schema
 from interlock.types import (
     Annotations,
     AudioContent,
@@ -248,7 +248,12 @@ def implementation_for(info: Implementation, revision: str) -> JsonObject:
 # For legacy clients
 
 
-def _item_for(item: Definition, features: Features) -> Definition:
+def _item_for(item: Definition, features: Features) -> Struct | JsonObject | Raw:
+    if isinstance(item, EncodedDefinition):
+        needs_change = not features.icons or b'"outputSchema"' in bytes(item.raw)
+        if features.is_modern or not needs_change:
+            return item.raw
+        item = item.fields
     if features.is_modern:
         return item
     fields: JsonObject = msgspec.to_builtins(item)
