@@ -20,6 +20,7 @@ from interlock.gateway.offers import Listed, Offers
 from interlock.gateway.refusals import REASON_KEY
 from interlock.gateway.uris import Uris
 from interlock.policy import Policy
+from interlock.protocol.envelope import encode
 from interlock.server.catalogue import Definition, EncodedDefinition, Kind
 from interlock.server.subscribers import ListKind
 from interlock.toolbox import Toolbox
@@ -68,8 +69,8 @@ class ToolboxCatalogue:
         )
 
     def view(self, context: Context) -> Hashable:
-        """Return the identity of the caller: each one has lists of its own."""
-        return context.principal.identity if context.principal else None
+        """Return what the caller's rights depend on."""
+        return basis_of_rights(context.principal)
 
     # Lists
 
@@ -225,6 +226,17 @@ class ToolboxCatalogue:
                 self._before.get(name),
             )
         return offers
+
+
+def basis_of_rights(principal: Principal | None) -> Hashable:
+    """Return a key that only principals with equal rights share.
+
+    Two tokens of one user may have different scopes.
+    """
+    if principal is None:
+        return None
+    claims = encode(principal.claims) if principal.claims else b""
+    return principal.identity, principal.scopes, principal.groups, claims
 
 
 def _missing(address: str, reason: str, detail: str) -> JsonObject:

@@ -8,14 +8,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable
 from time import monotonic
 
-from interlock.auth.principal import Identity, Principal
+from interlock.auth.principal import Principal
 from interlock.calls import Caller, Item
 from interlock.context import Context
 from interlock.errors import InterlockError
-from interlock.gateway.catalogue import ToolboxCatalogue
+from interlock.gateway.catalogue import ToolboxCatalogue, basis_of_rights
 from interlock.gateway.parking import Parking
 from interlock.gateway.refusals import refused
 from interlock.protocol.envelope import encode
@@ -49,7 +49,7 @@ class Changes:
         self._catalogue = catalogue
         self._subscribers = subscribers
         self._parking = parking
-        self._seen: dict[Identity | None, dict[ListKind, int]] = {}
+        self._seen: dict[Hashable, dict[ListKind, int]] = {}
         self._checked_at = -GAP
         self._timer: asyncio.TimerHandle | None = None
         self._followed: dict[str, Item] = {}  # by the URI that clients use
@@ -74,24 +74,24 @@ class Changes:
         self._start(self._check())
 
     async def _check(self) -> None:
-        principals = {_identity(each): each for each in self._subscribers.principals()}
+        principals = {basis_of_rights(each): each for each in self._subscribers.principals()}
         self._seen = {key: each for key, each in self._seen.items() if key in principals}
-        changed: dict[ListKind, set[Identity | None]] = {kind: set() for kind in KINDS}
-        for identity, principal in principals.items():
-            before, now = self._seen.get(identity), self._lists_of(principal)
-            self._seen[identity] = now
+        changed: dict[ListKind, set[Hashable]] = {kind: set() for kind in KINDS}
+        for basis, principal in principals.items():
+            before, now = self._seen.get(basis), self._lists_of(principal)
+            self._seen[basis] = now
             for kind in KINDS:
                 if before is None or before[kind] != now[kind]:
-                    changed[kind].add(identity)
+                    changed[kind].add(basis)
             await asyncio.sleep(0)  # a list may be long
         for kind, whose in changed.items():
             if whose:
                 self._subscribers.list_changed(kind, _is_one_of(whose))
 
     def _remember(self, subscriber: Subscriber) -> None:
-        identity = _identity(subscriber.principal)
-        if identity not in self._seen:
-            self._seen[identity] = self._lists_of(subscriber.principal)
+        basis = basis_of_rights(subscriber.principal)
+        if basis not in self._seen:
+            self._seen[basis] = self._lists_of(subscriber.principal)
 
     def _lists_of(self, principal: Principal | None) -> dict[ListKind, int]:
         return {kind: self._catalogue.fingerprint(kind, principal) for kind in KINDS}
@@ -200,9 +200,5 @@ class Changes:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _is_one_of(identities: set[Identity | None]) -> Audience:
-    return lambda principal: _identity(principal) in identities
-
-
-def _identity(principal: Principal | None) -> Identity | None:
-    return principal.identity if principal is not None else None
+def _is_one_of(bases: set[Hashable]) -> Audience:
+    return lambda principal: basis_of_rights(principal) in bases

@@ -1,0 +1,282 @@
+"""Who may list, call, read and get what: a fixed table, and generated policies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from interlock.auth.principal import Principal
+from interlock.calls import Caller, Item
+from interlock.config import loads
+from interlock.config.gateway import PolicyRules, Rule, View
+from interlock.config.servers import ToolRisk
+from interlock.context import Context
+from interlock.errors import InterlockError
+from interlock.gateway import Gateway
+from interlock.gateway.catalogue import ToolboxCatalogue
+from interlock.gateway.forwarding import Forwarder
+from interlock.policy import Policy
+from interlock.protocol import Request
+from interlock.toolbox import Toolbox
+from interlock.types import ClientCapabilities
+from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
+
+SERVERS = ("crm", "git", "docs", "lab")
+NAMES = ("get_a", "get_b", "list_c", "set_d", "pay", "drop_e", "env", "get_prod", "w", "x")
+
+FILE: Json = {
+    "mcpServers": {
+        name: {"command": "x", "tools": {"risk": {"read": ["get_*", "list_*"]}}} for name in SERVERS
+    },
+    "gateway": {
+        "views": {
+            "sales": {"servers": ["crm"], "tools": {"deny": ["crm:drop_*"]}},
+            "plain": {"servers": ["git"], "names": "plain"},
+        },
+        "groups": {"sales": ["user:anna", "user:s"], "dev": ["user:bert"]},
+        "policy": {
+            "rules": [
+                {"id": "read", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"},
+                {
+                    "id": "pay",
+                    "effect": "allow",
+                    "who": ["group:sales"],
+                    "tools": ["crm:pay"],
+                    "arguments": {"amount": {"maximum": 50}},
+                },
+                {"id": "dev", "effect": "allow", "who": ["group:dev"], "tools": ["git:*"]},
+                {"id": "root", "effect": "allow", "who": ["user:root"], "tools": ["*:*"]},
+                {"id": "no-prod", "effect": "deny", "who": ["*"], "tools": ["*:*prod"]},
+                {
+                    "id": "view",
+                    "effect": "allow",
+                    "who": ["*"],
+                    "tools": ["crm:set_d"],
+                    "view": "sales",
+                },
+                {
+                    "id": "claims",
+                    "effect": "allow",
+                    "who": ["*"],
+                    "tools": ["lab:w"],
+                    "claims": {"level": {"minimum": 3}},
+                },
+                {"id": "docs", "effect": "allow", "who": ["*"], "resources": ["docs:*"]},
+                {"id": "own", "effect": "allow", "who": ["user:root"], "resources": ["*:*"]},
+                {"id": "prompts", "effect": "allow", "who": ["group:dev"], "prompts": ["git:*"]},
+            ]
+        },
+    },
+}
+
+ALL = frozenset({"mcp:*"})
+READS = [f"{s}:{n}" for s in SERVERS for n in ("get_a", "get_b", "list_c")]
+# Each principal with the addresses of the tools that it may use.
+TABLE: list[tuple[Principal, list[str]]] = [
+    (Principal("user:anna", ALL), [*READS, "crm:pay"]),
+    (Principal("user:bert", ALL), [*READS, *(f"git:{n}" for n in NAMES if n != "get_prod")]),
+    (Principal("user:carl", ALL), READS),
+    (
+        Principal("user:root", ALL),
+        [f"{s}:{n}" for s in SERVERS for n in NAMES if n != "get_prod"],
+    ),
+    (Principal("user:root", frozenset({"mcp:read"})), READS),
+    (
+        Principal("user:root", frozenset({"mcp:crm:*"})),
+        [f"crm:{n}" for n in NAMES if n != "get_prod"],
+    ),
+    (Principal("user:root", frozenset({"mcp:lab:set_*"})), ["lab:set_d"]),
+    (Principal("user:root", frozenset({"admin:read"})), []),
+    (Principal("user:root", frozenset()), []),
+    (
+        Principal("user:s", ALL, view="sales"),
+        ["crm:get_a", "crm:get_b", "crm:list_c", "crm:pay", "crm:set_d"],
+    ),
+    (Principal("user:root", ALL, view="unknown"), []),
+    (Principal("user:x", ALL, claims={"level": 4}), [*READS, "lab:w"]),
+]
+
+
+def upstream(server: str) -> ScriptedServer:
+    return ScriptedServer(
+        MODERN,
+        {
+            "tools/list": {"tools": [tool(each) for each in NAMES]},
+            "tools/call": text("done"),
+            "resources/list": {"resources": [{"uri": f"{server}://1", "name": "1"}]},
+            "resources/templates/list": {"resourceTemplates": []},
+            "resources/read": {"contents": []},
+            "prompts/list": {"prompts": [{"name": "p"}]},
+            "prompts/get": {"messages": []},
+        },
+        capabilities={"tools": {}, "resources": {}, "prompts": {}},
+    )
+
+
+def context_of(principal: Principal, revision: str) -> Context:
+    return Context(
+        revision=revision,
+        request_id=1,
+        link=None,  # type: ignore[arg-type]  # nothing is sent back
+        loop=None,  # type: ignore[arg-type]
+        client_capabilities=ClientCapabilities(),
+        principal=principal,
+    )
+
+
+async def answer(gateway: Gateway, context: Context, method: str, **params: Any) -> Json:
+    """Return the result or the error of a request."""
+    request = Request(1, method, msgspec.Raw(msgspec.json.encode(params)))
+    try:
+        found: Json = msgspec.json.decode(await gateway.answer(request, context))
+    except InterlockError as error:
+        return {"error": str(error)}
+    return found
+
+
+def is_refused(result: Json) -> bool:
+    return "error" in result or bool(result.get("isError"))
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_golden_table_of_principals_and_tools(revision: str):
+    policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
+    gateway = Gateway({name: upstream(name) for name in SERVERS}, policy, environ={})
+    arguments = {"crm:pay": {"amount": 20}}
+    async with gateway.running():
+        for principal, allowed in TABLE:
+            context = context_of(principal, revision)
+            listed = [
+                each["name"].replace("__", ":")
+                for each in (await answer(gateway, context, "tools/list"))["tools"]
+            ]
+            called = []
+            for server in SERVERS:
+                for name in NAMES:
+                    address = f"{server}:{name}"
+                    given = arguments.get(address, {})
+                    result = await answer(
+                        gateway, context, "tools/call", name=f"{server}__{name}", arguments=given
+                    )
+                    if not is_refused(result):
+                        called.append(address)
+            assert sorted(listed) == sorted(called) == sorted(set(allowed)), principal
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+async def test_golden_table_of_principals_and_items(revision: str):
+    policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
+    gateway = Gateway({name: upstream(name) for name in SERVERS}, policy, environ={})
+    readable = {"user:root": ["crm", "git", "docs", "lab"]}
+    async with gateway.running():
+        for principal, _ in TABLE:
+            covered = principal.scopes & {"mcp:*", "mcp:read"} and not principal.view
+            docs = readable.get(principal.id, ["docs"]) if covered else []
+            if principal.scopes == {"mcp:crm:*"}:
+                docs = ["crm"]
+            prompts = ["git__p"] if principal.id == "user:bert" else []
+            context = context_of(principal, revision)
+            resources = (await answer(gateway, context, "resources/list"))["resources"]
+            got = (await answer(gateway, context, "prompts/list"))["prompts"]
+            read = [
+                each
+                for each in SERVERS
+                if not is_refused(
+                    await answer(gateway, context, "resources/read", uri=f"{each}://1")
+                )
+            ]
+            used = [
+                f"{each}__p"
+                for each in SERVERS
+                if not is_refused(await answer(gateway, context, "prompts/get", name=f"{each}__p"))
+            ]
+
+            assert [each["uri"] for each in resources] == [f"{each}://1" for each in docs]
+            assert read == docs, principal
+            assert [each["name"] for each in got] == used == prompts
+
+
+# Generated policies
+
+patterns = st.builds(
+    "{}:{}".format,
+    st.sampled_from(["*", "crm", "git", "c*"]),
+    st.sampled_from(["*", "get_*", "get_a", "*prod", "pay", "?"]),
+)
+rules = st.builds(
+    lambda **members: Rule(**members),
+    id=st.just("r"),
+    effect=st.sampled_from(["allow", "allow", "deny"]),
+    who=st.lists(
+        st.sampled_from(["*", "user:anna", "user:bert", "group:dev"]), min_size=1, max_size=2
+    ).map(tuple),
+    kind=st.just("tools"),
+    patterns=st.lists(patterns, min_size=1, max_size=2).map(tuple),
+    risk=st.sampled_from([None, None, "read", "write"]),
+    view=st.sampled_from(["", "", "sales"]),
+)
+scopes = st.frozensets(
+    st.sampled_from(["mcp:*", "mcp:read", "mcp:crm:*", "mcp:git:get_*", "admin:read"]), max_size=2
+)
+principals = st.builds(
+    Principal,
+    id=st.sampled_from(["user:anna", "user:bert"]),
+    scopes=scopes,
+    view=st.sampled_from(["", "", "sales"]),
+)
+
+
+def compiled(generated: list[Rule]) -> Policy:
+    return Policy.compile(
+        PolicyRules(rules=tuple(generated)),
+        groups={"dev": ("user:bert",)},
+        views={"sales": View(servers=("crm",), deny=("crm:drop_*",))},
+        risks=dict.fromkeys(SERVERS, ToolRisk(read=("get_*", "list_*"))),
+    )
+
+
+@pytest.fixture(scope="module")
+def toolbox() -> Iterator[Toolbox]:
+    """An open toolbox with two servers. Nothing is called, so its event loop need not run."""
+    opened = Toolbox({name: upstream(name) for name in ("crm", "git")}, environ={}, forwards=True)
+    with asyncio.Runner() as runner:
+        runner.run(opened.open())
+        yield opened
+        runner.run(opened.close())
+
+
+@settings(max_examples=1_000)
+@given(generated=st.lists(rules, max_size=5), principal=principals)
+def test_every_listed_tool_can_be_called_and_no_other_one(
+    toolbox: Toolbox, generated: list[Rule], principal: Principal
+):
+    policy = compiled(generated)
+    catalogue = ToolboxCatalogue(toolbox, policy, Forwarder(toolbox, policy))
+    context = context_of(principal, MODERN)
+    listed = {each.fields["name"] for each in catalogue.page("tools", "", context)[0]}
+
+    for entry in toolbox.tools:
+        found = catalogue.find("tools", entry.wire_name, context) is not None
+        decision = policy.decide(Caller(principal), entry, {})
+        assert (entry.wire_name in listed) is found is (decision.effect == "allow")
+    assert listed <= {entry.wire_name for entry in toolbox.tools}
+
+
+@settings(max_examples=200)
+@given(generated=st.lists(rules, max_size=5), more=rules, principal=principals)
+def test_rules_for_others_widen_nothing(generated: list[Rule], more: Rule, principal: Principal):
+    others = replace(more, who=("user:other", "group:other"))
+    narrow, wide = compiled(generated), compiled([*generated, others])
+
+    for server in ("crm", "git"):
+        for name in NAMES:
+            item = Item("tools", server, name)
+            before, after = (each.decide(Caller(principal), item, {}) for each in (narrow, wide))
+            assert before.effect == after.effect
