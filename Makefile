@@ -70,7 +70,8 @@ claude: build/claude-all/.stamp build/claude/.stamp
 	@CLAUDE_VERSIONS="$(VERSION)" $(bin)/python -m pytest -q -n 2 tests/claude
 
 # One group: make bench ONLY=http. The table goes into benchmarks/README.md with WRITE=1.
-bench: .venv/.stamp-bench build/langchain/.stamp build/openapi/.stamp
+bench: .venv/.stamp-bench build/langchain/.stamp build/openapi/.stamp build/mcp-proxy/.stamp \
+        build/mcp-proxy-npm/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m benchmarks $(ONLY) $(if $(WRITE),--write)
 
 # SECONDS for each target. What breaks one comes into tests/fuzz/corpus, for `make test`.
@@ -99,7 +100,7 @@ requirements: .venv/.stamp-dev
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
-	for name in mcp1 langchain; do \
+	for name in mcp1 langchain mcp-proxy; do \
 	    $(compile) --upgrade requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
 	done
 
@@ -158,6 +159,11 @@ build/interop/.stamp: tests/interop/package-lock.json .venv/.stamp-conformance
 	$(install_node_packages)
 	@touch $@
 
+build/mcp-proxy-npm/.stamp: benchmarks/proxy/package-lock.json .venv/.stamp-conformance
+	@echo "installing $< into $(@D) (once)" >&2
+	$(install_node_packages)
+	@touch $@
+
 # Claude Code: the newest version for `make test`, older ones for `make claude`.
 build/claude/.stamp: npm_flags := --omit=dev
 build/claude/.stamp build/claude-all/.stamp: tests/claude/package-lock.json .venv/.stamp-conformance
@@ -170,7 +176,7 @@ build/openapi/.stamp: tests/openapi/documents.py .venv/.stamp-conformance
 	@$(bin)/python -m tests.openapi.documents $(@D)
 	@touch $@
 
-build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
+build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/mcp-proxy/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into $(@D) (once)" >&2
 	@$(bin)/python -m venv --clear --without-pip $(@D)
 	@$(pip) --python $(@D)/bin/python install --require-hashes -r $<

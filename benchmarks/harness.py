@@ -39,6 +39,10 @@ NAMES = {
     "fastmcp": "FastMCP",
     "langchain": "LangChain",
     "single": "one transaction a record",
+    "mcp-proxy": "mcp-proxy (PyPI)",
+    "mcp-proxy-npm": "mcp-proxy (npm)",
+    "legacy": "us, legacy client",
+    "write": "us, risk write",
 }
 
 Sample = Callable[[], float]

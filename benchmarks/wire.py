@@ -85,8 +85,8 @@ class HttpAsker:
             "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n"
         ).encode()
 
-    def request(self, params: bytes, name: bytes) -> bytes:
-        body = REQUEST % (1, b"tools/call", params)
+    def request(self, params: bytes, name: bytes, id: int = 1) -> bytes:
+        body = REQUEST % (id, b"tools/call", params)
         return self._head + b"Mcp-Name: %b\r\nContent-Length: %d\r\n\r\n%b" % (
             name,
             len(body),
@@ -100,13 +100,13 @@ class HttpAsker:
 
     def rate(self, width: int, seconds: float) -> float:
         """Call for some seconds, `width` at once; give the calls a second."""
-        request, done = self.request(ADD, b"add"), 0
-        replies = {self.connect(): b"" for _ in range(width)}
+        requests = {self.connect(): self.request(ADD, b"add", id) for id in range(1, width + 1)}
+        replies, done = dict.fromkeys(requests, b""), 0
         with DefaultSelector() as selector:
             started = perf_counter()
             for connection in replies:
                 selector.register(connection, EVENT_READ)
-                connection.sendall(request)
+                connection.sendall(requests[connection])
             while perf_counter() < started + seconds:
                 ready = selector.select(PATIENCE)
                 if not ready:
@@ -117,7 +117,7 @@ class HttpAsker:
                     if is_complete(replies[connection]):
                         replies[connection] = b""
                         done += 1
-                        connection.sendall(request)
+                        connection.sendall(requests[connection])
             rate = done / (perf_counter() - started)
         for connection in replies:
             connection.close()

@@ -80,7 +80,13 @@ def _address(http: str) -> Address:
 def _run(work: Coroutine[Any, Any, None]) -> None:
     import asyncio
 
-    asyncio.run(work)
+    try:
+        from uvloop import new_event_loop
+    except ImportError:  # it is only faster
+        asyncio.run(work)
+        return
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(work)
 
 
 async def _serve_http(

