@@ -5,13 +5,11 @@ from pathlib import Path
 import pytest
 
 from interlock import config
-from interlock.calls import Caller
+from interlock.calls import Call, Caller, CallHandler, Outcome
 from interlock.chat import ConversationLog, open_chat
 from interlock.errors import ModelUnavailable, StoreError
 from interlock.messages import AssistantMessage, ToolCall, UserMessage, interrupted
 from interlock.store import Conversation, ConversationStore
-from interlock.toolbox import Toolbox
-from interlock.types import CallToolResult
 
 
 class FaultyStore(ConversationStore):
@@ -76,17 +74,19 @@ async def test_changing_to_an_unknown_model_keeps_the_old_one(script):
         assert [event async for event in chat.ask("x")]
 
 
-async def test_a_chat_calls_tools_with_the_surface_chat(script, servers, monkeypatch):
+async def test_layers_of_a_chat_see_its_calls_with_the_surface_chat(script, servers):
     callers = []
 
-    async def call(*_: object, caller: Caller, **__: object) -> CallToolResult:
-        callers.append(caller)
-        return CallToolResult()
+    def noted(handle: CallHandler) -> CallHandler:
+        async def note(call: Call) -> Outcome:
+            callers.append(call.caller)
+            return await handle(call)
 
-    monkeypatch.setattr(Toolbox, "call", call)
+        return note
+
     loaded = config.load(servers()).servers
     model = script({"say": {}}, "Done.")
-    async with open_chat(loaded, model=model, conversation=None, warn=print) as chat:
+    async with open_chat(loaded, model=model, warn=print, around=[noted]) as chat:
         assert [event async for event in chat.ask("x")]
 
     assert callers == [Caller(surface="chat")]

@@ -43,6 +43,19 @@ PROVIDERS = (
     _Provider("openai", "OPENAI_API_KEY", "gpt-6-luna", "openai"),
     _Provider("deepseek", "DEEPSEEK_API_KEY", "deepseek-flash", "openai"),
 )
+# Whose models begin like this.
+_FAMILIES = {
+    "claude": "anthropic",
+    "gpt": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "chatgpt": "openai",
+    "deepseek": "deepseek",
+    "llama": "ollama",
+    "qwen": "ollama",
+    "mistral": "ollama",
+    "gemma": "ollama",
+}
 KNOWN = (*(provider.name for provider in PROVIDERS), "ollama", "local", "scripted")
 
 # Usual addresses of local servers besides Ollama, in order of preference.
@@ -90,6 +103,48 @@ async def choose(name: str | None = None, *, remembered: bool = False) -> Model:
     return found
 
 
+class Listed(Struct, frozen=True):
+    """A model that could be used.
+
+    Attributes:
+        name: As in `--model`.
+        problem: What to do before it can be used; "" if it is ready.
+    """
+
+    name: str
+    problem: str = ""
+
+
+async def available() -> list[Listed]:
+    """Return the models that are ready, and those that a key or a package would make ready.
+
+    Of providers it is the default model. Local servers are asked for all of theirs.
+    """
+    found: list[Listed] = []
+    for provider in PROVIDERS:
+        problem = "" if find_spec(provider.package) else _to_install(provider.package)
+        if not _is_set_up(provider):
+            problem = f"set {provider.key}"
+        found.append(Listed(f"{provider.name}:{provider.model}", problem))
+    has_client = find_spec("openai") is not None
+    urls = (ollama_url(), *LOCAL_SERVERS)
+    lists = await asyncio.gather(*(_models(url, "", _PROBE_TIMEOUT) for url in urls))
+    for url, models in zip(urls, lists, strict=True):
+        problem = "" if has_client else _to_install("openai")
+        is_ollama = url == urls[0]
+        names = (f"ollama:{name}" if is_ollama else f"openai:{name}@{url}" for name in models)
+        found += [Listed(name, problem) for name in names]
+    if not lists[0]:
+        found.append(Listed("ollama", "start Ollama and pull a model"))
+    embedded = _embedded()
+    found.append(Listed("local", "" if embedded else _to_install("local")))
+    return found
+
+
+def _to_install(extra: str) -> str:
+    return f"pip install 'interlock[{extra}]'"
+
+
 # By name
 
 
@@ -113,9 +168,10 @@ async def _named(name: str, remembered: bool) -> Model:
         return embedded
     if kind == "scripted":
         return ScriptedModel.from_file(rest)
-    raise ModelUnavailable(
-        f"unknown model provider {kind!r}; write PROVIDER:MODEL with one of {', '.join(KNOWN)}"
-    )
+    hint = f"write PROVIDER:MODEL with one of {', '.join(KNOWN)}"
+    if family := next((of for start, of in _FAMILIES.items() if name.startswith(start)), ""):
+        hint = f"did you mean {family}:{name}?"
+    raise ModelUnavailable(f"unknown model provider {kind!r}; {hint}")
 
 
 def _split_url(rest: str) -> tuple[str, str]:
@@ -201,12 +257,12 @@ def _embedded() -> Model | None:
     return LocalModel()
 
 
-class _Listed(Struct):
+class _Model(Struct):
     id: str
 
 
 class _List(Struct):
-    data: list[_Listed]
+    data: list[_Model]
 
 
 async def _models(url: str, key: str, seconds: float) -> list[str]:
