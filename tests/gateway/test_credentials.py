@@ -9,6 +9,7 @@ from interlock.store import AuditReader
 from interlock.store.audit_reading import CallFilter
 from interlock.store.keys import KeyStore
 from tests.gateway.conftest import bearer, offering
+from tests.gateway.test_parking import asking
 
 REQUESTS = [
     ("POST", "/mcp"),
@@ -96,6 +97,26 @@ async def test_revocation_by_another_process_ends_calls_sessions_and_streams_in_
         assert (await session.ask("tools/list")).code == 401
 
 
+async def test_parked_call_ends_with_its_key(running):
+    crm = asking("who")
+    async with running({}, crm=crm) as gateway:
+        key = await gateway.key("anna")
+        asked = await gateway.http.ask(
+            "tools/call",
+            {"name": "crm__who"},
+            capabilities={"elicitation": {"form": {}}},
+            headers=bearer(key),
+        )
+        assert asked.json["result"]["resultType"] == "input_required"
+
+        await gateway.keys.revoke(key_format.id_of(key))
+        await gateway.assembly.keys.refresh()
+        gateway.assembly.keys.report_ended()
+
+        async with asyncio.timeout(2):
+            await crm.heard("notifications/cancelled")
+
+
 async def test_daily_quota_and_own_rate_of_a_key_hold_over_a_restart(running):
     settings = {"limits": {"perKey": {"perDay": 3, "rate": "100/s"}}}
     async with running(settings, crm=offering("list")) as gateway:
@@ -145,6 +166,21 @@ async def test_intent_and_refusal_state_rule_client_address_and_trace(running, t
         ("refused", None),
         ("ok", "some"),
     ]
+
+
+async def test_trail_states_each_configuration_and_the_one_before(running, tmp_path):
+    async with running({}, crm=offering("list")) as gateway:
+        await gateway.reload({"policy": {"rules": []}}, crm=offering("list"), hr=offering("find"))
+
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        exported = [each async for piece in reader.export() for each in piece]
+    first, second = (each for each in exported if each["kind"] == "config")
+    assert first["after"]["servers"] == ["crm"]
+    assert first.get("before") is None
+    assert second["before"] == first["after"]
+    assert second["after"]["servers"] == ["crm", "hr"]
+    assert second["after"]["policy"] != first["after"]["policy"]
+    assert second["user"] == "user:local"
 
 
 async def test_metrics_state_how_many_records_were_written(running):

@@ -167,7 +167,7 @@ class KeyRing:
         for each in stored:
             self._put(each)
         self._answered_at = self._clock()
-        self._report_ended()
+        self.report_ended()
 
     async def refresh(self) -> None:
         """Load the keys that have changed, and report those that have ended.
@@ -214,7 +214,7 @@ class KeyRing:
                 if was_answering:
                     _log.warning("API keys cannot be read, known keys are served: %s", error)
                 was_answering = False
-            self._report_ended()
+            self.report_ended()
 
     def _put(self, stored: StoredKey) -> None:
         known = self._by_id.get(stored.id)
@@ -230,7 +230,8 @@ class KeyRing:
             self.limits[stored.id] = stored.limits
         self._by_hash[stored.hash] = known
 
-    def _report_ended(self) -> None:
+    def report_ended(self) -> None:
+        """Report the keys that have ended since the last call."""
         now = self._wall()
         ended = {
             id

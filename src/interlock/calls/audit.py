@@ -218,6 +218,11 @@ class AuditTrail:
             record = replace(record, user=user, key=refused.key.id, tenant=refused.key.tenant)
         self._refusals.add(record, "mcp", address=refused.address)
 
+    def note(self, kind: str, body: JsonObject) -> None:
+        """Record what is not a call, such as a new configuration."""
+        if self._settings.mode != "off":
+            self._write_soon(AuditRecord(kind, user=LOCAL_USER, body=_encode(body)))
+
     def flush(self) -> None:
         """Record the counts of the last second; to be called before the writer is closed."""
         self._refusals.flush()

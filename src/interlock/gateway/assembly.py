@@ -45,6 +45,7 @@ from interlock.store.keys import KeyStore
 from interlock.store.location import folder_beside
 from interlock.store.quotas import QuotaStore
 from interlock.transports import InProcessServer, Transport
+from interlock.types import JsonObject
 from interlock.version import __version__
 
 IDLE_TIMEOUT = 3.0  # seconds without a server getting ready; then the others are served
@@ -174,6 +175,7 @@ class Assembly:
             assembly = cls(parts, keys, database, writer, environ, secret)
             if assembly.trail is not None:
                 stack.callback(assembly.trail.flush)
+            assembly._record_configuration(None)
             quotas = Quotas(QuotaStore(database), lambda: assembly.parts.limiter.days)
             await stack.enter_async_context(quotas.running())
             yield assembly
@@ -193,6 +195,7 @@ class Assembly:
         Raises:
             ConfigError: The configuration cannot be used. Nothing was replaced.
         """
+        described = _described(self.parts)
         parts = make_parts(config, self._environ, self.parts)
         parts.limiter.own = self.keys.limits
         await self.gateway.replace(
@@ -203,11 +206,16 @@ class Assembly:
             admit=self._admit,
         )
         before, self.parts = self.parts.settings, parts  # in the step that replaced the servers
+        self._record_configuration(described)
         self.on_reload()
         now = parts.settings
         return [
             name for field, name in FIXED.items() if getattr(before, field) != getattr(now, field)
         ]
+
+    def _record_configuration(self, before: JsonObject | None) -> None:
+        if self.trail is not None:
+            self.trail.note("config", {"before": before, "after": _described(self.parts)})
 
     def _around(self, parts: Parts) -> list[Around]:
         return [*layers_of(parts, self.trail), self.metrics.sent]
@@ -317,6 +325,16 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
         {size: known.get(size) or FairQueue(*size) for size in sizes},
         _issuers(settings, before),
     )
+
+
+def _described(parts: Parts) -> JsonObject:
+    """Return what the audit trail states of a configuration, without secrets."""
+    return {
+        "file": str(parts.config.path or ""),
+        "servers": sorted(parts.servers),
+        "views": sorted(parts.settings.views),
+        "policy": parts.policy.hash,
+    }
 
 
 def make_trail(writer: AuditWriter, secret: GatewayKey, current: Callable[[], Parts]) -> AuditTrail:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from interlock import urls
@@ -57,7 +58,7 @@ class Endpoint:
             ),
         )
         assembly.on_reload = self._reloaded
-        assembly.keys.on_end = self.app.end_credentials
+        assembly.keys.on_end = self._end_credentials
 
     def admin_app(self, *, is_open: bool) -> AdminApp:
         """Return the application for operators.
@@ -73,6 +74,10 @@ class Endpoint:
             {"/metrics": self.metrics},
             authenticator,
         )
+
+    def _end_credentials(self, keys: Collection[str]) -> None:
+        self.app.end_credentials(keys)
+        self._assembly.gateway.end_credentials(keys)
 
     async def metrics(self) -> Page:
         """Return the page `/metrics`."""

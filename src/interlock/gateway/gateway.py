@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
@@ -190,6 +190,12 @@ class Gateway:
             "on_log": lambda message: self._changes.logged(server, message),
             "on_resource_updated": lambda uri: self._changes.resource_updated(server, uri),
         }
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End the parked calls of API keys that are not valid any more, by the keys' ids."""
+        self._forwarder.parking.end(
+            lambda principal: principal is not None and principal.key_id in keys
+        )
 
     # Serving
 
