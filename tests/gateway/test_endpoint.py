@@ -97,7 +97,7 @@ async def test_revoked_key_ends_its_calls_and_sessions(running):
         await began.wait()
         await gateway.keys.revoke(gateway.assembly.keys.find(key.encode()).stored.id)
         await gateway.assembly.keys.refresh()
-        gateway.assembly.keys._report_ended()
+        gateway.assembly.keys.report_ended()
 
         assert (await modern.finished()).code == 401
         await legacy.finished()
