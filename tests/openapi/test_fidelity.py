@@ -6,13 +6,18 @@ with text that needs encoding everywhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
+import jsonschema_rs
 import msgspec
 import pytest
 import yaml
+from hypothesis import given, settings
 
 from interlock.errors import InvalidArguments
 from interlock.openapi import document
@@ -23,6 +28,7 @@ from tests.openapi.documents import FOLDER
 from tests.openapi.sampling import AWKWARD, Sampler, Unsatisfiable
 
 OWN = Path(__file__).parent / "fixtures"
+DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 MODES = {"least": (False, "x"), "all": (True, "text"), "awkward": (True, AWKWARD)}
 # Operations whose schemas no value, or no value with all properties, fits.
 UNSATISFIABLE = {
@@ -46,9 +52,12 @@ def files(path: Path) -> list[Path]:
     return sorted(path.rglob("*.json")) if path.is_dir() else [path]
 
 
+@cache
 def plans_of(path: Path) -> tuple[Any, dict[str, Plan]]:
     data = path.read_bytes()
-    root = msgspec.json.decode(data) if path.suffix == ".json" else yaml.safe_load(data)
+    root = (
+        msgspec.json.decode(data) if path.suffix == ".json" else yaml.load(data, yaml.CSafeLoader)
+    )
     found = document.load(path)
     keys = list(found.keys)[:: 4 if len(found.keys) > 1_000 else 1]
     plans, missing = compile_tools(found, read_tools({f"t{i}": k for i, k in enumerate(keys)}))
@@ -168,3 +177,92 @@ def test_arguments_of_every_operation_arrive_as_meant(path: Path):
                 except Exception as error:
                     wrong.append(f"{file.name} {plan.operation.key} {mode}: {error!r}"[:1500])
     assert wrong == [], f"{len(wrong)} of {count} calls"
+
+
+@pytest.mark.parametrize("path", [*paths()], ids=lambda path: path.stem)
+def test_every_operation_becomes_a_tool_that_models_and_clients_accept(path: Path):
+    for file in files(path):
+        for plan in plans_of(file)[1].values():
+            schema = plan.definition["inputSchema"]
+            assert schema["type"] == "object"
+            assert not schema.keys() & {"oneOf", "anyOf", "allOf", "not", "enum", "$ref"}
+            assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", key) for key in schema["properties"])
+            assert set(schema.get("required", ())) <= set(schema["properties"])
+            assert set(plan.arguments) == set(schema["properties"])
+            assert plan.shown.size <= 8 * 1024
+            for each in (schema, plan.output_schema):
+                if each is not None:
+                    jsonschema_rs.validator_for({**DIALECT, **each})
+            assert len(msgspec.json.encode(plan.output_schema)) <= 4 * 1024
+
+
+# Documents made up
+
+
+def stays_in_its_segment(text: str) -> bool:
+    return not re.search("%[0-9a-f]{2}", text, re.IGNORECASE) and text not in (".", "..")
+
+
+_CHARACTERS = st.characters(exclude_characters="/\\", exclude_categories=["C"])
+_TEXT = st.text(_CHARACTERS, min_size=1, max_size=8).filter(stays_in_its_segment)
+_KINDS = {
+    "scalar": ({"type": "string"}, _TEXT),
+    "integer": ({"type": "integer"}, st.integers(-(2**53), 2**53)),
+    "boolean": ({"type": "boolean"}, st.booleans()),
+    "array": (
+        {"type": "array", "items": {"type": "string"}},
+        st.lists(_TEXT, min_size=1, max_size=3),
+    ),
+    "object": (
+        {"type": "object", "properties": {"k": {"type": "string"}, "l": {"type": "integer"}}},
+        st.fixed_dictionaries({"k": _TEXT, "l": st.integers(0, 99)}),
+    ),
+}
+_STYLES = {"path": ("simple", "label", "matrix"), "query": ("form",), "cookie": ("form",)}
+
+
+@st.composite
+def made_up(draw: st.DrawFn) -> tuple[dict[str, Any], dict[tuple[str, str], Any]]:
+    """Return a document of one operation, and what a call to it means by place and name."""
+    version = draw(st.sampled_from(["3.0.3", "3.1.0"]))
+    parameters, meaning, variables, schemas = [], {}, "", {}
+    places = draw(st.lists(st.sampled_from(sorted(_STYLES)), min_size=1, max_size=4))
+    for index, place in enumerate(places):
+        name = f"p{index}"
+        kind = draw(st.sampled_from(sorted(_KINDS)))
+        schema, values = _KINDS[kind]
+        if draw(st.booleans()):
+            schemas[name], schema = schema, {"$ref": f"#/components/schemas/{name}"}
+        style = draw(st.sampled_from(_STYLES[place]))
+        explode = kind != "object" and draw(st.booleans())
+        parameters.append(
+            {"name": name, "in": place, "style": style, "explode": explode, "schema": schema}
+        )
+        meaning[place, name] = draw(values)
+        variables += f"/{{{name}}}" if place == "path" else ""
+    path = f"/x{variables}"
+    root = {
+        "openapi": version,
+        "paths": {path: {"get": {"parameters": parameters}}},
+        "components": {"schemas": schemas},
+    }
+    return root, meaning
+
+
+@settings(max_examples=150, deadline=None)
+@given(made_up())
+def test_what_was_meant_arrives_for_any_styles_and_values(
+    made: tuple[dict[str, Any], dict[tuple[str, str], Any]],
+):
+    root, meaning = made
+    found = document.read(msgspec.json.encode(root))
+    plans, _ = compile_tools(found, read_tools({"tool": next(iter(found.keys))}))
+    plan = plans["tool"]
+    arguments = {
+        name: meaning[place["in"], place["name"]] for name, place in plan.arguments.items()
+    }
+
+    request = plan.request(arguments)
+
+    reader = decoding.Reader(root)
+    compare(plan, reader, arguments, request.target, request.headers, request.body)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import msgspec
 import pytest
 
@@ -128,3 +131,93 @@ def test_argument_that_does_not_fit_is_refused_without_its_value():
 
     assert "page_size" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_arguments_are_checked_with_what_the_shown_schema_leaves_out():
+    names = [f"name-{index:03}" for index in range(900)]
+    schema = {"type": "string", "enum": names}
+    root = operation_with({"name": "a", "in": "query", "schema": schema})
+    tool = plan("GET /x", root)
+
+    assert "enum" not in tool.definition["inputSchema"]["properties"]["a"]
+    assert tool.request({"a": "name-899"}).target == "/x?a=name-899"
+    with pytest.raises(InvalidArguments, match="a: "):
+        tool.request({"a": "name-900"})
+
+
+def test_schema_that_is_too_large_to_check_leaves_the_check_to_the_shown_one():
+    properties = {f"p{i}": {"type": "object", "properties": {"x": {}}} for i in range(1_500)}
+    schema = {"type": "object", "properties": properties}
+    content = {"application/json": {"schema": {"type": "array", "items": schema}}}
+    root = {"openapi": "3.1.0", "paths": {"/x": {"post": {"requestBody": {"content": content}}}}}
+    tool = plan("POST /x", root)
+
+    assert tool.request({"body": [{"p0": {"x": 1}}]}).body == b'[{"p0":{"x":1}}]'
+    with pytest.raises(InvalidArguments, match="body"):
+        tool.request({"body": "text"})
+
+
+def test_plans_keep_no_document():
+    found = document.read(msgspec.json.encode(SHOP))
+    gone = weakref.ref(found)
+    plans, _ = compile_tools(found, read_tools({"tool": "getOrder"}))
+
+    del found
+    gc.collect()
+
+    assert gone() is None
+    assert plans["tool"].request({"id": "7"}).target == "/orders/7"
+
+
+def test_unlisted_operation_is_not_reachable_by_any_listed_tool():
+    plans, missing = compiled(SHOP, {})
+    assert plans == missing == {}
+
+    with pytest.raises(InvalidArguments):
+        plan("getOrder").request({"id": "../orders"})
+
+
+@pytest.mark.parametrize(
+    ("method", "read_only", "destructive", "idempotent"),
+    [
+        ("get", True, False, True),
+        ("head", True, False, True),
+        ("put", False, True, True),
+        ("delete", False, True, True),
+        ("post", False, True, False),
+        ("patch", False, True, False),
+    ],
+)
+def test_annotations_follow_the_method_unless_the_operator_says_otherwise(
+    method: str, read_only: bool, destructive: bool, idempotent: bool
+):
+    root = {"openapi": "3.1.0", "paths": {"/x": {method: {}}}}
+    key = f"{method.upper()} /x"
+
+    assert plan(key, root).definition["annotations"] == {
+        "readOnlyHint": read_only,
+        "destructiveHint": destructive,
+        "idempotentHint": idempotent,
+        "openWorldHint": True,
+    }
+    chosen = plan({"operation": key, "annotations": {"readOnly": True}}, root)
+    assert chosen.definition["annotations"]["readOnlyHint"] is True
+    assert chosen.definition["annotations"]["destructiveHint"] is False
+
+
+def test_description_is_the_operators_or_the_summary_and_first_paragraph():
+    members = {
+        "summary": "List.",
+        "description": "All <b>of</b> them.\n\nMore.",
+        "deprecated": True,
+    }
+    root = {"openapi": "3.1.0", "paths": {"/x": {"get": members}}}
+
+    assert plan("GET /x", root).definition["description"] == "Deprecated. List.\n\nAll of them."
+    chosen = plan({"operation": "GET /x", "description": "Mine.", "title": "T"}, root)
+    assert chosen.definition["description"] == "Mine."
+    assert chosen.definition["title"] == "T"
+
+
+def operation_with(parameter: dict[str, object]) -> dict[str, object]:
+    return {"openapi": "3.1.0", "paths": {"/x": {"get": {"parameters": [parameter]}}}}

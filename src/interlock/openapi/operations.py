@@ -22,6 +22,8 @@ FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&*+.^_-]+/[A-Za-z0-9!#$&*+.^_-]+ *(;[\x20-\x7e]*)?")
 _STYLES = {
     "path": ("simple", "label", "matrix"),
     "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
@@ -153,6 +155,10 @@ class _Reader:
             parameter = self._follow(each)
             if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):
                 raise DocumentError("a parameter has no name")
+            if parameter.get("in") == "header" and not _TOKEN.fullmatch(parameter["name"]):
+                raise DocumentError(
+                    f"{quoting.echo(parameter['name'])} is not a valid name of a header"
+                )
             place = parameter.get("in")
             known = (*PLACES, "body", "formData") if self._is_old else PLACES
             if place not in known:
@@ -211,7 +217,7 @@ class _Reader:
         media_types = []
         for name, media in _dict(body.get("content")).items():
             media = self._follow(media)
-            if isinstance(media, dict):
+            if isinstance(media, dict) and _MEDIA_TYPE.fullmatch(name):
                 encoding = {
                     key: value
                     for key, value in _dict(media.get("encoding")).items()
@@ -226,7 +232,7 @@ class _Reader:
         consumes = [
             each
             for each in _list(raw.get("consumes", self._document.root.get("consumes")))
-            if isinstance(each, str)
+            if isinstance(each, str) and _MEDIA_TYPE.fullmatch(each)
         ]
         fields = [each for each in given if each["in"] == "formData"]
         if fields:

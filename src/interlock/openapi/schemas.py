@@ -216,10 +216,11 @@ class Translator:
             return False
         if pattern not in self._linear:
             has_room = len(self._linear) < MAX_PATTERNS
-            self._linear[pattern] = has_room and validator.is_linear(pattern)
+            self._linear[pattern] = has_room and _can_check(pattern)
             if not self._linear[pattern]:
                 self._warnings.append(
-                    f"the pattern {quoting.echo(pattern)} is not checked: it needs backtracking"
+                    f"the pattern {quoting.echo(pattern)} is not checked: it is not valid, or "
+                    "needs backtracking"
                 )
         return self._linear[pattern]
 
@@ -273,6 +274,13 @@ class Translator:
         """Whether this direction leaves a property out."""
         target = self._follow(node)
         return isinstance(target, dict) and target.get(self._hide) is True
+
+
+def _can_check(pattern: str) -> bool:
+    import jsonschema_rs
+
+    is_valid = jsonschema_rs.meta.is_valid({"pattern": pattern})
+    return is_valid and validator.is_linear(pattern)
 
 
 def _file(node: JsonObject) -> JsonObject:

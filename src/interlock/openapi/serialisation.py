@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from interlock import quoting
 from interlock.errors import InvalidArguments
 from interlock.openapi.operations import Style
 from interlock.types import JsonObject
@@ -216,6 +217,7 @@ def _refuse_delimiter(name: str, parts: list[str], delimiter: str, outer: str = 
     """Refuse items that a receiver would split, or strip of `outer` characters."""
     if any(delimiter in each or each != each.strip(outer or "\0") for each in parts):
         spaces = " or with outer spaces" if outer else ""
+        name = quoting.clip(name)
         raise InvalidArguments(
             f"{name} cannot carry an item with {delimiter!r}{spaces}; send other items"
         )
@@ -224,7 +226,8 @@ def _refuse_delimiter(name: str, parts: list[str], delimiter: str, outer: str = 
 def _header_text(name: str, value: str) -> str:
     if not is_header_text(value):
         raise InvalidArguments(
-            f"header {name} can carry printable ASCII without outer spaces only; change the value"
+            f"header {quoting.clip(name)} can carry printable ASCII without outer spaces only; "
+            "change the value"
         )
     return value
 
