@@ -28,6 +28,7 @@ from benchmarks.worker import Target
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / "benchmarks" / "peers"
 LANGCHAIN = ROOT / "build" / "langchain" / "bin" / "python"  # it needs another version of `mcp`
+CLAUDE_SDK = ROOT / "build" / "claude-sdk" / "bin" / "python"  # it bundles a program of 380 MB
 SLOW = 3.0  # seconds; who takes longer for a sample is asked once only
 PATIENCE = 10.0  # seconds for a program to end
 STARTS = 3  # of everybody, for figures of a few percent
@@ -38,6 +39,7 @@ NAMES = {
     "mcp": "mcp",
     "fastmcp": "FastMCP",
     "langchain": "LangChain",
+    "sdk": "claude-agent-sdk",
     "single": "one transaction a record",
     "mcp-proxy": "mcp-proxy (PyPI)",
     "mcp-proxy-npm": "mcp-proxy (npm)",

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OVER_HTTP = ROOT / "examples" / "protected_server.py"
 SERVERS = sorted(set((ROOT / "examples").glob("*_server.py")) - {OVER_HTTP})
-EXAMPLES = sorted({*(ROOT / "examples").glob("*.py")} - {*SERVERS, OVER_HTTP})
+CLAUDE = {*(ROOT / "examples").glob("claude_*.py")}  # run by tests/claude/test_example.py
+EXAMPLES = sorted({*(ROOT / "examples").glob("*.py")} - {*SERVERS, OVER_HTTP, *CLAUDE})
 _BLOCK = re.compile(r"<!-- (examples/\w+\.py) -->\n```python\n(.*?)```", re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 

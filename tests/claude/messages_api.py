@@ -41,11 +41,13 @@ class MessagesApi:
     Attributes:
         url: Its base URL.
         requests: The body of each request that offered tools, in order.
+        scripts: The turns for prompts without a script, by a part of their text.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.requests: list[dict[str, Any]] = []
+        self.scripts: dict[str, list[dict[str, Any]]] = {}
         self._connections: set[asyncio.Task[None]] = set()
 
     @property
@@ -115,7 +117,7 @@ class MessagesApi:
         turn: dict[str, Any] = {"text": "ok"}
         if body.get("tools"):
             self.requests.append(body)
-            turn = _next_turn(body["messages"])
+            turn = _next_turn(body["messages"], self.scripts)
         await asyncio.sleep(turn.get("seconds", 0))
         if status := turn.get("status"):
             kind = {400: "invalid_request_error", 401: "authentication_error"}.get(
@@ -176,11 +178,18 @@ async def _json(writer: asyncio.StreamWriter, status: int, value: object) -> Non
     await writer.drain()
 
 
-def _next_turn(messages: list[dict[str, Any]]) -> dict[str, Any]:
+def _next_turn(
+    messages: list[dict[str, Any]], scripts: dict[str, list[dict[str, Any]]]
+) -> dict[str, Any]:
     for at in reversed(range(len(messages))):
-        if messages[at]["role"] == "user" and (found := _SCRIPT.findall(_text(messages[at]))):
-            turns: list[dict[str, Any]] = json.loads(found[-1])
+        if messages[at]["role"] != "user":
+            continue
+        text = _text(messages[at])
+        found = [json.loads(each) for each in _SCRIPT.findall(text)]
+        found += [turns for part, turns in scripts.items() if part in text]
+        if found:
             number = sum(each["role"] == "assistant" for each in messages[at:])
+            turns: list[dict[str, Any]] = found[-1]
             return turns[min(number, len(turns) - 1)]
     return {"text": "no script"}
 

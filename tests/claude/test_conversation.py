@@ -160,7 +160,7 @@ def test_stop_reason_and_reason_of_a_result(result: dict[str, Any], stop: str, r
     assert turn.answer.is_error is bool(reason)
 
 
-def test_interrupted_turn_is_no_error_whatever_the_program_reports():
+def test_interrupted_turn_is_not_an_error_whatever_the_program_reports():
     talk = conversation()
     turn = talk.begin("u")
     turn.is_interrupted = True

@@ -288,7 +288,10 @@ class Link:
             _log.exception("answering %s of %r failed", message.method, message.server)
             answer = rpc_error(rpc_id, INTERNAL_ERROR, "internal error")
         self._protocol.answer(message.id, answer)
-        self._flush_soon()
+        if len(self._tasks) == 1:  # no other answer will join this one
+            self._flush()
+        else:
+            self._flush_soon()
 
     async def _answer_question(self, question: Question) -> None:
         try:

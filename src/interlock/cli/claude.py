@@ -68,7 +68,7 @@ def claude(
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty; give a PROMPT")
     if prompt is None and (as_json or not is_terminal(sys.stdin)):
-        raise click.UsageError("there is no PROMPT, and no terminal for a conversation")
+        raise click.UsageError("the PROMPT is missing, and a conversation needs a terminal")
     found = None if no_tools else config_option.load(config)
     return run(_main(prompt, found, as_json=as_json, yes=yes, mode=mode, model=model, id=session))
 

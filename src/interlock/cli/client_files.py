@@ -133,7 +133,7 @@ class Place(Struct, frozen=True):
             self._check_ours(name, force, "replace")
             self.remove(name, force=True)
         if self._is_claudes_own:
-            _run_claude(["add-json", "--scope", self.scope, name, "-"], json.dumps(entry))
+            self._add_by_claude(name, entry)
         else:
             self._edit(lambda document: self._with(document, name, entry))
         written = self.entries().get(name)
@@ -156,6 +156,15 @@ class Place(Struct, frozen=True):
         else:
             self._edit(lambda document: document.without_member((*self.keys, name)))
         _keep([each for each in _records() if each[:3] != self._record(name)])
+
+    def _add_by_claude(self, name: str, entry: Entry) -> None:
+        add = ["add-json", "--scope", self.scope, name]
+        if "stdin" in _run_claude(["add-json", "--help"]):
+            _run_claude([*add, "-"], json.dumps(entry))
+        elif any(each in entry for each in _SECRET):  # other users see the arguments of programs
+            raise ConfigError(f"{name!r} may hold secrets, which needs a newer Claude Code; update")
+        else:
+            _run_claude([*add, json.dumps(entry)])
 
     @property
     def _is_claudes_own(self) -> bool:
@@ -251,8 +260,8 @@ def _application(name: str) -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / name
 
 
-def _run_claude(arguments: list[str], stdin: str = "") -> None:
-    """Let Claude Code edit its own file: it may be running, and writes the file as well."""
+def _run_claude(arguments: list[str], stdin: str = "") -> str:
+    """Let Claude Code edit its own file, as it may be running; return what it prints."""
     from interlock.claude import find
 
     ran = subprocess.run(  # noqa: S603 - the user's own program
@@ -267,6 +276,7 @@ def _run_claude(arguments: list[str], stdin: str = "") -> None:
     if ran.returncode != 0:
         said = " ".join((ran.stderr or ran.stdout).split())[:300]
         raise ConfigError(f"Claude Code did not change its servers: {said}")
+    return ran.stdout
 
 
 # What interlock has entered
