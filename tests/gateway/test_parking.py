@@ -196,6 +196,25 @@ async def test_parked_calls_are_bounded_for_each_user_and_each_server(
     await parked.close()
 
 
+async def test_questions_that_a_server_asks_at_once_are_put_together():
+    async def ask_twice(call: Call) -> Outcome:
+        assert call.back is not None
+        asked = [call.back.ask("elicitation/create", b"{}", timeout=1) for _ in range(3)]
+        return Outcome(msgspec.Raw(b"[%b]" % b",".join(map(bytes, await asyncio.gather(*asked)))))
+
+    parked = Parking(ask_twice)
+    with pytest.raises(InputRequired) as asked:
+        await parked.run(Call(Item("prompts", "s", "p"), {}, Caller(ANNA)), context_of(ANNA))
+    context = context_of(ANNA)
+    context.answers = {
+        key: msgspec.Raw(msgspec.json.encode(ACCEPT)) for key in asked.value.questions
+    }
+    ticket = msgspec.json.decode(asked.value.state or "", type=Ticket)
+
+    assert len(asked.value.questions) == 3
+    assert bytes((await parked.resume(ticket, context)).raw).count(b"anna") == 3
+
+
 async def test_parked_call_holds_no_slot():
     queue = FairQueue("s", 1, 1)
     limiter = Limiter(Limits(per_key=KeyLimits(concurrent=1), concurrent=1))
@@ -212,6 +231,7 @@ async def test_parked_call_holds_no_slot():
 
 async def test_parked_call_ends_after_its_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parking, "TTL", 0.01)
+    monkeypatch.setattr(parking, "TOGETHER", 0)
     parked = Parking(ask)
     ticket = await calls_of(parked)(ANNA)
     await until(lambda: not len(parked))
@@ -225,7 +245,7 @@ async def test_parked_calls_end_with_their_user_and_with_their_server():
     await calls_of(parked)(ANNA)
     await calls_of(parked)(BERT)
     await calls_of(parked, server="gone")(BERT)
-    parked.end(lambda principal: principal is ANNA)
+    parked.end(lambda principal: principal == ANNA)
     parked.keep({"s"})
     await until(lambda: len(parked) == 1)
 

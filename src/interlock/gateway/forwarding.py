@@ -147,6 +147,8 @@ def _call(
     if round is not None:
         answered = {key: context.answers[key] for key in round.keys if key in context.answers}
         responses = Raw(encode(answered))
+    elif context.answers:  # to questions of an earlier request; the server decides
+        responses = Raw(encode(context.answers))
     return Call(
         entry,
         arguments,

@@ -40,6 +40,7 @@ from interlock.protocol.envelope import encode
 from interlock.server.parked_calls import ParkedCall, ParkedCalls, owner_of
 from interlock.types import CreateMessageResult, ElicitResult, ListRootsResult
 
+TOGETHER = 0.02  # seconds within which questions are put to the client together
 TTL = 600.0  # seconds that a call may be parked
 MAX_EACH = 8  # parked calls of one principal
 MAX_OF_SERVER = 32
@@ -129,7 +130,10 @@ class Parking:
     async def _follow(self, parked: _ParkedAtServer) -> Outcome:
         """Wait until a call has ended, or asks."""
         try:
-            asks = await parked.asks_or_ends()
+            while asks := await parked.asks_or_ends():
+                await asyncio.sleep(TOGETHER)  # the server may ask several questions at once
+                if parked.questions:
+                    break
         except asyncio.CancelledError as error:
             parked.work.cancel(*error.args)  # with the client's reason
             raise

@@ -1,0 +1,98 @@
+"""Who shares the state of a server behind a gateway."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interlock.auth.principal import Principal
+from interlock.calls import Caller
+from interlock.client import Client
+from interlock.config import Pool, StdioServer
+from interlock.config.servers import Sharing
+from interlock.gateway import Gateway
+from interlock.policy import Policy
+from interlock.revisions import LEGACY, MODERN
+from interlock.toolbox.pool import ConnectionPool
+from tests.gateway.support import as_principal
+
+COUNTER = """
+from interlock import Server
+server = Server("s")
+count = 0
+
+@server.tool
+def increment() -> int:
+    global count
+    count += 1
+    return count
+
+server.run()
+"""
+ANNA, BERT = (Principal(f"user:{each}", frozenset({"mcp:*"})) for each in ("anna", "bert"))
+
+
+@pytest.mark.parametrize(
+    ("sharing", "revision", "counts"),
+    [
+        ("shared", MODERN[-1], [1, 2, 3, 4, 5, 6]),
+        ("per_user", MODERN[-1], [1, 1, 2, 3, 2, 4]),
+        ("per_session", MODERN[-1], [1, 1, 1, 2, 2, 2]),
+        ("per_session", LEGACY[-1], [1, 1, 1, 2, 2, 2]),
+        ("per_call", MODERN[-1], [1, 1, 1, 1, 1, 1]),
+    ],
+)
+async def test_callers_share_a_count_as_configured(
+    sharing: Sharing, revision: str, counts: list[int], tmp_path: Path
+):
+    """Anna has two sessions, Bert one; each of the three calls twice, in turn."""
+    script = tmp_path / "counter.py"
+    script.write_text(COUNTER)
+    server = StdioServer(
+        command=sys.executable, args=(str(script),), sharing=sharing, pool=Pool(max=8)
+    )
+    gateway = Gateway({"s": server}, Policy.compile(None))
+    named = [{"interlock/session": each} for each in ("one", "one", "two")]
+    async with (
+        Client.memory(as_principal(gateway, ANNA), revision=revision) as anna,
+        Client.memory(as_principal(gateway, BERT), revision=revision) as bert,
+        Client.memory(as_principal(gateway, ANNA), revision=revision) as again,
+    ):
+        seen = [
+            int((await client.call_tool("s__increment", meta=meta)).text)
+            for _ in range(2)
+            for client, meta in zip((anna, bert, again), named, strict=True)
+        ]
+
+    assert seen == counts
+
+
+callers = st.lists(
+    st.builds(Caller, st.sampled_from([ANNA, BERT]), st.sampled_from(["", "one", "two"])),
+    max_size=8,
+)
+
+
+@settings(max_examples=300)
+@given(order=callers, sharing=st.sampled_from(["shared", "per_user", "per_session", "per_call"]))
+def test_key_of_a_connection_separates_exactly_those_who_must_not_share(
+    order: list[Caller], sharing: Sharing
+):
+    pool = ConnectionPool("s", None, sharing, Pool(), lambda _: None, lambda _: None)  # type: ignore[arg-type]
+    keys = [pool.key_of(each) for each in order]
+    users = [each.owner for each in order]
+    sessions = [(each.owner, each.session) for each in order]
+
+    expected = {
+        "shared": ["" for _ in order],
+        "per_user": users,
+        "per_session": sessions,
+        "per_call": list(range(len(order))),
+    }[sharing]
+    assert len(set(keys)) == len(set(expected))
+    assert len(Counter(zip(keys, expected, strict=True))) == len(set(expected))
