@@ -106,6 +106,28 @@ async def test_items_added_soon_are_kept_up_to_a_limit_and_the_rest_is_reported(
     assert "the disk: 3 audit records may be lost" in caplog.text
 
 
+async def test_long_queue_is_committed_in_groups_of_limited_size(disk, group, monkeypatch):
+    monkeypatch.setattr(group_commit, "MAX_GROUP", 2)
+    for number in range(4):
+        group.add_soon(number)
+    await group.add(4)
+
+    assert disk.groups == [[0, 1], [2, 3], [4]]
+
+
+async def test_long_queue_is_not_tried_again_and_again_while_commits_fail(disk, group, monkeypatch):
+    monkeypatch.setattr(group_commit, "MAX_GROUP", 2)
+    disk.error = AuditUnavailable("disk full")
+    for number in range(5):
+        group.add_soon(number)
+    await until(lambda: group._task is None)
+    assert disk.groups == [[0, 1]]
+
+    disk.error = None
+    await group.add(5)
+    assert disk.groups[1:] == [[0, 1], [2, 3], [4, 5]]
+
+
 async def test_after_a_fatal_error_nothing_is_committed_again(disk, group):
     disk.error = AuditFailed("fsync failed")
     group.add_soon(1)

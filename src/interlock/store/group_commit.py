@@ -13,11 +13,12 @@ from interlock.errors import AuditFailed, AuditUnavailable, StoreError
 WAIT = 0.9  # seconds from `add` until it fails
 CLOSE_WAIT = 5.0  # seconds for the last commit before `close` gives up
 MAX_RETRIED = 10_000  # items of failed commits that are kept for the next one
+MAX_GROUP = 2_000  # items; a larger group might never be committed in time
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_Entry = tuple[T, "asyncio.Future[None] | None"]
+_Entry = tuple[T, "asyncio.Future[None] | None", float]  # item, waiter, and when it was added
 
 
 class GroupCommit(Generic[T]):
@@ -32,7 +33,6 @@ class GroupCommit(Generic[T]):
         self._commit = commit
         self._name = name
         self._queue: list[_Entry[T]] = []
-        self._queued_at = 0.0  # when the first item of the queue was added
         self._group: list[_Entry[T]] = []  # being committed
         self._retried: list[_Entry[T]] = []
         self.dropped = 0  # items without a waiter that will never be committed
@@ -56,19 +56,18 @@ class GroupCommit(Generic[T]):
         if self._stalled:
             raise self._late()
         waiter = asyncio.get_running_loop().create_future()
-        self._put((item, waiter))
+        self._put(item, waiter)
         return waiter
 
     def add_soon(self, item: T) -> None:
         """Add an item without waiting. If its commit fails, the next one includes it."""
-        self._put((item, None))
+        self._put(item, None)
 
     @property
     def lag(self) -> float:
         """For how many seconds the oldest item that is queued or being committed has waited."""
-        if not self._queue and not self._group:
-            return 0.0
-        return max(0.0, asyncio.get_running_loop().time() - self._queued_at)
+        waiting = self._group or self._retried or self._queue
+        return asyncio.get_running_loop().time() - waiting[0][2] if waiting else 0.0
 
     async def close(self) -> None:
         """Commit what is queued, for at most `CLOSE_WAIT` seconds, and accept no more."""
@@ -83,17 +82,14 @@ class GroupCommit(Generic[T]):
         if self._task is not None:
             await asyncio.wait([self._task])  # which goes on when this wait is cancelled
         if self._retried:
-            self._queued_at = asyncio.get_running_loop().time()
             await asyncio.wait([self._start()])
 
     # Committing
 
-    def _put(self, entry: _Entry[T]) -> None:
+    def _put(self, item: T, waiter: asyncio.Future[None] | None) -> None:
         if self._closed:
             raise AuditUnavailable(f"{self._name} has been closed")
-        if not self._queue:
-            self._queued_at = asyncio.get_running_loop().time()
-        self._queue.append(entry)
+        self._queue.append((item, waiter, asyncio.get_running_loop().time()))
         if self._task is None:
             self._start()
 
@@ -114,16 +110,18 @@ class GroupCommit(Generic[T]):
 
     async def _commit_group(self) -> None:
         loop = asyncio.get_running_loop()
-        self._group = group = [*self._retried, *self._queue]
-        self._queue, self._retried = [], []
-        alarm = loop.call_at(self._queued_at + WAIT, self._give_up, group)
+        waiting = [*self._retried, *self._queue]
+        self._group = group = waiting[:MAX_GROUP]
+        self._queue, self._retried = waiting[MAX_GROUP:], []
+        since = next((at for _, waiter, at in group if waiter is not None), loop.time())
+        alarm = loop.call_at(since + WAIT, self._give_up, group)
         try:
-            await self._commit([item for item, _ in group])
+            await self._commit([item for item, *_ in group])
         except Exception as error:
             _fail(group, error)
             self._retry(group, error)
         else:
-            for _, waiter in group:
+            for _, waiter, _ in group:
                 if waiter is not None and not waiter.done():
                     waiter.set_result(None)
         finally:
@@ -146,12 +144,15 @@ class GroupCommit(Generic[T]):
         if isinstance(error, AuditFailed) or not isinstance(error, StoreError):
             self.dropped += len(unwaited)
             return
+        # Items that nothing waits for wait for the next one that is added, or for `close`.
+        unwaited += [entry for entry in self._queue if entry[1] is None]
+        self._queue = [entry for entry in self._queue if entry[1] is not None]
         self._retried = unwaited[:MAX_RETRIED]
         self.dropped += len(unwaited) - len(self._retried)
 
 
 def _fail(group: list[_Entry[T]], error: Exception) -> None:
-    for _, waiter in group:
+    for _, waiter, _ in group:
         if waiter is not None and not waiter.done():
             # Each caller gets an exception of its own, as raising one extends its traceback.
             copy = type(error)(*error.args) if isinstance(error, StoreError) else error
