@@ -35,6 +35,7 @@ from interlock.errors import (
     SpawnError,
     StepLimit,
     ToolError,
+    ToolFailed,
     UnknownConversation,
     UnknownTool,
     to_wire,
@@ -56,6 +57,7 @@ SPECIAL: dict[type, InterlockError] = {
     AskRefused: AskRefused("the client declares no elicitation", "cannot_ask"),
     CallRefused: CallRefused("no rule allows crm:refund", "no_rule"),
     LimitExceeded: LimitExceeded("too many calls", "rate_limited", 1.5),
+    ToolFailed: ToolFailed("crm:refund", "no such\norder", {"code": 404}),
     StepLimit: StepLimit(10),
     MissingExtra: MissingExtra("chat", "chat"),
 }

@@ -217,5 +217,5 @@ class Gateway:
 
 async def _refuse(_: object) -> NoReturn:
     raise AskRefused(
-        "the server asks outside of a call, so there is no client to ask", "cannot_ask"
+        "the server sent a request outside of a call, so no client can answer it", "cannot_ask"
     )

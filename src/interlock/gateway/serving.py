@@ -60,7 +60,7 @@ async def serve_http(
         reload: Called on SIGHUP.
 
     Raises:
-        ConfigError: The address cannot be used, or others can reach it and there is no key.
+        ConfigError: The address cannot be used, or other machines can reach it without a key.
         StoreLocked: Another gateway uses the same SQLite file.
         AuditFailed: The disk lost audit records, so the gateway ended itself.
     """
@@ -114,10 +114,10 @@ async def _admin_listener(
 
 
 def _first_key(assembly: Assembly, host: str) -> str | None:
-    """Return a key for this run if there is no other credential; only on loopback.
+    """Return a key for this run, on loopback, unless another credential exists.
 
     Raises:
-        ConfigError: Others can reach the address.
+        ConfigError: Other machines can reach the address, and no key exists.
     """
     if urls.is_loopback(host):
         return assembly.key_for_this_run()

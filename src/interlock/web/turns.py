@@ -308,7 +308,7 @@ class Turn:
         """Allow or deny a call.
 
         Raises:
-            TurnError: There is no such approval, it was decided, or the call has changed.
+            TurnError: The approval does not exist, it was decided, or the call has changed.
         """
         approval = self._approvals.get(id)
         if approval is None or id in self._decisions or self.has_ended:
@@ -373,7 +373,7 @@ class Turns:
         """Start a turn.
 
         Args:
-            caller: Who asks.
+            caller: On whose behalf the turn runs.
             content: The message.
             conversation: The conversation; None for a new one.
             message_id: The client's id of the message. A repeated one returns its turn.
