@@ -43,7 +43,8 @@ chat: .venv/.stamp-interlock
 	export PATH INTERLOCK_MODEL; \
 	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
 
-test: .venv/.stamp-dev build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/claude/.stamp
+test: .venv/.stamp-dev build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp \
+        build/openapi/.stamp build/claude/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal --budget
 
 quick: .venv/.stamp-dev

@@ -318,6 +318,7 @@ async def test_a_tool_cannot_be_copied(do: Any) -> None:
 # Cost
 
 
+@pytest.mark.slow("imports langchain_core in a new process")
 def test_importing_it_loads_no_graph_and_no_agent() -> None:
     code = "import interlock.langchain, sys; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -327,6 +328,7 @@ def test_importing_it_loads_no_graph_and_no_agent() -> None:
     assert not loaded & {"langgraph", "langchain"}
 
 
+@pytest.mark.slow("imports langchain_core in a new process")
 @pytest.mark.parametrize(
     ("missing", "statement", "advice"),
     [

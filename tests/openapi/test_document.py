@@ -194,6 +194,7 @@ def test_deep_schema_costs_its_tool_only():
     assert "nested too deep" in missing["deep"]
 
 
+@pytest.mark.slow("compiles a document of 300 cyclic schemas")
 def test_hostile_schemas_are_survived_within_time_and_memory():
     schemas: dict[str, Any] = {
         f"S{i}": {"properties": {f"p{j}": {"$ref": f"#/components/schemas/S{(i * 7 + j) % 300}"}

@@ -130,7 +130,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(_JSON, st.booleans())
 def test_written_values_are_read_back(value: Any, flow: bool):
     written = yaml.safe_dump(value, default_flow_style=flow, sort_keys=False)
