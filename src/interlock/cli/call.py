@@ -86,26 +86,11 @@ async def _call(
     yes: bool,
     as_json: bool,
 ) -> int:
-    from interlock.calls import Caller
-    from interlock.cli.approval import TerminalApproval
-    from interlock.cli.questions import TerminalQuestions
-    from interlock.cli.terminal_prompt import TerminalPrompt
-    from interlock.gateway.local_calls import local_calls
-    from interlock.toolbox import Toolbox
+    from interlock.cli.local_toolbox import CALLER, open_toolbox
 
-    caller = Caller(surface="cli")
     with working(address) as spinner:
-        prompt = TerminalPrompt(spinner.held)
-        # Without a gateway's policy, the person who names the exact call has approved it.
-        approval = TerminalApproval(prompt, yes=yes or config.gateway is None)
-        questions = TerminalQuestions(prompt, config)
-        async with (
-            local_calls(config, approval) as calls,
-            Toolbox(
-                {key: calls.servers[key]}, around=calls.around, handlers=questions.handlers
-            ) as toolbox,
-        ):
-            entry = toolbox.find(address, caller)
+        async with open_toolbox(config, key, spinner, yes=yes) as toolbox:
+            entry = toolbox.find(address, CALLER)
             arguments = typed(texts, entry.tool.input_schema) | values
             for unknown in unknown_parameters(arguments, entry.tool.input_schema):
                 warn(f"tool {address} {unknown}")
@@ -115,7 +100,7 @@ async def _call(
                     arguments,
                     timeout=timeout,
                     progress=lambda each: spinner.note(f"{address} {_format_progress(each)}"),
-                    caller=caller,
+                    caller=CALLER,
                 )
             except RequestTimeout as error:
                 raise RequestTimeout(f"{error}; --timeout SECONDS gives it more time") from None

@@ -87,23 +87,11 @@ def prompt(address: str, pairs: tuple[str, ...], config: Path | None, as_json: b
 async def _prompt(
     config: Config, key: str, server: str, name: str, arguments: dict[str, str], as_json: bool
 ) -> int:
-    from interlock.calls import Caller
-    from interlock.cli.approval import TerminalApproval
-    from interlock.cli.questions import TerminalQuestions
-    from interlock.cli.terminal_prompt import TerminalPrompt
-    from interlock.gateway.local_calls import local_calls
-    from interlock.toolbox import Toolbox
+    from interlock.cli.local_toolbox import CALLER, open_toolbox
 
     with working(f"{server}:{name}") as spinner:
-        on_terminal = TerminalPrompt(spinner.held)
-        questions = TerminalQuestions(on_terminal, config)
-        async with (
-            local_calls(config, TerminalApproval(on_terminal)) as calls,
-            Toolbox(
-                {key: calls.servers[key]}, around=calls.around, handlers=questions.handlers
-            ) as toolbox,
-        ):
-            result = await toolbox.get_prompt(server, name, arguments, caller=Caller(surface="cli"))
+        async with open_toolbox(config, key, spinner) as toolbox:
+            result = await toolbox.get_prompt(server, name, arguments, caller=CALLER)
     if as_json:
         emit_json(result.messages)
         return 0

@@ -79,22 +79,12 @@ def read(address: str, config: Path | None, as_json: bool) -> int:
 
 
 async def _read(config: Config, address: str, as_json: bool) -> int:
-    from interlock.calls import Caller
-    from interlock.cli.approval import TerminalApproval
-    from interlock.cli.questions import TerminalQuestions
-    from interlock.cli.terminal_prompt import TerminalPrompt
-    from interlock.gateway.local_calls import local_calls
-    from interlock.toolbox import Toolbox
+    from interlock.cli.local_toolbox import CALLER, open_toolbox
 
     with working(address) as spinner:
-        prompt = TerminalPrompt(spinner.held)
-        questions = TerminalQuestions(prompt, config)
-        named = server_of(config, address)
-        async with local_calls(config, TerminalApproval(prompt)) as calls:
-            only = calls.servers if named is None else {named: calls.servers[named]}
-            async with Toolbox(only, around=calls.around, handlers=questions.handlers) as toolbox:
-                server, uri = await locate(toolbox, config, address)
-                result = await toolbox.read_resource(server, uri, caller=Caller(surface="cli"))
+        async with open_toolbox(config, server_of(config, address), spinner) as toolbox:
+            server, uri = await locate(toolbox, config, address)
+            result = await toolbox.read_resource(server, uri, caller=CALLER)
     if as_json:
         emit_json(result.contents)
     else:
