@@ -323,12 +323,13 @@ class OpenApiServer:
         ours, theirs = MemoryTransport.pair()
         return _Connection(theirs, lambda: self._serve(ours, _principal(owner)))
 
-    async def _serve(self, transport: Transport, principal: Principal | None) -> None:
+    async def _serve(self, transport: Transport, principal: Principal | None) -> asyncio.Task[None]:
         await self.load()  # so that the client gets the reason if it fails
         connection = ServerConnection(self, transport, principal)
         task = asyncio.get_running_loop().create_task(connection.serve())
         self._connections.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._connections.discard(task)
@@ -345,18 +346,25 @@ class OpenApiServer:
 
 
 class _Connection:
-    """The client's end of a connection, whose other end starts when this one is opened."""
+    """The client's end of a connection, whose other end starts and ends with this one."""
 
-    def __init__(self, end: MemoryTransport, start: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, end: MemoryTransport, start: Callable[[], Awaitable[asyncio.Task[None]]]
+    ) -> None:
         self._end = end
         self._start = start
-        self.send, self.forget = end.send, end.forget
-        self.abort, self.close = end.abort, end.close
+        self._serving: asyncio.Task[None] | None = None
+        self.send, self.forget, self.abort = end.send, end.forget, end.abort
         self.diagnostics = end.diagnostics
 
     async def open(self, receiver: Receiver) -> None:
-        await self._start()
+        self._serving = await self._start()
         await self._end.open(receiver)
+
+    async def close(self) -> None:
+        await self._end.close()
+        if self._serving is not None:  # so that the API's connections are closed as well
+            await asyncio.wait({self._serving})
 
 
 def _principal(owner: str) -> Principal | None:
