@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import msgspec
 import pytest
@@ -221,3 +222,20 @@ def test_description_is_the_operators_or_the_summary_and_first_paragraph():
 
 def operation_with(parameter: dict[str, object]) -> dict[str, object]:
     return {"openapi": "3.1.0", "paths": {"/x": {"get": {"parameters": [parameter]}}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "sent"),
+    [
+        ({"enum": ["text/plain", "application/vnd.a+json"]}, "application/vnd.a+json"),
+        ({"const": "application/x-a"}, "application/x-a"),
+        ({"type": "string"}, "*/*"),
+    ],
+)
+def test_accept_is_one_of_the_values_that_a_parameter_lists(schema: Any, sent: str) -> None:
+    parameter = {"name": "Accept", "in": "header", "schema": schema}
+    operation = {"operationId": "one", "parameters": [parameter]}
+    root = {"openapi": "3.1.0", "info": {}, "paths": {"/one": {"get": operation}}}
+    plans, _ = compile_tools(document.read(msgspec.json.encode(root)), read_tools({"one": "one"}))
+
+    assert plans["one"].request({}).headers == [("Accept", sent)]

@@ -315,7 +315,12 @@ def _path_value(argument: Argument, parameter: Parameter, value: Any) -> str:
 
 
 def _accept(operation: Operation) -> str:
-    """Return the media types of the answers that mean success, JSON first."""
+    """Return the media types of the answers that mean success, JSON first.
+
+    Where a parameter lists the values that `Accept` may have, it is one of these.
+    """
+    if allowed := _allowed_accept(operation):
+        return next(filter(operations.is_json, allowed), allowed[0])
     names = dict.fromkeys(
         media_type
         for response in operation.responses
@@ -325,6 +330,21 @@ def _accept(operation: Operation) -> str:
     ordered = sorted(names, key=lambda name: not operations.is_json(name))
     listed = [name for name in ordered if name != "*/*" and serialisation.is_header_text(name)]
     return ", ".join([*listed, "*/*;q=0.1"]) if listed else "*/*"
+
+
+def _allowed_accept(operation: Operation) -> list[str]:
+    """Return the values that a parameter `Accept` lists; [] for any."""
+    for each in operation.parameters:
+        if each.place == "header" and each.name.lower() == "accept":
+            schema = each.schema if isinstance(each.schema, dict) else {}
+            listed = [schema["const"]] if "const" in schema else schema.get("enum")
+            values = listed if isinstance(listed, list) else []
+            return [
+                value
+                for value in values
+                if isinstance(value, str) and serialisation.is_header_text(value)
+            ]
+    return []
 
 
 def _definition(plan: Plan) -> JsonObject:
