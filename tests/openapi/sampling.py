@@ -108,7 +108,7 @@ class Sampler:
                     if name in required:
                         raise
         other = schema.get("additionalProperties")
-        if set(schema.get("properties", ())) == {"text", "base64", "resource", "name", "type"}:
+        if set(schema.get("properties", ())) == {"text", "base64", "name", "type"}:
             return {"text": self._text, "name": "a b.txt"}
         if not found and self._full and depth < DEPTH and isinstance(other, dict):
             found["key"] = self.value(other, depth + 1)

@@ -10,7 +10,6 @@ import pytest
 
 from interlock.errors import InvalidArguments
 from interlock.openapi import bodies, document
-from interlock.openapi.bodies import FileContent
 from interlock.openapi.plan import Plan, compile_tools
 from interlock.openapi.selection import read_tools
 from tests.openapi.decoding import parts
@@ -44,8 +43,8 @@ def json_plan(schema: Any, **options: Any) -> Plan:
     return plan({"application/json": {"schema": schema}}, **options)
 
 
-def body_of(tool: Plan, arguments: dict[str, Any], **options: Any) -> Any:
-    body = tool.request(arguments, **options).body
+def body_of(tool: Plan, arguments: dict[str, Any]) -> Any:
+    body = tool.request(arguments).body
     return None if body is None else msgspec.json.decode(body)
 
 
@@ -153,12 +152,11 @@ def test_multipart_carries_files_json_and_lists_byte_for_byte():
     request = tool.request(
         {
             "photo": {"base64": encoded, "name": 'a "b".png', "type": "image/png"},
-            "more": [{"text": "é"}, {"resource": "file://x"}],
+            "more": [{"text": "é"}, {"base64": encoded, "name": "x.bin"}],
             "data": {"name": "a"},
             "tags": ["x", "y"],
             "encoded": encoded,
-        },
-        {"file://x": FileContent(PHOTO, "x.bin")},
+        }
     )
 
     found = parts(dict(request.headers)["Content-Type"], request.body or b"")
@@ -175,16 +173,6 @@ def test_multipart_carries_files_json_and_lists_byte_for_byte():
     }
 
 
-def test_resources_of_a_call_are_listed_before_it_is_sent():
-    schema = {"type": "object", "properties": {"f": {"type": "string", "format": "binary"}}}
-    tool = plan({"multipart/form-data": {"schema": schema}})
-    given = {"f": {"resource": "file://a"}}
-
-    assert tool.resources(given) == ["file://a"]
-    with pytest.raises(InvalidArguments, match="resource of a file is not available"):
-        tool.request(given)
-
-
 def test_whole_body_of_bytes_is_a_file():
     tool = plan({"application/octet-stream": {}})
     encoded = base64.b64encode(PHOTO).decode()
@@ -198,7 +186,7 @@ def test_whole_body_of_bytes_is_a_file():
 @pytest.mark.parametrize(
     ("file", "problem"),
     [
-        ({}, "exactly one of text, base64 and resource"),
+        ({}, "exactly one of text and base64"),
         ({"text": "a", "base64": "YQ=="}, "exactly one"),
         ({"base64": "*"}, "base64 text of a file is not valid"),
         ({"text": "x" * (bodies.MAX_FILE_BYTES + 1)}, "too large"),

@@ -145,3 +145,12 @@ def test_number_of_files_is_limited(tmp_path: Path):
         found.references.find(f"f{i}.json")
     with pytest.raises(DocumentError, match="more than 200 files"):
         found.references.find("f200.json")
+
+
+def test_size_of_other_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = load(tmp_path, {"api.json": api("a.json"), "a.json": {"a": 1}, "b.json": {"b": 2}})
+    monkeypatch.setattr("interlock.openapi.references.MAX_FILES_BYTES", 10)
+
+    assert found.references.find("a.json#/a") == 1
+    with pytest.raises(DocumentError, match="too large"):
+        found.references.find("b.json#/b")

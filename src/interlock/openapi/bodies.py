@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -26,17 +26,16 @@ MAX_BRANCHES = 100  # of `allOf`, that are merged
 
 FILE: JsonObject = {
     "type": "object",
-    "description": "A file: text, base64, or the URI of a resource that a tool returned.",
+    "description": "A file, as text or as base64.",
     "properties": {
         "text": {"type": "string"},
         "base64": {"type": "string"},
-        "resource": {"type": "string"},
         "name": {"type": "string", "description": "File name."},
         "type": {"type": "string", "description": "Media type."},
     },
     "additionalProperties": False,
 }
-_SOURCES = ("text", "base64", "resource")
+_SOURCES = ("text", "base64")
 
 Kind = Literal["json", "multipart", "form", "text", "bytes"]
 _KINDS: tuple[Kind, ...] = ("json", "multipart", "form", "text", "bytes")
@@ -268,13 +267,12 @@ def properties_of(schema: Any, follow: Callable[[Any], Any]) -> JsonObject:
 # Bytes
 
 
-def encode(form: Form, value: Any, resources: Mapping[str, FileContent]) -> tuple[bytes, str]:
+def encode(form: Form, value: Any) -> tuple[bytes, str]:
     """Return a body and its media type.
 
     Args:
         form: How it is written.
         value: The whole body; for a form, an object.
-        resources: The contents of the resources that `file_uris` lists.
 
     Raises:
         InvalidArguments: A file is malformed or too large.
@@ -285,7 +283,7 @@ def encode(form: Form, value: Any, resources: Mapping[str, FileContent]) -> tupl
     elif form.kind == "text":
         data = serialisation.text(value).encode()
     elif form.kind == "bytes":
-        content = file_content(value, resources)
+        content = file_content(value)
         data, content_type = content.data, _specific(content.type, content_type)
     elif not isinstance(value, dict):
         raise InvalidArguments(f"a form must be an object, not {quoting.kind(value)}")
@@ -293,7 +291,7 @@ def encode(form: Form, value: Any, resources: Mapping[str, FileContent]) -> tupl
         data = "&".join(_form_pairs(form, value)).encode()
     else:
         boundary = f"interlock-{secrets.token_hex(16)}"
-        data = _multipart(form, value, resources, boundary)
+        data = _multipart(form, value, boundary)
         content_type = f"{content_type}; boundary={boundary}"
     if len(data) > MAX_BODY_BYTES:
         raise InvalidArguments(
@@ -307,7 +305,7 @@ def _specific(given: str, declared: str) -> str:
     return given if given and declared == "application/octet-stream" else declared
 
 
-def file_content(value: Any, resources: Mapping[str, FileContent]) -> FileContent:
+def file_content(value: Any) -> FileContent:
     """Return the contents of a file argument.
 
     Raises:
@@ -315,48 +313,23 @@ def file_content(value: Any, resources: Mapping[str, FileContent]) -> FileConten
     """
     sources = [key for key in _SOURCES if isinstance(value, dict) and key in value]
     if len(sources) != 1 or not isinstance(value[sources[0]], str):
-        raise InvalidArguments("a file needs exactly one of text, base64 and resource")
+        raise InvalidArguments("a file needs exactly one of text and base64")
     given = value[sources[0]]
     name, type = value.get("name", ""), value.get("type", "")
     if sources[0] == "text":
         content = FileContent(given.encode(), name, type)
-    elif sources[0] == "base64":
+    else:
         try:
             content = FileContent(base64.b64decode(given, validate=True), name, type)
         except (binascii.Error, ValueError):
             raise InvalidArguments(
                 "the base64 text of a file is not valid; encode it again"
             ) from None
-    elif given in resources:
-        found = resources[given]
-        content = FileContent(found.data, name or found.name, type or found.type)
-    else:
-        raise InvalidArguments("the resource of a file is not available; name one a tool returned")
     if len(content.data) > MAX_FILE_BYTES:
         raise InvalidArguments(
             f"a file is too large ({len(content.data):,} bytes, limit {MAX_FILE_BYTES:,})"
         )
     return content
-
-
-def file_uris(form: Form, value: Any) -> list[str]:
-    """Return the URIs of the resources that a body sends."""
-    if form.kind == "bytes":
-        files = [value]
-    elif form.kind == "multipart" and isinstance(value, dict):
-        files = [
-            each
-            for name, given in value.items()
-            for each in (given if isinstance(given, list) else [given])
-            if _is_sent_as_file(form.fields.get(name), each)
-        ]
-    else:
-        return []
-    return [
-        each["resource"]
-        for each in files
-        if isinstance(each, dict) and isinstance(each.get("resource"), str)
-    ]
 
 
 def _is_sent_as_file(field: Field | None, value: Any) -> bool:
@@ -395,14 +368,12 @@ def _has_parts(value: Any) -> bool:
     )
 
 
-def _multipart(
-    form: Form, value: JsonObject, resources: Mapping[str, FileContent], boundary: str
-) -> bytes:
+def _multipart(form: Form, value: JsonObject, boundary: str) -> bytes:
     lines: list[bytes] = []
     for name, given in value.items():
         field = form.fields.get(name)
         for key, each in _parts(name, given, field):
-            headers, data = _part(key, each, field, resources)
+            headers, data = _part(key, each, field)
             lines += [f"--{boundary}".encode(), *headers, b"", data]
     lines += [f"--{boundary}--".encode(), b""]
     return b"\r\n".join(lines)
@@ -421,13 +392,11 @@ def _parts(name: str, value: Any, field: Field | None) -> list[tuple[str, Any]]:
     return serialisation.form_fields(name, value, style, schema)
 
 
-def _part(
-    name: str, value: Any, field: Field | None, resources: Mapping[str, FileContent]
-) -> tuple[list[bytes], bytes]:
+def _part(name: str, value: Any, field: Field | None) -> tuple[list[bytes], bytes]:
     disposition = f'Content-Disposition: form-data; name="{_quoted(name)}"'
     content_type = field.content_type if field else ""
     if _is_sent_as_file(field, value):
-        content = file_content(value, resources)
+        content = file_content(value)
         disposition += f'; filename="{_quoted(content.name or "file")}"'
         data = content.data
         content_type = content.type or content_type or "application/octet-stream"

@@ -16,7 +16,6 @@ from interlock.errors import InvalidArguments, SchemaError
 from interlock.openapi import arguments as argument_module
 from interlock.openapi import bodies, budget, operations, routes, serialisation, shapes, texts
 from interlock.openapi.arguments import Argument
-from interlock.openapi.bodies import FileContent
 from interlock.openapi.document import Document
 from interlock.openapi.operations import Operation, Parameter
 from interlock.openapi.references import DocumentError
@@ -113,24 +112,11 @@ class Plan:
         except SchemaError:  # too large or too complex: the shown schema is wider, and smaller
             return json_schema.compile(msgspec.json.encode(self.definition["inputSchema"]))
 
-    def resources(self, given: JsonObject) -> list[str]:
-        """Return the URIs of the resources that a call sends as files."""
-        if self._form is None:
-            return []
-        _, value = self._body_value(self._values(given))
-        return bodies.file_uris(self._form, value)
-
-    def request(
-        self, given: JsonObject, resources: Mapping[str, FileContent] | None = None
-    ) -> PlannedRequest:
-        """Return the request for a call.
-
-        Args:
-            given: The arguments of the call.
-            resources: The contents of what `resources` lists, by URI.
+    def request(self, given: JsonObject) -> PlannedRequest:
+        """Return the request for the arguments of a call.
 
         Raises:
-            InvalidArguments: The arguments do not fit the document, or would leave its route.
+            InvalidArguments: They do not fit the document, or would leave the operation's route.
         """
         given = {
             name: value
@@ -160,7 +146,7 @@ class Plan:
                 )
         if cookies:
             headers.append(("Cookie", "; ".join(cookies)))
-        body = self._body(values, resources or {}, headers)
+        body = self._body(values, headers)
         target = self._template.fill(path)
         query += self.operation.fixed_query
         if query:
@@ -194,7 +180,6 @@ class Plan:
     def _body(
         self,
         values: list[tuple[Argument, Any]],
-        resources: Mapping[str, FileContent],
         headers: list[tuple[str, str]],
     ) -> bytes | None:
         if self._form is None:
@@ -202,7 +187,7 @@ class Plan:
         is_sent, value = self._body_value(values)
         if not is_sent:
             return None
-        body, content_type = bodies.encode(self._form, value, resources)
+        body, content_type = bodies.encode(self._form, value)
         headers.append(("Content-Type", content_type))
         return body
 

@@ -14,6 +14,7 @@ from interlock.types import JsonObject
 
 MAX_CHAIN = 32
 MAX_FILES = 200
+MAX_FILES_BYTES = 64 * 1024 * 1024  # of all other files together
 
 
 class DocumentError(InterlockError, ValueError):
@@ -46,6 +47,7 @@ class References:
         self._parse = parse
         self._files: dict[str, Any] = {}
         self._found: dict[str, Any] = {}
+        self._bytes = 0  # of other files
 
     @property
     def files(self) -> list[Path]:
@@ -98,6 +100,11 @@ class References:
             if len(self._files) >= MAX_FILES:
                 raise DocumentError(f"the document refers to more than {MAX_FILES} files")
             try:
+                self._bytes += path.stat().st_size
+                if self._bytes > MAX_FILES_BYTES:
+                    raise DocumentError(
+                        f"the files of the document are too large (limit {MAX_FILES_BYTES:,} bytes)"
+                    )
                 data = path.read_bytes()
             except OSError as error:
                 raise DocumentError(
