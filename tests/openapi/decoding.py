@@ -21,7 +21,7 @@ _RAW = {"%20": " ", "%7C": "|", "%09": "\t", ",": ","}
 
 
 class Reader:
-    """Knows one document, as the tests read it."""
+    """One document, as the tests read it."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root

@@ -152,6 +152,11 @@ def test_path_of_several_variables_is_refused_only_where_another_operation_match
             template.fill(values)
 
 
+def test_empty_path_value_is_refused_as_it_would_reach_another_route():
+    with pytest.raises(InvalidArguments, match="empty"):
+        target(USER, "id", "")
+
+
 def test_dots_from_two_variables_of_one_segment_are_refused():
     with pytest.raises(InvalidArguments, match="another folder"):
         Template("/a/{x}{y}").fill({"x": ".", "y": "."})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from msgspec import UNSET, Struct
 from interlock import quoting
 from interlock import schema as json_schema
 from interlock.errors import SchemaError
-from interlock.openapi import bodies
+from interlock.openapi import bodies, texts
 from interlock.openapi.document import Document
 from interlock.openapi.operations import MediaType, Operation, Parameter, fixed_header
 from interlock.openapi.references import DocumentError
@@ -175,9 +176,9 @@ class Selector:
             self._argument(each, name, chosen.get(index))
             for index, (each, name) in enumerate(zip(found, names, strict=True))
         ]
-        offered = [each.name for each in arguments if each.name]
-        for name in offered:
-            if offered.count(name) > 1:
+        uses = Counter(each.name for each in arguments if each.name)
+        for name, count in uses.items():
+            if count > 1:
                 raise DocumentError(f"two arguments have the name {name!r}; rename one")
         return arguments
 
@@ -242,7 +243,7 @@ class Selector:
         schema = self._translator.translate(candidate.schema)
         if isinstance(schema, bool):
             schema = {} if schema else {"not": {}}
-        description = change.description or candidate.description
+        description = change.description or texts.visible(candidate.description)
         if description:
             schema["description"] = description
         if candidate.is_deprecated:
@@ -328,7 +329,7 @@ def body_candidates(
     follow = document.references.follow
     kind = bodies.kind_of(media.name)
     flat = bodies.flat_properties(media.schema, follow) if kind not in ("text", "bytes") else None
-    properties, required = flat or (bodies.properties_of(media.schema, follow), [])
+    properties, required = flat or (bodies.properties_of(media.schema, follow), frozenset())
     form = bodies.form(body, media, properties, follow)
     may_be_flat = flat is not None and (body.is_required or not required)
     if wanted == "flat" and not may_be_flat:

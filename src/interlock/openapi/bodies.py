@@ -205,7 +205,7 @@ def is_binary(schema: JsonObject) -> bool:
 
 def flat_properties(
     schema: Any, follow: Callable[[Any], Any]
-) -> tuple[JsonObject, list[str]] | None:
+) -> tuple[JsonObject, frozenset[str]] | None:
     """Return the properties and the required names of a plain object, None for anything else.
 
     `allOf` is merged. Schemas stay as the document has them.
@@ -218,7 +218,7 @@ def flat_properties(
     merger = _Merger(follow, properties, required)
     if not merger.add(schema, 0) or not properties:
         return None
-    return properties, [name for name in dict.fromkeys(required) if name in properties]
+    return properties, frozenset(required).intersection(properties)
 
 
 class _Merger:

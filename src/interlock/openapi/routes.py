@@ -40,6 +40,8 @@ class Template:
         Raises:
             InvalidArguments: The path would reach another route.
         """
+        if not all(values.values()):
+            raise InvalidArguments("a path argument is empty; send a name")
         path = "".join(
             values[part] if index % 2 else part for index, part in enumerate(self._parts)
         )

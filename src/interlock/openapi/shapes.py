@@ -48,7 +48,9 @@ def of_operation(operation: Operation, follow: Callable[[Any], Any]) -> JsonObje
             for media_type, schema in response.media_types.items():
                 if is_json(media_type) and schema not in schemas:
                     schemas.append(schema)
-    if not schemas or len(schemas) > MAX_ALTERNATIVES:
+                if len(schemas) > MAX_ALTERNATIVES:
+                    return None
+    if not schemas:
         return None
     for depth in DEPTHS:
         try:
