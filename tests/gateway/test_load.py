@@ -1,0 +1,109 @@
+"""A gateway under load: one message upstream a call, fairness, and servers that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from interlock.gateway import assembly
+from tests.gateway.conftest import bearer, offering
+from tests.support.scripted_server import Json, text
+
+
+async def test_thousand_calls_of_twenty_clients_are_thousand_messages_and_one_handshake(running):
+    crm = offering("x")
+    async with running({"limits": {"perKey": {"concurrent": 100}}}, crm=crm) as gateway:
+        keys = [await gateway.key(f"user{number}") for number in range(20)]
+        sessions = [await gateway.http.initialize(headers=bearer(key)) for key in keys[:10]]
+
+        async def client(number: int) -> None:
+            for _ in range(50):
+                if number < 10:
+                    reply = await sessions[number].call("crm__x")
+                else:
+                    reply = await gateway.call("crm__x", keys[number])
+                assert reply.text == "done"
+
+        await asyncio.gather(*map(client, range(20)))
+        assert len(crm.sent("tools/call")) == 1_000
+        assert crm.connections == len(crm.sent("tools/list")) == 1
+
+        await crm.end()
+        assert (await gateway.call("crm__x", keys[0])).text == "done"
+        assert crm.connections == 2
+
+
+async def test_hanging_missing_and_broken_servers_cost_only_their_own_tools(running, monkeypatch):
+    monkeypatch.setattr(assembly, "IDLE_TIMEOUT", 0.05)
+
+    async def hang(_: Json) -> None:
+        await asyncio.Event().wait()
+
+    hanging = offering("x")
+    hanging.answers["initialize"] = hanging.answers["server/discover"] = hang
+    broken = offering("x")
+    broken.answers["tools/list"] = {
+        "tools": [
+            {"name": "bad", "inputSchema": {"type": 7}},
+            {"name": "good", "inputSchema": {"type": "object"}},
+        ]
+    }
+    servers: dict[str, Any] = {f"s{number}": offering("x") for number in range(7)}
+    began = monotonic()
+    async with running(hanging=hanging, missing=object(), broken=broken, **servers) as gateway:
+        names = await gateway.names(await gateway.key())
+        assert monotonic() - began < 5
+
+    assert {"broken__good", *(f"s{number}__x" for number in range(7))} == set(names)
+
+
+async def test_polite_caller_is_served_next_while_a_greedy_one_waits(running):
+    order: list[str] = []
+    crm, go_on = offering("x"), asyncio.Event()
+
+    async def slow(params: Json) -> Json:
+        order.append(params["arguments"]["who"])
+        await go_on.wait()
+        return text("done")
+
+    crm.answers["tools/call"] = slow
+    limits = {"perKey": {"concurrent": 10}}
+    server = crm, {"limits": {"concurrent": 1}}
+    async with running({"limits": limits}, crm=server) as gateway:
+        greedy, polite = await gateway.key("greedy"), await gateway.key("polite")
+        calls = [
+            asyncio.create_task(gateway.call("crm__x", greedy, who="greedy")) for _ in range(30)
+        ]
+        await crm.heard("tools/call")
+        calls.append(asyncio.create_task(gateway.call("crm__x", polite, who="polite")))
+        await asyncio.sleep(0)
+        go_on.set()
+        codes = [each.code for each in await asyncio.gather(*calls)]
+
+    assert order.index("polite") <= 2
+    assert codes.count(503) == 20  # the greedy one has ten calls at once
+    assert codes[-1] == 200
+
+
+@pytest.mark.parametrize(
+    ("limits", "server", "reason"),
+    [
+        ({"tools": {"crm:x": "1/min"}}, {}, "tool_rate_limited"),
+        ({"tools": {"crm:x": "1/day"}}, {}, "quota_exceeded"),
+        ({}, {"limits": {"rate": "1/min"}}, "tool_rate_limited"),
+    ],
+)
+async def test_exceeded_rate_of_a_tool_is_a_result_with_retry_after(
+    limits: Json, server: Json, reason: str, running
+):
+    async with running({"limits": limits}, crm=(offering("x"), server)) as gateway:
+        key = await gateway.key()
+        await gateway.call("crm__x", key)
+        reply = await gateway.call("crm__x", key)
+
+    shown = reply.json["result"]["_meta"]["interlock/reason"]
+    assert (reply.code, shown["code"]) == (200, reason)
+    assert shown["retryAfter"] > 0
