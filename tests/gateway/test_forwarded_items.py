@@ -224,3 +224,25 @@ async def test_question_during_a_prompt_is_answered_by_the_client(theirs: str):
     gateway = gateway_of({"lib": server})
     async with Client.memory(gateway, revision=theirs, elicitation=anna) as client:
         assert (await client.get_prompt("lib__review")).description == "anna"
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["unique", "prefixed"])
+async def test_resource_that_a_result_links_to_can_be_read_by_those_who_may(is_shared: bool):
+    server = library("lib")
+    link = {"type": "resource_link", "uri": "doc://unlisted", "name": "u", "x-more": 1}
+    server.answers["tools/list"] = {"tools": [{"name": "get", "inputSchema": {"type": "object"}}]}
+    server.answers["tools/call"] = {"content": [link]}
+    servers: dict[str, Any] = {"lib": server}
+    if is_shared:
+        servers["other"] = library("other")
+    gateway = gateway_of(servers)
+    async with Client.memory(gateway, revision=MODERN) as client:
+        with pytest.raises(RemoteError, match="no resource"):
+            await client.read_resource("doc://unlisted")
+        raw = await client.request("tools/call", {"name": "lib__get", "arguments": {}})
+        (block,) = msgspec.json.decode(raw)["content"]
+        read = await client.read_resource(block["uri"])
+
+    prefix = "interlock://servers/lib/" if is_shared else ""
+    assert block == link | {"uri": f"{prefix}doc://unlisted"}
+    assert read.text == "doc://unlisted of lib"

@@ -18,7 +18,6 @@ from interlock.gateway.forwarded_tool import UnusableTool
 from interlock.gateway.forwarding import Forwarder
 from interlock.gateway.offers import Listed, Offers
 from interlock.gateway.refusals import REASON_KEY
-from interlock.gateway.uris import Uris
 from interlock.policy import Policy
 from interlock.protocol.envelope import encode
 from interlock.server.catalogue import Definition, EncodedDefinition, Kind
@@ -47,7 +46,7 @@ class ToolboxCatalogue:
         self._toolbox = toolbox
         self.policy = policy
         self._forwarder = forwarder
-        self._uris = Uris()
+        self._uris = forwarder.uris
         self._offers: dict[str, Offers] = {}  # by the view whose names are plain; "" for others
         self._before: dict[str, Offers] = {}  # those before the last change
         self._version = -1  # of the toolbox, from which they were made
@@ -172,7 +171,7 @@ class ToolboxCatalogue:
         return UnusableTool(name, Item("tools", server, original), *state)
 
     def find_resource(self, uri: str, caller: Caller) -> Item | None:
-        """Return a resource that is listed, or that a template may match."""
+        """Return a resource that is listed, linked to, or that a template may match."""
         offers = self._offers_to(caller)
         listed = offers.resources.get(uri)
         if listed is not None:
@@ -183,7 +182,11 @@ class ToolboxCatalogue:
                 item = Item("resources", template.item.server, original)
                 if self.may_use(caller, item):
                     return item
-        return None
+        linked = self._uris.linked(uri)
+        if linked is None:
+            return None
+        item = Item("resources", *linked)
+        return item if self.may_use(caller, item) else None
 
     def find_completion(
         self, ref: PromptReference | ResourceTemplateReference, argument: str, context: Context

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -12,14 +14,16 @@ from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments, MissingCapability
 from interlock.gateway.call_link import CallLink
 from interlock.gateway.parking import Parking, Ticket
+from interlock.gateway.uris import Uris
 from interlock.policy import CallDenied, Policy
 from interlock.protocol.decoding import decode
-from interlock.protocol.envelope import encode
+from interlock.protocol.envelope import encode, encode_large
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
 
 MAX_SESSION = 64  # characters of a session that a modern client names
 SESSION_KEY = "interlock/session"
+_LINK, _EMBEDDED = b'"resource_link"', b'"resource"'  # types of blocks that have a URI
 
 
 class _Round(Struct, tag="round"):
@@ -42,11 +46,14 @@ class Forwarder:
 
     def __init__(self, toolbox: Toolbox, policy: Policy) -> None:
         self.parking = Parking(toolbox.handle)
+        self.uris = Uris()
         self._toolbox = toolbox
         self.policy = policy
 
     async def forward(self, entry: Entry | Item, arguments: JsonObject, context: Context) -> Raw:
         """Send a request to a server, and return its result as it is.
+
+        URIs of links in the result of a tool are changed where they have a prefix.
 
         Raises:
             InputRequired: The server asks a modern client.
@@ -56,12 +63,12 @@ class Forwarder:
         """
         state = None if context.round_state is None else _decode_state(context.round_state)
         if isinstance(state, Ticket):
-            return (await self._resume(state, entry, arguments, context)).raw
+            return self._linked(entry, (await self._resume(state, entry, arguments, context)).raw)
         call = _call(entry, arguments, state, context)
         if context.is_modern and context.log_level is not None:
             await self._want_log_level(entry, context.log_level)
         if context.is_modern and self._may_be_asked(entry, context):
-            return (await self.parking.run(call, context)).raw
+            return self._linked(entry, (await self.parking.run(call, context)).raw)
         link = CallLink(context)
         progress = None if context.progress_token is None else link.progress
         call = replace(call, back=link, progress=progress)
@@ -69,7 +76,22 @@ class Forwarder:
         link.flush()
         if call.returns_questions and b'"input_required"' in bytes(outcome.raw):
             _raise_questions(outcome, self._permitted(entry, context))
-        return outcome.raw
+        return self._linked(entry, outcome.raw)
+
+    def _linked(self, entry: Entry | Item, result: Raw) -> Raw:
+        """Let the resources be read that the result of a tool links to or contains."""
+        encoded = bytes(result)
+        if isinstance(entry, Item) or (_LINK not in encoded and _EMBEDDED not in encoded):
+            return result
+        members = decode(dict[str, Raw], result, "tools/call result")
+        blocks = decode(list[dict[str, Any]], members.get("content", Raw(b"[]")), "content")
+        for block in blocks:
+            resource = block.get("resource") if block.get("type") == "resource" else block
+            if isinstance(resource, dict) and isinstance(resource.get("uri"), str):
+                resource["uri"] = self.uris.link(entry.server, resource["uri"])
+        if not self.uris.is_prefixed(entry.server):
+            return result
+        return Raw(encode_large(members | {"content": blocks}))
 
     async def _want_log_level(self, entry: Entry | Item, level: LogLevel) -> None:
         upstream = self._toolbox.upstreams.get(entry.server)

@@ -3,24 +3,28 @@
 1. A URI stays as its server writes it while no other server has the same one.
 2. If two servers have the same URI, all URIs of both begin with `interlock://servers/SERVER/`.
    They stay so until the process ends, so that clients can keep them.
+3. A resource that a result links to can be read like a listed one. The first link to a URI counts.
 """
 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, unquote
 
 PREFIX = "interlock://servers/"
 MAX_URI = 64 * 1024
+MAX_LINKS = 10_000  # remembered
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 
 class Uris:
-    """Which servers' URIs have a prefix."""
+    """Which servers' URIs have a prefix, and what results have linked to."""
 
     def __init__(self) -> None:
         self._prefixed: set[str] = set()
+        self._linked: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
     def compare(self, uris: Mapping[str, Iterable[str]]) -> None:
         """Find the servers that have the same URI.
@@ -34,6 +38,18 @@ class Uris:
                 owner = owners.setdefault(uri, server)
                 if owner != server:
                     self._prefixed |= {owner, server}
+
+    def link(self, server: str, uri: str) -> str:
+        """Remember a URI in a result of a server, and return it as clients see it."""
+        shown = self.shown(server, uri)
+        self._linked.setdefault(shown, (server, uri))
+        if len(self._linked) > MAX_LINKS:
+            self._linked.popitem(last=False)
+        return shown
+
+    def linked(self, shown: str) -> tuple[str, str] | None:
+        """Return server and original URI of a link; None if there was none."""
+        return self._linked.get(shown)
 
     def is_prefixed(self, server: str) -> bool:
         """Return whether the URIs of a server have the prefix."""
