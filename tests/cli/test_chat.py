@@ -1,6 +1,7 @@
 """`interlock chat` with one prompt: the answer, the messages on stderr, the stored conversation."""
 
 import asyncio
+import json
 import os
 import re
 import sqlite3
@@ -88,6 +89,26 @@ def test_open_pipe_without_a_writer_does_not_delay_the_prompt_for_ever(program, 
 
     assert (chat.returncode, out) == (0, "Yes.\n")
     assert "nothing came on stdin for 3 s" in err
+
+
+def test_json_prints_each_event_on_a_line_of_its_own(interlock, servers, script):
+    servers()
+    model = script({"say": {"text": "x\x9b"}}, "Done.")
+    ran = interlock("chat", "go", "--json", "--model", model)
+    events = [json.loads(line) for line in ran.out.splitlines()]
+
+    assert "\x9b" not in ran.out
+    assert [each["type"] for each in events] == [
+        "tool_start",
+        "tool_complete",
+        "token",
+        "complete",
+    ]
+    assert (events[0]["tool_name"], events[0]["tool_input"]) == ("e:say", '{"text":"x\x9b"}')
+    assert (events[1]["tool_result"], events[1]["is_error"]) == ("x\x9b", False)
+    assert events[2]["content"] == events[3]["content"] == "Done."
+    assert events[3]["conversation_id"] == stored_conversations()[0][0].id
+    assert interlock("chat", "--json", stdin=b"").code == 2
 
 
 def test_system_message_starts_each_new_conversation(interlock, script):

@@ -18,8 +18,10 @@ from interlock.cli.terminal import is_terminal, say, warn
 from interlock.cli.utf8_command import Utf8Command
 
 if TYPE_CHECKING:
+    from interlock.agent import AgentEvent
     from interlock.cli.terminal_chat import ChatOptions
     from interlock.config import Config
+    from interlock.store import Conversation
 
 SILENCE = 3.0  # seconds until a pipe beside a PROMPT is taken for one that nobody writes to
 
@@ -42,6 +44,7 @@ SILENCE = 3.0  # seconds until a pipe beside a PROMPT is taken for one that nobo
 @click.option(
     "--yes", is_flag=True, help="Run tools that may change something without asking for each call."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print each event of the answer as JSON.")
 def chat(
     prompt: str | None,
     model: str | None,
@@ -51,6 +54,7 @@ def chat(
     system: str | None,
     no_tools: bool,
     yes: bool,
+    as_json: bool,
 ) -> None:
     """Talk to a model that uses your tools.
 
@@ -81,12 +85,14 @@ def chat(
         "latest": latest,
         "system": system or "",
     }
+    if prompt is None and as_json:
+        raise click.UsageError("--json is for one answer; give a PROMPT, or pipe text in")
     if prompt is None:
         from interlock.cli.repl import run_repl
 
         run(run_repl(found, yes=yes, **options))
     else:
-        run(_answer(prompt, found, yes=yes, **options))
+        run(_answer(prompt, found, yes=yes, as_json=as_json, **options))
 
 
 def _with_piped(prompt: str | None) -> str:
@@ -128,7 +134,12 @@ def _piped() -> str:
 
 
 async def _answer(
-    prompt: str, config: Config | None, *, yes: bool, **options: Unpack[ChatOptions]
+    prompt: str,
+    config: Config | None,
+    *,
+    yes: bool,
+    as_json: bool,
+    **options: Unpack[ChatOptions],
 ) -> None:
     from interlock.cli.terminal_chat import open_terminal_chat
 
@@ -137,7 +148,29 @@ async def _answer(
         aclosing(opened.chat.ask(prompt)) as events,
     ):
         async for event in events:
-            opened.screen.show(event)
+            if as_json:
+                _print_event(event, opened.chat.log.conversation)
+            else:
+                opened.screen.show(event)
     stored = opened.chat.log.conversation
     if stored is not None and is_terminal(sys.stderr):
         say(f"continue with: interlock chat --conversation {stored.id}")
+
+
+def _print_event(event: AgentEvent, conversation: Conversation | None) -> None:
+    """Print an event as the chat stream of a web page has it, without the members of a turn."""
+    from interlock.agent import Done
+    from interlock.cli.terminal import emit_json_line
+    from interlock.web.events import fields_of
+
+    fields = fields_of(event)
+    if isinstance(event, Done):
+        fields = {
+            "type": "complete",
+            "content": event.message.content,
+            "usage": event.usage,
+            "stop_reason": event.stop_reason,
+            "conversation_id": conversation.id if conversation is not None else None,
+        }
+    if fields is not None:
+        emit_json_line(fields)

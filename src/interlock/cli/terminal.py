@@ -69,6 +69,12 @@ def emit_json(value: object) -> None:
     print(pretty(value))
 
 
+def emit_json_line(value: object) -> None:
+    """Print a value as JSON on one line, with unsafe characters as JSON escapes."""
+    text = msgspec.json.encode(value).decode()
+    print(_UNSAFE_IN_JSON.sub(_escape_in_json, text), flush=True)
+
+
 def pretty(value: object) -> str:
     """Return a value as indented JSON, with unsafe characters as JSON escapes."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
