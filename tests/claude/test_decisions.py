@@ -135,7 +135,7 @@ async def test_wrong_verdict_is_a_denial(verdict: Any):
 
 async def test_denials_are_reported():
     denied: list[Request] = []
-    decisions = Decisions(Decider(Deny()), 5.0, on_deny=denied.append)
+    decisions = Decisions(Decider(Deny()), 5.0, on_deny=lambda request, _: denied.append(request))
     await decisions.of(CALL)
     await decisions.of(CALL)
 

@@ -19,7 +19,7 @@ from interlock.aio import in_thread
 from interlock.calls import Around, Caller, Entry
 from interlock.claude import program
 from interlock.claude.conversation import Conversation, SystemInit, Turn
-from interlock.claude.decisions import AnswerQuestions, Decide, Decisions, Request, check_by
+from interlock.claude.decisions import AnswerQuestions, Decide, Decisions, Deny, Request, check_by
 from interlock.claude.events import Answer, ClaudeEvent, Done, ToolProgress
 from interlock.claude.facade import Host as FacadeHost
 from interlock.claude.link import Link
@@ -45,6 +45,9 @@ from interlock.types import JsonObject
 
 CLAUDE = Caller(surface="claude")
 SERVER_PATIENCE = 2.0  # seconds that `open` waits for servers that are still starting
+SET_TIMEOUT = 20.0  # seconds for the program to take a new list of servers
+LIST_PATIENCE = 5.0  # seconds for it to list their tools
+LIST_PAUSE = 0.05
 DRAIN_TIMEOUT = 10.0  # seconds for an interrupted turn to end; then the program is ended
 INTERRUPT_PAUSE = 1.0  # seconds until an interrupt that had no effect is sent again
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -146,6 +149,7 @@ class ClaudeCode:
         self._capabilities: frozenset[str] = frozenset()
         self._outdated: set[str] = set()  # program names of servers whose list it must read again
         self._announcing: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._closed = False
 
         decides = permissions is not None or policy is not None
@@ -168,13 +172,20 @@ class ClaudeCode:
         self._servers = Servers(host, direct_configuration(servers, direct))
         self._conversation = Conversation(self._servers.address, self._on_init)
         self._questions = Questions(
-            decisions, self._servers.address, self._conversation.agent_of, elicitation
+            decisions,
+            self._servers.address,
+            self._conversation.agent_of,
+            elicitation,
+            self._applies_changes,
         )
         self._hooks = self._questions.hooks() if decides else None
         self._given = servers if isinstance(servers, Toolbox) else None  # not ours to close
         ours = {name: each for name, each in self._configured(servers) if name not in direct}
         self._toolboxes = [self._given or self._make_toolbox(ours)]
         self._add_toolbox(self._toolboxes[0])
+
+    def _applies_changes(self) -> bool:
+        return program.parse_version(self._version) >= program.SUPPORTED
 
     def _entry(self, address: str) -> Entry:
         return self._servers.entry(address)
@@ -211,6 +222,7 @@ class ClaudeCode:
                     await asyncio.shield(opening)
             if self._servers.has_direct:
                 await self._set_servers()
+                await self._wait_for_lists()
         except BaseException:
             await self.close()
             raise
@@ -232,7 +244,8 @@ class ClaudeCode:
     async def close(self) -> None:
         """End Claude Code and the servers. A turn that is running fails."""
         self._closed = True
-        for task in (self._announcing, self._draining):
+        tasks = [self._announcing, self._draining, self._stopping]
+        for task in tasks:
             if task is not None:
                 task.cancel()
         if self._link is not None:
@@ -242,7 +255,7 @@ class ClaudeCode:
             each.on_change = None
             if each is not self._given:
                 await each.close()
-        for task in (self._announcing, self._draining):
+        for task in tasks:
             if task is not None:
                 await asyncio.gather(task, return_exceptions=True)
 
@@ -450,6 +463,7 @@ class ClaudeCode:
         self._add_toolbox(toolbox)
         await toolbox.open(idle_timeout=SERVER_PATIENCE)
         await self._set_servers()
+        await self._wait_for_lists()
 
     async def remove_server(self, name: str) -> None:
         """Remove a server.
@@ -473,13 +487,24 @@ class ClaudeCode:
 
     async def _set_servers(self, without: Sequence[str] = ()) -> None:
         """Replace the program's servers by ours: it forgets those that are not named."""
-        raw = await self._running().control(
-            "mcp_set_servers",
-            self._start_timeout,
-            servers=self._servers.configuration(without),
-        )
+        link = self._running()
+        servers = self._servers.configuration(without)
+        raw = await link.control("mcp_set_servers", SET_TIMEOUT, servers=servers)
         errors = _object(raw).get("errors")
         self._servers.problems = errors if isinstance(errors, dict) else {}
+
+    async def _wait_for_lists(self) -> None:
+        """Wait until the program has listed the tools of our servers, and dialed its own."""
+        link = self._running()
+        deadline = monotonic() + LIST_PATIENCE
+        while monotonic() < deadline:
+            waits = any(not each.is_listed for each in self._servers)
+            if self._servers.has_direct and not waits:
+                raw = await link.control("mcp_status")
+                waits = any(each.status == "pending" for each in _decode_status(raw).servers)
+            if not waits:
+                return
+            await asyncio.sleep(LIST_PAUSE)
 
     def _lists_changed(self) -> None:
         if self._announcing is None and self._link is not None and not self._closed:
@@ -506,7 +531,9 @@ class ClaudeCode:
         if outdated and LIST_CHANGES not in self._capabilities:
             with suppress(InterlockError):
                 await self._set_servers(without=[*outdated])
+                self._servers.forget_lists(outdated)
                 await self._set_servers()
+                await self._wait_for_lists()
 
     # What the program asks; see `link.Host`
 
@@ -526,9 +553,17 @@ class ClaudeCode:
         """Fail the turn that is running."""
         self._conversation.fail(error)
 
-    def _note_denial(self, request: Request) -> None:
-        if self._conversation.turn is not None:
-            self._conversation.turn.denials.append(request.address)
+    def _note_denial(self, request: Request, denial: Deny) -> None:
+        turn = self._conversation.turn
+        if turn is not None:
+            turn.denials.append(request.address)
+            if denial.interrupt and not turn.is_interrupted:
+                turn.is_interrupted = True
+                self._stopping = asyncio.ensure_future(self._stop(turn))
+
+    async def _stop(self, turn: Turn) -> None:
+        with suppress(InterlockError):
+            await self._interrupt(self._running(), turn)
 
     # Events
 
@@ -555,6 +590,17 @@ class ClaudeCode:
 class _Initialized(Struct):
     claude_code_version: str = ""
     capabilities: list[str] = []
+
+
+class _ServerState(Struct):
+    status: str = ""
+
+
+class _Status(Struct):
+    servers: list[_ServerState] = msgspec.field(name="mcpServers", default=[])
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
 
 
 class _Interrupted(Struct):

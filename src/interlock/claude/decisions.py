@@ -118,7 +118,7 @@ class Decisions:
         check: Called before `decide`, for a policy. A `Deny` is final, an `Allow` is the answer
             if there is no `decide`, and None leaves it to `decide`.
         answer_questions: Answers Claude's questions to the user, which are calls of a tool.
-        on_deny: Called with each request that is denied.
+        on_deny: Called with each request that is denied, and the denial.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Decisions:
         *,
         check: Check | None = None,
         answer_questions: AnswerQuestions | None = None,
-        on_deny: Callable[[Request], None] = lambda _: None,
+        on_deny: Callable[[Request, Deny], None] = lambda *_: None,
     ) -> None:
         self._decide = decide
         self._timeout = timeout
@@ -202,7 +202,7 @@ class Decisions:
             changed = self._check(replace(request, arguments=verdict.arguments))
             verdict = changed if isinstance(changed, Deny) else verdict
         if isinstance(verdict, Deny):
-            self._on_deny(request)
+            self._on_deny(request, verdict)
             return verdict
         if verdict.remember:
             self._remembered.add(request.address)
@@ -252,8 +252,9 @@ class Decisions:
         return Allow({**request.arguments, "answers": dict(answers)})
 
     def _denied(self, request: Request, message: str) -> Deny:
-        self._on_deny(request)
-        return Deny(message)
+        denial = Deny(message)
+        self._on_deny(request, denial)
+        return denial
 
 
 def _is_usable(arguments: object) -> bool:

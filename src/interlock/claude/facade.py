@@ -145,6 +145,15 @@ class Facade:
         return self._tools
 
     @property
+    def is_listed(self) -> bool:
+        """Whether the program has listed the tools."""
+        return self._sent is not None
+
+    def forget_list(self) -> None:
+        """Forget that the program has listed the tools."""
+        self._sent = None
+
+    @property
     def is_current(self) -> bool:
         """Whether the program has the list as it is now, or has not asked for it yet."""
         return self._sent is None or self._sent == self._encoded()

@@ -209,7 +209,8 @@ def arguments(options: Options) -> list[str]:
         *("--output-format", "stream-json", "--verbose", "--input-format", "stream-json"),
         *("--include-partial-messages", "--permission-prompt-tool", "stdio"),
         f"--permission-mode={_one_of('mode', options.mode, _MODES)}",
-        f"--setting-sources={','.join(_sources(options.settings))}",
+        # Two arguments: 2.0 overlooks `--setting-sources=`, and would load all of them.
+        *("--setting-sources", ",".join(_sources(options.settings))),
     ]
     if not options.settings:
         argv.append("--strict-mcp-config")  # `.mcp.json` of the folder stays out

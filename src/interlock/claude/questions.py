@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from interlock.claude.decisions import Allow, Decisions, Request
+from interlock.claude.decisions import Allow, Decisions, Deny, Request
 from interlock.client.features import Elicit
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.types import ElicitParams, JsonObject
@@ -28,6 +28,7 @@ class Questions:
         address: Returns the address of a tool, by the program's name for it.
         agent_of: Returns the subagent that makes a call, by the call's id.
         elicitation: Asks the user, for servers that the program dials itself.
+        applies_changes: Returns whether the program applies changed arguments of a hook.
     """
 
     def __init__(
@@ -36,11 +37,13 @@ class Questions:
         address: Callable[[str], str],
         agent_of: Callable[[str], str],
         elicitation: Elicit | None,
+        applies_changes: Callable[[], bool],
     ) -> None:
         self._decisions = decisions
         self._address = address
         self._agent_of = agent_of
         self._elicitation = elicitation
+        self._applies_changes = applies_changes
 
     @staticmethod
     def hooks() -> JsonObject:
@@ -90,12 +93,13 @@ class Questions:
             Request(self._address(hook.tool_name), hook.tool_input, id, agent)
         )
         output: JsonObject = {"hookEventName": "PreToolUse"}
-        if isinstance(verdict, Allow):
+        if isinstance(verdict, Deny):
+            output |= {"permissionDecision": "deny", "permissionDecisionReason": verdict.message}
+        elif verdict.arguments != hook.tool_input and not self._applies_changes():
+            output["permissionDecision"] = "ask"  # it takes the changed ones as the answer to that
+        else:
             output |= {"permissionDecision": "allow", "updatedInput": verdict.arguments}
-            return encode_lossy({"hookSpecificOutput": output})
-        output |= {"permissionDecision": "deny", "permissionDecisionReason": verdict.message}
-        stop = {"continue": False, "stopReason": verdict.message} if verdict.interrupt else {}
-        return encode_lossy({"hookSpecificOutput": output, **stop})
+        return encode_lossy({"hookSpecificOutput": output})
 
 
 class _Permission(Struct):

@@ -89,7 +89,8 @@ class Results:
     def _cut(self, content: list[Any], server: str) -> list[Any]:
         text = "\n".join(_text(each) for each in content)
         rest = [each for each in content if not _text(each)]
-        parts = _parts(text, self.limit - 500)
+        # With as many escapes in each part as in the whole text.
+        parts = _parts(text, int((self.limit - 500) * len(text) / _weight(text)))
         id = self._keep(parts)
         note = (
             f"\n[part 1 of {len(parts)} of a result of {len(text):,} characters; to read the"
@@ -120,7 +121,12 @@ def error(text: str) -> bytes:
 
 
 def _size(content: Sequence[object]) -> int:
-    return sum(len(_text(each)) for each in content)
+    """Return the characters of all text as Claude Code counts it: escaped as in JSON."""
+    return sum(_weight(_text(each)) for each in content)
+
+
+def _weight(text: str) -> int:
+    return len(text) + sum(map(text.count, '\n"\\\t\r'))
 
 
 def _text(block: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Raw
 
@@ -101,6 +101,12 @@ class Servers:
     def outdated(self) -> list[str]:
         """Return the program names of servers whose tools the program has to list again."""
         return [name for name, each in self._facades.items() if not each.is_current]
+
+    def forget_lists(self, program_names: Iterable[str]) -> None:
+        """Forget that the program has listed the tools of these servers."""
+        for name in program_names:
+            if name in self._facades:
+                self._facades[name].forget_list()
 
     # Tools
 
