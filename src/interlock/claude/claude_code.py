@@ -150,6 +150,7 @@ class ClaudeCode:
         self._outdated: set[str] = set()  # program names of servers whose list it must read again
         self._announcing: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self._relists = True  # until it has not listed the tools of a server that came back
         self._closed = False
 
         decides = permissions is not None or policy is not None
@@ -493,8 +494,12 @@ class ClaudeCode:
         errors = _object(raw).get("errors")
         self._servers.problems = errors if isinstance(errors, dict) else {}
 
-    async def _wait_for_lists(self) -> None:
-        """Wait until the program has listed the tools of our servers, and dialed its own."""
+    async def _wait_for_lists(self) -> bool:
+        """Wait until the program has listed the tools of our servers, and dialed its own.
+
+        Returns:
+            Whether it did, within `LIST_PATIENCE` seconds.
+        """
         link = self._running()
         deadline = monotonic() + LIST_PATIENCE
         while monotonic() < deadline:
@@ -503,8 +508,9 @@ class ClaudeCode:
                 raw = await link.control("mcp_status")
                 waits = any(each.status == "pending" for each in _decode_status(raw).servers)
             if not waits:
-                return
+                return True
             await asyncio.sleep(LIST_PAUSE)
+        return False
 
     def _lists_changed(self) -> None:
         if self._announcing is None and self._link is not None and not self._closed:
@@ -528,12 +534,14 @@ class ClaudeCode:
     async def _refresh_lists(self) -> None:
         """Make a program that ignores changes list the tools again, between two turns."""
         outdated, self._outdated = self._outdated, set()
-        if outdated and LIST_CHANGES not in self._capabilities:
+        if outdated and self._relists and LIST_CHANGES not in self._capabilities:
             with suppress(InterlockError):
                 await self._set_servers(without=[*outdated])
                 self._servers.forget_lists(outdated)
                 await self._set_servers()
-                await self._wait_for_lists()
+                self._relists = await self._wait_for_lists()
+                if not self._relists:
+                    _log.warning("Claude Code keeps an old list of tools; `reopen` refreshes it")
 
     # What the program asks; see `link.Host`
 
