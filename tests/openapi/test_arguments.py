@@ -158,7 +158,7 @@ def test_hidden_argument_is_neither_offered_nor_sent():
     assert tool.request({}).target == "/x"
 
 
-def test_constant_in_the_path_and_in_the_body_is_always_sent():
+def test_constant_in_the_path_is_always_sent():
     tool = plan(
         [parameter("tenant", "path", required=True)],
         {"arguments": {"tenant": {"value": "a b"}}},

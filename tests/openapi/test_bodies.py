@@ -103,6 +103,16 @@ def test_required_body_without_arguments_is_an_empty_object():
     assert body_of(tool, {}) == {}
 
 
+def test_constant_property_is_sent_also_in_an_optional_body_and_cannot_be_set():
+    schema = {"type": "object", "properties": {"kind": {"type": "string"}, "a": {}}}
+    tool = json_plan(schema, required=False, tool={"arguments": {"kind": {"value": "x"}}})
+
+    assert body_of(tool, {}) == {"kind": "x"}
+    assert body_of(tool, {"a": 1}) == {"kind": "x", "a": 1}
+    with pytest.raises(InvalidArguments, match="unknown argument 'kind'"):
+        tool.request({"kind": "y"})
+
+
 def test_null_clears_what_may_be_null_and_is_refused_elsewhere():
     tool = json_plan(FLAT)
 

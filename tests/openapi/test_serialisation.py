@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 
 from interlock.errors import InvalidArguments
 from interlock.openapi import serialisation
@@ -146,3 +149,20 @@ def test_item_with_the_delimiter_of_its_style_is_refused(style: str):
     for write in (serialisation.query, serialisation.path):
         with pytest.raises(InvalidArguments, match="p cannot carry an item with"):
             write("p", ["a", f"b{delimiter}c"], Style(style))
+
+
+_VALUES = (
+    st.text(max_size=9) | st.lists(st.text(max_size=9)) | st.dictionaries(st.text(), st.text())
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_VALUES, st.booleans())
+def test_no_value_ends_a_header_or_a_cookie_and_begins_another(value: Any, explode: bool):
+    pairs = serialisation.cookie("p", value, Style("form", explode))
+    assert all(re.fullmatch(r"[!-:<-~]*", pair) and "=" in pair for pair in pairs)
+    try:
+        header = serialisation.header("X", value, Style("simple", explode))
+    except InvalidArguments:
+        return
+    assert re.fullmatch(r"[\t -~]*", header)
