@@ -15,7 +15,7 @@ from benchmarks import harness
 
 GROUPS = (
     "stdio", "http", "memory", "sizes", "lists", "starting", "toolbox", "agent", "path",
-    "audit", "policy", "layers", "openapi", "gateway", "claude",
+    "audit", "policy", "langchain", "layers", "openapi", "gateway", "claude",
 )  # fmt: skip
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"

@@ -27,6 +27,7 @@ from benchmarks.worker import Target
 
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / "benchmarks" / "peers"
+LANGCHAIN_MCP = ROOT / "build" / "langchain-mcp" / "bin" / "python"
 LANGCHAIN = ROOT / "build" / "langchain" / "bin" / "python"  # it needs another version of `mcp`
 CLAUDE_SDK = ROOT / "build" / "claude-sdk" / "bin" / "python"  # it bundles a program of 380 MB
 SLOW = 3.0  # seconds; who takes longer for a sample is asked once only
@@ -40,6 +41,10 @@ NAMES = {
     "fastmcp": "FastMCP",
     "langchain": "LangChain",
     "sdk": "claude-agent-sdk",
+    "kept": "adapters, session kept",
+    "langchain_mcp": "langchain.mcp",
+    "toolbox": "the toolbox alone",
+    "create_agent": "create_agent",
     "single": "one transaction a record",
     "mcp-proxy": "mcp-proxy (PyPI)",
     "mcp-proxy-npm": "mcp-proxy (npm)",

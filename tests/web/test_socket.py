@@ -357,6 +357,17 @@ async def test_a_revoked_token_ends_its_connections(
         assert (await bob.next())["type"] == "error"
 
 
+async def test_a_client_that_disconnects_leaves_no_error(
+    serve_agent: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve_agent("a", "b") as chat:
+        for _ in range(2):
+            async with chat.socket() as client:
+                await client.ask()
+
+    assert caplog.messages == []
+
+
 async def test_too_many_connections_of_a_user_are_refused(serve_agent: Serve) -> None:
     limits = TurnLimits(sockets=1)
     async with serve_agent(limits=limits) as chat, chat.socket(), chat.socket(None) as second:

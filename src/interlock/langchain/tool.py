@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -107,6 +108,13 @@ class LangChainTool(BaseTool):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> NoReturn:
         self.__reduce__()
+
+
+# For each call LangChain evaluates the annotations and takes the signature, which is a fifth of it.
+_method: Any
+for _method in (LangChainTool._arun, LangChainTool._run):
+    _method.__signature__ = inspect.signature(_method)
+    _method.__annotations__ = {}
 
 
 async def run(

@@ -115,6 +115,7 @@ class Socket:
         self._followed: set[Turn] = set()
         self._token_sent = -JOIN_SECONDS
         self._reading: asyncio.Task[None] | None = None
+        self._is_gone = False
 
     async def run(self) -> None:
         """Serve the connection until it ends."""
@@ -156,6 +157,7 @@ class Socket:
         except Closing as closing:
             self.close(closing.code, closing.reason)
         except _Gone:
+            self._is_gone = True
             self.close(RESTART, "")
 
     async def _frame(self, most: int) -> JsonObject:
@@ -329,7 +331,13 @@ class Socket:
     # Writing
 
     async def _write(self) -> None:
-        while True:
+        try:
+            await self._write_all()
+        except OSError:  # uvicorn: the client has gone
+            return
+
+    async def _write_all(self) -> None:
+        while not self._is_gone:
             await self._wake.wait()
             self._wake.clear()
             while self._queue:
@@ -344,7 +352,7 @@ class Socket:
                 await self._send({"type": "websocket.send", "text": frame.text})
                 if frame.is_token:
                     self._token_sent = monotonic()
-            if self._closing is not None:
+            if self._closing is not None and not self._is_gone:
                 code, reason = self._closing.code, self._closing.reason
                 await self._send({"type": "websocket.close", "code": code, "reason": reason})
                 return

@@ -1,0 +1,48 @@
+"""An agent of LangChain uses the tools of a toolbox. The model is scripted, so no key is needed."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.language_models import FakeMessagesListChatModel
+from langchain_core.messages import AIMessage
+
+from interlock import StdioServer, Toolbox
+from interlock.callables import callables
+from interlock.langchain import ToolboxMiddleware, tools
+
+NOTES = StdioServer(command=sys.executable, args=(str(Path(__file__).with_name("demo_server.py")),))
+
+
+class Scripted(FakeMessagesListChatModel):
+    """A model that follows a script."""
+
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
+        """Ignore the tools."""
+        return self
+
+
+def model() -> Scripted:
+    call = {"name": "notes__search", "args": {"query": "apples"}, "id": "1"}
+    return Scripted(responses=[AIMessage("", tool_calls=[call]), AIMessage("You need apples.")])
+
+
+async def main() -> None:
+    question = {"messages": [("user", "What do I need to buy?")]}
+    async with Toolbox({"notes": NOTES}) as toolbox:
+        # The tools as they are now.
+        agent = create_agent(model(), tools(toolbox, "notes:*"))
+        print((await agent.ainvoke(question))["messages"][-1].text)
+
+        # Or looked up before each request, for tools that come and go.
+        agent = create_agent(model(), [], middleware=[ToolboxMiddleware(toolbox)])
+        print((await agent.ainvoke(question))["messages"][-1].text)
+
+        # Or as plain async functions with types and docstrings.
+        search = callables(toolbox)["notes:search"]
+        print(await search("apples", limit=1))
+
+
+asyncio.run(main())
