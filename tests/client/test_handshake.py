@@ -80,9 +80,9 @@ async def test_program_that_exits_on_discover_is_started_again(evil: Evil):
 
 async def test_silence_means_legacy_after_half_the_timeout(evil: Evil):
     started = monotonic()
-    assert await agreed(evil(OLD, "server/discover=mute", connect_timeout=3.0)) == NEWEST_LEGACY
+    assert await agreed(evil(OLD, "server/discover=mute", connect_timeout=1.0)) == NEWEST_LEGACY
 
-    assert monotonic() - started >= 1.5  # after all of it, there would be no negotiated
+    assert monotonic() - started >= 0.5  # after all of it, there would be no negotiated
 
 
 async def test_silence_means_legacy_after_the_discover_timeout(
@@ -105,7 +105,7 @@ async def test_late_discover_response_is_dropped(evil: Evil, monkeypatch: pytest
 async def test_modern_server_that_starts_slowly_is_recognized(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 1.0)
+    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.3)
     assert await agreed(evil("server/discover=once:mute")) == NEWEST
 
 
@@ -116,7 +116,7 @@ async def test_slow_start_within_the_timeout_succeeds(evil: Evil):
 async def test_slow_modern_server_without_initialize_is_recognized(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 1.0)
+    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.3)
     assert await agreed(evil("server/discover=once:mute", "initialize=[-32601, {}]")) == NEWEST
 
 

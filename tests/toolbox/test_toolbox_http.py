@@ -511,8 +511,12 @@ async def test_refresh_starts_a_server_that_failed_at_first(
 
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
 async def test_changed_tools_are_listed_again(
-    server: Server, serve: Callable[..., Awaitable[Served]], revision: str
+    server: Server,
+    serve: Callable[..., Awaitable[Served]],
+    revision: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr("interlock.toolbox.upstream.REFRESH_GAP", 0.01)
     hosts = await serve()
     servers = {"a": HttpServer(url=hosts.url)}
     async with Toolbox(servers, revision=revision) as toolbox:
