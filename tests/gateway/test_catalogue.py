@@ -11,10 +11,13 @@ from interlock import Client
 from interlock.auth.principal import Principal
 from interlock.config import loads
 from interlock.config.gateway import View
+from interlock.context import Context
 from interlock.errors import RemoteError, SpawnError
 from interlock.gateway import Gateway
 from interlock.policy import Policy
+from interlock.protocol import Request
 from interlock.transports import Transport
+from interlock.types import ClientCapabilities
 from tests.gateway.support import as_principal
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
@@ -126,3 +129,30 @@ async def test_plain_view_has_the_names_that_the_servers_use():
     (clash,) = meta["interlock/missing"]
     assert (clash["address"], clash["reason"]) == ("two:get_x", "name_clash")
     assert [each["name"] for each in two.sent("tools/call")] == ["get z"]
+
+
+async def test_encoded_list_is_kept_until_something_changes():
+    s = upstream("get_x")
+    gateway = Gateway({"s": s}, policy(), environ={})
+    request = Request(1, "tools/list", msgspec.Raw(b"{}"))
+    async with gateway.running():
+        anna = Principal("user:anna", EVERYTHING)
+        lists = [await gateway.answer(request, context_of(anna)) for _ in range(2)]
+        s.answers["tools/list"] = {"tools": [tool("get_y")]}
+        await gateway.replace({"other": s}, policy())
+        changed = await gateway.answer(request, context_of(anna))
+
+    assert lists[0] is lists[1]
+    assert b"s__get_x" in lists[0]
+    assert b"other__get_y" in changed
+
+
+def context_of(principal: Principal) -> Context:
+    return Context(
+        revision=MODERN,
+        request_id=1,
+        link=None,  # type: ignore[arg-type]  # nothing is sent back
+        loop=None,  # type: ignore[arg-type]
+        client_capabilities=ClientCapabilities(),
+        principal=principal,
+    )

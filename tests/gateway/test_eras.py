@@ -9,6 +9,7 @@ import pytest
 
 from interlock import Client
 from interlock.auth.principal import Principal
+from interlock.client import features
 from interlock.errors import RemoteError
 from interlock.gateway import Gateway
 from interlock.policy import Policy
@@ -208,3 +209,36 @@ async def test_modern_server_that_needs_what_the_client_lacks_ends_the_call():
 
     assert caught.value.code == -32021
     assert (result.meta or {})["interlock/reason"]["code"] == "cannot_ask"
+
+
+@pytest.mark.parametrize("ours", [LEGACY, MODERN])
+async def test_server_that_asks_too_often_is_refused(ours: str):
+    errors: list[Any] = []
+
+    async def work(_: Json) -> Json:
+        for _ in range(features.MAX_ASKS + 1):
+            answer = await s.ask("elicitation/create", FORM)
+            if "error" in answer:
+                errors.append(answer["error"]["data"])
+        return text("went on")
+
+    async def accept(_: ElicitParams) -> ElicitResult:
+        return ElicitResult(action="accept", content={})
+
+    s = server(LEGACY, work)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "MAX_ASKS", 5)
+        async with Client.memory(gateway_of(s), revision=ours, elicitation=accept) as client:
+            assert (await client.call_tool("s__work")).text == "went on"
+
+    assert errors == [{"reason": "asks_exceeded"}]
+
+
+async def test_name_of_a_session_is_bounded():
+    s = server(LEGACY, lambda _: text("done"))
+    async with Client.memory(gateway_of(s), revision=MODERN) as client:
+        for length, is_error in ((64, False), (65, True)):
+            meta = {"interlock/session": "x" * length}
+            assert (await client.call_tool("s__work", meta=meta)).is_error is is_error
+
+    assert len(s.sent("tools/call")) == 1
