@@ -32,6 +32,7 @@ _PACKAGES = (
     "openai",
     "xllamacpp",
     "keyring",
+    "pyyaml",
 )
 
 

@@ -282,12 +282,18 @@ class _Reader:
 
 def fixed_header(operation: Operation, name: str) -> str:
     """Return the only value that the document allows for a header, "" if it allows others."""
+    values = header_values(operation, name)
+    return values[0] if len(values) == 1 else ""
+
+
+def header_values(operation: Operation, name: str) -> list[str]:
+    """Return the values that the document allows for a header; [] if it allows any."""
     for each in operation.parameters:
         if each.place == "header" and each.name.lower() == name.lower():
             schema = _dict(each.schema)
             values = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
-            return _text(values[0]) if len(values) == 1 else ""
-    return ""
+            return [value for value in values if isinstance(value, str)]
+    return []
 
 
 def _fixed_query(key: str, parameters: list[Parameter]) -> list[str]:

@@ -76,9 +76,7 @@ class Plan:
         self._arguments = arguments
         self._form = form
         self._template = template
-        self._accept = (
-            selection.accept or operations.fixed_header(operation, "Accept") or _accept(operation)
-        )
+        self._accept = selection.accept or _accept(operation)
         self._is_flat = any(each.place == "body" and each.target for each in arguments)
         self._validator: json_schema.Validator | None = None
         self.shown = budget.fit(input_schema)
@@ -304,7 +302,9 @@ def _accept(operation: Operation) -> str:
 
     Where a parameter lists the values that `Accept` may have, it is one of these.
     """
-    if allowed := _allowed_accept(operation):
+    allowed = operations.header_values(operation, "Accept")
+    allowed = [value for value in allowed if serialisation.is_header_text(value)]
+    if allowed:
         return next(filter(operations.is_json, allowed), allowed[0])
     names = dict.fromkeys(
         media_type
@@ -315,21 +315,6 @@ def _accept(operation: Operation) -> str:
     ordered = sorted(names, key=lambda name: not operations.is_json(name))
     listed = [name for name in ordered if name != "*/*" and serialisation.is_header_text(name)]
     return ", ".join([*listed, "*/*;q=0.1"]) if listed else "*/*"
-
-
-def _allowed_accept(operation: Operation) -> list[str]:
-    """Return the values that a parameter `Accept` lists; [] for any."""
-    for each in operation.parameters:
-        if each.place == "header" and each.name.lower() == "accept":
-            schema = each.schema if isinstance(each.schema, dict) else {}
-            listed = [schema["const"]] if "const" in schema else schema.get("enum")
-            values = listed if isinstance(listed, list) else []
-            return [
-                value
-                for value in values
-                if isinstance(value, str) and serialisation.is_header_text(value)
-            ]
-    return []
 
 
 def _definition(plan: Plan) -> JsonObject:
