@@ -112,7 +112,8 @@ def delicate(operation: Operation) -> str:
     scopes = [scope for each in operation.security for scopes in each.values() for scope in scopes]
     if operation.method == "DELETE" and re.search(r"/(users?|accounts?)/\{", operation.path):
         return "the deletion of users"
-    for text in (operation.path, *operation.tags, *scopes):
+    path = re.sub(r"\{[^{}]*\}", "{}", operation.path)  # {file_key} names a file
+    for text in (path, *operation.tags, *scopes):
         if match := _DELICATE.search(text):
             return match[1]
     return ""

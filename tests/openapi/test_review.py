@@ -1,0 +1,121 @@
+"""What an operator is told about a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.openapi import document, operations, review
+from interlock.openapi.document import Document
+from interlock.openapi.selection import read_tools
+
+
+def read(paths: dict[str, Any], **more: Any) -> Document:
+    root = {"openapi": "3.1.0", "info": {"title": "T"}, "paths": paths, **more}
+    return document.read(msgspec.json.encode(root))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "more", "word"),
+    [
+        ("get", "/admin/users", {}, "admin"),
+        ("get", "/api-keys", {}, "api-keys"),
+        ("get", "/v1/billing/usage", {}, "billing"),
+        ("delete", "/users/{id}", {}, "the deletion of users"),
+        ("get", "/things", {"tags": ["Internal"]}, "Internal"),
+        ("get", "/things", {"security": [{"oauth": ["admin:read"]}]}, "admin"),
+        ("get", "/files/{file_key}", {}, ""),
+        ("get", "/users/{id}", {}, ""),
+        ("get", "/monkeys", {}, ""),
+    ],
+)
+def test_operations_that_a_model_should_seldom_have_are_recognised(
+    method: str, path: str, more: dict[str, Any], word: str
+) -> None:
+    found = read({path: {method: more}})
+    operation = operations.read(found, f"{method.upper()} {path}")
+
+    assert review.delicate(operation) == word
+
+
+def query(name: str, **schema: Any) -> dict[str, Any]:
+    required = schema.pop("required", False)
+    return {"name": name, "in": "query", "required": required, "schema": schema}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_breaking", "text"),
+    [
+        ([query("a")], [], True, "argument a is gone"),
+        ([], [query("a")], False, "argument a is new"),
+        ([], [query("a", required=True)], True, "argument a is new and required"),
+        ([query("a")], [query("a", required=True)], True, "argument a is now required"),
+        ([query("a", required=True)], [query("a")], False, "argument a is now optional"),
+        ([query("a", type="string")], [query("a", type="integer")], True, "a has other rules"),
+        ([query("a")], [{**query("a"), "in": "header"}], True, "a is sent in another place"),
+    ],
+)
+def test_changes_of_arguments_are_breaking_if_right_calls_may_be_refused(
+    old: list[Any], new: list[Any], is_breaking: bool, text: str
+) -> None:
+    before, after = (read({"/x": {"get": {"parameters": each}}}) for each in (old, new))
+    (change,) = review.changes(before, after)
+
+    assert (change.is_breaking, change.subject) == (is_breaking, "GET /x")
+    assert text in change.text
+
+
+def test_changes_of_words_alone_are_not_breaking() -> None:
+    before = read({"/x": {"get": {"parameters": [query("a", description="One")]}}})
+    after = read({"/x": {"get": {"parameters": [query("a", description="Two")]}}})
+
+    assert review.changes(before, after) == []
+
+
+def test_removed_operations_come_before_added_ones() -> None:
+    before, after = read({"/a": {"get": {}}}), read({"/b": {"get": {}}})
+
+    assert [(each.subject, each.is_breaking) for each in review.changes(before, after)] == [
+        ("GET /a", True),
+        ("GET /b", False),
+    ]
+
+
+def test_changes_of_unlisted_operations_do_not_touch_a_server() -> None:
+    before, after = read({"/a": {"get": {}}}), read({"/a": {"get": {}}, "/b": {"get": {}}})
+
+    assert review.changes(before, after, read_tools({"a": "GET /a"})) == []
+
+
+@pytest.mark.parametrize(
+    ("servers", "place", "url"),
+    [
+        ([{"url": "https://{h}.example/v1/", "variables": {"h": {"default": "a"}}}], "x.yaml", 0),
+        ([{"url": "/v1"}], "https://a.example/openapi.json", 0),
+        ([{"url": "/v1"}], "x.yaml", 1),
+        ([], "x.yaml", 1),
+    ],
+)
+def test_a_proposed_base_url_is_absolute(servers: list[Any], place: str, url: int) -> None:
+    expected = ("https://a.example/v1", "https://CHANGE-ME.example")[url]
+
+    assert review.base_url(read({}, servers=servers), place) == expected
+
+
+def test_names_of_proposed_tools_are_valid_and_unique() -> None:
+    paths = {
+        "/a/{id}": {"get": {"operationId": "listHTTPThings"}},
+        "/b": {"get": {"operationId": "list_http_things"}},
+        "/c.d/{x}": {"get": {}},
+        "/ü": {"get": {}},
+    }
+    entry = review.entry(read(paths), "x.json").entry
+
+    assert list(entry["openapi"]["tools"].items()) == [
+        ("list_http_things", "listHTTPThings"),
+        ("list_http_things_2", "list_http_things"),
+        ("get_c_d_x", "GET /c.d/{x}"),
+        ("get", "GET /ü"),
+    ]
