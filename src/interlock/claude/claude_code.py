@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
@@ -23,6 +24,7 @@ from interlock.claude.decisions import AnswerQuestions, Decide, Decisions, Deny,
 from interlock.claude.events import Answer, ClaudeEvent, Done, ToolProgress
 from interlock.claude.facade import Host as FacadeHost
 from interlock.claude.link import Link
+from interlock.claude.program import environment
 from interlock.claude.questions import Questions
 from interlock.claude.results import MAX_RESULT, Results
 from interlock.claude.servers import Server, Servers, direct_configuration
@@ -39,6 +41,7 @@ from interlock.errors import (
 )
 from interlock.policy import Policy
 from interlock.protocol import Progress, ProgressHandler
+from interlock.redaction import Redactor, redact_error
 from interlock.toolbox import ServerStatus, Toolbox
 from interlock.transports.stdio import StdioTransport
 from interlock.types import JsonObject
@@ -53,6 +56,7 @@ INTERRUPT_PAUSE = 1.0  # seconds until an interrupt that had no effect is sent a
 MAX_LINE_BYTES = 64 * 1024 * 1024
 LIST_CHANGES = "sdk_mcp_tools_list_changed"  # the capability to hear of changed tools
 
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _NO_SESSION = "No conversation found with session ID"
 _log = logging.getLogger("interlock.claude")
 
@@ -137,6 +141,8 @@ class ClaudeCode:
         self._cwd = None if cwd is None else str(cwd)
         self._env = dict(env or {})
         self._inherit_env = inherit_env
+        own = environment(self._env, inherit=inherit_env)
+        self._redactor = Redactor([own[name] for name in own if _SECRET_NAME.search(name)])
         self._start_timeout = start_timeout
         self._max_line_bytes = max_line_bytes
         self._around = around
@@ -268,7 +274,7 @@ class ClaudeCode:
         found = program.find(self._program)
         self._transport = transport = StdioTransport(
             [*found.argv, *program.arguments(options)],
-            env=program.environment(self._env, inherit=self._inherit_env),
+            env=environment(self._env, inherit=self._inherit_env),
             cwd=self._cwd,
             max_frame_bytes=self._max_line_bytes,
         )
@@ -283,7 +289,8 @@ class ClaudeCode:
             )
         except InterlockError as error:
             await link.close()
-            raise await self._why_not_started(found, error, options) from error
+            why = await self._why_not_started(found, error, options)
+            raise redact_error(why, self._redactor) from None
         said = msgspec.json.decode(raw, type=_Initialized)
         self._version = said.claude_code_version or self._version
         self._capabilities |= frozenset(said.capabilities)
@@ -427,7 +434,7 @@ class ClaudeCode:
         if self._link is None or self._closed:
             raise LocalProtocolError("Claude Code is not open; use `async with ClaudeCode(...)`")
         if self._link.error is not None:
-            raise self._link.error
+            raise redact_error(self._link.error, self._redactor)
         return self._link
 
     # Settings of the running program
@@ -559,7 +566,7 @@ class ClaudeCode:
 
     def program_ended(self, error: InterlockError) -> None:
         """Fail the turn that is running."""
-        self._conversation.fail(error)
+        self._conversation.fail(redact_error(error, self._redactor))
 
     def _note_denial(self, request: Request, denial: Deny) -> None:
         turn = self._conversation.turn
