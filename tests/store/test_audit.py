@@ -17,7 +17,7 @@ import pytest
 from interlock import Server
 from interlock.calls import Around, Call, CallHandler, Outcome
 from interlock.errors import AuditFailed, AuditUnavailable, StoreError
-from interlock.store import AuditRecord, AuditWriter, ConversationStore
+from interlock.store import AuditReader, AuditRecord, AuditWriter, ConversationStore
 from interlock.store.audit import FIRST_HASH, chain_hash
 from interlock.toolbox import Toolbox
 from tests.faults.failing_disk import failing_disk
@@ -388,6 +388,8 @@ async def test_four_processes_writing_at_once_keep_four_unforked_chains(place: s
 
     lengths = check_chains(await rows(place))
     assert sorted(lengths.values()) == [100] * 4
+    async with AuditReader.open(place) as reader:
+        assert (await reader.verify(None)).problems == []
 
 
 @pytest.mark.slow("starts processes")

@@ -128,6 +128,8 @@ class AuditUpkeep:
                     await self.purge(now_micros())
                 except AuditUnavailable as error:
                     _log.warning("old audit records are not deleted yet: %s", error)
+                except Exception:
+                    _log.exception("old audit records are not deleted")
             await asyncio.sleep(SIGN_EVERY)
             self._writer.sign_soon()
 
