@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from unittest import mock
 
 from interlock import Server
 from interlock.config import loads
@@ -16,6 +19,7 @@ from interlock.gateway.endpoint import Endpoint
 from tests.faults.failing_disk import failing_disk
 from tests.faults.ground import Ground
 from tests.faults.matrix import row
+from tests.faults.rows_postgres import started, url_of
 from tests.server.http.conftest import Http, Reply
 
 GATEWAY = "gateway"
@@ -57,15 +61,18 @@ class Gateway:
             reply = await self.call()
         assert reply.text == "done"
 
+    async def list(self) -> Reply:
+        return await self.http.ask("tools/list", headers=self._headers)
+
     async def call(self) -> Reply:
         return await self.http.call("crm__refund", {"order": 1}, headers=self._headers)
 
 
 @asynccontextmanager
-async def running(ground: Ground) -> AsyncIterator[Gateway]:
+async def running(ground: Ground, database: str = "") -> AsyncIterator[Gateway]:
     text = {
         "mcpServers": {"crm": {"type": "python", "object": f"{__name__}:CRM"}},
-        "gateway": {"database": str(ground.folder / "gateway.db")},
+        "gateway": {"database": database or str(ground.folder / "gateway.db")},
     }
     config = loads(json.dumps(text).encode())
     async with Assembly.open(config, environ={}) as assembly, assembly.gateway.running():
@@ -134,3 +141,26 @@ async def does_not_sync(ground: Ground) -> None:
                 check_refused(await gateway.call())
             assert gateway.failed
             check_refused(await gateway.call())
+
+
+@row(
+    "Postgres down / slow / failover: hangs, of a gateway",
+    "503 audit_unavailable before the effect of each call; known keys are accepted for 60 s; when "
+    "it continues, calls succeed",
+    GATEWAY,
+    within=1.0,
+)
+async def hangs(ground: Ground) -> None:
+    server = started(ground)
+    key = mock.patch.dict(os.environ, INTERLOCK_KEY=bytes(range(32)).hex())
+    with key:  # which would be in the user's data folder
+        async with running(ground, url_of(server)) as gateway:
+            server.signal(signal.SIGSTOP)
+            try:
+                with ground.promise(outcome="503 audit_unavailable"):
+                    check_refused(await gateway.call())
+                with ground.promise(outcome="listed"):
+                    assert (await gateway.list()).code == 200
+            finally:
+                server.signal(signal.SIGCONT)
+            await gateway.recover()
