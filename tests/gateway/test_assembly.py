@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
+from interlock.config import loads
 from interlock.errors import ConfigError
+from interlock.gateway.assembly import make_parts
 from tests.gateway.conftest import bearer, offering
 from tests.support.scripted_server import Json, text
 
@@ -110,3 +114,12 @@ async def test_reload_with_an_unset_variable_changes_nothing(running):
         with pytest.raises(ConfigError, match="NOT_SET"):
             await gateway.reload({"database": "${NOT_SET}"}, time=offering("now"))
         assert await gateway.names(key) == ["crm__x"]
+
+
+def test_configuration_in_the_documentation_is_valid_and_warns_of_nothing():
+    page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+    example = re.findall(r"## Policy\n.*?```json\n(.*?)```", page, re.DOTALL)[0]
+    config = loads(example.encode())
+
+    assert config.warnings == ()
+    assert make_parts(config, {}).settings.policy is not None

@@ -267,6 +267,11 @@ async def test_metrics_count_calls_and_refusals_by_reason(running):
     assert 'interlock_refusals_total{reason="bad_credential"} 1' in lines
     assert 'interlock_call_seconds_count{server="crm"} 2' in lines
     assert "# TYPE interlock_overhead_seconds histogram" in lines
+    assert 'interlock_queue_depth{server="crm"} 0' in lines
+    assert 'interlock_instances{server="crm",sharing="shared"} 1' in lines
+    assert 'interlock_dropped_total{reason="HTTP 401"} 1' in lines
+    (rows,) = [line for line in lines if line.startswith("interlock_audit_rows_total ")]
+    assert float(rows.split()[1]) >= 3  # started, and two intents
 
 
 async def test_metrics_need_a_listener_of_operators(running):

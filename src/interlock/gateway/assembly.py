@@ -35,7 +35,7 @@ from interlock.config.gateway_reading import resolve
 from interlock.errors import ConfigError, LimitExceeded
 from interlock.gateway.gateway import Gateway
 from interlock.gateway.health import Health
-from interlock.gateway.metrics import Metrics
+from interlock.gateway.metrics import Metrics, Samples, by_label
 from interlock.policy import Policy
 from interlock.store.audit import AuditWriter
 from interlock.store.audit_upkeep import open_trail
@@ -145,6 +145,43 @@ class Assembly:
             sealing_key=secret.derive("seal"),
             idle_timeout=IDLE_TIMEOUT,
         )
+        self._add_gauges(writer)
+
+    def _add_gauges(self, writer: AuditWriter | None) -> None:
+        gauges = self.metrics.gauges
+        gauges["interlock_queue_depth"] = ("Calls that wait for a server.", self._queue_depth)
+        gauges["interlock_instances"] = ("Open connections to servers.", self._instances)
+        gauges["interlock_parked"] = (
+            "Calls that wait for answers of their client.",
+            lambda: {(): float(self.gateway.parked)},
+        )
+        gauges["interlock_dropped_total"] = (
+            "Messages and requests that were dropped.",
+            lambda: by_label("reason", self.gateway.dropped),
+        )
+        if writer is not None:
+            gauges["interlock_audit_lag_seconds"] = (
+                "Age of the oldest record that is not on the disk yet.",
+                lambda: {(): writer.lag},
+            )
+            gauges["interlock_audit_rows_total"] = (
+                "Audit records written.",
+                lambda: {(): float(writer.rows)},
+            )
+
+    def _queue_depth(self) -> Samples:
+        waiting = {server: queue.waiting for (server, *_), queue in self.parts.queues.items()}
+        return by_label("server", waiting)
+
+    def _instances(self) -> Samples:
+        sharing = {
+            each.namespace or name: getattr(each, "sharing", "shared")
+            for name, each in self.parts.config.servers.items()
+        }
+        return {
+            (("server", name), ("sharing", sharing.get(name, "shared"))): float(each.connections)
+            for name, each in self.gateway.toolbox.status.items()
+        }
 
     @classmethod
     @asynccontextmanager

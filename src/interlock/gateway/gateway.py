@@ -133,6 +133,11 @@ class Gateway:
             self._admit(context.principal)
         return self._methods.answer(request, context)
 
+    @property
+    def parked(self) -> int:
+        """How many calls wait for answers of their client."""
+        return len(self._forwarder.parking)
+
     def running(self) -> AbstractAsyncContextManager[None]:
         """Hold the toolbox open; the first holder opens it, the last one closes it."""
         return self._lifespan.hold()

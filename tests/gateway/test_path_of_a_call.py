@@ -1,0 +1,88 @@
+"""How many of our functions a call passes through in a gateway with everything on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.base_events import BaseEventLoop
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import interlock
+from tests.gateway.conftest import bearer, offering
+from tests.server.http.conftest import Reply
+
+OURS = str(Path(interlock.__file__).parent)
+FUNCTIONS = 260  # half of them of the client behind the gateway and of the audit trail
+TURNS = 12
+EVERYTHING = {
+    "policy": {
+        "rules": [
+            {"id": "reads", "effect": "allow", "who": ["group:staff"], "tools": ["*:*"]},
+            {"id": "never", "effect": "deny", "who": ["*"], "tools": ["*:delete_*"]},
+            *(
+                {"id": f"r{n}", "effect": "allow", "who": ["*"], "tools": [f"crm:t{n}"],
+                 "arguments": {"amount": {"maximum": n}}}
+                for n in range(48)
+            ),
+        ]
+    },
+    "groups": {"staff": ["user:anna"]},
+    "limits": {"perKey": {"rate": "1000/s", "perDay": 100_000}, "tools": {"crm:*": "1000/s"}},
+}  # fmt: skip
+SERVER = {"tools": {"risk": {"read": ["*"]}}, "limits": {"rate": "1000/s", "concurrent": 8}}
+
+
+async def passed(
+    call: Callable[[], Awaitable[Reply]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], int]:
+    """Return the functions that a call passes through, and the turns of the loop meanwhile.
+
+    A coroutine that goes on is the same function.
+    """
+    frames: dict[FrameType, None] = {}
+    turns = 0
+    run_once = BaseEventLoop._run_once  # type: ignore[attr-defined]
+
+    def count_turn(loop: asyncio.AbstractEventLoop) -> None:
+        nonlocal turns
+        turns += 1
+        run_once(loop)
+
+    def note_call(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+            frames[frame] = None
+
+    for _ in range(3):
+        assert (await call()).text == "done"
+    await asyncio.sleep(0.1)  # until the outcomes are recorded
+    monkeypatch.setattr(BaseEventLoop, "_run_once", count_turn)
+    sys.setprofile(note_call)
+    try:
+        reply = await call()
+    finally:
+        sys.setprofile(None)
+        monkeypatch.undo()
+    assert (reply.code, reply.text) == (200, "done")
+    return [frame.f_code.co_qualname for frame in frames], turns
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_call_passes_through_few_functions_and_turns(era: str, running, monkeypatch):
+    async with running(EVERYTHING, crm=(offering("x"), SERVER)) as gateway:
+        key = await gateway.key()
+        session = await gateway.http.initialize(headers=bearer(key))
+
+        async def modern() -> Reply:
+            return await gateway.call("crm__x", key, amount=1)
+
+        async def legacy() -> Reply:
+            return await session.call("crm__x", {"amount": 1})
+
+        functions, turns = await passed(modern if era == "modern" else legacy, monkeypatch)
+
+    assert len(functions) <= FUNCTIONS, functions
+    assert turns <= TURNS
