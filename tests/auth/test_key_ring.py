@@ -164,6 +164,28 @@ def test_known_keys_are_served_for_a_minute_while_the_database_is_away(
     assert caplog.text.count("API keys cannot be read") == 1
 
 
+def test_keys_are_followed_after_an_error_of_the_callback(caplog: pytest.LogCaptureFixture):
+    first, _ = made()
+    second, key = made()
+    source = Source(first, second)
+
+    def fail(_: Collection[str]) -> None:
+        raise ValueError("a bug")
+
+    async def use(loop: SteppedLoop) -> None:
+        ring = KeyRing(source, on_end=fail, clock=loop.time, wall=lambda: NOW)
+        async with ring.running():
+            for stored in (first, second):
+                source.keys[stored.id] = replace(stored, revoked=NOW - 1)
+                await asyncio.sleep(2)
+            assert not ring.is_active(ring.find(key))  # type: ignore[arg-type]
+
+    loop = SteppedLoop()
+    loop.run_until_complete(use(loop))
+    loop.close()
+    assert caplog.text.count("what a key had opened could not be ended") == 2
+
+
 def test_last_use_is_written_once_a_minute_and_at_the_end():
     stored, key = made()
     source = Source(stored)

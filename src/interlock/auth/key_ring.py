@@ -214,7 +214,10 @@ class KeyRing:
                 if was_answering:
                     _log.warning("API keys cannot be read, known keys are served: %s", error)
                 was_answering = False
-            self.report_ended()
+            try:
+                self.report_ended()
+            except Exception:  # the next keys must still be followed
+                _log.exception("what a key had opened could not be ended")
 
     def _put(self, stored: StoredKey) -> None:
         known = self._by_id.get(stored.id)
