@@ -25,6 +25,12 @@ async def test_object_of_a_module_is_a_server_and_a_broken_one_costs_only_its_ow
         assert "has no method connect()" in reason
 
 
+async def test_object_of_a_module_has_the_filter_of_its_entry_and_may_be_disabled(running):
+    filtered = offering("x", "delete_x"), {"tools": {"deny": ["delete_*"]}}
+    async with running(crm=filtered, off=(offering("y"), {"enabled": False})) as gateway:
+        assert await gateway.names(await gateway.key()) == ["crm__x"]
+
+
 async def test_reload_replaces_servers_policy_views_and_limits_in_one_step(running):
     crm, time = offering("x"), offering("now")
     async with running(crm=crm) as gateway:

@@ -28,7 +28,7 @@ from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
 from interlock.calls.quotas import Quotas
-from interlock.config import Config, PythonServer, ServerConfig
+from interlock.config import Config, PythonServer, ServerConfig, ToolFilter
 from interlock.config import Gateway as Settings
 from interlock.config.gateway import Rate, Record
 from interlock.config.gateway_reading import resolve
@@ -338,7 +338,8 @@ def settings_of(config: Config, environ: Mapping[str, str]) -> Settings:
 
 def servers_of(config: Config) -> Servers:
     """Return the servers of a configuration, as for `Toolbox`."""
-    return {name: _served(each) for name, each in {**config.servers, **config.python}.items()}
+    python = {name: each for name, each in config.python.items() if each.enabled}
+    return {name: _served(each) for name, each in {**config.servers, **python}.items()}
 
 
 def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None = None) -> Parts:
@@ -433,7 +434,7 @@ def _queue_size(name: str, server: ServerConfig | PythonServer, settings: Settin
 def _served(server: ServerConfig | PythonServer) -> ServerConfig | InProcessServer:
     """Return a server for a toolbox; its fair queue is the only limit on calls at once."""
     if isinstance(server, PythonServer):
-        return PythonObject(server.object)
+        return PythonObject(server.object, server.tools)
     return replace(server, concurrency=max(server.concurrency, server.limits.concurrent or 0))
 
 
@@ -442,9 +443,11 @@ class PythonObject(Struct, frozen=True):
 
     Attributes:
         name: "package.module:name".
+        tools: Which of its tools are offered.
     """
 
     name: str
+    tools: ToolFilter = ToolFilter()
 
     def connect(self) -> Transport:
         """Connect to the object.

@@ -31,6 +31,7 @@ from interlock.config import (
     Pool,
     ServerConfig,
     StdioServer,
+    ToolFilter,
 )
 from interlock.config.servers import AUTO
 from interlock.context import LEVELS
@@ -216,6 +217,8 @@ class Upstream:
         self._api: OpenApiServer | None = None  # for an API, once it has been started
         self._settings = server if isinstance(server, CONFIGURED) else None
         settings = self._settings
+        allowed = getattr(server, "tools", None)  # a server in this program may have some
+        self._filter = allowed if isinstance(allowed, ToolFilter) else None
         self._asks = frozenset(settings.asks if settings is not None else AUTO)
         self._pool = ConnectionPool(
             name,
@@ -625,7 +628,7 @@ class Upstream:
     def _entry(self, tool: Tool, definition: JsonObject) -> Entry:
         if not tool.name:
             raise InvalidArguments("it has no name")
-        if self._settings is not None and not self._settings.tools.admits(tool.name):
+        if self._filter is not None and not self._filter.admits(tool.name):
             raise _Filtered("not allowed by the configuration")
         encoded = encode(tool.input_schema)
         schema.check_tool_input(encoded)
