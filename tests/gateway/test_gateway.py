@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from interlock import Client
+from interlock.calls import Call, CallHandler, Outcome
 from interlock.config import loads
 from interlock.errors import RemoteError
 from interlock.gateway import Gateway
@@ -88,6 +89,23 @@ async def test_call_that_a_condition_denies_is_a_result_with_its_reason():
     assert "80" not in denied.text
     assert paid.text == "done"
     assert [each["arguments"] for each in server.sent("tools/call")] == [{"amount": 20}]
+
+
+async def test_reference_of_a_refusal_is_the_id_of_the_call_in_its_records():
+    ids: list[str] = []
+
+    def noted(handle: CallHandler) -> CallHandler:
+        async def note(call: Call) -> Outcome:
+            ids.append(call.id)
+            return await handle(call)
+
+        return note
+
+    gateway = Gateway({"s": upstream("pay")}, policy(policy={"rules": [SMALL]}), outside=[noted])
+    async with Client.memory(gateway) as client:
+        denied = await client.call_tool("s__pay", {"amount": 80})
+
+    assert [(denied.meta or {})["interlock/reason"]["reference"]] == ids
 
 
 async def test_server_that_is_down_is_a_result_with_its_reason():

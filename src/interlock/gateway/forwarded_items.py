@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from interlock.calls import Item
+from interlock.calls.call import new_call_id
 from interlock.context import Context
 from interlock.errors import (
     InputRequired,
@@ -52,14 +53,15 @@ class ForwardedResource:
             UnknownResource: The server does not have it.
             RemoteError: The request was refused, or has failed.
         """
+        id = new_call_id()
         try:
-            result = await self._forwarder.forward(self.item, {}, context)
+            result = await self._forwarder.forward(self.item, {}, context, id)
         except (InputRequired, MalformedAnswer):
             raise
         except InterlockError as error:
             if isinstance(error, RemoteError) and _is_not_found(error):
                 raise UnknownResource(uri) from None
-            raise refused(self.item, error) from None
+            raise refused(self.item, error, id) from None
         if not self._uris.is_prefixed(self.item.server):
             return result
         return _with_prefixes(result, self.item.server, self._uris)
@@ -96,12 +98,13 @@ class ForwardedPrompt:
         Raises:
             RemoteError: The request was refused, or has failed.
         """
+        id = new_call_id()
         try:
-            return await self._forwarder.forward(self.item, dict(arguments), context)
+            return await self._forwarder.forward(self.item, dict(arguments), context, id)
         except (InputRequired, MalformedAnswer):
             raise
         except InterlockError as error:
-            raise refused(self.item, error) from None
+            raise refused(self.item, error, id) from None
 
 
 class ForwardedCompletion:

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from interlock.calls import Entry, Item
+from interlock.calls.call import new_call_id
 from interlock.context import Context
 from interlock.errors import (
     CallRefused,
@@ -62,12 +63,13 @@ class ForwardedTool:
         given = {} if arguments is None else msgspec.json.decode(arguments)
         if not isinstance(given, dict):
             raise InvalidArguments("the arguments must be an object")
+        id = new_call_id()
         try:
-            return await self._forwarder.forward(self.entry, given, context)
+            return await self._forwarder.forward(self.entry, given, context, id)
         except InterlockError as error:
             if isinstance(error, _FOR_THE_CLIENT) or _is_undeclared(error, context):
                 raise
-            return refusal(self.entry, error)
+            return refusal(self.entry, error, id)
 
 
 def _listed(entry: Entry, name: str, state: str) -> EncodedDefinition:

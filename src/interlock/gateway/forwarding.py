@@ -50,10 +50,18 @@ class Forwarder:
         self._toolbox = toolbox
         self.policy = policy
 
-    async def forward(self, entry: Entry | Item, arguments: JsonObject, context: Context) -> Raw:
+    async def forward(
+        self, entry: Entry | Item, arguments: JsonObject, context: Context, id: str
+    ) -> Raw:
         """Send a request to a server, and return its result as it is.
 
         URIs of links in the result of a tool are changed where they have a prefix.
+
+        Args:
+            entry: What is requested.
+            arguments: By name.
+            context: The client's request.
+            id: Of the call, unless the request continues a parked call, which has its own.
 
         Raises:
             InputRequired: The server asks a modern client.
@@ -64,7 +72,7 @@ class Forwarder:
         state = None if context.round_state is None else _decode_state(context.round_state)
         if isinstance(state, Ticket):
             return self._linked(entry, (await self._resume(state, entry, arguments, context)).raw)
-        call = _call(entry, arguments, state, context)
+        call = _call(entry, arguments, state, context, id)
         if context.is_modern and context.log_level is not None:
             await self._want_log_level(entry, context.log_level)
         if context.is_modern and self._may_be_asked(entry, context):
@@ -163,7 +171,7 @@ def caller_of(context: Context) -> Caller:
 
 
 def _call(
-    entry: Entry | Item, arguments: JsonObject, round: _Round | None, context: Context
+    entry: Entry | Item, arguments: JsonObject, round: _Round | None, context: Context, id: str
 ) -> Call:
     responses = None
     if round is not None:
@@ -180,4 +188,5 @@ def _call(
         returns_questions=context.is_modern,
         input_responses=responses,
         request_state=round.state if round is not None else None,
+        id=id,
     )

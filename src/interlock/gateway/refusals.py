@@ -67,15 +67,19 @@ def reason_of(error: InterlockError) -> str:
     return next((word for kind, word in _REASONS if isinstance(error, kind)), "upstream_error")
 
 
-def refusal(entry: Entry | Item, error: InterlockError) -> Raw:
+def refusal(entry: Entry | Item, error: InterlockError, call: str = "") -> Raw:
     """Return the result of a call that was not made or has failed: a sentence and its reason.
 
-    The reference in it is in the log beside the error.
+    Args:
+        entry: What was called.
+        error: Why it failed.
+        call: The call's id, which becomes the reference: it finds the records of the audit trail,
+            and the line of the log. Without an id, the reference is in the log only.
 
     Raises:
         CallRefused, AuditUnavailable: It concerns the request or the key.
     """
-    code, reference = _logged(entry, error)
+    code, reference = _logged(entry, error, call)
     shown = _shown(code, reference, _retry_after(error))
     if isinstance(error, CallDenied) and error.rule:
         shown["rule"] = error.rule
@@ -90,9 +94,9 @@ def result_of(text: str, reason: JsonObject) -> Raw:
     return Raw(encode({"content": content, "isError": True, "_meta": {REASON_KEY: reason}}))
 
 
-def refused(item: Item, error: InterlockError) -> RemoteError:
+def refused(item: Item, error: InterlockError, call: str = "") -> RemoteError:
     """Return the JSON-RPC error for a resource or prompt; as `refusal`."""
-    code, reference = _logged(item, error)
+    code, reference = _logged(item, error, call)
     data = _shown(code, reference, _retry_after(error))
     if isinstance(error, CallDenied) and error.rule:
         data["rule"] = error.rule
@@ -101,10 +105,10 @@ def refused(item: Item, error: InterlockError) -> RemoteError:
     return RemoteError(INTERNAL_ERROR, str(error), data)
 
 
-def _logged(entry: Entry | Item, error: InterlockError) -> tuple[str, str]:
+def _logged(entry: Entry | Item, error: InterlockError, call: str) -> tuple[str, str]:
     if isinstance(error, CallRefused | AuditUnavailable) and request_refusal(error) is not None:
         raise error
-    code, reference = reason_of(error), secrets.token_hex(6)
+    code, reference = reason_of(error), call or secrets.token_hex(6)
     _log.info("%s: %s, reference %s: %s", entry.address, code, reference, error)
     return code, reference
 
