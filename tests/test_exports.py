@@ -156,6 +156,7 @@ def test_every_module_belongs_to_a_room():
     assert len(set(ROOMS)) == len(ROOMS)
 
 
+@pytest.mark.slow("parses every module")
 def test_imports_go_up_and_never_down():
     down = [
         f"{module} imports {imported}"

@@ -51,6 +51,7 @@ async def memory_client() -> Client:
     return Client(lambda: ours, timeout=30)
 
 
+@pytest.mark.slow("opens a thousand clients")
 async def test_different_tasks_open_call_cancel_and_close_a_thousand_clients():
     chance = random.Random(28)
     for _ in range(1_000):

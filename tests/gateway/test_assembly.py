@@ -65,6 +65,7 @@ async def test_rate_that_is_spent_stays_spent_over_a_reload(running):
         assert (await gateway.call("crm__x", key)).code == 429
 
 
+@pytest.mark.slow("reloads a hundred times under load")
 async def test_hundred_reloads_under_load_lose_no_call(running):
     servers, answered, is_over = (offering("x"), offering("x")), 0, False
 

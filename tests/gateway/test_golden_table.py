@@ -252,7 +252,8 @@ def toolbox() -> Iterator[Toolbox]:
         runner.run(opened.close())
 
 
-@settings(max_examples=1_000)
+@pytest.mark.slow("lists under many policies")
+@settings(max_examples=200)
 @given(generated=st.lists(rules, max_size=5), principal=principals)
 def test_every_listed_tool_can_be_called_and_no_other_one(
     toolbox: Toolbox, generated: list[Rule], principal: Principal
@@ -269,7 +270,7 @@ def test_every_listed_tool_can_be_called_and_no_other_one(
     assert listed <= {entry.wire_name for entry in toolbox.tools}
 
 
-@settings(max_examples=200)
+@settings(max_examples=75)
 @given(generated=st.lists(rules, max_size=5), more=rules, principal=principals)
 def test_rules_for_others_widen_nothing(generated: list[Rule], more: Rule, principal: Principal):
     others = replace(more, who=("user:other", "group:other"))

@@ -52,7 +52,7 @@ def entry(server: str, name: str) -> Entry:
     )
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(servers=configurations, more=configurations)
 def test_adding_servers_changes_no_wire_name_and_none_is_there_twice(
     servers: dict[str, list[str]], more: dict[str, list[str]]

@@ -92,6 +92,7 @@ def killed(place: str) -> str:
     return writer
 
 
+@pytest.mark.slow("kills a process")
 async def test_start_after_a_kill_marks_the_running_call_and_closes_the_chain(
     place: str, killed: str, rows: Rows
 ):
