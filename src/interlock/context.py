@@ -143,7 +143,7 @@ class Context(Struct, eq=False, kw_only=True):
     @property
     def is_modern(self) -> bool:
         """Whether the request carried its own metadata."""
-        return revisions.is_modern(self.revision)
+        return self.revision in revisions.MODERN
 
     # Notifications
 

@@ -27,7 +27,7 @@ from interlock.policy.rules import (
     precedence,
 )
 from interlock.schema.condition import Condition
-from interlock.types import JsonObject
+from interlock.types import JsonObject, Tool
 
 LOCAL_USER = Principal("user:local", frozenset({"mcp:*"}))  # a `Caller` without principal
 # Without a member `gateway`: what changes nothing runs, and the user is asked about all else.
@@ -72,6 +72,7 @@ class Policy:
         self._views = {name: CompiledView(view) for name, view in views.items()}
         self._risks = risks
         self._trusts_hints = trusts_hints
+        self._known_risks: dict[str, tuple[Tool, Risk]] = {}  # by address, of one definition
         self._callers: dict[int, CallerRights] = {}
         self._of_tools: dict[str, Sequence[CompiledRule]] = {}  # by address
         self._remembered = 0
@@ -170,11 +171,20 @@ class Policy:
 
         Resources and prompts are of risk `read`.
         """
-        of_server = self._risks.get(entry.server)
         if isinstance(entry, Item):
             if entry.kind != "tools":
                 return "read"
+            of_server = self._risks.get(entry.server)
             return (of_server.of(entry.name) if of_server is not None else None) or "write"
+        known = self._known_risks.get(entry.address)
+        if known is None or known[0] is not entry.tool:
+            if len(self._known_risks) >= MAX_RIGHTS:
+                self._known_risks.clear()
+            known = self._known_risks[entry.address] = entry.tool, self._risk_of(entry)
+        return known[1]
+
+    def _risk_of(self, entry: Entry) -> Risk:
+        of_server = self._risks.get(entry.server)
         is_ours = of_server is not None and of_server.trusts_annotations
         if not is_ours and _claims_destruction(entry):
             return "write"
