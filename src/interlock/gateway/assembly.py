@@ -443,11 +443,11 @@ class PythonObject(Struct, frozen=True):
 
     Attributes:
         name: "package.module:name".
-        tools: Which of its tools are offered.
+        tool_filter: Which of its tools are offered.
     """
 
     name: str
-    tools: ToolFilter = ToolFilter()
+    tool_filter: ToolFilter = ToolFilter()
 
     def connect(self) -> Transport:
         """Connect to the object.

@@ -217,8 +217,10 @@ class Upstream:
         self._api: OpenApiServer | None = None  # for an API, once it has been started
         self._settings = server if isinstance(server, CONFIGURED) else None
         settings = self._settings
-        allowed = getattr(server, "tools", None)  # a server in this program may have some
-        self._filter = allowed if isinstance(allowed, ToolFilter) else None
+        # A server in this program may have a filter.
+        self._filter: ToolFilter | None = (
+            settings.tools if settings is not None else getattr(server, "tool_filter", None)
+        )
         self._asks = frozenset(settings.asks if settings is not None else AUTO)
         self._pool = ConnectionPool(
             name,
