@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -45,6 +45,7 @@ def test_block_of_an_unknown_type_becomes_text():
     assert "hologram" in block["text"]
 
 
+@settings(max_examples=20)
 @given(st.text(min_size=1_001, max_size=20_000))
 def test_parts_of_a_long_result_put_together_are_the_whole(whole: str):
     kept = Results(1_000)

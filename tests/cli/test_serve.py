@@ -20,6 +20,8 @@ from tests.cli.conftest import ECHO
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 Start = Callable[..., subprocess.Popen[str]]
 
+pytestmark = pytest.mark.slow("starts a gateway for each case")
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> Callable[..., Path]:

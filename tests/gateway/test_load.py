@@ -13,6 +13,7 @@ from tests.gateway.conftest import bearer, offering
 from tests.support.scripted_server import Json, text
 
 
+@pytest.mark.slow("a thousand calls")
 async def test_thousand_calls_of_twenty_clients_are_thousand_messages_and_one_handshake(running):
     crm = offering("x")
     async with running({"limits": {"perKey": {"concurrent": 100}}}, crm=crm) as gateway:
