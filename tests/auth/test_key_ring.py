@@ -74,7 +74,8 @@ async def test_key_is_found_by_its_whole_text_only():
     principal = known.principal
     assert (principal.id, principal.key_id, principal.view) == ("user:anna", stored.id, "support")
     assert principal.scopes == {"mcp:*"}
-    assert ring.find(key[:-1] + b"x") is None
+    assert ring.find(key[:-1]) is None
+    assert ring.find(key + b"x") is None
     assert ring.find(stored.hash) is None
 
 
