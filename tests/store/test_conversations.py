@@ -360,6 +360,22 @@ async def test_the_database_works_after_cancelled_opens(place: str):
         assert await store.list() == []
 
 
+@pytest.mark.usefixtures("no_thread_is_left")  # each connection to SQLite has a thread
+async def test_cancelled_close_leaves_no_connection(sqlite: str):
+    async def open_and_close(is_open: asyncio.Event) -> None:
+        async with ConversationStore.open(sqlite):
+            is_open.set()
+
+    for turns in range(5):  # of the event loop, until the cancellation
+        is_open = asyncio.Event()
+        task = asyncio.create_task(open_and_close(is_open))
+        await is_open.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+
+
 async def test_close_waits_for_an_append_that_was_cancelled_twice(place: str):
     async with ConversationStore.open(place) as store:
         made = await store.create()

@@ -78,8 +78,19 @@ class Database:
         return await self._run_to_completion(self._write(work))
 
     async def close(self) -> None:
-        """Finish running work, then close all connections and their threads."""
+        """Finish running work, then close all connections and their threads.
+
+        A cancelled call closes them as well, and then raises `CancelledError`.
+        """
         self._closed = True
+        closing = asyncio.create_task(self._close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await asyncio.wait([closing])
+            raise
+
+    async def _close(self) -> None:
         if self._file:
             self._start(self._empty_log(self._file))
         if self._running:
