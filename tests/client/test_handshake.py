@@ -184,7 +184,7 @@ async def test_requested_revision_is_used_without_discovery(evil: Evil):
         await evil(OLD, revision=NEWEST).open()
     with pytest.raises(ServerExited, match="cannot take server/discover"):
         await evil(OLD, "server/discover=exit", revision=NEWEST).open()
-    with pytest.raises(RequestTimeout, match=r"^no answer to server/discover"):
+    with pytest.raises(RequestTimeout, match="no answer"):
         await evil("server/discover=mute", revision=NEWEST, connect_timeout=0.3).open()
 
 
