@@ -16,6 +16,7 @@ from interlock.errors import SpawnError
 from interlock.transports import process
 from interlock.transports.process import Process
 from interlock.transports.reaper import marked, own_mark
+from tests.faults.ground import until
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -230,6 +231,8 @@ async def test_server_whose_supervisor_is_killed_is_killed_too():
         os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
         await started.exited.wait()
         assert started.code == -signal.SIGKILL
+        # The kernel kills the server when its supervisor has died; that may take a moment longer.
+        await until(lambda: not marked(own_mark()))
 
 
 async def test_a_process_that_starts_more_while_it_is_ended_is_ended_too():
