@@ -176,7 +176,7 @@ async def test_questions_of_claude_are_answered_or_refused(
     assert "Blue" in api.result_text()
     async with claude() as opened:
         await opened.ask(ask)
-    assert "nobody to ask" in api.result_text()
+    assert "no person can be asked" in api.result_text()
 
 
 async def test_subagent_in_the_background_keeps_its_tools_and_shifts_no_answer(

@@ -412,7 +412,7 @@ class ClaudeCode:
             self._conversation.cancel(turn)
 
     async def _drain(self, turn: Turn) -> None:
-        """Interrupt a turn that nobody reads any more, and wait for its end."""
+        """Interrupt a turn whose reader has left, and wait for its end."""
         turn.is_interrupted = True
         link = self._link
         deadline = monotonic() + DRAIN_TIMEOUT

@@ -224,7 +224,7 @@ class Decisions:
         if checked is not None:
             return checked
         if self._check is not None or request.address.startswith(f"{BUILT_IN}:"):
-            return Deny("this call needs a permission, and there is nobody to ask")
+            return Deny("this call needs a permission, and no person can be asked")
         return Allow()
 
     async def _bounded(self, deciding: Awaitable[Any]) -> Allow | Deny:

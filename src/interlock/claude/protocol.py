@@ -140,7 +140,7 @@ class ControlProtocol:
     # Receiving
 
     def receive(self, line: bytes) -> Event | None:
-        """Decode one line; None if nobody needs it."""
+        """Decode one line; None if it is of no use here."""
         try:
             decoded = _decode(line)
         except _BAD_JSON:

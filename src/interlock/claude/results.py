@@ -144,7 +144,7 @@ def _as_json(value: object) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, Raw):
         return bytes(value).decode()
-    raise NotImplementedError
+    raise NotImplementedError  # msgspec's signal that it cannot encode the object
 
 
 def _parts(text: str, size: int) -> list[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from interlock.config import Config
     from interlock.store import Conversation
 
-SILENCE = 3.0  # seconds until a pipe beside a PROMPT is taken for one that nobody writes to
+SILENCE = 3.0  # seconds until an empty pipe beside a PROMPT is taken for one without a writer
 
 
 @click.command(cls=Utf8Command)

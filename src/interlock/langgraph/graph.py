@@ -44,7 +44,7 @@ def chat_graph(
         max_rounds: How often the model may call tools for one message before `StepLimit` is
             raised.
         max_input: Characters of a user's message.
-        approve: Returns why a person must allow a call, or None if nobody has to. The graph is
+        approve: Returns why a person must allow a call, or None if none has to. The graph is
             interrupted then; resume it with `Command(resume={approval_id: "allow"})`.
         local_tools: Tools or functions of this program. They win over tools of the toolbox.
         images: Pass images of tools on to the model.

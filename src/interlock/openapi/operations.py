@@ -343,7 +343,7 @@ def _form(fields: list[JsonObject], consumes: list[str]) -> Body:
 
 
 def _match_path(path: str, parameters: list[Parameter]) -> list[Parameter]:
-    """Add the variables of the path that nobody declares; leave out what the path lacks."""
+    """Add the undeclared variables of the path; leave out what the path lacks."""
     variables = dict.fromkeys(_VARIABLE.findall(path))
     matched = [each for each in parameters if each.place != "path" or each.name in variables]
     declared = {each.name for each in matched if each.place == "path"}

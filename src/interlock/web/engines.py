@@ -35,7 +35,7 @@ class AgentEngine:
         model: The model.
         toolbox: An open toolbox; None for a chat without tools.
         store: Where conversations are kept.
-        approve: Returns why a person must allow a call, or None if nobody has to.
+        approve: Returns why a person must allow a call, or None if none has to.
     """
 
     def __init__(
