@@ -22,7 +22,21 @@ from sqlalchemy import (
 )
 
 # Oldest first; this program uses the last one. Listed here so that Alembic need not be imported.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = (
+    "0001",
+    "0002",
+    "0003",
+    "0004",
+    "0005",
+    "0006",
+    "0007",
+    "0008",
+    "0009",
+    "0010",
+    "0011",
+    "0012",
+    "0013",
+)
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -174,6 +188,125 @@ counters = Table(
     Column("name", String, primary_key=True),
     Column("day", Integer, primary_key=True, autoincrement=False),  # days since 1970
     Column("value", BigInteger, nullable=False),
+)
+
+# Approvals of exact calls; each is used once.
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("state", String, nullable=False),  # pending, approved, denied, expired, used
+    Column("user", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("server", String, nullable=False),
+    Column("tool", String, nullable=False),  # an address
+    Column("arguments", LargeBinary, nullable=False),  # sealed
+    Column("hash", String, nullable=False),  # of the arguments, as in audit records
+    Column("rule", String, nullable=False),
+    Column("policy", String, nullable=False),  # hash of the policy that asked
+    Column("pin", String, nullable=False),  # hash of the definition that was called
+    Column("approvers", Text, nullable=False),  # JSON list
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("expires", BigInteger, nullable=False),
+    Column("decided_by", String),
+    Column("decided_at", BigInteger),
+    Column("note", Text),
+    Column("used_by_call", String),
+    Index("approvals_state_created", "state", "created"),
+    Index("approvals_call", "user", "key", "tool", "hash"),
+)
+
+# The definitions that an operator accepted, and what servers offer instead.
+pins = Table(
+    "pins",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("server", String, primary_key=True),
+    Column("kind", String, primary_key=True),  # tool, prompt, or server: launch and instructions
+    Column("name", String, primary_key=True),  # "" for a server
+    Column("state", String, nullable=False),  # accepted, changed, new, gone
+    Column("hash", String),  # of the accepted definition; NULL: none was accepted yet
+    Column("definition", Text),
+    Column("seen_hash", String),  # of what the server offers now, where it differs
+    Column("seen_definition", Text),
+    Column("risk", String),  # the operator's word
+    Column("decided_by", String),
+    Column("decided_at", BigInteger),  # microseconds since 1970
+    Column("since", BigInteger, nullable=False),  # when it came into this state
+)
+
+# Results that were too large for a model; their bytes are in files.
+kept_results = Table(
+    "kept_results",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("call", String, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("file", String, nullable=False),  # name in the folder `results`
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970
+    Column("expires", BigInteger, nullable=False),
+    Index("kept_results_user_created", "user", "created"),
+    Index("kept_results_expires", "expires"),
+)
+
+# Calls by the minute, for charts.
+rollups = Table(
+    "rollups",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("minute", Integer, primary_key=True, autoincrement=False),  # minutes since 1970
+    Column("server", String, primary_key=True),
+    Column("tool", String, primary_key=True),  # an address
+    Column("key", String, primary_key=True),
+    Column("outcome", String, primary_key=True),  # ran, failed, refused, limited, held, stopped
+    Column("calls", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("ms", LargeBinary, nullable=False),  # 32 counts of a logarithmic histogram
+)
+
+# Sessions of the web pages. Both halves are needed, and only hashes are kept.
+page_sessions = Table(
+    "page_sessions",
+    metadata,
+    Column("id_hash", LargeBinary, primary_key=True),  # SHA-256 of the cookie
+    Column("page_key_hash", LargeBinary, nullable=False),  # SHA-256 of the page's own half
+    Column("tenant", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("key", String, nullable=False),  # id of the API key that opened it; "" for none
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("last_used", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    Index("page_sessions_user", "user"),
+)
+
+# What users show to servers, sealed for the row.
+credentials = Table(
+    "credentials",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("server", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("kind", String, nullable=False),  # value, oauth
+    Column("sealed", LargeBinary, nullable=False),
+    Column("state", String, nullable=False),  # ok, expiring, needs_login, revoked
+    Column("expires", BigInteger),  # microseconds since 1970
+    Column("updated", BigInteger, nullable=False),
+)
+
+# Which user has which plugin.
+plugin_installations = Table(
+    "plugin_installations",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("plugin", String, primary_key=True),
+    Column("by", String, nullable=False),
+    Column("at", BigInteger, nullable=False),  # microseconds since 1970
 )
 
 versions = Table("alembic_version", MetaData(), Column("version_num", String, primary_key=True))
