@@ -21,6 +21,7 @@ class Entry(Struct, frozen=True):
         definition: The whole definition, encoded, with `wire_name` as its name. Members that
             interlock does not know are kept.
         stale: The server is down, and this is from its last good list.
+        pin: The hash of the definition; see `toolbox.pins`. It changes whenever the definition does.
     """
 
     server: str
@@ -30,6 +31,7 @@ class Entry(Struct, frozen=True):
     input_schema: bytes
     definition: bytes = b""
     stale: bool = False
+    pin: str = ""
 
 
 class Item(Struct, frozen=True):

@@ -42,7 +42,7 @@ from interlock.server.subscribers import Subscribers
 from interlock.server.tasks import TASK_TTL
 from interlock.transports import Receiver, Transport
 from interlock.transports.memory import MemoryTransport
-from interlock.types import Implementation
+from interlock.types import Implementation, JsonObject
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -224,6 +224,19 @@ class OpenApiServer:
     def flagged(self) -> tuple[str, ...]:
         """One line for each way in which answers have differed from the document."""
         return tuple(self.drift.lines)
+
+    def behind(self, tool: str) -> JsonObject | None:
+        """Return what a model does not see of a tool: the request, and the whole of its schema."""
+        found = self._tools.by_name.get(tool) if self._tools is not None else None
+        if found is None:
+            return None
+        plan = found.plan
+        return {
+            "operation": plan.operation.key,
+            "security": plan.operation.security,
+            "arguments": plan.arguments,
+            "inputSchema": plan.input_schema,
+        }
 
     async def load(self) -> None:
         """Read the document and make the tools, unless that is done.

@@ -61,7 +61,7 @@ from interlock.revisions import (
     TASKS_EXTENSION,
     at_least,
 )
-from interlock.toolbox import names
+from interlock.toolbox import names, pins
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient
@@ -632,6 +632,7 @@ class Upstream:
             raise InvalidArguments("it has no name")
         if self._filter is not None and not self._filter.admits(tool.name):
             raise _Filtered("not allowed by the configuration")
+        pin = pins.hash_of(pins.document_of(definition, self._operation(tool.name)))
         encoded = encode(tool.input_schema)
         schema.check_tool_input(encoded)
         self._validators[tool.name] = schema.compile(encoded)
@@ -646,7 +647,13 @@ class Upstream:
             wire_name=wire_name,
             input_schema=encoded,
             definition=encode({**definition, "name": wire_name}),
+            pin=pin,
         )
+
+    def _operation(self, tool: str) -> JsonObject | None:
+        """Return what a model does not see of a tool of an API; None for tools of other servers."""
+        behind = getattr(self._api or self._server, "behind", None)
+        return behind(tool) if behind is not None else None
 
     # Resources and prompts
 
