@@ -91,7 +91,7 @@ async def api_pin(document: Json) -> tuple[str, bytes]:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [('"/pets"', '"/dogs"'), ('"key": []', ""), ("2999]", "2999, 3000]"), ('"query"', '"header"')],
+    [('"/pets"', '"/dogs"'), ('"key": []', ""), ("2999]", "9999]"), ('"query"', '"header"')],
     ids=["path", "security", "hidden schema", "place of an argument"],
 )
 async def test_the_pin_of_an_operation_changes_with_what_its_model_does_not_see(

@@ -21,7 +21,7 @@ class Entry(Struct, frozen=True):
         definition: The whole definition, encoded, with `wire_name` as its name. Members that
             interlock does not know are kept.
         stale: The server is down, and this is from its last good list.
-        pin: The hash of the definition; see `toolbox.pins`. It changes whenever the definition does.
+        pin: The hash of the definition, which changes whenever that does; see `toolbox.pins`.
     """
 
     server: str
