@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from interlock.config.gateway import Address
 from tests.gateway.conftest import bearer, offering
 from tests.server.http.conftest import Http, Reply
 from tests.support.scripted_server import Json, text
@@ -244,7 +245,7 @@ async def test_readiness_needs_the_required_servers_and_names_no_others_to_the_p
     broken.answers["initialize"] = broken.answers["server/discover"] = lambda _: 1 / 0
     async with running(crm=offering("x"), down=broken) as gateway:
         public = await gateway.http.request("GET", "/readyz")
-        admin = Http(gateway.endpoint.admin_app(is_open=True))
+        admin = Http(gateway.endpoint.admin_app(Address("127.0.0.1", 8001)))
         internal = await admin.request("GET", "/readyz", headers={"host": "10.0.0.7:8081"})
     assert (public.code, public.json) == (200, {"ready": True, "degraded": ["server"]})
     assert internal.json == {"ready": True, "degraded": ["server down"]}
@@ -278,7 +279,7 @@ async def test_metrics_need_a_listener_of_operators(running):
     settings = {"publicUrl": "https://tools.example.com/mcp"}
     async with running(settings, crm=offering("x")) as gateway:
         assert (await gateway.http.request("GET", "/metrics")).code == 404
-        admin = Http(gateway.endpoint.admin_app(is_open=False))
+        admin = Http(gateway.endpoint.admin_app(Address("0.0.0.0", 8001)))
         user, operator = await gateway.key(), await gateway.key("op", "admin:read")
         codes = [
             (await admin.request("GET", "/metrics", headers=headers)).code

@@ -134,9 +134,21 @@ class KeyRing:
             AuthUnavailable: The database has not answered for too long.
         """
         known = self._by_hash.get(sha256(key).digest())
+        self._check_answers()
+        return known
+
+    def by_id(self, id: str) -> KnownKey | None:
+        """Return the key with this id, active or not; None if it is unknown.
+
+        Raises:
+            AuthUnavailable: The database has not answered for too long.
+        """
+        self._check_answers()
+        return self._by_id.get(id)
+
+    def _check_answers(self) -> None:
         if self._source is not None and self._clock() - self._answered_at > SERVED_FOR:
             raise AuthUnavailable("keys cannot be verified now; try again later")
-        return known
 
     def is_active(self, known: KnownKey) -> bool:
         """Return whether a key is valid now, and remember that it was used."""

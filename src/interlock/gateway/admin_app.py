@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from interlock.auth import Authenticator
 from interlock.errors import AuthError
 from interlock.server.http.guard import Guard
-from interlock.server.http.options import MakePage
+from interlock.server.http.options import AsgiApp, MakePage
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import (
     HttpRefusal,
@@ -30,6 +30,7 @@ class AdminApp:
         probes: Pages for everybody, whatever the Host: probes send an address or none.
         pages: Pages for operators.
         authenticator: Identifies operators; None if everybody who can connect is one.
+        beside: Serves all other paths. It checks Host and Origin itself.
     """
 
     path = ""
@@ -40,11 +41,13 @@ class AdminApp:
         probes: Mapping[str, MakePage],
         pages: Mapping[str, MakePage],
         authenticator: Authenticator | None,
+        beside: AsgiApp,
     ) -> None:
         self.dropped: Counter[str] = Counter()
         self._probes = probes
         self._pages = pages
         self._authenticator = authenticator
+        self._beside = beside
         self._guard = Guard(None, (), ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,19 +56,25 @@ class AdminApp:
             while (await receive())["type"] != "lifespan.shutdown":
                 await send({"type": "lifespan.startup.complete"})
             await send({"type": "lifespan.shutdown.complete"})
-        elif scope["type"] == "http":
+        elif scope["type"] == "websocket" or not self._page_at(scope):
+            await self._beside(scope, receive, send)
+        else:
             request = HttpRequest(scope, receive, send)
             try:
                 await self._serve(request)
             except HttpRefusal as refusal:
                 await refuse(send, refusal)
 
+    def _page_at(self, scope: Scope) -> MakePage | None:
+        if scope["method"] != "GET":
+            return None
+        return self._probes.get(scope["path"]) or self._pages.get(scope["path"])
+
     async def _serve(self, request: HttpRequest) -> None:
-        path: str = request.scope["path"]
-        make_page = self._probes.get(path) or self._pages.get(path)
-        if make_page is None or request.scope["method"] != "GET":
+        make_page = self._page_at(request.scope)
+        if make_page is None:
             raise nothing_here()
-        if path not in self._probes:
+        if request.scope["path"] not in self._probes:
             self._guard.check(request)
             await self._authenticate(request)
         page = await make_page()

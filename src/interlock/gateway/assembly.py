@@ -97,6 +97,7 @@ class Assembly:
         keys: The API keys.
         parts: What the configuration says now.
         metrics: What is counted.
+        database: Where keys, sessions and the audit trail are.
         on_reload: Called after the configuration was replaced.
         on_failed: Called once, when no call can be recorded until the process is restarted.
         has_failed: This has happened.
@@ -118,7 +119,7 @@ class Assembly:
         self.on_reload: Callable[[], None] = lambda: None
         self.on_failed: Callable[[], None] = lambda: None
         self.has_failed = False
-        self._database = database
+        self.database = database
         self._environ = environ
         self.trail: AuditTrail | None = None
         if writer is not None:
@@ -287,10 +288,11 @@ class Assembly:
             resource=resource,
             view=view,
             scope_prefix=scope,
-            on_refused=self._refused,
+            on_refused=self.refused,
         )
 
-    def _refused(self, refused: RefusedCredential) -> None:
+    def refused(self, refused: RefusedCredential) -> None:
+        """Count and record a refused credential."""
         self.metrics.refusals[refused.reason] += 1
         if self.trail is not None:
             self.trail.credential_refused(refused)
@@ -317,7 +319,7 @@ class Assembly:
 
     async def _probe(self) -> None:
         """Write to the database, which the audit trail is in, too."""
-        await self._database.write(lambda connection: note_change(connection, "probe", ""))
+        await self.database.write(lambda connection: note_change(connection, "probe", ""))
 
     def _required(self) -> frozenset[str]:
         every = {**self.parts.config.servers, **self.parts.config.python}

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
 from interlock import urls
+from interlock.auth import Authenticator, Principal
+from interlock.auth.authenticator import Headers
+from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
 from interlock.config.gateway import Address
+from interlock.gateway.admin import login
+from interlock.gateway.admin.login import Pages
 from interlock.gateway.admin_app import AdminApp
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.metrics import Samples
 from interlock.server.http.app import HttpApp
 from interlock.server.http.guard import LOOPBACK
+from interlock.server.http.json_api import JsonApi
 from interlock.server.http.options import HttpOptions, MakePage
+from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.responses import Page
 from interlock.server.http.views import Views
+from interlock.store.page_sessions import PageSessionStore
 
 PATH = "/mcp"
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -41,8 +49,10 @@ class Endpoint:
         self._resource = resource
         self._view = view
         self.health = assembly.health(lambda: self.app.is_draining)
-        assembly.metrics.gauges["interlock_sessions"] = ("Open sessions.", self._sessions)
+        assembly.metrics.gauges["interlock_sessions"] = ("Open sessions.", self._count)
         settings = assembly.parts.settings
+        self.sessions = PageSessions(PageSessionStore(assembly.database), assembly.keys)
+        self._follows_reload: list[_Latest] = []
         pages: dict[str, MakePage] = {"/healthz": self.health.alive, "/readyz": self.health.ready}
         if urls.is_loopback(address.host) and settings.admin is None and not settings.public_url:
             pages["/metrics"] = self.metrics  # behind a proxy, everybody would see it
@@ -55,24 +65,43 @@ class Endpoint:
                 pages=pages,
                 hosts=self._hosts(address.host),
                 sse=settings.sse,
+                beside=self._api(address),
             ),
         )
         assembly.on_reload = self._reloaded
         assembly.keys.on_end = self._end_credentials
 
-    def admin_app(self, *, is_open: bool) -> AdminApp:
+    def admin_app(self, address: Address) -> AdminApp:
         """Return the application for operators.
 
         Args:
-            is_open: Everybody who can connect is an operator.
+            address: Where it listens. On loopback, everybody who can connect may see the metrics.
         """
         authenticator = None
-        if not is_open:
+        if not urls.is_loopback(address.host):
             authenticator = self._assembly.authenticator(self._resource, scope="admin:read")
         return AdminApp(
             {"/healthz": self.health.alive, "/readyz": self.health.ready_in_detail},
             {"/metrics": self.metrics},
             authenticator,
+            self._api(address, is_admin=True),
+        )
+
+    def _api(self, address: Address, *, is_admin: bool = False) -> JsonApi:
+        """Return the JSON routes of a listener."""
+        settings = self._assembly.parts.settings
+        public_url = "" if is_admin else settings.public_url
+        is_local = urls.is_loopback(address.host) and not public_url.startswith("https:")
+        cookie = SessionCookie.of(is_local=is_local, port=address.port, is_admin=is_admin)
+        keys = _Latest(lambda: self._assembly.authenticator(self._resource, scope=""))
+        self._follows_reload.append(keys)
+        pages = Pages(self.sessions, cookie, keys)
+        hosts = None if is_admin else self._hosts(address.host)
+        on_refused = self._assembly.refused
+        return JsonApi(
+            [(pages, login.ROUTES)],
+            PageGuard(hosts, public_url),
+            PageAuth(self.sessions, cookie, keys, on_refused=on_refused),
         )
 
     def _end_credentials(self, keys: Collection[str]) -> None:
@@ -83,7 +112,7 @@ class Endpoint:
         """Return the page `/metrics`."""
         return Page(self._assembly.metrics.text().encode(), kind=_TEXT)
 
-    def _sessions(self) -> Samples:
+    def _count(self) -> Samples:
         return {(): float(len(self.app.sessions))}
 
     def _views(self) -> Views:
@@ -94,6 +123,8 @@ class Endpoint:
     def _reloaded(self) -> None:
         self.app.authenticator = self._assembly.authenticator(self._resource, self._view)
         self.app.views = self._views()
+        for each in self._follows_reload:
+            each.renew()
 
     def _hosts(self, listening: str) -> list[str] | None:
         """Return the allowed values of `Host`; None for the default of an endpoint."""
@@ -102,3 +133,32 @@ class Endpoint:
             return None
         public = [urlsplit(settings.public_url).netloc] if settings.public_url else []
         return [*LOOPBACK, listening, *settings.hosts, *public]
+
+
+class _Latest:
+    """The authenticator that the present configuration makes.
+
+    Args:
+        make: Makes it.
+    """
+
+    def __init__(self, make: Callable[[], Authenticator]) -> None:
+        self._make = make
+        self._made = make()
+
+    def renew(self) -> None:
+        """Make it again."""
+        self._made = self._make()
+
+    @property
+    def challenge(self) -> str:
+        """See `Authenticator`."""
+        return self._made.challenge
+
+    def published(self, path: str) -> bytes | None:
+        """See `Authenticator`."""
+        return self._made.published(path)
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
+        """See `Authenticator`."""
+        return await self._made.authenticate(headers, peer)

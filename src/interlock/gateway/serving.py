@@ -74,7 +74,7 @@ async def serve_http(
         admin = None if settings.admin is None else stack.enter_context(bound(settings.admin))
         key = _first_key(assembly, address.host)
         resource = settings.public_url or _loopback(listener)
-        endpoint = Endpoint(assembly, resource, view=view, address=address)
+        endpoint = Endpoint(assembly, resource, view=view, address=_address_of(listener))
         server = UvicornServer(
             endpoint.app,
             address.host,
@@ -103,7 +103,7 @@ async def _admin_listener(
         yield
         return
     host, port = listener.getsockname()[:2]
-    app = endpoint.admin_app(is_open=urls.is_loopback(host))
+    app = endpoint.admin_app(Address(host, port))
     server = UvicornServer(app, host, port, handles_signals=False)
     serving = asyncio.create_task(server.serve([listener]))
     try:

@@ -277,10 +277,24 @@ page_sessions = Table(
     Column("user", String, nullable=False),
     Column("key", String, nullable=False),  # id of the API key that opened it; "" for none
     Column("scopes", Text, nullable=False),  # JSON list
+    Column("view", String, nullable=False),  # "" for all views
+    Column("groups", Text, nullable=False),  # JSON list, of the token that opened it
+    Column("claims", Text, nullable=False),  # JSON object, of the token that opened it
     Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
     Column("last_used", BigInteger, nullable=False),
     Column("expires", BigInteger, nullable=False),
     Index("page_sessions_user", "user"),
+)
+
+# Codes that open a session of the web pages, once.
+login_codes = Table(
+    "login_codes",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),  # SHA-256 of the code
+    Column("tenant", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("expires", BigInteger, nullable=False),  # microseconds since 1970
 )
 
 # What users show to servers, sealed for the row.

@@ -83,6 +83,7 @@ class HttpApp:
                 self._routes[each.encode()] = Route("messages", MESSAGES_PATH)
         self.views = options.views
         self._pages = options.pages
+        self._beside = options.beside
         self._guard = Guard(options.hosts, options.origins, options.cors)
         self.authenticator = options.authenticator
         self._max_body_bytes = options.max_body_bytes
@@ -146,11 +147,13 @@ class HttpApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "websocket":
+            if self._beside is not None:
+                await self._beside(scope, receive, send)
+                return
             await receive()
             await send({"type": "websocket.close", "code": 1000})
 
     async def _serve(self, request: HttpRequest) -> None:
-        self._guard.check(request)
         scope = request.scope
         raw: bytes | None = scope.get("raw_path")
         if raw != self._raw_path or scope.get("root_path"):
@@ -159,6 +162,7 @@ class HttpApp:
         if route is None:
             await self._serve_public(request, raw)
             return
+        self._guard.check(request)
         method: str = scope["method"]
         if method == "OPTIONS" and (headers := self._guard.preflight(request)) is not None:
             await reply_empty(request.send, 204, headers)
@@ -217,22 +221,25 @@ class HttpApp:
             await self._sse.post(request, body)
 
     async def _serve_public(self, request: HttpRequest, path: bytes) -> None:
-        """Serve what needs no authentication, such as where to get tokens."""
+        """Serve what needs no authentication, such as where to get tokens, and other paths."""
+        make_page, document, raw = None, None, _raw_path(request.scope)
         if request.scope["method"] == "GET":
             make_page = self._pages.get(path.decode("latin-1"))
-            if make_page is not None:
-                page = await make_page()
-                await reply(request.send, page.status, page.body, request.extra, kind=page.kind)
-                return
-            document, raw = None, _raw_path(request.scope)
             if self.authenticator is not None:
                 document = self.authenticator.published(raw.decode("latin-1"))
             if document is None and self.views is not None:
                 document = self.views.published(raw)
-            if document is not None:
-                await reply(request.send, 200, document, request.extra)
-                return
-        raise nothing_here()
+        if make_page is None and document is None and self._beside is not None:
+            await self._beside(request.scope, request.receive, request.send)
+            return
+        self._guard.check(request)
+        if make_page is not None:
+            page = await make_page()
+            await reply(request.send, page.status, page.body, request.extra, kind=page.kind)
+        elif document is not None:
+            await reply(request.send, 200, document, request.extra)
+        else:
+            raise nothing_here()
 
     @staticmethod
     def _is_legacy(request: HttpRequest) -> bool:

@@ -9,10 +9,11 @@ from msgspec import Struct
 
 from interlock.auth import Authenticator, BearerAuth, Verify
 from interlock.errors import ConfigError
-from interlock.server.http.responses import Page
+from interlock.server.http.responses import Page, Receive, Scope, Send
 from interlock.server.http.views import Views
 
 MakePage = Callable[[], Awaitable[Page]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class HttpKeywords(TypedDict, total=False):
@@ -37,6 +38,7 @@ class HttpKeywords(TypedDict, total=False):
     keep_alive: float
     views: Views | None
     pages: Mapping[str, MakePage]
+    beside: AsgiApp | None
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -66,6 +68,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
         keep_alive: Seconds of silence between two comments in a stream.
         views: Parts of what is served, at paths below `path`; callers must authenticate.
         pages: What everybody may GET at further paths.
+        beside: Serves all other paths. It checks Host and Origin itself.
     """
 
     path: str = "/mcp"
@@ -87,6 +90,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     keep_alive: float = 15.0
     views: Views | None = None
     pages: Mapping[str, MakePage] = {}
+    beside: AsgiApp | None = None
 
     @property
     def authenticator(self) -> Authenticator | None:

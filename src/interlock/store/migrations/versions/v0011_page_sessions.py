@@ -1,4 +1,4 @@
-"""Sessions of the web pages."""
+"""Sessions of the web pages, and the one-time codes that open them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = "0010"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create the tables."""
     op.create_table(
         "page_sessions",
         sa.Column("id_hash", sa.LargeBinary, primary_key=True),
@@ -19,8 +19,19 @@ def upgrade() -> None:
         sa.Column("user", sa.String, nullable=False),
         sa.Column("key", sa.String, nullable=False),
         sa.Column("scopes", sa.Text, nullable=False),
+        sa.Column("view", sa.String, nullable=False),
+        sa.Column("groups", sa.Text, nullable=False),
+        sa.Column("claims", sa.Text, nullable=False),
         sa.Column("created", sa.BigInteger, nullable=False),
         sa.Column("last_used", sa.BigInteger, nullable=False),
         sa.Column("expires", sa.BigInteger, nullable=False),
     )
     op.create_index("page_sessions_user", "page_sessions", ["user"])
+    op.create_table(
+        "login_codes",
+        sa.Column("hash", sa.LargeBinary, primary_key=True),
+        sa.Column("tenant", sa.String, nullable=False),
+        sa.Column("user", sa.String, nullable=False),
+        sa.Column("scopes", sa.Text, nullable=False),
+        sa.Column("expires", sa.BigInteger, nullable=False),
+    )

@@ -1,0 +1,91 @@
+"""Login to the pages: a key or a one-time code becomes a session, until logout."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from interlock.auth import Authenticator, Principal
+from interlock.auth.page_session import PAGE_KEY, PageSessions, SessionCookie
+from interlock.errors import AuthRequired
+from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+
+
+class Pages(Struct, frozen=True):
+    """What login needs.
+
+    Attributes:
+        sessions: The sessions.
+        cookie: Their cookie at this listener.
+        keys: Verifies keys and tokens in a header; None where only codes open sessions.
+    """
+
+    sessions: PageSessions
+    cookie: SessionCookie
+    keys: Authenticator | None = None
+
+
+class Login(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a login: one of the two."""
+
+    key: str | None = None
+    code: str | None = None
+
+
+async def log_in(pages: Pages, request: ApiRequest) -> JsonReply:
+    """Open a session; answer with the page key and set the cookie."""
+    opened = await pages.sessions.open(await _owner(pages, request))
+    stored = opened.stored
+    body = stored.as_json() | {"pageKey": opened.page_key}
+    return JsonReply(body, headers=(pages.cookie.header(opened.cookie),))
+
+
+async def _owner(pages: Pages, request: ApiRequest) -> Principal:
+    given: Login = request.body
+    if (given.key is None) == (given.code is None):
+        raise Problem(400, "bad_request", "body: send either key or code")
+    if given.code is not None:
+        owner = await pages.sessions.redeem(given.code)
+        if owner is None:
+            raise AuthRequired("the credential is not valid", 401, reason="bad_credential")
+        return owner
+    if pages.keys is None:
+        raise AuthRequired("the credential is not valid", 401, reason="bad_credential")
+    key = (given.key or "").encode("latin-1", "replace")
+    headers = [(b"authorization", b"Bearer " + key)]
+    return await pages.keys.authenticate(headers, request.http.address or None)
+
+
+async def log_out(pages: Pages, request: ApiRequest) -> JsonReply:
+    """End the session of the request and delete its cookie."""
+    page_key = request.http.header(PAGE_KEY) or ""
+    for cookie in pages.cookie.values(request.http.scope["headers"]):
+        await pages.sessions.close(cookie, page_key)
+    return JsonReply(headers=(pages.cookie.header("", max_age=0),))
+
+
+async def list_sessions(pages: Pages, request: ApiRequest) -> object:
+    """List the caller's open sessions, newest first."""
+    return [each.as_json() for each in await pages.sessions.of(request.principal)]
+
+
+async def end_session(pages: Pages, request: ApiRequest) -> None:
+    """End one of the caller's sessions."""
+    if not await pages.sessions.revoke(request.principal, request.path["id"]):
+        raise not_found("no such session")
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/api/login",
+        "",
+        log_in,
+        "trades a key, or a one-time code, for a cookie and a page key",
+        body=Login,
+    ),
+    Route("POST", "/api/logout", "any", log_out, "ends the session of the request"),
+    Route("GET", "/me/sessions", "any", list_sessions, "the caller's open sessions"),
+    Route("DELETE", "/me/sessions/{id}", "any", end_session, "ends one of them"),
+)
+
+__all__ = ["ROUTES", "Login", "Pages"]

@@ -1,0 +1,133 @@
+"""Sessions of the web pages, and one-time codes. Only hashes of secrets are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, delete, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from interlock.auth.page_session import CODE_LIFETIME, IDLE, StoredCode, StoredSession
+from interlock.auth.stored_key import TENANT
+from interlock.store.database import Database
+from interlock.store.rows import storable
+from interlock.store.tables import login_codes, page_sessions
+from interlock.types import JsonObject
+
+MAX_PER_USER = 100  # sessions; the one unused for longest is deleted
+
+_COLUMNS = page_sessions.c
+_LISTS = ("scopes", "groups")
+
+
+class PageSessionStore:
+    """The `SessionSource` of one database. Every method may raise a `StoreError`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, session: StoredSession) -> None:
+        """Store a new session; delete expired ones, and those over the limit of its user."""
+        now = session.created
+        ended = or_(_COLUMNS.expires <= now, _COLUMNS.last_used <= now - IDLE)
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(delete(page_sessions).where(ended))
+            surplus = (
+                select(_COLUMNS.id_hash)
+                .where(*_of_user(session.user, session.tenant))
+                .order_by(_COLUMNS.last_used.desc())
+                .offset(MAX_PER_USER - 1)
+            )
+            for row in (await connection.execute(surplus)).all():
+                await connection.execute(_deletion(row.id_hash))
+            await connection.execute(insert(page_sessions).values(**_row(session)))
+
+        await self._database.write(work)
+
+    async def get(self, id_hash: bytes) -> StoredSession | None:
+        """Return a session, expired or not."""
+        query = select(page_sessions).where(_COLUMNS.id_hash == id_hash)
+
+        async def work(connection: AsyncConnection) -> Row[Any] | None:
+            return (await connection.execute(query)).one_or_none()
+
+        row = await self._database.read(work)
+        return None if row is None else _session(row)
+
+    async def touch(self, id_hash: bytes, now: int) -> None:
+        """Record when a session was used."""
+        change = update(page_sessions).where(_COLUMNS.id_hash == id_hash).values(last_used=now)
+        await self._database.write(lambda connection: connection.execute(change))
+
+    async def delete(self, id_hash: bytes) -> None:
+        """Delete a session."""
+        await self._database.write(lambda connection: connection.execute(_deletion(id_hash)))
+
+    async def of_user(self, user: str, tenant: str = TENANT) -> Sequence[StoredSession]:
+        """Return the sessions of a user, newest first."""
+        query = (
+            select(page_sessions).where(*_of_user(user, tenant)).order_by(_COLUMNS.created.desc())
+        )
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(query)).all()
+
+        return [_session(row) for row in await self._database.read(work)]
+
+    async def add_code(self, code: StoredCode) -> None:
+        """Store a one-time code, and delete expired ones."""
+        row = msgspec.structs.asdict(code) | {"scopes": _encoded(code.scopes)}
+        has_expired = login_codes.c.expires <= code.expires - CODE_LIFETIME
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(delete(login_codes).where(has_expired))
+            await connection.execute(insert(login_codes).values(**row))
+
+        await self._database.write(work)
+
+    async def take_code(self, hash: bytes) -> StoredCode | None:
+        """Delete a one-time code and return it; None if it is unknown."""
+        same = login_codes.c.hash == hash
+
+        async def work(connection: AsyncConnection) -> StoredCode | None:
+            row = (await connection.execute(select(login_codes).where(same))).one_or_none()
+            removed = await connection.execute(delete(login_codes).where(same))
+            if row is None or not removed.rowcount:  # in PostgreSQL, another process took it
+                return None
+            fields = dict(row._mapping)
+            fields["scopes"] = tuple(msgspec.json.decode(fields["scopes"]))
+            return StoredCode(**fields)
+
+        return await self._database.write(work)
+
+
+def _of_user(user: str, tenant: str) -> tuple[Any, Any]:
+    return _COLUMNS.user == storable(user), _COLUMNS.tenant == tenant
+
+
+def _deletion(id_hash: bytes) -> Any:
+    return delete(page_sessions).where(_COLUMNS.id_hash == id_hash)
+
+
+def _row(session: StoredSession) -> dict[str, Any]:
+    row = msgspec.structs.asdict(session)
+    row["user"], row["view"] = storable(session.user), storable(session.view)
+    return row | {name: _encoded(row[name]) for name in (*_LISTS, "claims")}
+
+
+def _encoded(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _session(row: Row[Any]) -> StoredSession:
+    fields = dict(row._mapping)
+    for name in _LISTS:
+        fields[name] = msgspec.json.decode(fields[name], type=tuple[str, ...])
+    fields["claims"] = msgspec.json.decode(fields["claims"], type=JsonObject)
+    return StoredSession(**fields)
+
+
+__all__ = ["MAX_PER_USER", "PageSessionStore"]
