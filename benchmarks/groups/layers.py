@@ -59,7 +59,7 @@ def rows(effort: Effort) -> Iterator[Row]:
     yield Row("a bucket's decision", "s", decided, {US: 1e-6})
     key = KeyLimits(rate=FAST, per_day=10**9)
     limiter = Limiter(Limits(per_key=key, tools={"crm:*": FAST}), {"crm": FAST})
-    trail = AuditTrail(NoDisk(), b"k" * 32, Audit(), risk=lambda _: "write")
+    trail = AuditTrail(NoDisk(), b"k" * 32, Audit())
     for what, handle in (
         ("four limits", limiter.around(answer)),
         ("intent and outcome, not written", trail.refusals(trail.calls(answer))),

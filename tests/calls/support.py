@@ -7,7 +7,9 @@ import asyncio
 from msgspec import Raw
 
 from interlock.auth import Principal
-from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.calls import Around, Call, Caller, CallHandler, Entry, Outcome
+from interlock.calls.decision import Decision
+from interlock.config.gateway import Risk
 from interlock.types import JsonObject, Tool
 
 OK = b'{"content":[]}'
@@ -26,6 +28,19 @@ def call_of(
     entry = Entry(server, definition, f"{server}:{tool}", f"{server}__{tool}", b"{}")
     principal = None if user is None else Principal(user, key_id=key, tenant="acme")
     return Call(entry, arguments or {}, Caller(principal, surface="mcp"))
+
+
+def allowed(risk: Risk) -> Around:
+    """Return a layer that allows every call of tools of a risk."""
+
+    def wrap(handle: CallHandler) -> CallHandler:
+        async def allow(call: Call) -> Outcome:
+            call.decision = Decision("allow", "", "", (), None, None, risk, False, lambda _: ())
+            return await handle(call)
+
+        return allow
+
+    return wrap
 
 
 class Upstream:

@@ -20,7 +20,7 @@ from interlock.calls import Call, Caller, CallHandler, Outcome, audit, refusals
 from interlock.calls.audit import AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
-from interlock.config.gateway import Audit, KeyLimits, Limits, Rate
+from interlock.config.gateway import Audit, KeyLimits, Limits, Rate, Risk
 from interlock.errors import (
     AuditUnavailable,
     CallRefused,
@@ -37,7 +37,7 @@ from interlock.errors import (
     ToolError,
 )
 from interlock.store import AuditWriter, group_commit
-from tests.calls.support import OK, Upstream, call_of, settle
+from tests.calls.support import OK, Upstream, allowed, call_of, settle
 from tests.faults.failing_disk import failing_disk
 from tests.support.clock import ClockLoop
 
@@ -49,12 +49,12 @@ Row = dict[str, Any]
 class Audited:
     """Calls through both layers, with an upstream that counts."""
 
-    def __init__(self, writer: AuditWriter, path: Path, trail: AuditTrail) -> None:
+    def __init__(self, writer: AuditWriter, path: Path, trail: AuditTrail, risk: Risk) -> None:
         self.writer = writer
         self.path = path
         self.trail = trail
         self.upstream = Upstream()
-        self.handle: CallHandler = trail.refusals(trail.calls(self.upstream.handle))
+        self.handle: CallHandler = allowed(risk)(trail.refusals(trail.calls(self.upstream.handle)))
 
     async def rows(self) -> list[Row]:
         """Return all records after what is queued has been written."""
@@ -74,11 +74,11 @@ def content_of(folder: Path) -> bytes:
 
 
 @asynccontextmanager
-async def audited(folder: Path, risk: str = "write", **settings: Any) -> AsyncIterator[Audited]:
+async def audited(folder: Path, risk: Risk = "write", **settings: Any) -> AsyncIterator[Audited]:
     path = folder / "audit.db"
     async with AuditWriter.open(path) as writer:
-        trail = AuditTrail(writer, KEY, Audit(**settings), risk=lambda _: risk)  # type: ignore[arg-type,return-value]
-        yield Audited(writer, path, trail)
+        trail = AuditTrail(writer, KEY, Audit(**settings))
+        yield Audited(writer, path, trail, risk)
         trail.flush()
 
 
@@ -175,7 +175,7 @@ async def test_arguments_that_cannot_be_encoded_are_not_sent(tmp_path: Path):
 )
 @pytest.mark.parametrize("risk", ["read", "write"])
 async def test_outcome_states_how_the_call_ended(
-    tmp_path: Path, answer: bytes | Exception, status: str, reason: str, risk: str
+    tmp_path: Path, answer: bytes | Exception, status: str, reason: str, risk: Risk
 ):
     async with audited(tmp_path, risk) as crm:
         crm.upstream.answers = [answer]
@@ -189,7 +189,7 @@ async def test_outcome_states_how_the_call_ended(
 
 
 @pytest.mark.parametrize("risk", ["read", "write"])
-async def test_cancelled_call_gets_an_outcome(tmp_path: Path, risk: str):
+async def test_cancelled_call_gets_an_outcome(tmp_path: Path, risk: Risk):
     async with audited(tmp_path, risk) as crm:
         crm.upstream.gate.clear()
         sent = asyncio.create_task(crm.handle(call_of("anna")))
@@ -266,7 +266,7 @@ async def test_full_disk_stops_a_call_before_its_effect_on_the_server(tmp_path: 
     path = tmp_path / "audit.db"
     with failing_disk() as disk:
         async with AuditWriter.open(path) as writer:
-            trail = AuditTrail(writer, KEY, Audit(), risk=lambda _: "write")
+            trail = AuditTrail(writer, KEY, Audit())
             around = [trail.refusals, trail.calls]
             async with Toolbox({"crm": server}, around=around, environ={}) as toolbox:
                 await toolbox.call("crm:refund", {"order": 1})
@@ -364,7 +364,7 @@ async def test_call_that_is_refused_in_the_stack_is_recorded_and_spends_nothing(
     queue = FairQueue("crm", slots=1, size=0)
     with failing_disk() as disk:
         async with AuditWriter.open(path) as writer:
-            trail = AuditTrail(writer, KEY, Audit(), risk=lambda _: "write")
+            trail = AuditTrail(writer, KEY, Audit())
             around = [trail.refusals, limiter.around, queued({"crm": queue}), trail.calls]
             async with Toolbox({"crm": server}, around=around, environ={}) as toolbox:
                 disk.arm("full", 1, lasting=True)

@@ -26,7 +26,7 @@ from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry, Item
 from interlock.calls.refusals import Refusals
 from interlock.calls.stack import CallHandler
-from interlock.config.gateway import Audit, Record, Risk
+from interlock.config.gateway import Audit, Risk
 from interlock.errors import (
     AuditUnavailable,
     CallRefused,
@@ -47,6 +47,7 @@ from interlock.types import JsonObject
 ARGUMENTS_KEY = "arguments"  # the purpose of the key of `arguments_hash`
 LOCAL_USER = "user:local"
 DEFAULT_TENANT = "default"
+UNKNOWN_RISK: Risk = "write"  # of a call that no policy decided about
 MAX_NAME = 200  # characters of a name that a caller made up
 
 # The first class that fits, with status and reason.
@@ -95,9 +96,6 @@ class AuditTrail:
         writer: Where the records go.
         key: Of the hash of arguments.
         settings: The mode, and whether calls of risk read overlap with their intents.
-        risk: Returns the risk of a call.
-        decide: Returns the rule that allows a call, and how its arguments are recorded; None: no
-            rule, and as in `settings`.
         clock: The monotonic clock, in seconds.
     """
 
@@ -107,15 +105,11 @@ class AuditTrail:
         key: bytes,
         settings: Audit,
         *,
-        risk: Callable[[Call], Risk],
-        decide: Callable[[Call], tuple[str, Record]] | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._writer = writer
         self._key = key
         self._settings = settings
-        self._risk = risk
-        self._decide = decide or (lambda _: ("", settings.arguments))
         self._clock = clock
         self._refusals = Refusals(self._write_soon)
         self._is_failing = False  # the last intent is not durable
@@ -230,7 +224,9 @@ class AuditTrail:
     # Records
 
     def _intent(self, call: Call) -> tuple[AuditRecord, Risk]:
-        risk, (rule, how) = self._risk(call), self._decide(call)
+        decision, how, risk, rule = call.decision, self._settings.arguments, UNKNOWN_RISK, ""
+        if decision is not None:
+            how, risk, rule = decision.record or how, decision.risk, decision.rule
         arguments = canonical(call.arguments)
         caller = call.caller
         body = _Intent(

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 
 from interlock.auth.principal import Principal
 from interlock.calls.back_channel import BackChannel
+from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_call
@@ -85,10 +86,11 @@ def new_call_id() -> str:
     return f"c_{getrandbits(64):016x}"  # it is public, and `secrets` takes ten times as long
 
 
-class Call(Struct, frozen=True, eq=False):
+class Call(Struct, eq=False):
     """One call of a tool, or a request for a resource or prompt.
 
-    Layers of the stack read it, and pass on a changed copy if need be.
+    Layers of the stack read it, and pass on a changed copy if need be. Only `decision` is set in
+    place, by the layer that decides.
 
     Attributes:
         entry: The tool, resource or prompt.
@@ -109,6 +111,7 @@ class Call(Struct, frozen=True, eq=False):
         idempotent: Calling twice has the effect of calling once, so a lost call may be repeated.
         slots: Keeps what the call holds; None if it never waits for its client.
         id: Names the call in the audit trail and in errors.
+        decision: Of the policy; None before its layer, or without one.
     """
 
     entry: Entry | Item
@@ -126,6 +129,7 @@ class Call(Struct, frozen=True, eq=False):
     idempotent: bool = False
     slots: Slots | None = None
     id: str = msgspec.field(default_factory=new_call_id)
+    decision: Decision | None = None
 
     def hold(self, release: Callable[[], None]) -> Callable[[], None]:
         """Return what to call at the end of the call, instead of `release`; see `Slots`."""

@@ -23,14 +23,14 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.issuers import Issuers, TrustedIssuer
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
-from interlock.calls import Around, Call, Caller
+from interlock.calls import Around, Caller
 from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
 from interlock.calls.quotas import Quotas
 from interlock.config import Config, PythonServer, ServerConfig, ToolFilter
 from interlock.config import Gateway as Settings
-from interlock.config.gateway import Rate, Record
+from interlock.config.gateway import Audit, Rate
 from interlock.config.gateway_reading import resolve
 from interlock.errors import ConfigError, LimitExceeded
 from interlock.gateway.gateway import Gateway
@@ -123,7 +123,7 @@ class Assembly:
         self._environ = environ
         self.trail: AuditTrail | None = None
         if writer is not None:
-            self.trail = make_trail(writer, secret, lambda: self.parts)
+            self.trail = make_trail(writer, secret, parts.settings.audit)
             self.metrics.gauges |= {
                 "interlock_audit_lag_seconds": (
                     "How long the oldest record that is not durable has waited.",
@@ -377,27 +377,9 @@ def _described(parts: Parts) -> JsonObject:
     }
 
 
-def make_trail(writer: AuditWriter, secret: GatewayKey, current: Callable[[], Parts]) -> AuditTrail:
-    """Make the audit trail.
-
-    Args:
-        writer: Where the records go.
-        secret: The gateway's key.
-        current: Returns the parts that hold at the moment.
-    """
-    settings = current().settings.audit
-
-    def decide(call: Call) -> tuple[str, Record]:
-        decision = current().policy.decide(call.caller, call.entry, call.arguments)
-        return decision.rule, decision.record or settings.arguments
-
-    return AuditTrail(
-        writer,
-        secret.derive(ARGUMENTS_KEY),
-        settings,
-        risk=lambda call: current().policy.risk(call.entry),
-        decide=decide,
-    )
+def make_trail(writer: AuditWriter, secret: GatewayKey, settings: Audit) -> AuditTrail:
+    """Make the audit trail."""
+    return AuditTrail(writer, secret.derive(ARGUMENTS_KEY), settings)
 
 
 def layers_of(parts: Parts, trail: AuditTrail | None) -> list[Around]:

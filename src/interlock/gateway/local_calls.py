@@ -56,7 +56,7 @@ async def local_calls(
         if audit.mode != "off":
             secret = GatewayKey.load(folder_beside(location))
             writer = await stack.enter_async_context(open_trail(location, secret, audit))
-            trail = make_trail(writer, secret, lambda: parts)
+            trail = make_trail(writer, secret, audit)
             stack.callback(trail.flush)
         outside = [trail.refusals] if trail is not None else []
         inside = [enforce(parts.policy, approve), *layers_of(parts, trail)]

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from interlock.calls import Item
-from interlock.policy.decisions import Decision, Reason, RuleFact, Step
+from interlock.calls.decision import Decision, Reason, RuleFact, Step
 from interlock.policy.enforcement import Approve, CallDenied, enforce
 from interlock.policy.policy import LOCAL_USER, Policy, opens_any
 from interlock.policy.rules import CompiledView

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from interlock.calls import Around, Call, CallHandler, Outcome
+from interlock.calls.decision import Decision
 from interlock.errors import CallRefused
-from interlock.policy.decisions import Decision
 from interlock.policy.policy import Policy
 
 Approve = Callable[[Call, Decision], Awaitable[None]]
@@ -38,6 +38,7 @@ def enforce(policy: Policy, approve: Approve | None = None) -> Around:
     def wrap(handle: CallHandler) -> CallHandler:
         async def enforced(call: Call) -> Outcome:
             decision = policy.decide(call.caller, call.entry, call.arguments)
+            call.decision = decision
             if decision.effect == "ask" and approve is not None:
                 await approve(call, decision)
             elif decision.effect != "allow":

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
+from interlock.calls.decision import Decision
 from interlock.config import Config
 from interlock.config.gateway import BUILT_IN, PolicyRules, Risk, Rule, View
 from interlock.config.servers import ToolRisk
-from interlock.policy.decisions import Decision
 from interlock.policy.rights import CallerRights, Right
 from interlock.policy.rules import (
     EVERYTHING,

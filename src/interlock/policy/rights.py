@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from interlock import quoting
 from interlock.auth.principal import Principal
+from interlock.calls.decision import Decision, Reason, RuleFact, Step
 from interlock.config.gateway import Effect, Kind, Risk
-from interlock.policy.decisions import Decision, Reason, RuleFact, Step
 from interlock.policy.rules import MISSING, CompiledRule, CompiledView, Scopes, first_failure
 
 MAX_SHOWN = 10  # rules that do not hold, in the text of a step
@@ -81,7 +81,7 @@ class Right:
             self._rules = []
         self._table = [(each.engines, self._decision(each, False)) for each in self._rules]
         if not obstacle and caller.all_rules is None:
-            self._otherwise = Decision("allow", "", "", (), None, None, False, self.steps)
+            self._otherwise = Decision("allow", "", "", (), None, None, risk, False, self.steps)
         else:
             self._otherwise = self._denied(obstacle or "no_rule")
         self._listed = self._list()
@@ -136,12 +136,13 @@ class Right:
             decisive.approvers,
             rule.expires,
             rule.record,
+            self._risk,
             is_uncertain,
             self.steps,
         )
 
     def _denied(self, reason: Reason) -> Decision:
-        return Decision("deny", reason, "", (), None, None, False, self.steps)
+        return Decision("deny", reason, "", (), None, None, self._risk, False, self.steps)
 
     # Explaining
 

@@ -8,8 +8,8 @@ from fnmatch import translate
 from typing import Any
 
 from interlock.auth.principal import Principal
+from interlock.calls.decision import Reason, RuleFact
 from interlock.config.gateway import CALLER, EVERYBODY, GROUP, Effect, Kind, Risk, Rule, View
-from interlock.policy.decisions import Reason, RuleFact
 from interlock.schema.condition import Condition
 
 MISSING: Any = object()

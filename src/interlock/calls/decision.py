@@ -1,4 +1,4 @@
-"""The answer of a policy, and the steps that led to it."""
+"""Whether a call may be made, and the steps that led to that answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from interlock.config.gateway import Effect, Record
+from interlock.config.gateway import Effect, Record, Risk
 from interlock.schema.condition import problem
 
 Reason = Literal[
@@ -84,6 +84,7 @@ class Decision(Struct, frozen=True, eq=False):
         approvers: For "ask": who may approve, as in the rule.
         expires: For "ask": seconds until an approval is void; None for the gateway's default.
         record: How to record the arguments; None for the gateway's default.
+        risk: Of the tool.
         is_uncertain: There were no arguments, and with some of them it would be another decision.
     """
 
@@ -93,6 +94,7 @@ class Decision(Struct, frozen=True, eq=False):
     approvers: tuple[str, ...]
     expires: float | None
     record: Record | None
+    risk: Risk
     is_uncertain: bool
     _explain: Callable[[Mapping[str, Any] | None], tuple[Step, ...]]
 
