@@ -119,6 +119,7 @@ class Context(Struct, eq=False, kw_only=True):
         session: The state of a legacy client.
         address: Where the request came from over HTTP; "" otherwise.
         call_params: Decoded params of `tools/call`; used by the server.
+        tool: The tool that they name, if it was looked up; used by the server.
     """
 
     revision: str
@@ -137,6 +138,7 @@ class Context(Struct, eq=False, kw_only=True):
     round_state: str | None = None
     finished: bool = False
     call_params: Struct | None = None
+    tool: Any = None
     _progress: float = float("-inf")
     _asked: int = 0
 

@@ -236,7 +236,7 @@ class Methods:
         params = context.call_params
         if not isinstance(params, CallParams):  # the context was made elsewhere
             params = _decode(CallParams, request)
-        tool = self._catalogue.find("tools", params.name, context)
+        tool = context.tool or self._catalogue.find("tools", params.name, context)
         if tool is None:
             raise UnknownTool(f"unknown tool {params.name!r}")
         arguments = params.arguments if isinstance(params.arguments, Raw) else None

@@ -152,7 +152,7 @@ class Modern:
             call_params=params if isinstance(params, CallParams) else None,
         )
         if request.method == "tools/call" and isinstance(params.name, str):
-            tool = self._server.find("tools", params.name, context)
+            context.tool = tool = self._server.find("tools", params.name, context)
             known = self._tool_headers.unannotated.get(params.name)
             if tool is not None and tool.definition is not known:
                 self._tool_headers.check(http, params.name, tool.definition, params.arguments)
