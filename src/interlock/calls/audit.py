@@ -11,11 +11,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hmac
 import logging
+from binascii import b2a_base64
 from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -44,6 +46,9 @@ from interlock.protocol.envelope import encode_large
 from interlock.store import AuditRecord, AuditWriter
 from interlock.types import JsonObject
 
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
 ARGUMENTS_KEY = "arguments"  # the purpose of the key of `arguments_hash`
 LOCAL_USER = "user:local"
 DEFAULT_TENANT = "default"
@@ -65,6 +70,7 @@ _FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
     (BaseException, "error", "internal_error"),
 )
 
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _log = logging.getLogger("interlock.audit")
@@ -316,8 +322,21 @@ def _record_of(
 
 def arguments_hash(key: bytes, canonical: bytes) -> str:
     """Return the keyed hash by which equal arguments are found in the trail."""
-    digest = hmac.digest(key, canonical, "sha256")
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    # Not `hmac.digest`: it releases the interpreter's lock, and the thread that writes the trail
+    # takes it.
+    inner, outer = (each.copy() for each in _padded(key))
+    inner.update(canonical)
+    outer.update(inner.digest())
+    return b2a_base64(outer.digest(), newline=False).translate(_URL_SAFE, b"=").decode()
+
+
+@lru_cache(maxsize=16)
+def _padded(key: bytes) -> tuple[Hash, Hash]:
+    """Return both hashes of HMAC-SHA256 (RFC 2104), begun with the padded key."""
+    if len(key) > sha256().block_size:
+        key = sha256(key).digest()
+    key = key.ljust(sha256().block_size, b"\0")
+    return sha256(bytes(each ^ 0x36 for each in key)), sha256(bytes(each ^ 0x5C for each in key))
 
 
 def canonical(arguments: JsonObject) -> bytes:

@@ -172,7 +172,7 @@ class Outcome:
     def __init__(self, raw: Raw, result: CallToolResult | None = None) -> None:
         self.raw = raw
         self._result = result
-        self._flags: _Flags | None = None
+        self._flags: CallToolResult | _Flags | None = result
 
     @property
     def result(self) -> CallToolResult:
@@ -194,19 +194,16 @@ class Outcome:
             RemoteProtocolError: The result is malformed.
             OutOfMemory: It does not fit into memory.
         """
-        return self._head().is_error
+        return (self._flags or self._look()).is_error
 
     @property
     def is_question(self) -> bool:
         """Whether the server has questions instead of a result; errors as `is_error`."""
-        return self._head().result_type == "input_required"
+        return (self._flags or self._look()).result_type == "input_required"
 
-    def _head(self) -> CallToolResult | _Flags:
-        if self._result is not None:
-            return self._result
-        if self._flags is None:
-            self._flags = decode(_Flags, self.raw, "tools/call result")
-        return self._flags
+    def _look(self) -> _Flags:
+        self._flags = flags = decode(_Flags, self.raw, "tools/call result")
+        return flags
 
 
 class _Flags(Struct, rename="camel"):

@@ -61,13 +61,19 @@ class Buckets:
         """Return the seconds until a call may be made; up to `ROUNDING` means now."""
         return self._full_at.get(key, 0.0) - now - self._room
 
-    def spend(self, key: Hashable, now: float) -> None:
-        """Take a token."""
+    def spend(self, key: Hashable, now: float) -> bool:
+        """Take a token; return whether there was one."""
         full_at = self._full_at
-        full_at[key] = max(full_at.get(key, 0.0), now) + self._interval
+        at = full_at.get(key, now)
+        if at <= now:
+            at = now
+        elif at - now - self._room > ROUNDING:
+            return False
+        full_at[key] = at + self._interval
         full_at.move_to_end(key)
         if len(full_at) > MAX_KEYS:
             full_at.popitem(last=False)
+        return True
 
     def give_back(self, key: Hashable) -> None:
         """Put a token back."""
@@ -98,19 +104,29 @@ class DayCounter:
 
     def wait(self, key: Hashable, now: float) -> float:
         """Return the seconds until midnight if the quota is spent, else 0."""
-        if self._ends is None or now >= self._ends:
-            if self._ends is not None:
-                self.spent.clear()
-            self._ends = now + DAY - self._wall() % DAY
-        return 0.0 if self.spent.get(key, 0) < self._limit else self._ends - now
+        ends = self._ends
+        if ends is None or now >= ends:
+            ends = self._begin_day(now)
+        return 0.0 if self.spent.get(key, 0) < self._limit else ends - now
 
-    def spend(self, key: Hashable, now: float) -> None:
-        """Count a call."""
-        del now
-        self.spent[key] = self.spent.get(key, 0) + 1
+    def _begin_day(self, now: float) -> float:
+        if self._ends is not None:
+            self.spent.clear()
+        self._ends = now + DAY - self._wall() % DAY
+        return self._ends
+
+    def spend(self, key: Hashable, now: float) -> bool:
+        """Count a call; return whether the quota permits it."""
+        if self._ends is None or now >= self._ends:
+            self._begin_day(now)
+        spent = self.spent.get(key, 0)
+        if spent >= self._limit:
+            return False
+        self.spent[key] = spent + 1
         self.spent.move_to_end(key)
         if len(self.spent) > MAX_KEYS:
             self.spent.popitem(last=False)
+        return True
 
     def give_back(self, key: Hashable) -> None:
         """Subtract a call."""
@@ -171,17 +187,24 @@ class Limiter:
             LimitExceeded: The call must be refused.
         """
         key = _key_of(principal)
-        self._check_running(key)
-        self._check([(counter, key) for counter in self._counters_of(key)], self._clock())
+        if self._running.get(key, 0) >= self._most_of_key or self._total >= self._most:
+            raise self._overloaded(key)
+        counters = self._counters_of(key) if self.own else self._of_key
+        now = self._clock()
+        for counter in counters:
+            if counter.wait(key, now) > ROUNDING:
+                raise _exceeded([(each, key) for each in counters], now)
 
     def around(self, handle: CallHandler) -> CallHandler:
         """Return a handler that makes the calls that the limits permit."""
 
         async def call_within_limits(call: Call) -> Outcome:
             key = _key_of(call.caller.principal)
-            self._check_running(key)
+            running = self._running.get(key, 0)
+            if running >= self._most_of_key or self._total >= self._most:
+                raise self._overloaded(key)
             spent = self._spend(call, key)
-            self._running[key] = self._running.get(key, 0) + 1
+            self._running[key] = running + 1
             self._total += 1
             end = call.hold(partial(self._end, key))
             try:
@@ -211,31 +234,25 @@ class Limiter:
         Raises:
             LimitExceeded: The one that takes longest to permit the call.
         """
-        spent = self._counters(call, key)
+        needed = self._counters(call, key)
         now = self._clock()
-        self._check(spent, now)
-        for counter, of in spent:
-            counter.spend(of, now)
-        return spent
-
-    @staticmethod
-    def _check(counters: _Spent, now: float) -> None:
-        longest, exceeded = ROUNDING, None
-        for counter, of in counters:
-            wait = counter.wait(of, now)
-            if wait > longest:
-                longest, exceeded = wait, counter
-        if exceeded is not None:
-            text = f"{exceeded.text}; retry in {ceil(longest)} s"
-            raise LimitExceeded(text, exceeded.reason, longest)
+        for index, (counter, of) in enumerate(needed):
+            if not counter.spend(of, now):
+                for before, key_before in needed[:index]:
+                    before.give_back(key_before)
+                raise _exceeded(needed, now)
+        return needed
 
     def _counters(self, call: Call, key: str) -> _Spent:
         entry = call.entry
-        found: _Spent = [(counter, key) for counter in self._counters_of(key)]
+        found: _Spent = []
+        for counter in self._counters_of(key) if self.own else self._of_key:
+            found.append((counter, key))
         of_tool = self._of_tool(entry.address)
         if of_tool:
             of = call.caller.owner, entry.address
-            found += [(counter, of) for counter in of_tool]
+            for buckets in of_tool:
+                found.append((buckets, of))
         of_server = self._of_server.get(entry.server)
         if of_server is not None:
             found.append((of_server, entry.server))
@@ -256,14 +273,20 @@ class Limiter:
     def _matching(self, address: str) -> list[Buckets]:
         return [buckets for pattern, buckets in self._of_tools if fnmatchcase(address, pattern)]
 
-    def _check_running(self, key: str) -> None:
-        running = self._running.get(key, 0)
-        if running >= self._most_of_key:
+    def _overloaded(self, key: str) -> LimitExceeded:
+        if self._running.get(key, 0) >= self._most_of_key:
             text = f"too many calls at once with this key (limit {self._most_of_key})"
-            raise LimitExceeded(f"{text}; wait until one has ended", "overloaded", RETRY_AFTER)
-        if self._total >= self._most:
-            text = f"too many calls at once (limit {self._most}); retry later"
-            raise LimitExceeded(text, "overloaded", RETRY_AFTER)
+            return LimitExceeded(f"{text}; wait until one has ended", "overloaded", RETRY_AFTER)
+        text = f"too many calls at once (limit {self._most}); retry later"
+        return LimitExceeded(text, "overloaded", RETRY_AFTER)
+
+
+def _exceeded(counters: _Spent, now: float) -> LimitExceeded:
+    """Return the refusal by the counter that takes longest to permit the call."""
+    longest, exceeded = max(
+        ((counter.wait(of, now), counter) for counter, of in counters), key=lambda each: each[0]
+    )
+    return LimitExceeded(f"{exceeded.text}; retry in {ceil(longest)} s", exceeded.reason, longest)
 
 
 def _of_tool(pattern: str, rate: Rate) -> Buckets:

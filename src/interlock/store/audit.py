@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -341,7 +341,7 @@ def _columns(record: AuditRecord) -> _Columns:
         record.reason,
     )
     together = body + "".join(texts)
-    if storable(together) != together:  # a name that a caller made up
+    if not together.isascii() or "\0" in together:  # a name that a caller made up
         body, *rest = map(storable, (body, *texts))
         texts = tuple(rest)
-    return (now_micros(), *texts), body
+    return (time_ns() // 1_000, *texts), body

@@ -56,12 +56,22 @@ class GroupCommit(Generic[T]):
         if self._stalled:
             raise self._late()
         waiter = asyncio.get_running_loop().create_future()
-        self._put(item, waiter)
+        self.add_soon(item, waiter)
         return waiter
 
-    def add_soon(self, item: T) -> None:
-        """Add an item without waiting. If its commit fails, the next one includes it."""
-        self._put(item, None)
+    def add_soon(self, item: T, waiter: asyncio.Future[None] | None = None) -> None:
+        """Add an item without waiting. If its commit fails, the next one includes it.
+
+        Args:
+            item: To be committed.
+            waiter: Done when the item is durable. If its commit fails, it fails, and the item is
+                dropped.
+        """
+        if self._closed:
+            raise AuditUnavailable(f"{self._name} has been closed")
+        self._queue.append((item, waiter, asyncio.get_running_loop().time()))
+        if self._task is None:
+            self._start()
 
     @property
     def lag(self) -> float:
@@ -85,13 +95,6 @@ class GroupCommit(Generic[T]):
             await asyncio.wait([self._start()])
 
     # Committing
-
-    def _put(self, item: T, waiter: asyncio.Future[None] | None) -> None:
-        if self._closed:
-            raise AuditUnavailable(f"{self._name} has been closed")
-        self._queue.append((item, waiter, asyncio.get_running_loop().time()))
-        if self._task is None:
-            self._start()
 
     def _start(self) -> asyncio.Task[None]:
         self._task = asyncio.get_running_loop().create_task(self._run())

@@ -550,9 +550,10 @@ class Toolbox:
                 under_way[upstream] -= 1
                 if upstream in self._retiring and not under_way[upstream]:
                     self._retiring[upstream].set()
-                # Names and times only: arguments and results may hold secrets.
-                kind, address = call.kind, call.entry.address
-                _log.info("%s %s: %s in %.3f s", kind, address, ended, monotonic() - started)
+                if _log.isEnabledFor(logging.INFO):
+                    # Names and times only: arguments and results may hold secrets.
+                    kind, address = call.kind, call.entry.address
+                    _log.info("%s %s: %s in %.3f s", kind, address, ended, monotonic() - started)
             return outcome
 
         return validated

@@ -753,21 +753,22 @@ class Upstream:
         return outcome
 
     async def _forward(self, client: Client, call: Call) -> Outcome:
+        name, is_tool = call.name, isinstance(call.entry, Entry)
+        can = call.capabilities
         raw = await client.forward(
             call.method,
             call.params(),
-            name=call.name,
+            name=name,
             timeout=call.timeout,
             progress=call.progress,
             meta=call.meta,
             idempotent=self._may_repeat(call),
             back=call.back,
-            capabilities=call.capabilities and self.permitted(call.capabilities),
+            capabilities=can and self.permitted(can),
             log_level=call.log_level,
             returns_questions=call.returns_questions,
         )
         # A caller that forwards the result may never decode it; others find out here what is wrong.
-        name, is_tool = call.name, isinstance(call.entry, Entry)
         if is_tool and (call.back is None or client.has_output_schema(name)):
             return Outcome(raw, client.check_result(name, raw))
         return Outcome(raw)
