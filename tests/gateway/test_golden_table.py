@@ -14,14 +14,17 @@ from msgspec.structs import replace
 
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Item
+from interlock.calls.limits import Limiter
 from interlock.config import loads
-from interlock.config.gateway import PolicyRules, Rule, View
+from interlock.config.gateway import Limits, PolicyRules, Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.context import Context
 from interlock.errors import InterlockError
 from interlock.gateway import Gateway
 from interlock.gateway.catalogue import ToolboxCatalogue
+from interlock.gateway.explain import Explainer, Explanation
 from interlock.gateway.forwarding import Forwarder
+from interlock.gateway.refusals import REASON_KEY
 from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.toolbox import Toolbox
@@ -77,6 +80,7 @@ FILE: Json = {
 }
 
 ALL = frozenset({"mcp:*"})
+HIDING = ("not_in_view", "scope", "read_only", "no_rule", "denied_by_rule")
 READS = [f"{s}:{n}" for s in SERVERS for n in ("get_a", "get_b", "list_c")]
 # Each principal with the addresses of the tools that it may use.
 TABLE: list[tuple[Principal, list[str]]] = [
@@ -145,10 +149,21 @@ def is_refused(result: Json) -> bool:
     return "error" in result or bool(result.get("isError"))
 
 
+def agrees(explained: Explanation, result: Json) -> bool:
+    """Return whether an explanation is that of what a call returned."""
+    if not is_refused(result):
+        return explained.effect == "allow"
+    stated = result.get("_meta", {}).get(REASON_KEY)
+    if stated is None:  # the caller gets no reason for a tool that it may not see
+        return explained.effect == "deny" and explained.reason in HIDING
+    return (explained.reason, explained.rule) == (stated["code"], stated.get("rule", ""))
+
+
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_golden_table_of_principals_and_tools(revision: str):
     policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
     gateway = Gateway({name: upstream(name) for name in SERVERS}, policy, environ={})
+    explainer = Explainer(gateway, policy, Limiter(Limits()))
     arguments = {"crm:pay": {"amount": 20}}
     async with gateway.running():
         for principal, allowed in TABLE:
@@ -167,6 +182,12 @@ async def test_golden_table_of_principals_and_tools(revision: str):
                     )
                     if not is_refused(result):
                         called.append(address)
+                    caller = Caller(principal)
+                    assert agrees(explainer.explain(caller, address, given), result)
+            explained = {each: found.effect for each, found in explainer.all_tools(caller)}
+            assert sorted(each for each in explained if explained[each] == "allow") == sorted(
+                listed
+            )
             assert sorted(listed) == sorted(called) == sorted(set(allowed)), principal
 
 

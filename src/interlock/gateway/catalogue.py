@@ -207,6 +207,11 @@ class ToolboxCatalogue:
         upstream = self._toolbox.upstream(listed.item.server)
         return ForwardedCompletion(listed.item, argument, upstream)
 
+    def problem_of(self, caller: Caller, address: str) -> UnusableTool | None:
+        """Return why a tool cannot be called, whether the caller may see it or not."""
+        problems = self._offers_to(caller).problems()
+        return next((each for each in problems if each.item.address == address), None)
+
     def may_use(self, caller: Caller, entry: Entry | Item) -> bool:
         """Return whether a caller may use something, perhaps with some arguments only."""
         return self.policy.decide(caller, entry).effect != "deny"

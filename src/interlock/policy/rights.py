@@ -163,7 +163,7 @@ class Right:
             Step(
                 "scope",
                 "ok" if covered else "deny",
-                scopes if covered else f"{scopes} does not cover this {what} of risk {self._risk}",
+                scopes if covered else _uncovered(scopes, what, self._risk),
             ),
         ]
         if caller.read_only:
@@ -194,6 +194,7 @@ class Right:
             told = "; ".join(map(str, misses)) or "no rule is for it"
             return Step("policy", verdict, told, facts)
         rule = rules[decisive].rule
+        misses = [fact for fact in misses if fact.failed in ("", "claims", "arguments")]
         told = f"rule {rule.id}"
         if rule.effect == "ask":
             told += f", {' or '.join(rule.approvers)} must approve"
@@ -203,6 +204,12 @@ class Right:
             "deny": "deny",
         }
         return Step("policy", words[rule.effect], "; ".join([told, *map(str, misses)]), facts)
+
+
+def _uncovered(scopes: str, what: str, risk: Risk) -> str:
+    if scopes == "mcp:read":
+        return f"{scopes} covers {what}s of risk read; this one is {risk}"
+    return f"{scopes} does not cover this {what} of risk {risk}"
 
 
 def _distance(fact: RuleFact) -> int:
