@@ -324,7 +324,8 @@ def arguments_hash(key: bytes, canonical: bytes) -> str:
     """Return the keyed hash by which equal arguments are found in the trail."""
     # Not `hmac.digest`: it releases the interpreter's lock, and the thread that writes the trail
     # takes it.
-    inner, outer = (each.copy() for each in _padded(key))
+    begun_inner, begun_outer = _padded(key)
+    inner, outer = begun_inner.copy(), begun_outer.copy()
     inner.update(canonical)
     outer.update(inner.digest())
     return b2a_base64(outer.digest(), newline=False).translate(_URL_SAFE, b"=").decode()

@@ -73,9 +73,10 @@ class Forwarder:
         if isinstance(state, Ticket):
             return self._linked(entry, (await self._resume(state, entry, arguments, context)).raw)
         call = _call(entry, arguments, state, context, id)
-        if context.is_modern and context.log_level is not None:
+        modern = context.is_modern
+        if modern and context.log_level is not None:
             await self._want_log_level(entry, context.log_level)
-        if context.is_modern and self._may_be_asked(entry, context):
+        if modern and self._may_be_asked(entry, context):
             return self._linked(entry, (await self.parking.run(call, context)).raw)
         link = CallLink(context)
         progress = None if context.progress_token is None else link.progress
