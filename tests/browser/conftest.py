@@ -1,0 +1,159 @@
+"""A real browser: one for each worker, a context for each test, and a watch over every page.
+
+All tests of this folder and the servers that they start run in one event loop, the browser's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+import uvicorn
+from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright
+
+from tests.browser import chromium
+
+HERE = Path(__file__).parent
+AXE = chromium.UNPACKED / "node_modules/axe-core/axe.min.js"
+PATIENCE = 10_000  # milliseconds until a step of a flow has failed; none waits so long
+# Rules of WCAG 2.2, A and AA.
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    """The browser."""
+    path, variables = chromium.find()
+    home = str(tmp_path_factory.mktemp("home"))
+    env = {**os.environ, "HOME": home, "XDG_CACHE_HOME": home, "TZ": "UTC", **variables}
+    async with async_playwright() as playwright:
+        launched = await playwright.chromium.launch(
+            executable_path=path, args=chromium.ARGUMENTS, env={**env}
+        )
+        yield launched
+        await launched.close()
+
+
+class Watch:
+    """What went wrong in the pages of a test.
+
+    Attributes:
+        found: A line for each.
+        expected: Parts of lines that the test causes on purpose.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.expected: list[str] = []
+
+    def follow(self, context: BrowserContext) -> None:
+        context.on("console", lambda each: self._console(each.type, each.text))
+        context.on("weberror", lambda each: self.found.append(f"error: {each.error}"))
+        context.on("request", self._requested)
+
+    def _console(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.found.append(f"console: {text}")
+
+    def _requested(self, request: Request) -> None:
+        url = urlsplit(request.url)
+        if url.scheme not in ("data", "blob") and url.hostname != "127.0.0.1":
+            self.found.append(f"request to elsewhere: {request.url}")
+        if url.path.endswith("/api/csp"):
+            self.found.append(f"CSP report: {request.post_data}")
+
+    def problems(self) -> list[str]:
+        return [each for each in self.found if not any(part in each for part in self.expected)]
+
+
+@pytest.fixture
+def watch() -> Watch:
+    """The watch over the pages; a test may add to `expected`."""
+    return Watch()
+
+
+OpenPage = Callable[..., Any]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def open_page(browser: Browser, watch: Watch) -> AsyncIterator[OpenPage]:
+    """Open pages in contexts of their own; afterwards nothing may have gone wrong in them."""
+    async with AsyncExitStack() as stack:
+
+        async def open_page(
+            url: str,
+            *,
+            width: int = 1440,
+            height: int = 900,
+            theme: str = "light",
+            stored: dict[str, str] | None = None,
+            cookies: Iterable[dict[str, Any]] = (),
+            **options: Any,
+        ) -> Page:
+            context = await browser.new_context(
+                viewport={"width": width, "height": height},
+                color_scheme="dark" if theme == "dark" else "light",
+                locale="en-GB",
+                timezone_id="UTC",
+                reduced_motion="reduce",
+                **options,
+            )
+            stack.push_async_callback(context.close)
+            context.set_default_timeout(PATIENCE)
+            watch.follow(context)
+            if cookies:
+                await context.add_cookies(list(cookies))  # type: ignore[arg-type]
+            page = await context.new_page()
+            if stored:
+                await page.add_init_script(
+                    f"for (const [k, v] of Object.entries({stored!r})) localStorage.setItem(k, v)"
+                )
+            await page.goto(url)
+            return page
+
+        yield open_page
+    problems = "\n".join(watch.problems())
+    assert problems == ""
+
+
+@asynccontextmanager
+async def served(app: Any) -> AsyncIterator[str]:
+    """Serve an application on a free port; gives its URL."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="websockets-sansio")
+        server = uvicorn.Server(config)
+        listener.listen()  # early requests wait in the socket
+        serving = asyncio.create_task(server.serve([listener]))
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = server.force_exit = True
+            await serving
+
+
+async def violations(page: Page) -> list[str]:
+    """Return what axe finds in a page."""
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate(AXE.read_text())
+    options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
+    result = await page.evaluate("options => axe.run(document, options)", options)
+    return [
+        f"{each['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
+        for each in result["violations"]
+        for node in each["nodes"]
+    ]
