@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -95,6 +94,7 @@ async def _serve_http(
 ) -> None:
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving import serve_http
+    from interlock.web.board import Board
 
     async with Assembly.open(config) as assembly:
         await serve_http(
@@ -103,6 +103,7 @@ async def _serve_http(
             view=view,
             announce=lambda served: _announce(served, assembly),
             reload=_Reloading(assembly, file).begin,
+            board=Board,
         )
 
 
@@ -164,9 +165,6 @@ class _Reloading:
 
 def _announce(served: Served, assembly: Assembly) -> None:
     open_log(logging.WARNING)
-    # What is there now stays, so the garbage collector need not look at it again.
-    gc.collect()
-    gc.freeze()
     say(f"serving at {served.url}")
     if served.admin:
         say(f"admin at {served.admin}")

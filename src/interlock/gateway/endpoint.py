@@ -18,13 +18,14 @@ from interlock.gateway.metrics import Samples
 from interlock.server.http.app import HttpApp
 from interlock.server.http.guard import LOOPBACK
 from interlock.server.http.json_api import JsonApi
-from interlock.server.http.options import HttpOptions, MakePage
+from interlock.server.http.options import AsgiApp, HttpOptions, MakePage
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.responses import Page
 from interlock.server.http.views import Views
 from interlock.store.page_sessions import PageSessionStore
 
 PATH = "/mcp"
+MakePages = Callable[[AsgiApp, PageGuard], AsgiApp]  # of what serves the other paths
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -71,20 +72,22 @@ class Endpoint:
         assembly.on_reload = self._reloaded
         assembly.keys.on_end = self._end_credentials
 
-    def admin_app(self, address: Address) -> AdminApp:
+    def admin_app(self, address: Address, pages: MakePages | None = None) -> AdminApp:
         """Return the application for operators.
 
         Args:
             address: Where it listens. On loopback, everybody who can connect may see the metrics.
+            pages: Makes the application that serves the operators' pages.
         """
         authenticator = None
         if not urls.is_loopback(address.host):
             authenticator = self._assembly.authenticator(self._resource, scope="admin:read")
+        api = self._api(address, is_admin=True)
         return AdminApp(
             {"/healthz": self.health.alive, "/readyz": self.health.ready_in_detail},
             {"/metrics": self.metrics},
             authenticator,
-            self._api(address, is_admin=True),
+            api if pages is None else pages(api, PageGuard()),
         )
 
     def _api(self, address: Address, *, is_admin: bool = False) -> JsonApi:

@@ -18,7 +18,7 @@ from interlock.auth.principal import Principal
 from interlock.config.gateway import Address
 from interlock.errors import AuditFailed, ConfigError, StoreLocked
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import PATH, Endpoint
+from interlock.gateway.endpoint import PATH, Endpoint, MakePages
 from interlock.policy import LOCAL_USER
 from interlock.server.http.serve import UvicornServer
 from interlock.server.server_connection import ServerConnection
@@ -49,6 +49,7 @@ async def serve_http(
     view: str = "",
     announce: Callable[[Served], None],
     reload: Callable[[], None] = lambda: None,
+    board: MakePages | None = None,
 ) -> None:
     """Serve over HTTP until SIGTERM or SIGINT; calls under way then get 30 s.
 
@@ -58,6 +59,7 @@ async def serve_http(
         view: The only view to serve; "" for all.
         announce: Called once the gateway is served.
         reload: Called on SIGHUP.
+        board: Makes the application that serves the operators' pages.
 
     Raises:
         ConfigError: The address cannot be used, or other machines can reach it without a key.
@@ -82,7 +84,7 @@ async def serve_http(
             handles_signals=False,
             refuses_while_draining=True,
         )
-        async with assembly.gateway.running(), _admin_listener(admin, endpoint):
+        async with assembly.gateway.running(), _admin_listener(admin, endpoint, board):
             listener.listen()  # so that no client is refused once the address is printed
             serving = asyncio.create_task(server.serve([listener]))
             assembly.on_failed = server.end
@@ -96,14 +98,14 @@ async def serve_http(
 
 @asynccontextmanager
 async def _admin_listener(
-    listener: socket.socket | None, endpoint: Endpoint
+    listener: socket.socket | None, endpoint: Endpoint, board: MakePages | None
 ) -> AsyncIterator[None]:
     """Serve the admin listener, if there is one."""
     if listener is None:
         yield
         return
     host, port = listener.getsockname()[:2]
-    app = endpoint.admin_app(Address(host, port))
+    app = endpoint.admin_app(Address(host, port), board)
     server = UvicornServer(app, host, port, handles_signals=False)
     serving = asyncio.create_task(server.serve([listener]))
     try:

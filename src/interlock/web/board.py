@@ -1,0 +1,106 @@
+"""The operators' pages: the board under /gateway and the inspector under /inspect.
+
+The pages are the same for everybody and hold no data. Their modules ask the JSON API, which
+checks both halves of the session.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+
+from interlock.server.http.options import AsgiApp
+from interlock.server.http.page_guard import PageGuard
+from interlock.server.http.request import HttpRequest
+from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
+from interlock.types import JsonObject
+from interlock.version import __version__
+from interlock.web.files import SECURITY, Answer, Files, Shell
+
+MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
+
+_SHARED = tuple(f"shared/styles/{each}.css" for each in ("tokens", "base", "frame", "parts"))
+_STYLES = (*_SHARED, "board/board.css")
+
+_log = logging.getLogger("interlock.web")
+
+# The first part of a path below /gateway, and the module of its screen.
+SCREENS = {
+    "": "overview",
+}
+
+
+class Board:
+    """Serves the pages and their files, and passes all other paths on.
+
+    Args:
+        beside: Serves the other paths, such as the JSON API.
+        guard: Checks where requests come from.
+        base: The path that everything is served under; "" for the root.
+        has_chat: Whether the chat is served beside these pages.
+    """
+
+    def __init__(
+        self, beside: AsgiApp, guard: PageGuard, *, base: str = "", has_chat: bool = False
+    ) -> None:
+        self._beside = beside
+        self._guard = guard
+        self._base = base
+        self._data: JsonObject = {"version": __version__, "chat": has_chat, "board": True}
+
+    @cached_property
+    def _files(self) -> Files:  # read when the first page is asked for
+        return Files()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http":
+            await self._beside(scope, receive, send)
+            return
+        request = HttpRequest(scope, receive, send)
+        try:
+            answer = await self._answer(scope["path"].removeprefix(self._base), request)
+        except HttpRefusal as refusal:
+            await refuse(send, refusal)
+            return
+        if answer is None:
+            await self._beside(scope, receive, send)
+        else:
+            await answer.send(send, with_body=scope["method"] != "HEAD")
+
+    async def _answer(self, path: str, request: HttpRequest) -> Answer | None:
+        """Return the answer for a page or a file; None for another path."""
+        method = request.scope["method"]
+        if method == "POST" and path == "/api/csp":
+            return await self._report(request)
+        if method not in ("GET", "HEAD"):
+            return None
+        if path.startswith("/static/"):
+            return self._files.answer(path.removeprefix("/static/"), request.headers)
+        if (screen := screen_at(path)) is None:
+            return None
+        self._guard.check_origin(request)
+        shell = Shell("interlock gateway", "board/board.js", _STYLES, (screen,))
+        return self._files.page(shell, self._data, request.headers, base=self._base)
+
+    async def _report(self, request: HttpRequest) -> Answer:
+        """Log what a browser refused to load or to run."""
+        self._guard.check_origin(request)
+        body = await request.read_body(MAX_REPORT)
+        _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))
+        return Answer(204, SECURITY, b"")
+
+
+def screen_at(path: str) -> str | None:
+    """Return the module of the screen at a path; None if no screen is there."""
+    match path.strip("/").split("/"):
+        case ["login"]:
+            return "board/screens/overview.js"
+        case ["gateway", *rest] if len(rest) <= 2:
+            screen = SCREENS.get(rest[0] if rest else "")
+            return None if screen is None else f"board/screens/{screen}.js"
+        case _:
+            return None
+
+
+__all__ = ["SCREENS", "Board", "screen_at"]

@@ -1,0 +1,280 @@
+"""The pages and their files, in memory: HTML shells, modules, styles and fonts.
+
+    /static/VERSION/board/board.js      cached for ever, as VERSION is the hash of all files
+    {base}/gateway                      a shell: HTML that loads modules, and its data as JSON
+
+No HTML is made from data. A shell has a script element of type `application/json` in it,
+which a browser does not run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
+
+from interlock.server.http.responses import Header, Send
+from interlock.types import JsonObject
+
+FOLDER = Path(__file__).parent / "static"
+MIN_COMPRESSED = 200  # bytes; a smaller file is sent as it is
+
+_KINDS = {
+    ".js": b"text/javascript; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".json": b"application/json",
+    ".svg": b"image/svg+xml",
+    ".txt": b"text/plain; charset=utf-8",
+    ".woff2": b"font/woff2",
+}
+_VIEWPORT = "width=device-width, initial-scale=1, interactive-widget=resizes-content"
+_IMPORT = re.compile(r"""^(?:import|export)\b[^;'"]*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE)
+_FEATURES = (
+    "accelerometer", "autoplay", "camera", "clipboard-read", "display-capture", "fullscreen",
+    "geolocation", "gyroscope", "hid", "magnetometer", "microphone", "midi", "payment",
+    "picture-in-picture", "publickey-credentials-get", "screen-wake-lock", "serial", "usb",
+    "xr-spatial-tracking",
+)  # fmt: skip
+
+
+def policy(*, frames: Iterable[str] = (), reports: str = "") -> bytes:
+    """Return the Content-Security-Policy of a page.
+
+    Args:
+        frames: Origins beside ours that may be shown in frames.
+        reports: The path that violations are sent to; "" for none.
+    """
+    rules = [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        " ".join(["frame-src 'self'", *frames]),
+        "form-action 'none'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types interlock",
+    ]
+    if reports:
+        rules.append(f"report-uri {reports}")
+    return "; ".join(rules).encode()
+
+
+SECURITY: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", ", ".join(f"{each}=()" for each in _FEATURES).encode()),
+)
+_FOR_EVER: Header = (b"cache-control", b"public, max-age=31536000, immutable")
+_NEVER: Header = (b"cache-control", b"no-store")
+
+
+class Answer(Struct, frozen=True):
+    """A complete HTTP response."""
+
+    status: int
+    headers: tuple[Header, ...]
+    body: bytes
+
+    async def send(self, send: Send, *, with_body: bool = True) -> None:
+        """Send it over ASGI; to a HEAD request without its body."""
+        length = (b"content-length", b"%d" % len(self.body))
+        headers = [*self.headers, length]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body if with_body else b""})
+
+
+class Shell(Struct, frozen=True):
+    """A page before its data are known.
+
+    Attributes:
+        title: Shown until the page has one of its own.
+        entry: The module that starts the page, such as "board/board.js".
+        styles: Its style sheets.
+        screens: Modules that the page loads at once beside those that `entry` imports.
+    """
+
+    title: str
+    entry: str
+    styles: tuple[str, ...]
+    screens: tuple[str, ...] = ()
+
+
+class _File(Struct, frozen=True):
+    kind: bytes
+    body: bytes
+    compressed: bytes | None
+    etag: bytes
+
+
+class Files:
+    """The files of a folder, read once.
+
+    Attributes:
+        version: The hash of all files, which is a part of their addresses.
+    """
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._files = {
+            path.relative_to(folder).as_posix(): _read(path)
+            for path in sorted(folder.rglob("*"))
+            if path.suffix in _KINDS and path.is_file()
+        }
+        whole = hashlib.sha256()
+        for name, file in self._files.items():
+            whole.update(name.encode() + file.etag)
+        self.version = whole.hexdigest()[:16]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all files."""
+        return list(self._files)
+
+    def answer(self, path: str, headers: Mapping[bytes, bytes]) -> Answer:
+        """Return the answer to GET or HEAD.
+
+        Args:
+            path: What follows `/static/`, such as "VERSION/shared/base.css".
+            headers: Of the request, by lower-case name.
+        """
+        version, _, name = path.partition("/")
+        file = self._files.get(name) if version == self.version else None
+        if file is None:
+            return not_found()
+        plain = (*SECURITY, _FOR_EVER, (b"etag", file.etag), (b"vary", b"accept-encoding"))
+        if file.etag in headers.get(b"if-none-match", b""):
+            return Answer(304, plain, b"")
+        kind: Header = (b"content-type", file.kind)
+        if file.compressed is not None and _accepts_gzip(headers):
+            encoding: Header = (b"content-encoding", b"gzip")
+            return Answer(200, (kind, encoding, *plain), file.compressed)
+        return Answer(200, (kind, *plain), file.body)
+
+    def page(
+        self,
+        shell: Shell,
+        data: JsonObject,
+        headers: Mapping[bytes, bytes],
+        *,
+        base: str = "",
+        status: int = 200,
+        frames: Iterable[str] = (),
+    ) -> Answer:
+        """Return a page with its data.
+
+        Args:
+            shell: Which page.
+            data: What its modules find in `document.getElementById("data")`.
+            headers: Of the request.
+            base: The path that the pages are served under; "" for the root.
+            status: The HTTP status.
+            frames: Origins beside ours that may be shown in frames.
+        """
+        csp = policy(frames=frames, reports=f"{base}/api/csp")
+        plain: tuple[Header, ...] = (
+            (b"content-type", b"text/html; charset=utf-8"),
+            (b"content-security-policy", csp),
+            *SECURITY,
+            _NEVER,
+        )
+        body = self._html(shell, {"base": base, **data}, f"{base}/static/{self.version}/").encode()
+        if not _accepts_gzip(headers):
+            return Answer(status, plain, body)
+        return Answer(status, ((b"content-encoding", b"gzip"), *plain), gzip.compress(body, 5))
+
+    def _html(self, shell: Shell, data: JsonObject, static: str) -> str:
+        # "<" could end the script element, whatever is around it.
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        preloads = [
+            f'<link rel="modulepreload" href="{static}{each}">'
+            for each in self.modules(shell.entry, *shell.screens)
+        ]
+        sheets = [f'<link rel="stylesheet" href="{static}{each}">' for each in shell.styles]
+        fonts = [
+            f'<link rel="preload" href="{static}vendor/{each}.woff2" as="font" '
+            'type="font/woff2" crossorigin>'
+            for each in ("inter", "jetbrains-mono")
+        ]
+        return "\n".join(
+            [
+                "<!doctype html>",
+                '<html lang="en" class="starting">',
+                "<head>",
+                '<meta charset="utf-8">',
+                f'<meta name="viewport" content="{_VIEWPORT}">',
+                '<meta name="color-scheme" content="light dark">',
+                f"<title>{shell.title}</title>",
+                f'<link rel="icon" href="{static}shared/icon.svg" type="image/svg+xml">',
+                f'<script src="{static}shared/theme.js"></script>',
+                *sheets,
+                *fonts,
+                *preloads,
+                f'<script type="module" src="{static}{shell.entry}"></script>',
+                f'<script type="application/json" id="data">{text}</script>',
+                "</head>",
+                "<body>",
+                '<div id="app"><noscript>This page needs JavaScript.</noscript></div>',
+                "</body>",
+                "</html>",
+                "",
+            ]
+        )
+
+    @lru_cache(maxsize=256)  # noqa: B019  (one instance for each process)
+    def modules(self, *entries: str) -> tuple[str, ...]:
+        """Return the modules that some modules import, with themselves, in the order of loading."""
+        found: dict[str, None] = {}
+        waiting = list(entries)
+        while waiting:
+            name = waiting.pop(0)
+            if name not in found and name.endswith(".js"):
+                found[name] = None
+                waiting += self._imports(name)
+        return tuple(found)
+
+    def _imports(self, name: str) -> Iterator[str]:
+        folder = PurePosixPath(name).parent
+        for path in _IMPORT.findall(self._files[name].body.decode()):
+            yield _normal(folder / path)
+
+
+def not_found() -> Answer:
+    """Return the answer for a path that does not exist."""
+    kind: Header = (b"content-type", b"text/plain; charset=utf-8")
+    return Answer(404, (kind, *SECURITY, _NEVER), b"not found\n")
+
+
+def _read(path: Path) -> _File:
+    body = path.read_bytes()
+    etag = b'"' + hashlib.sha256(body).hexdigest()[:20].encode() + b'"'
+    compressed = None
+    if path.suffix != ".woff2" and len(body) >= MIN_COMPRESSED:
+        compressed = gzip.compress(body, 9, mtime=0)
+    return _File(_KINDS[path.suffix], body, compressed, etag)
+
+
+def _accepts_gzip(headers: Mapping[bytes, bytes]) -> bool:
+    codings = headers.get(b"accept-encoding", b"").replace(b" ", b"").split(b",")
+    return any(each == b"gzip" or each.startswith(b"gzip;q=1") for each in codings)
+
+
+def _normal(path: PurePosixPath) -> str:
+    """Return a path without ".." in it."""
+    parts: list[str] = []
+    for part in path.parts:
+        if part == "..":
+            parts.pop()
+        elif part != ".":
+            parts.append(part)
+    return "/".join(parts)

@@ -1,0 +1,46 @@
+// The board: who is signed in, and which screen the address names.
+
+import { html, render, useEffect, useState } from "../shared/view.js";
+import { Guarded } from "../shared/frame.js";
+import { Problem } from "../shared/load.js";
+import { follow, match, place } from "../shared/route.js";
+import { begin, Login, may, me } from "../shared/session.js";
+import { Absent } from "./side.js";
+
+/** @typedef {{default: (props: any) => any}} Screen */
+
+/** @type {[string, () => Promise<Screen>][]} */
+const SCREENS = [
+  ["/gateway", () => import("./screens/overview.js")],
+  ["/login", () => import("./screens/overview.js")],
+];
+
+const ME = "/me";
+
+function Board() {
+  const { path, query } = place.value;
+  const found = SCREENS.map(([pattern, load]) => ({ values: match(pattern, path), load })).find((each) => each.values);
+  const [screen, setScreen] = useState(/** @type {{load: unknown, module: Screen} | null} */ (null));
+  useEffect(() => {
+    let current = true;
+    void found?.load().then((module) => current && setScreen({ load: found.load, module }));
+    return () => {
+      current = false;
+    };
+  }, [found?.load]);
+
+  if (me.value === null) return null;
+  if (me.value === false) return html`<${Login} path=${ME} />`;
+  if (!found || !may("admin:read")) return html`<${Absent} />`;
+  if (screen?.load !== found.load) return null;
+  return html`<${Guarded} key=${path}>
+    <${screen.module.default} ...${found.values} query=${new URLSearchParams(query)} />
+  <//>`;
+}
+
+const root = /** @type {HTMLElement} */ (document.getElementById("app"));
+follow((path) => SCREENS.some(([pattern]) => match(pattern, path)));
+begin(ME).then(
+  () => render(html`<${Board} />`, root),
+  (error) => render(html`<main class="login"><${Problem} error=${error} again=${() => location.reload()} /></main>`, root),
+);

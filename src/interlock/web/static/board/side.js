@@ -1,0 +1,90 @@
+// The side of the board: its screens, with counts of what waits.
+
+import { html, signal, useEffect } from "../shared/view.js";
+import { count } from "../shared/format.js";
+import { Brand, Frame, Head, ThemeChoice } from "../shared/frame.js";
+import { Icon } from "../shared/icons.js";
+import { page } from "../shared/page.js";
+import { place } from "../shared/route.js";
+import { me, role, signOut } from "../shared/session.js";
+import { t as common } from "../shared/text.js";
+import { t } from "./text.js";
+
+/** What waits, by screen, as the overview said last. */
+export const waiting = signal(/** @type {{servers: number, approvals: number, pins: number}} */ ({
+  servers: 0,
+  approvals: 0,
+  pins: 0,
+}));
+
+const SCREENS = /** @type {const} */ ([
+  ["overview", "/gateway", "overview", null],
+  ["servers", "/gateway/servers", "server", "failed"],
+  ["tools", "/gateway/tools", "tool", null],
+  ["keys", "/gateway/keys", "key", null],
+  ["approvals", "/gateway/approvals", "pause", "asking"],
+  ["audit", "/gateway/audit", "list", null],
+  ["pins", "/gateway/pins", "pin", "held"],
+  ["limits", "/gateway/limits", "gauge", null],
+]);
+
+export function Side() {
+  const now = place.value.path;
+  const counts = /** @type {Record<string, number>} */ (waiting.value);
+  return html`
+    <${Brand} href=${`${page.base}/gateway`} place=${t("gateway")} />
+    <div class="scroll">
+      <nav class="nav" aria-label=${t("nav")}>
+        ${SCREENS.map(([name, path, icon, tone]) => {
+          const isHere = path === "/gateway" ? now === path : now.startsWith(path);
+          return html`<a href=${page.base + path} aria-current=${isHere ? "page" : null}>
+            <${Icon} name=${icon} />${t(`nav.${name}`)}
+            ${counts[name] ? html`<span class=${`count tone-${tone}`}>${count(counts[name])}</span>` : null}
+          </a>`;
+        })}
+      </nav>
+      <h2 id="work">${t("work")}</h2>
+      <nav class="nav" aria-labelledby="work">
+        ${page.chat && html`<a href=${`${page.base}/`}><${Icon} name="chat" />${t("nav.chat")}</a>`}
+        <a href=${`${page.base}/inspect`} aria-current=${now.startsWith("/inspect") ? "page" : null}>
+          <${Icon} name="wire" />${t("nav.inspector")}
+        </a>
+      </nav>
+    </div>
+    <div class="foot theme"><${ThemeChoice} /></div>
+    <div class="foot">
+      <${Icon} name="person" />
+      <span class="grow who">${me.value ? me.value.user : ""}</span>
+      <span class="muted">${common(`role.${role()}`)}</span>
+      <button type="button" class="button plain only" aria-label=${common("signout")} title=${common("signout")} onClick=${signOut}>
+        <${Icon} name="signout" />
+      </button>
+    </div>
+  `;
+}
+
+/**
+ * A screen of the board.
+ * @param {{title: string, about?: any, tools?: any, panel?: any, closePanel?: () => void, children?: any}} props
+ */
+export function Screen({ title, about, tools, panel, closePanel, children }) {
+  useEffect(() => {
+    document.title = t("title", { screen: title });
+  }, [title]);
+  const side = html`<${Side} />`;
+  return html`<${Frame} side=${side} panel=${panel} closePanel=${closePanel}>
+    <${Head} title=${title} about=${about} side=${side}>${tools}<//>
+    <div class="body">${children}</div>
+  <//>`;
+}
+
+/** What is not there, or not for this person. */
+export function Absent() {
+  return html`<${Screen} title=${t("absent")}>
+    <div class="empty">
+      <strong>${t("absent")}</strong>
+      <p>${t("absent.why")}</p>
+      <p><a href=${`${page.base}/gateway`}>${t("absent.back")}</a></p>
+    </div>
+  <//>`;
+}

@@ -1,0 +1,12 @@
+// The data of the page, as the server put them into the document.
+
+/**
+ * @typedef {object} PageData
+ * @property {string} base The path that all pages are served under; "" for the root.
+ * @property {string} version The version of interlock.
+ * @property {boolean} [chat] Whether there is a chat.
+ * @property {boolean} [board] Whether there is a board.
+ */
+
+/** @type {PageData} */
+export const page = JSON.parse(document.getElementById("data")?.textContent ?? "{}");
