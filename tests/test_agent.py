@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from interlock import Context, Server
 from interlock import agent as agent_module
 from interlock.agent import (
     MAX_CALLS,
-    MAX_RESULT,
     Agent,
     Done,
     ToolFinished,
@@ -733,13 +733,26 @@ def test_text_of_uses_the_structure_only_without_content():
     assert text_of(both) == "a"
 
 
-def test_text_of_an_oversized_result_is_cut_with_a_note():
-    fits, over = "a" * MAX_RESULT, "a" * (MAX_RESULT + 7)
+async def test_model_gets_an_excerpt_of_a_large_result_and_a_tool_to_read_on():
+    long = "".join(f"line {number}\n" for number in range(9_000))
 
-    assert text_of(CallToolResult(content=[TextContent(text=fits)])) == fits
-    assert text_of(CallToolResult(content=[TextContent(text=over)])) == (
-        fits + "\n[cut: 7 more characters]"
+    def read_on(messages: Sequence[Message], _: Sequence[ToolDefinition]) -> AssistantMessage:
+        arguments = messages[-1].content.partition("interlock__read_result ")[2]
+        call = ToolCall("2", "interlock__read_result", msgspec.json.decode(arguments))
+        return AssistantMessage(tool_calls=(call,))
+
+    messages, model = await complete(
+        tool_calls(("1", "s__echo", {"text": long})), read_on, "Thank you."
     )
+
+    excerpt, rest = (each.content for each in messages if isinstance(each, ToolMessage))
+    assert len(excerpt) < 65_536
+    assert long.startswith(excerpt.rpartition("\n\n")[0])
+    assert rest.startswith(f"line {excerpt.count(chr(10)) - 1}\n")
+    assert "line 8999" in rest
+    offered = [[each.name for each in request.tools] for request in model.requests]
+    assert "interlock__read_result" not in offered[0]
+    assert offered[1] == [*offered[0], "interlock__read_result"]
 
 
 async def test_concurrent_answers_share_the_chosen_model(monkeypatch):

@@ -24,6 +24,7 @@ from msgspec import Struct
 from interlock.calls import Call, Caller
 from interlock.calls.call import new_call_id
 from interlock.calls.endings import Ending, ending_of, reason_of
+from interlock.calls.kept_results import TOOL as READER
 from interlock.errors import InterlockError, ModelInterrupted, StepLimit
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, interrupted
 from interlock.models import (
@@ -52,7 +53,6 @@ from interlock.types import (
 AGENT = Caller(surface="agent")
 MAX_ROUNDS = 10
 MAX_CALLS = 64  # tool calls of one answer that run
-MAX_RESULT = 100_000  # characters of one tool result that go to the model
 
 Record = Callable[[Sequence[Message]], Awaitable[None]]
 _log = logging.getLogger("interlock.agent")
@@ -222,7 +222,8 @@ class Agent:
         for _ in range(self._max_rounds):
             reply: Reply | None = None
             size = AnswerSize(model.name)
-            async with aclosing(model.stream(messages, await self._definitions())) as events:
+            definitions = await self._definitions(messages)
+            async with aclosing(model.stream(messages, definitions)) as events:
                 async for event in events:
                     if isinstance(event, Reply):
                         reply = event
@@ -352,13 +353,16 @@ class Agent:
                 self._model = self._own_model = await choose.choose(self._model)
             return self._model
 
-    async def _definitions(self) -> list[ToolDefinition]:
+    async def _definitions(self, messages: Sequence[Message]) -> list[ToolDefinition]:
         if self._toolbox is None:
             return []
         await self._toolbox.refresh()
+        entries = self._toolbox.tools
+        if any(isinstance(each, ToolMessage) and READER in each.content for each in messages):
+            entries += self._toolbox.own.entries  # not before, as each tool costs the model
         return [
             ToolDefinition(each.wire_name, each.tool.description, each.input_schema)
-            for each in self._toolbox.tools
+            for each in entries
         ]
 
     def _address(self, wire_name: str) -> str:
@@ -435,10 +439,7 @@ def text_of(result: CallToolResult) -> str:
     parts = [describe(block) for block in result.content]
     if not result.content and result.structured is not None:
         parts = [encode(result.structured).decode()]
-    text = "\n".join(parts)
-    if len(text) > MAX_RESULT:
-        return f"{text[:MAX_RESULT]}\n[cut: {len(text) - MAX_RESULT} more characters]"
-    return text
+    return "\n".join(parts)
 
 
 def describe(block: Content) -> str:

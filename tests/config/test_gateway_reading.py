@@ -91,7 +91,13 @@ def test_every_member_of_gateway_is_read():
             concurrent=256,
             queue=0,
         ),
-        results=Results(max=1024, keep=7_200.0, per_user=2048),
+        results=Results(
+            max=1024,
+            tools={"crm:list_*": 4096},
+            views={"support": 512},
+            keep=7_200.0,
+            per_user=2048,
+        ),
         approvals=Approvals(expires=300.0, wait=10.0),
         lock=Lock(mode="strict", file="lock.json"),
         audit=Audit(
@@ -273,6 +279,8 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"limits": {"tools": {"refund": "1/s"}}}, "limits.tools.refund", 'must be "SERVER:NAME"'),
     ({"limits": {"tools": {"crm:x": 5}}}, "limits.tools['crm:x']", "must be a rate such as"),
     ({"results": {"max": "64k"}}, "results.max", "must be a whole number"),
+    ({"results": {"tools": {"crm": 1}}}, "results.tools.crm", 'must be "SERVER:NAME"'),
+    ({"results": {"views": {"x": 1}}}, "results.views.x", "is not a view; the views are none"),
     ({"results": {"keep": "1y"}}, "results.keep", "must be a number of seconds, or text"),
     ({"approvals": {"wait": 601}}, "approvals.wait", "must be more than 0 and at most 600"),
     ({"approvals": {"wait": False}}, "approvals.wait", "must be a number of seconds, or text"),

@@ -17,6 +17,7 @@ from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import Endpoint
 from interlock.store.keys import KeyStore
+from tests.gateway.support import OWN_TOOLS
 from tests.server.http.conftest import Http, Reply
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
@@ -53,8 +54,10 @@ class RunningGateway:
         return key
 
     async def names(self, key: str, path: str = "/mcp") -> list[str]:
+        """List the names of the servers' tools."""
         reply = await self.http.ask("tools/list", path=path, headers=bearer(key))
-        return [each["name"] for each in reply.json["result"]["tools"]]
+        names = [each["name"] for each in reply.json["result"]["tools"]]
+        return [each for each in names if each not in OWN_TOOLS]
 
     async def call(self, name: str, key: str, path: str = "/mcp", **arguments: Any) -> Reply:
         return await self.http.call(name, arguments, path=path, headers=bearer(key))

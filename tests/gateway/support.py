@@ -10,6 +10,8 @@ from interlock.server.server_connection import ServerConnection
 from interlock.transports import Transport
 from interlock.transports.memory import MemoryTransport
 
+OWN_TOOLS = ["interlock__read_result"]  # listed to everyone who sees any tool
+
 
 class _AsPrincipal:
     def __init__(self, gateway: Gateway, principal: Principal) -> None:

@@ -18,7 +18,7 @@ from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.transports import Transport
 from interlock.types import ClientCapabilities
-from tests.gateway.support import as_principal
+from tests.gateway.support import OWN_TOOLS, as_principal
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 EVERYTHING = frozenset({"mcp:*"})
@@ -59,7 +59,7 @@ async def test_missing_tools_and_servers_are_in_the_list_with_their_reason(revis
         broken = await client.call_tool("s__broken")
         down = await client.call_tool("browser__open")
 
-    assert names == ["s__get_x"]
+    assert names == ["s__get_x", *OWN_TOOLS]
     server, broken_tool = meta["interlock/missing"]
     assert (server["address"], server["reason"]) == ("browser", "server_down")
     assert "program not found" in server["detail"]
@@ -86,7 +86,7 @@ async def test_missing_tools_are_named_to_those_only_who_would_see_them():
                 await client.call_tool(name)
             texts.append((caught.value.code, caught.value.message.replace(name, "NAME")))
 
-    assert (names, meta) == (["s__get_x"], {})
+    assert (names, meta) == (["s__get_x", *OWN_TOOLS], {})
     assert len(set(texts)) == 1
 
 
@@ -125,7 +125,7 @@ async def test_plain_view_has_the_names_that_the_servers_use():
         with pytest.raises(RemoteError, match="unknown tool 'two__get_x'"):
             await client.call_tool("two__get_x")
 
-    assert names == ["get_x", "get z"]
+    assert names == ["get_x", "get z", *OWN_TOOLS]
     (clash,) = meta["interlock/missing"]
     assert (clash["address"], clash["reason"]) == ("two:get_x", "name_clash")
     assert [each["name"] for each in two.sent("tools/call")] == ["get z"]

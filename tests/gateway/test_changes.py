@@ -17,7 +17,7 @@ from interlock.gateway import Gateway, changes
 from interlock.policy import Policy
 from interlock.toolbox import upstream
 from interlock.types import LogMessage
-from tests.gateway.support import as_principal
+from tests.gateway.support import OWN_TOOLS, as_principal
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 ANNA, BERT = (Principal(f"user:{each}", frozenset({"mcp:*"})) for each in ("anna", "bert"))
@@ -91,7 +91,7 @@ async def test_only_the_clients_whose_own_list_has_changed_are_notified(revision
         s.answers["tools/list"] = {"tools": [tool("get_x"), tool("delete")]}
         s.notify("notifications/tools/list_changed")
         await until(lambda: bert)
-        assert len(await other.list_tools()) == 2
+        assert len(await other.list_tools()) == 2 + len(OWN_TOOLS)
         assert (anna, bert) == ([], ["tools"])
         s.answers["prompts/list"] = {"prompts": [{"name": "hidden"}]}
         s.notify("notifications/prompts/list_changed")

@@ -14,6 +14,7 @@ from interlock.errors import RemoteError
 from interlock.gateway import Gateway
 from interlock.policy import Policy
 from interlock.types import ElicitParams, ElicitResult
+from tests.gateway.support import OWN_TOOLS
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 
@@ -50,7 +51,7 @@ async def test_call_passes_through_in_every_pair_of_eras(revision: str, theirs: 
         listed = await client.list_tools()
         result = await client.call_tool("s__get_x", {"a": 1})
 
-    assert [each.name for each in listed] == ["s__get_x"]
+    assert [each.name for each in listed] == ["s__get_x", *OWN_TOOLS]
     assert listed.definitions[0]["x-team"] == "billing"
     assert result.text == "done"
     (sent,) = server.sent("tools/call")
@@ -62,7 +63,7 @@ async def test_tools_are_listed_as_far_as_the_policy_allows_them():
     async with Client.memory(gateway_of(server, [READ, SMALL])) as client:
         names = [each.name for each in await client.list_tools()]
 
-    assert names == ["s__get_x", "s__pay"]
+    assert names == ["s__get_x", "s__pay", *OWN_TOOLS]
 
 
 async def test_hidden_tool_answers_exactly_as_one_that_does_not_exist():
@@ -131,7 +132,7 @@ async def test_changed_tools_are_notified():
         server.notify("notifications/tools/list_changed")
         while not changed:
             await client.ping()
-        assert [each.name for each in await client.list_tools()] == ["s__get_y"]
+        assert [each.name for each in await client.list_tools()] == ["s__get_y", *OWN_TOOLS]
 
 
 def asking(revision: str) -> ScriptedServer:

@@ -14,18 +14,22 @@ from msgspec.structs import replace
 
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Item
+from interlock.calls.limits import Limiter
 from interlock.config import loads
-from interlock.config.gateway import PolicyRules, Rule, View
+from interlock.config.gateway import Limits, PolicyRules, Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.context import Context
 from interlock.errors import InterlockError
 from interlock.gateway import Gateway
 from interlock.gateway.catalogue import ToolboxCatalogue
+from interlock.gateway.explain import Explainer, Explanation
 from interlock.gateway.forwarding import Forwarder
+from interlock.gateway.refusals import REASON_KEY
 from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities
+from tests.gateway.support import OWN_TOOLS
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 SERVERS = ("crm", "git", "docs", "lab")
@@ -77,6 +81,7 @@ FILE: Json = {
 }
 
 ALL = frozenset({"mcp:*"})
+HIDING = ("not_in_view", "scope", "read_only", "no_rule", "denied_by_rule")
 READS = [f"{s}:{n}" for s in SERVERS for n in ("get_a", "get_b", "list_c")]
 # Each principal with the addresses of the tools that it may use.
 TABLE: list[tuple[Principal, list[str]]] = [
@@ -145,10 +150,21 @@ def is_refused(result: Json) -> bool:
     return "error" in result or bool(result.get("isError"))
 
 
+def agrees(explained: Explanation, result: Json) -> bool:
+    """Return whether an explanation is that of what a call returned."""
+    if not is_refused(result):
+        return explained.effect == "allow"
+    stated = result.get("_meta", {}).get(REASON_KEY)
+    if stated is None:  # the caller gets no reason for a tool that it may not see
+        return explained.effect == "deny" and explained.reason in HIDING
+    return (explained.reason, explained.rule) == (stated["code"], stated.get("rule", ""))
+
+
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_golden_table_of_principals_and_tools(revision: str):
     policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
     gateway = Gateway({name: upstream(name) for name in SERVERS}, policy, environ={})
+    explainer = Explainer(gateway, policy, Limiter(Limits()))
     arguments = {"crm:pay": {"amount": 20}}
     async with gateway.running():
         for principal, allowed in TABLE:
@@ -156,6 +172,7 @@ async def test_golden_table_of_principals_and_tools(revision: str):
             listed = [
                 each["name"].replace("__", ":")
                 for each in (await answer(gateway, context, "tools/list"))["tools"]
+                if each["name"] not in OWN_TOOLS
             ]
             called = []
             for server in SERVERS:
@@ -167,6 +184,12 @@ async def test_golden_table_of_principals_and_tools(revision: str):
                     )
                     if not is_refused(result):
                         called.append(address)
+                    caller = Caller(principal)
+                    assert agrees(explainer.explain(caller, address, given), result)
+            explained = {each: found.effect for each, found in explainer.all_tools(caller)}
+            assert sorted(each for each in explained if explained[each] == "allow") == sorted(
+                listed
+            )
             assert sorted(listed) == sorted(called) == sorted(set(allowed)), principal
 
 
@@ -267,7 +290,10 @@ def test_every_listed_tool_can_be_called_and_no_other_one(
         found = catalogue.find("tools", entry.wire_name, context) is not None
         decision = policy.decide(Caller(principal), entry, {})
         assert (entry.wire_name in listed) is found is (decision.effect == "allow")
-    assert listed <= {entry.wire_name for entry in toolbox.tools}
+    assert listed - set(OWN_TOOLS) <= {entry.wire_name for entry in toolbox.tools}
+    for name in OWN_TOOLS:
+        found = catalogue.find("tools", name, context) is not None
+        assert (name in listed) is found is bool(listed)
 
 
 @settings(max_examples=75)

@@ -18,6 +18,7 @@ from interlock.gateway import Gateway
 from interlock.policy import Policy
 from interlock.revisions import ALL
 from interlock.server.http.serve import UvicornServer
+from tests.gateway.support import OWN_TOOLS
 from tests.support.scripted_server import Json, ScriptedServer, tool
 
 PNG = "iVBORw0KGgo="
@@ -141,5 +142,5 @@ async def test_every_transport_and_revision_of_client_gets_the_same_over_http(en
             seen.append((names, added.text, failed.is_error, invalid.is_error, invalid.text))
 
     assert all(each == seen[0] for each in seen)
-    assert seen[0][:4] == (["s__add", "s__fail"], "3", True, True)
+    assert seen[0][:4] == (["s__add", "s__fail", *OWN_TOOLS], "3", True, True)
     assert "'x'" not in seen[0][4]

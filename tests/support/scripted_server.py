@@ -183,7 +183,12 @@ class _Link:
 
     def send(self, messages: Iterable[Json | bytes]) -> None:
         self.transport.send(
-            [each if isinstance(each, bytes) else json.dumps(each).encode() for each in messages]
+            [
+                each
+                if isinstance(each, bytes)
+                else json.dumps(each, separators=(",", ":")).encode()
+                for each in messages
+            ]
         )
 
     async def ask(self, method: str, params: Json) -> Json:
@@ -204,3 +209,8 @@ def tool(name: str, **fields: Any) -> Json:
 def text(text: str, **fields: Any) -> Json:
     """The result of a call that gives a text."""
     return {"content": [{"type": "text", "text": text}], **fields}
+
+
+def _compact(message: Json) -> bytes:
+    """Encode a message without blanks, as servers do."""
+    return json.dumps(message, separators=(",", ":")).encode()

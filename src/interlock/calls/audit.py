@@ -93,6 +93,7 @@ class _Intent(Struct, omit_defaults=True, rename="camel"):
 class _Outcome(Struct, omit_defaults=True):
     ms: float
     bytes: int = 0  # of the result
+    kept: str = ""  # id of the kept result that was made or read
 
 
 class AuditTrail:
@@ -148,7 +149,7 @@ class AuditTrail:
                     await written
                 raise
             reason = "input_required" if is_question else ""
-            self._end(intent, began, status, reason, len(bytes(outcome.raw)))
+            self._end(intent, began, status, reason, outcome)
             if written is not None and overlaps:
                 await written
             return outcome
@@ -275,9 +276,15 @@ class AuditTrail:
             self._is_failing = written.exception() is not None
 
     def _end(
-        self, intent: AuditRecord, began: float, status: str, reason: str, size: int = 0
+        self,
+        intent: AuditRecord,
+        began: float,
+        status: str,
+        reason: str,
+        outcome: Outcome | None = None,
     ) -> None:
-        body = _encode(_Outcome(round((self._clock() - began) * 1_000, 1), size))
+        size, kept = (outcome.size, outcome.kept) if outcome is not None else (0, "")
+        body = _encode(_Outcome(round((self._clock() - began) * 1_000, 1), size, kept))
         self._write_soon(replace(intent, kind="outcome", status=status, reason=reason, body=body))
 
     def _write_soon(self, record: AuditRecord) -> None:
@@ -324,7 +331,8 @@ def arguments_hash(key: bytes, canonical: bytes) -> str:
     """Return the keyed hash by which equal arguments are found in the trail."""
     # Not `hmac.digest`: it releases the interpreter's lock, and the thread that writes the trail
     # takes it.
-    inner, outer = (each.copy() for each in _padded(key))
+    begun_inner, begun_outer = _padded(key)
+    inner, outer = begun_inner.copy(), begun_outer.copy()
     inner.update(canonical)
     outer.update(inner.digest())
     return b2a_base64(outer.digest(), newline=False).translate(_URL_SAFE, b"=").decode()

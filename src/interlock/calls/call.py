@@ -110,6 +110,8 @@ class Call(Struct, eq=False):
         meta: Further members of `_meta`, encoded without braces.
         idempotent: Calling twice has the effect of calling once, so a lost call may be repeated.
         slots: Keeps what the call holds; None if it never waits for its client.
+        result_limit: The most bytes of the result that the caller can use; None for no limit
+            besides that of the configuration.
         id: Names the call in the audit trail and in errors.
         decision: Of the policy; None before its layer, or without one.
     """
@@ -128,6 +130,7 @@ class Call(Struct, eq=False):
     meta: bytes = b""
     idempotent: bool = False
     slots: Slots | None = None
+    result_limit: int | None = None
     id: str = msgspec.field(default_factory=new_call_id)
     decision: Decision | None = None
 
@@ -165,14 +168,34 @@ class Call(Struct, eq=False):
 
 
 class Outcome:
-    """The result of a call as its server encoded it, decoded when it is first looked at."""
+    """The result of a call as its server encoded it, decoded when it is first looked at.
 
-    __slots__ = ("_flags", "_result", "raw")
+    Args:
+        raw: The result.
+        result: The same, decoded, if that is known.
+        kept: Id of the kept result that this is an excerpt of; "" for none.
+        size: Bytes of the server's result, if this is an excerpt.
+        is_error: Whether the server reported an error, if this is an excerpt.
+    """
 
-    def __init__(self, raw: Raw, result: CallToolResult | None = None) -> None:
+    __slots__ = ("_flags", "_result", "kept", "raw", "size")
+
+    def __init__(
+        self,
+        raw: Raw,
+        result: CallToolResult | None = None,
+        *,
+        kept: str = "",
+        size: int | None = None,
+        is_error: bool | None = None,
+    ) -> None:
         self.raw = raw
+        self.kept = kept
+        self.size = len(raw) if size is None else size
         self._result = result
         self._flags: CallToolResult | _Flags | None = result
+        if is_error is not None:
+            self._flags = _Flags(is_error)
 
     @property
     def result(self) -> CallToolResult:

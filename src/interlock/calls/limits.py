@@ -16,7 +16,8 @@ from time import monotonic, time
 from typing import TypeAlias
 
 from interlock.auth.principal import Principal
-from interlock.calls.call import Call, Outcome
+from interlock.calls.call import Call, Caller, Outcome
+from interlock.calls.entry import Entry, Item
 from interlock.calls.stack import CallHandler
 from interlock.config.gateway import Limits, Rate
 from interlock.config.gateway_reading import parse_rate
@@ -51,8 +52,9 @@ class Buckets:
 
     def __init__(self, rate: Rate, burst: int | None, reason: str, what: str) -> None:
         self.reason = reason
-        self.text = f"too many calls {what} (limit {rate}"
-        self.text += f", {burst} at once)" if burst is not None else ")"
+        limit = str(rate) if burst is None else f"{rate}, {burst} at once"
+        self.text = f"too many calls {what} (limit {limit})"
+        self.what = f"{limit} {what}"
         self._interval = rate.seconds / rate.calls
         self._room = self._interval * ((burst or rate.calls) - 1)
         self._full_at: OrderedDict[Hashable, float] = OrderedDict()
@@ -97,6 +99,7 @@ class DayCounter:
     def __init__(self, limit: int, wall: Clock) -> None:
         self.reason = "rate_limited"
         self.text = f"too many calls today (limit {limit})"
+        self.what = f"{limit} calls a day"
         self.spent: OrderedDict[Hashable, int] = OrderedDict()
         self._limit = limit
         self._wall = wall
@@ -195,6 +198,24 @@ class Limiter:
             if counter.wait(key, now) > ROUNDING:
                 raise _exceeded([(each, key) for each in counters], now)
 
+    def check(self, caller: Caller, entry: Entry | Item) -> None:
+        """Check all limits of a call without spending anything.
+
+        Raises:
+            LimitExceeded: The call would be refused.
+        """
+        self.admit(caller.principal)
+        counters = self._counters(caller, entry, _key_of(caller.principal))
+        now = self._clock()
+        if any(counter.wait(of, now) > ROUNDING for counter, of in counters):
+            raise _exceeded(counters, now)
+
+    def describe(self, caller: Caller, entry: Entry | Item) -> list[str]:
+        """Return each rate and quota of a call in words, such as "20/s with this key"."""
+        return [
+            counter.what for counter, _ in self._counters(caller, entry, _key_of(caller.principal))
+        ]
+
     def around(self, handle: CallHandler) -> CallHandler:
         """Return a handler that makes the calls that the limits permit."""
 
@@ -234,7 +255,7 @@ class Limiter:
         Raises:
             LimitExceeded: The one that takes longest to permit the call.
         """
-        needed = self._counters(call, key)
+        needed = self._counters(call.caller, call.entry, key)
         now = self._clock()
         for index, (counter, of) in enumerate(needed):
             if not counter.spend(of, now):
@@ -243,14 +264,13 @@ class Limiter:
                 raise _exceeded(needed, now)
         return needed
 
-    def _counters(self, call: Call, key: str) -> _Spent:
-        entry = call.entry
+    def _counters(self, caller: Caller, entry: Entry | Item, key: str) -> _Spent:
         found: _Spent = []
         for counter in self._counters_of(key) if self.own else self._of_key:
             found.append((counter, key))
         of_tool = self._of_tool(entry.address)
         if of_tool:
-            of = call.caller.owner, entry.address
+            of = caller.owner, entry.address
             for buckets in of_tool:
                 found.append((buckets, of))
         of_server = self._of_server.get(entry.server)

@@ -26,6 +26,15 @@ def database_of(config: Config) -> str | None:
     return gateway_reading.resolve(config.gateway, os.environ).database or None
 
 
+def check_view(config: Config, view: str) -> None:
+    """Raise if `--view` names a view that the file does not have."""
+    views = config.gateway.views if config.gateway is not None else {}
+    if view and view not in views:
+        known = f"the views are {', '.join(views)}" if views else "it has no views"
+        where = config.path or "the configuration"
+        raise click.BadParameter(f"no view {view!r} in {where}; {known}", param_hint="--view")
+
+
 class Duration(click.ParamType[float]):
     """Seconds, written as "90d"; 0 for "never"."""
 
@@ -67,4 +76,4 @@ class RateOption(click.ParamType[str]):
         return str(value)
 
 
-__all__ = ["Duration", "RateOption", "database_of"]
+__all__ = ["Duration", "RateOption", "check_view", "database_of"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 
 from interlock.cli import config_option
-from interlock.cli.gateway_options import Duration, RateOption, database_of
+from interlock.cli.gateway_options import Duration, RateOption, check_view, database_of
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, say
 
@@ -85,7 +85,7 @@ def create(
     found = config_option.load(config)
     user = _checked_user(user)
     _check_scopes(scopes)
-    _check_view(found, view)
+    check_view(found, view)
 
     async def work(store: KeyStore, record: Record) -> StoredKey:
         stored, key = await store.create(
@@ -323,11 +323,3 @@ def _check_scopes(scopes: tuple[str, ...]) -> None:
     for scope in scopes:
         if problem := scope_problem(scope):
             raise click.BadParameter(f"{scope!r} {problem}", param_hint="--scope")
-
-
-def _check_view(config: Config, view: str) -> None:
-    views = config.gateway.views if config.gateway is not None else {}
-    if view and view not in views:
-        known = f"the views are {', '.join(views)}" if views else "it has no views"
-        where = config.path or "the configuration"
-        raise click.BadParameter(f"no view {view!r} in {where}; {known}", param_hint="--view")

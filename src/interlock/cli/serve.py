@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -165,6 +166,9 @@ class _Reloading:
 
 def _announce(served: Served, assembly: Assembly) -> None:
     open_log(logging.WARNING)
+    # What is there now stays, so the garbage collector need not look at it again.
+    gc.collect()
+    gc.freeze()
     say(f"serving at {served.url}")
     if served.admin:
         say(f"admin at {served.admin}")

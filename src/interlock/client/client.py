@@ -678,7 +678,7 @@ class Client:
         )
         if back is not None or capabilities is not None:
             options = self._interactive.on_behalf(options, back, capabilities, log_level)
-        if returns_questions and revisions.is_modern(self.revision):
+        if returns_questions and self._channel.negotiated.revision in revisions.MODERN:
             return await self._channel.request(method, params, options)
         raw, _ = await self._interactive.send(method, params, options)
         return raw

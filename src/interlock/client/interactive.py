@@ -117,8 +117,7 @@ class InteractiveRequests:
         if back is not None:
             answers = CallerAnswers(back, capabilities, self._features.count)
             options = replace(options, answers=answers)
-        modern = revisions.is_modern(self._channel.negotiated.revision)
-        if capabilities is None or not modern:
+        if capabilities is None or self._channel.negotiated.revision not in revisions.MODERN:
             return options
         return _with_meta(options, self._stated(capabilities, log_level))
 
@@ -149,7 +148,7 @@ class InteractiveRequests:
         Raises:
             InterlockError: As `Client.call_tool`.
         """
-        modern = revisions.is_modern(self._channel.negotiated.revision)
+        modern = self._channel.negotiated.revision in revisions.MODERN
         if not modern and method == "tools/call" and options.name in self._task_tools:
             return await self._run_task(b'%b,"task":{}}' % params[:-1], options), 0
         sent = params

@@ -84,8 +84,9 @@ class Issuer(Struct, frozen=True, kw_only=True):
         return f"Issuer({self.issuer!r})"
 
 
-# In addresses, the server of the tools that Claude Code has itself.
+# In addresses, the server of the tools that Claude Code has itself, and of those of interlock.
 BUILT_IN = "claude-built-in"
+OWN = "interlock"
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -159,11 +160,21 @@ class ServerLimits(Struct, frozen=True, kw_only=True):
 
 
 class Results(Struct, frozen=True, kw_only=True):
-    """How large a result may be for a model, and how the whole of a larger one is kept."""
+    """How large a result may be for a model, and how the whole of a larger one is kept.
 
-    max: int = 65_536  # bytes
-    keep: float = 3_600.0  # seconds
-    per_user: int = 64 * 1024 * 1024  # bytes
+    Attributes:
+        max: Bytes; 0 for no budget at all.
+        tools: Bytes by patterns of addresses; the smallest that fits holds instead of `max`.
+        views: Bytes by the name of a view, where they are less.
+        keep: Seconds.
+        per_user: Bytes of all kept results of a user.
+    """
+
+    max: int = 65_536
+    tools: dict[str, int] = {}
+    views: dict[str, int] = {}
+    keep: float = 3_600.0
+    per_user: int = 64 * 1024 * 1024
 
 
 class Approvals(Struct, frozen=True, kw_only=True):

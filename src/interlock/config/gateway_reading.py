@@ -106,7 +106,7 @@ def read(gateway: Section, servers: Collection[str]) -> Gateway:
         groups=groups,
         policy=policy,
         limits=_limits(gateway.within("limits"), servers),
-        results=_results(gateway.within("results")),
+        results=_results(gateway.within("results"), servers, views),
         approvals=_approvals(gateway.within("approvals")),
         lock=_lock(gateway.within("lock")),
         audit=_audit(gateway.within("audit")),
@@ -480,11 +480,18 @@ def server_limits(section: Section) -> ServerLimits:
     )
 
 
-def _results(section: Section) -> Results:
-    section.warn_unknown(("max", "keep", "perUser"))
-    default = Results()
+def _results(section: Section, servers: Collection[str], known: Collection[str]) -> Results:
+    section.warn_unknown(("max", "tools", "views", "keep", "perUser"))
+    tools, views, default = section.within("tools"), section.within("views"), Results()
+    for pattern in tools.members:
+        _check_pattern(tools, pattern, servers, pattern)
+    for view in views.members:
+        if view not in known:
+            views.refuse(f"is not a view; the views are {', '.join(known) or 'none'}", view)
     return Results(
-        max=section.count("max", default.max, MAX_BYTES),
+        max=section.count("max", default.max, MAX_BYTES, least=0),
+        tools={each: tools.count(each, 1, MAX_BYTES) for each in tools.members},
+        views={each: views.count(each, 1, MAX_BYTES) for each in views.members},
         keep=section.duration("keep", default.keep, MAX_LONG),
         per_user=section.count("perUser", default.per_user, MAX_BYTES),
     )

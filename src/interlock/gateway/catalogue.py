@@ -7,6 +7,8 @@ from typing import Any
 
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
+from interlock.calls.kept_results import URI
+from interlock.config.gateway import OWN
 from interlock.context import Context
 from interlock.errors import InvalidArguments
 from interlock.gateway.forwarded_items import (
@@ -14,8 +16,8 @@ from interlock.gateway.forwarded_items import (
     ForwardedPrompt,
     ForwardedResource,
 )
-from interlock.gateway.forwarded_tool import UnusableTool
-from interlock.gateway.forwarding import Forwarder
+from interlock.gateway.forwarded_tool import ForwardedTool, UnusableTool
+from interlock.gateway.forwarding import Forwarder, caller_of
 from interlock.gateway.offers import Listed, Offers
 from interlock.gateway.refusals import REASON_KEY
 from interlock.policy import Policy
@@ -47,6 +49,10 @@ class ToolboxCatalogue:
         self.policy = policy
         self._forwarder = forwarder
         self._uris = forwarder.uris
+        self._own = {
+            each.wire_name: ForwardedTool(each, each.wire_name, "", forwarder)
+            for each in toolbox.own.entries
+        }
         self._offers: dict[str, Offers] = {}  # by the view whose names are plain; "" for others
         self._before: dict[str, Offers] = {}  # those before the last change
         self._version = -1  # of the toolbox, from which they were made
@@ -85,9 +91,13 @@ class ToolboxCatalogue:
         caller = Caller(context.principal)
         offers = self._offers_to(caller)
         if kind == "tools":
+            is_empty = True
             for tool in offers.tools.values():
                 if self.may_use(caller, tool.entry):
+                    is_empty = False
                     yield tool.listed
+            if not is_empty:
+                yield from (each.listed for each in self._own_tools(context))
             return
         listed: Mapping[Kind, Mapping[str, Listed]] = {
             "resources": offers.resources,
@@ -97,6 +107,13 @@ class ToolboxCatalogue:
         for each in listed[kind].values():
             if self.may_use(caller, each.item):
                 yield each.definition
+
+    def _own_tools(self, context: Context) -> Iterator[ForwardedTool]:
+        """Iterate over the tools of interlock itself that the client may use."""
+        caller = caller_of(context)
+        for entry in self._toolbox.own.entries_for(caller):
+            if self.may_use(caller, entry):
+                yield self._own[entry.wire_name]
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:
         """Return which tools the caller would see, but are missing; why a list is empty."""
@@ -150,7 +167,8 @@ class ToolboxCatalogue:
         if kind == "tools":
             tool = offers.tools.get(name)
             if tool is None:
-                return self._find_unusable(offers, name, caller)
+                found = self._find_own(name, context)
+                return found or self._find_unusable(offers, name, caller)
             return tool if self.may_use(caller, tool.entry) else None
         if kind == "prompts":
             prompt = offers.prompts.get(name)
@@ -159,6 +177,11 @@ class ToolboxCatalogue:
             return ForwardedPrompt(prompt.item, self._forwarder)
         item = self.find_resource(name, caller)
         return None if item is None else ForwardedResource(item, self._uris, self._forwarder)
+
+    def _find_own(self, name: str, context: Context) -> ForwardedTool | None:
+        if name not in self._own or next(self._visible("tools", context), None) is None:
+            return None
+        return next((each for each in self._own_tools(context) if each.name == name), None)
 
     def _find_unusable(self, offers: Offers, name: str, caller: Caller) -> UnusableTool | None:
         tool = offers.unusable.get(name)
@@ -171,7 +194,10 @@ class ToolboxCatalogue:
         return UnusableTool(name, Item("tools", server, original), *state)
 
     def find_resource(self, uri: str, caller: Caller) -> Item | None:
-        """Return a resource that is listed, linked to, or that a template may match."""
+        """Return a resource that is kept, listed, linked to, or that a template may match."""
+        if uri.startswith(URI):
+            item = Item("resources", OWN, uri)
+            return item if self.may_use(caller, item) else None
         offers = self._offers_to(caller)
         listed = offers.resources.get(uri)
         if listed is not None:
@@ -206,6 +232,11 @@ class ToolboxCatalogue:
             raise InvalidArguments(f"unknown prompt or resource template {name!r}")
         upstream = self._toolbox.upstream(listed.item.server)
         return ForwardedCompletion(listed.item, argument, upstream)
+
+    def problem_of(self, caller: Caller, address: str) -> UnusableTool | None:
+        """Return why a tool cannot be called, whether the caller may see it or not."""
+        problems = self._offers_to(caller).problems()
+        return next((each for each in problems if each.item.address == address), None)
 
     def may_use(self, caller: Caller, entry: Entry | Item) -> bool:
         """Return whether a caller may use something, perhaps with some arguments only."""

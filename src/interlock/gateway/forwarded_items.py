@@ -59,6 +59,8 @@ class ForwardedResource:
         except (InputRequired, MalformedAnswer):
             raise
         except InterlockError as error:
+            if isinstance(error, UnknownResource):
+                raise
             if isinstance(error, RemoteError) and _is_not_found(error):
                 raise UnknownResource(uri) from None
             raise refused(self.item, error, id) from None

@@ -40,6 +40,7 @@ class ForwardedTool:
 
     def __init__(self, entry: Entry, name: str, state: str, forwarder: Forwarder) -> None:
         self.entry = entry
+        self.name = name
         self.state = state
         self.fingerprint = hash((name, state, entry.definition))
         self.listed = _listed(entry, name, state)

@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.calls import Call, Caller, Entry, Item, Outcome
+from interlock.calls.kept_results import URI
 from interlock.client.caller_answers import lacking
 from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments, MissingCapability
@@ -73,9 +74,10 @@ class Forwarder:
         if isinstance(state, Ticket):
             return self._linked(entry, (await self._resume(state, entry, arguments, context)).raw)
         call = _call(entry, arguments, state, context, id)
-        if context.is_modern and context.log_level is not None:
+        modern = context.is_modern
+        if modern and context.log_level is not None:
             await self._want_log_level(entry, context.log_level)
-        if context.is_modern and self._may_be_asked(entry, context):
+        if modern and self._may_be_asked(entry, context):
             return self._linked(entry, (await self.parking.run(call, context)).raw)
         link = CallLink(context)
         progress = None if context.progress_token is None else link.progress
@@ -95,8 +97,11 @@ class Forwarder:
         blocks = decode(list[dict[str, Any]], members.get("content", Raw(b"[]")), "content")
         for block in blocks:
             resource = block.get("resource") if block.get("type") == "resource" else block
-            if isinstance(resource, dict) and isinstance(resource.get("uri"), str):
-                resource["uri"] = self.uris.link(entry.server, resource["uri"])
+            if not isinstance(resource, dict):
+                continue
+            uri = resource.get("uri")
+            if isinstance(uri, str) and not uri.startswith(URI):  # ours, or made up to be
+                resource["uri"] = self.uris.link(entry.server, uri)
         if not self.uris.is_prefixed(entry.server):
             return result
         return Raw(encode_large(members | {"content": blocks}))

@@ -134,6 +134,11 @@ class Gateway:
         return self._methods.answer(request, context)
 
     @property
+    def catalogue(self) -> ToolboxCatalogue:
+        """What there is, as each caller may see it."""
+        return self._catalogue
+
+    @property
     def parked(self) -> int:
         """How many calls wait for answers of their client."""
         return len(self._forwarder.parking)

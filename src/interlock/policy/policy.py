@@ -15,7 +15,7 @@ from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
 from interlock.calls.decision import Decision
 from interlock.config import Config
-from interlock.config.gateway import BUILT_IN, PolicyRules, Risk, Rule, View
+from interlock.config.gateway import BUILT_IN, OWN, PolicyRules, Risk, Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.policy.rights import CallerRights, Right
 from interlock.policy.rules import (
@@ -40,6 +40,7 @@ LOCAL_RULES = PolicyRules(
     )
 )
 BUILT_IN_RISKS = {BUILT_IN: ToolRisk(read=("Read", "Glob", "Grep"))}
+OWN_RISKS = {OWN: ToolRisk(read=("*",))}
 MAX_CALLERS = 4_096  # whose rights are remembered
 MAX_TOOLS = 10_000  # whose rules are remembered
 MAX_RIGHTS = 100_000  # of a caller to a tool, remembered in all
@@ -70,7 +71,7 @@ class Policy:
         self._read_only = policy is not None and policy.read_only
         self._groups = groups
         self._views = {name: CompiledView(view) for name, view in views.items()}
-        self._risks = risks
+        self._risks = {**risks, **OWN_RISKS}
         self._trusts_hints = trusts_hints
         self._known_risks: dict[str, tuple[Tool, Risk]] = {}  # by address, of one definition
         self._callers: dict[int, CallerRights] = {}

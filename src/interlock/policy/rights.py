@@ -8,7 +8,7 @@ from typing import Any, Literal
 from interlock import quoting
 from interlock.auth.principal import Principal
 from interlock.calls.decision import Decision, Reason, RuleFact, Step
-from interlock.config.gateway import Effect, Kind, Risk
+from interlock.config.gateway import OWN, Effect, Kind, Risk
 from interlock.policy.rules import MISSING, CompiledRule, CompiledView, Scopes, first_failure
 
 MAX_SHOWN = 10  # rules that do not hold, in the text of a step
@@ -80,7 +80,7 @@ class Right:
         if obstacle:
             self._rules = []
         self._table = [(each.engines, self._decision(each, False)) for each in self._rules]
-        if not obstacle and caller.all_rules is None:
+        if not obstacle and (caller.all_rules is None or server == OWN):
             self._otherwise = Decision("allow", "", "", (), None, None, risk, False, self.steps)
         else:
             self._otherwise = self._denied(obstacle or "no_rule")
@@ -163,7 +163,7 @@ class Right:
             Step(
                 "scope",
                 "ok" if covered else "deny",
-                scopes if covered else f"{scopes} does not cover this {what} of risk {self._risk}",
+                scopes if covered else _uncovered(scopes, what, self._risk),
             ),
         ]
         if caller.read_only:
@@ -188,12 +188,13 @@ class Right:
         misses = sorted((fact for fact in facts if fact.is_telling), key=_distance)[:MAX_SHOWN]
         if decisive is None:
             may_hold = [fact for fact in facts if fact.holds is None and fact.effect != "deny"]
-            verdict: Literal["ok", "ask", "deny"] = "deny"
+            verdict: Literal["ok", "ask", "deny"] = "ok" if self._server == OWN else "deny"
             if may_hold:
                 verdict = "ask" if all(each.effect == "ask" for each in may_hold) else "ok"
             told = "; ".join(map(str, misses)) or "no rule is for it"
             return Step("policy", verdict, told, facts)
         rule = rules[decisive].rule
+        misses = [fact for fact in misses if fact.failed in ("", "claims", "arguments")]
         told = f"rule {rule.id}"
         if rule.effect == "ask":
             told += f", {' or '.join(rule.approvers)} must approve"
@@ -203,6 +204,12 @@ class Right:
             "deny": "deny",
         }
         return Step("policy", words[rule.effect], "; ".join([told, *map(str, misses)]), facts)
+
+
+def _uncovered(scopes: str, what: str, risk: Risk) -> str:
+    if scopes == "mcp:read":
+        return f"{scopes} covers {what}s of risk read; this one is {risk}"
+    return f"{scopes} does not cover this {what} of risk {risk}"
 
 
 def _distance(fact: RuleFact) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from interlock.auth.principal import Principal
 from interlock.calls.decision import Reason, RuleFact
-from interlock.config.gateway import CALLER, EVERYBODY, GROUP, Effect, Kind, Risk, Rule, View
+from interlock.config.gateway import CALLER, EVERYBODY, GROUP, OWN, Effect, Kind, Risk, Rule, View
 from interlock.schema.condition import Condition
 
 MISSING: Any = object()
@@ -167,7 +167,12 @@ class CompiledView:
         self._deny = Patterns(view.deny)
 
     def admits(self, kind: Kind, server: str, name: str) -> bool:
-        """Return whether the view has an item. Patterns are about tools only."""
+        """Return whether the view has an item. Patterns are about tools only.
+
+        A view that has anything has the tools of interlock itself, unless it denies them.
+        """
+        if server == OWN:
+            return self._servers != frozenset() and not self._deny.match(server, name)
         if self._servers is not None and server not in self._servers:
             return False
         if kind != "tools":
@@ -199,9 +204,13 @@ class Scopes:
         ]
 
     def cover(self, server: str, name: str, risk: Risk) -> bool:
-        """Return whether a scope covers an item; resources and prompts are of risk `read`."""
+        """Return whether a scope covers an item; resources and prompts are of risk `read`.
+
+        A scope that covers anything covers the tools of interlock itself.
+        """
         return (
             self._all
+            or (server == OWN and bool(self._patterns))
             or (self._read and risk == "read")
             or any(
                 server == each and (matches is None or bool(matches(name)))

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from interlock import calls, config
 from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Item, Outcome
+from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import CONFIGURED, ServerConfig, environment
+from interlock.config.gateway import OWN
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
+from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.upstream import ServerStatus, Upstream
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult, GetPromptResult, ReadResourceResult
@@ -54,10 +57,14 @@ class Toolbox:
         list_ttl: The longest time in seconds that a list of tools is kept; None for no limit.
         keeps_trying: Start servers that are down in the background, as the back-off allows, and
             not only for the next call.
+        results: The budget of results for models. By default large ones are kept in memory.
+        own_tools: Tools of interlock itself, beside the one that reads kept results.
         options: Handlers for what every server asks; see `ClientOptions`.
 
     Attributes:
         warnings: About the configuration file, one line each.
+        results: As given.
+        own: The tools of interlock itself. They are not in `tools`, but can be found and called.
         version: Changes whenever a tool or the state of a server does.
         on_change: Called after such a change; None for nothing.
         loop: The event loop that it was opened in, where all calls run; None before.
@@ -74,9 +81,13 @@ class Toolbox:
         handlers: Callable[[str], ClientOptions] | None = None,
         list_ttl: float | None = None,
         keeps_trying: bool = False,
+        results: ResultBudget | None = None,
+        own_tools: Iterable[OwnTool] = (),
         **options: Unpack[ClientOptions],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
+        self.results = results or ResultBudget()
+        self.own = OwnServer(self.results, own_tools)
         self.version = 0
         self.on_change: Callable[[], None] | None = None
         self._environ = os.environ if environ is None else environ
@@ -89,8 +100,9 @@ class Toolbox:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._upstreams: dict[str, Upstream] = {}
         self._stack: CallHandler
-        self._under_way: Counter[Upstream] = Counter()  # calls, those that wait included
-        self._retiring: dict[Upstream, asyncio.Event] = {}  # set after the last call
+        # Calls, those that wait included.
+        self._under_way: Counter[Upstream | OwnServer] = Counter()
+        self._retiring: dict[Upstream | OwnServer, asyncio.Event] = {}  # set after the last call
         self._tasks: set[asyncio.Task[None]] = set()
         self._replacing = asyncio.Lock()
         self._is_open = False
@@ -111,6 +123,8 @@ class Toolbox:
             name = _name_of(key, server)
             if not name or ":" in name:  # an address could not be split
                 raise ConfigError(f'invalid server name {name!r}: it must not contain ":"')
+            if name == OWN:
+                raise ConfigError(f"server name {name!r} is reserved; give it another namespace")
             if name in planned:
                 raise ConfigError(f"two servers are named {name!r}; give one another namespace")
             known = self._upstreams.get(name)
@@ -306,7 +320,8 @@ class Toolbox:
     async def close(self) -> None:
         """Close all servers at the same time."""
         self._is_open = False
-        open_now = {*self._upstreams.values(), *self._retiring}
+        retiring = (each for each in self._retiring if isinstance(each, Upstream))
+        open_now = {*self._upstreams.values(), *retiring}
         await asyncio.gather(*(each.close() for each in open_now))
         tasks = [*self._tasks]  # a server that waits for its turn, or for its last call
         for task in tasks:
@@ -406,6 +421,9 @@ class Toolbox:
                 self._tools.append(entry)
                 self._by_name[entry.wire_name] = self._by_name[entry.address] = entry
                 servers.setdefault(entry.tool.name, []).append(upstream.name)
+        for entry in self.own.entries:
+            self._by_name.setdefault(entry.wire_name, entry)
+            self._by_name[entry.address] = entry
         same = {name for name, offering in servers.items() if len(offering) > 1}
         for name in sorted(same - self._same):
             _log.warning("several servers offer tool %r: %s", name, ", ".join(servers[name]))
@@ -528,15 +546,20 @@ class Toolbox:
 
         A call stays with the servers of the stack that it entered.
         """
-        under_way = self._under_way
+        under_way, results = self._under_way, self.results
+        servers: Mapping[str, Upstream | OwnServer] = {**upstreams, OWN: self.own}
 
         async def send(call: Call) -> Outcome:
-            return await upstreams[call.entry.server].send(call)
+            outcome = await servers[call.entry.server].send(call)
+            limit = results.limits.smallest
+            if call.result_limit is not None:
+                limit = min(limit, call.result_limit)
+            return outcome if len(outcome.raw) <= limit else await results.fit(call, outcome)
 
         handle = calls.build(send, around)
 
         async def validated(call: Call) -> Outcome:
-            upstream = upstreams.get(call.entry.server)
+            upstream = servers.get(call.entry.server)
             if upstream is None:
                 raise ServerUnavailable(call.entry.server, "removed from the configuration")
             started = monotonic()

@@ -222,6 +222,7 @@ class Upstream:
             settings.tools if settings is not None else getattr(server, "tool_filter", None)
         )
         self._asks = frozenset(settings.asks if settings is not None else AUTO)
+        self._permitted = ClientCapabilities(), ClientCapabilities()  # as given, and as returned
         self._pool = ConnectionPool(
             name,
             self._connect,
@@ -777,12 +778,17 @@ class Upstream:
         """Return what the server may ask a client for, and use of it."""
         if not self._forwards:
             return can
+        known, permitted = self._permitted
+        if known is can:  # clients repeat theirs
+            return permitted
         refused = [each for each in _QUESTIONS - self._asks if getattr(can, each) is not None]
+        permitted = can
         if refused or can.extensions:
             # A task's handle would be unknown to the gateway.
             others = {k: v for k, v in (can.extensions or {}).items() if k != TASKS_EXTENSION}
-            return replace(can, extensions=others or None, **dict.fromkeys(refused))
-        return can
+            permitted = replace(can, extensions=others or None, **dict.fromkeys(refused))
+        self._permitted = can, permitted
+        return permitted
 
     async def complete(self, caller: Caller, params: CompleteParams) -> Raw:
         """Request completions on behalf of a caller, and return the result encoded.

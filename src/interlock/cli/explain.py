@@ -1,0 +1,218 @@
+"""`interlock explain`: whether a call would be made, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from interlock.cli import config_option
+from interlock.cli.gateway_options import check_view, database_of
+from interlock.cli.signals import run
+from interlock.cli.terminal import emit, emit_json, emit_table, safe_line, say, warn, working
+
+if TYPE_CHECKING:
+    from interlock.auth.stored_key import StoredKey
+    from interlock.calls import Caller
+    from interlock.config import Config
+    from interlock.gateway.assembly import Parts
+    from interlock.gateway.explain import Explainer, Explanation
+    from interlock.store.database import Database
+    from interlock.types import JsonObject
+
+IDLE_TIMEOUT = 5.0  # seconds without a server getting ready or failing
+
+
+@click.command()
+@click.argument("address", metavar="[ADDRESS]", default="")
+@click.option("--key", "key_id", default="", metavar="ID", help="The key that would be used.")
+@click.option(
+    "--user",
+    default="",
+    metavar="U",
+    help="Instead of a key: a user such as anna, or ISSUER#SUBJECT, with the scope mcp:*.",
+)
+@click.option(
+    "--arguments",
+    metavar="JSON",
+    help="The arguments of the call. Without them: whether the tool is listed.",
+)
+@click.option("--view", default="", metavar="NAME", help="In this view, as at /mcp/NAME.")
+@config_option.json_option
+@config_option.config_option
+def explain(
+    address: str,
+    key_id: str,
+    user: str,
+    arguments: str | None,
+    view: str,
+    as_json: bool,
+    config: Path | None,
+) -> int:
+    """Show whether a call would be made, and why: every check with its fact.
+
+    ADDRESS is a tool, SERVER:NAME. Without it, all tools are listed with the first obstacle of
+    each. The checks are those of a call, with the stored keys and the file. The servers concerned
+    are started for a moment. The exit code is 1 if the call would be denied.
+
+    \b
+    Example:
+      interlock explain --key 7fk2m9qdx3ha
+      interlock explain --user anna crm:refund --arguments '{"amount": 80}'
+    """
+    if bool(key_id) == bool(user):
+        raise click.UsageError("name either --key or --user")
+    if address and not address.partition(":")[2]:
+        raise click.BadParameter("a tool is named SERVER:NAME", param_hint="ADDRESS")
+    if arguments is not None and not address:
+        raise click.UsageError("--arguments needs the ADDRESS of a tool")
+    given = None if arguments is None else _decoded(arguments)
+    found = config_option.load(config)
+    check_view(found, view)
+
+    async def work() -> int:
+        async with _explainer(found, key_id, user, view, address) as (explainer, caller, key):
+            if not address:
+                tools = explainer.all_tools(caller, key=key)
+                return _show_all(tools, as_json)
+            explained = explainer.explain(caller, address, given, key=key)
+            return _show(address, caller, explained, as_json)
+
+    return run(work())
+
+
+def _decoded(arguments: str) -> JsonObject:
+    import msgspec
+
+    try:
+        decoded = msgspec.json.decode(arguments)
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(f"not JSON: {error}", param_hint="--arguments") from None
+    if not isinstance(decoded, dict):
+        raise click.BadParameter("not a JSON object", param_hint="--arguments")
+    return decoded
+
+
+# Looking
+
+
+@asynccontextmanager
+async def _explainer(
+    config: Config, key_id: str, user: str, view: str, address: str
+) -> AsyncIterator[tuple[Explainer, Caller, StoredKey | None]]:
+    """Start the servers that matter, and make a gateway of them that serves no client."""
+    from interlock.gateway.assembly import make_parts
+    from interlock.gateway.explain import Explainer
+    from interlock.gateway.gateway import Gateway
+    from interlock.store.database import open_database
+
+    parts = make_parts(config, os.environ)
+    database = await open_database(database_of(config))
+    try:
+        caller, key = await _caller(database, key_id, user, view)
+        await _load_limits(parts, database, key)
+    finally:
+        await database.close()
+    names = parts.settings.views.get(caller.principal.view if caller.principal else "")
+    is_plain = names is not None and names.names == "plain"  # a clash needs all servers
+    only = "" if is_plain else address.partition(":")[0]
+    servers = {
+        name: each
+        for name, each in parts.servers.items()
+        if not only or (getattr(each, "namespace", "") or name) == only
+    }
+    gateway = Gateway(servers, parts.policy)
+    try:
+        with working("listing the tools"):
+            await gateway.toolbox.open(idle_timeout=IDLE_TIMEOUT)
+        yield Explainer(gateway, parts.policy, parts.limiter), caller, key
+    finally:
+        await gateway.toolbox.close()
+
+
+async def _caller(
+    database: Database, key_id: str, user: str, view: str
+) -> tuple[Caller, StoredKey | None]:
+    from msgspec.structs import replace
+
+    from interlock.auth.key_ring import principal_of
+    from interlock.auth.principal import Principal
+    from interlock.calls import Caller
+    from interlock.store import KeyStore
+
+    if user:
+        name = user if "#" in user or user.startswith("user:") else f"user:{user}"
+        return Caller(Principal(name, frozenset({"mcp:*"}), view=view)), None
+    key = await KeyStore(database).get(key_id)
+    principal = principal_of(key)
+    return Caller(replace(principal, view=view or principal.view)), key
+
+
+async def _load_limits(parts: Parts, database: Database, key: StoredKey | None) -> None:
+    """Load what is stored about limits. Only a running gateway knows its rates."""
+    from interlock.calls.quotas import Quotas
+    from interlock.store.quotas import QuotaStore
+
+    limiter = parts.limiter
+    if key is not None and key.limits:
+        limiter.own = {key.id: key.limits}
+    if limiter.days is not None:
+        await Quotas(QuotaStore(database), lambda: limiter.days).load()
+
+
+# Output
+
+
+def _show(address: str, caller: Caller, explained: Explanation, as_json: bool) -> int:
+    code = int(explained.effect == "deny")
+    if as_json:
+        emit_json(explained.as_json())
+        return code
+    principal = caller.principal
+    who = principal.id if principal is not None else ""
+    with_key = f", key {principal.key_id}" if principal is not None and principal.key_id else ""
+    emit(f"{address} for {who}{with_key}")
+    for each in explained.checks:
+        verdict = "-" if each.verdict == "not_reached" else each.verdict
+        detail = "not reached" if each.verdict == "not_reached" else each.detail
+        emit(f"  {verdict:<4}  {each.step:<10}  {safe_line(detail)}")
+    rule = f", rule {explained.rule}" if explained.rule else ""
+    emit(f"{explained.effect}: {explained.reason}{rule}" if explained.reason else explained.effect)
+    if explained.change:
+        say(f"to change that: {explained.change}")
+    return code
+
+
+def _show_all(tools: Iterator[tuple[str, Explanation]], as_json: bool) -> int:
+    found = list(tools)
+    if as_json:
+        emit_json({"tools": [_row(*each) for each in found]})
+        return 0
+    if not found:
+        warn("no server has listed any tool")
+        return 0
+    emit_table(
+        (
+            each.effect,
+            address,
+            each.state,
+            each.reason or "-",
+            each.decisive.detail if each.decisive is not None else "-",
+        )
+        for address, each in found
+    )
+    return 0
+
+
+def _row(address: str, explained: Explanation) -> JsonObject:
+    row = {
+        "tool": address,
+        "effect": explained.effect,
+        "reason": explained.reason,
+        "state": explained.state,
+    }
+    return {name: value for name, value in row.items() if value}

@@ -1,0 +1,101 @@
+"""Tools of interlock itself, beside those of servers. They pass the same stack of layers.
+
+A tool of our own has the server "interlock" in its address, which no configured server may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from msgspec import Struct, to_builtins
+
+from interlock import schema
+from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.calls.kept_results import URI
+from interlock.calls.results import READ_RESULT, ResultBudget
+from interlock.config.gateway import OWN
+from interlock.errors import InvalidArguments, UnknownResource
+from interlock.protocol.envelope import encode
+from interlock.schema.validator import Validator
+from interlock.toolbox import names
+from interlock.types import JsonObject, Tool
+
+
+class OwnTool(Struct, frozen=True):
+    """A tool of interlock itself.
+
+    Attributes:
+        tool: Its definition.
+        answer: Answers a call whose arguments have been validated.
+        is_for: Whether a caller may see it.
+    """
+
+    tool: Tool
+    answer: Callable[[Call], Awaitable[Outcome]]
+    is_for: Callable[[Caller], bool] = lambda _: True
+
+
+class OwnServer:
+    """The tools of interlock itself, and the resources of kept results.
+
+    Args:
+        budget: Keeps large results.
+        tools: Further tools.
+
+    Attributes:
+        entries: The tools.
+    """
+
+    def __init__(self, budget: ResultBudget, tools: Iterable[OwnTool] = ()) -> None:
+        self._budget = budget
+        self._tools = {each.tool.name: each for each in (read_result(budget), *tools)}
+        self.entries = tuple(_entry(each.tool) for each in self._tools.values())
+        self._validators: dict[str, Validator] = {
+            each.tool.name: schema.compile(each.input_schema) for each in self.entries
+        }
+
+    def entries_for(self, caller: Caller) -> list[Entry]:
+        """Return the tools that a caller may see."""
+        return [each for each in self.entries if self._tools[each.tool.name].is_for(caller)]
+
+    def validate(self, call: Call) -> None:
+        """Raise if a call's arguments do not fit the tool's schema.
+
+        Raises:
+            InvalidArguments: Names each argument that does not fit.
+        """
+        if isinstance(call.entry, Entry):
+            errors = self._validators[call.name].errors(call.arguments)
+            if errors:
+                raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
+
+    async def send(self, call: Call) -> Outcome:
+        """Answer a call.
+
+        Raises:
+            UnknownResource: The resource does not exist.
+            InterlockError: As the tool.
+        """
+        if isinstance(call.entry, Entry):
+            return await self._tools[call.name].answer(call)
+        if call.entry.kind == "resources" and call.name.startswith(URI):
+            return await self._budget.answer(call)
+        raise UnknownResource(call.name)
+
+
+def read_result(budget: ResultBudget) -> OwnTool:
+    """Return the tool that reads kept results."""
+    return OwnTool(READ_RESULT, budget.answer, lambda _: budget.limits.is_on)
+
+
+def _entry(tool: Tool) -> Entry:
+    wire_name = names.wire_name(OWN, tool.name)
+    definition: JsonObject = {**to_builtins(tool), "name": wire_name}
+    return Entry(
+        server=OWN,
+        tool=tool,
+        address=names.address(OWN, tool.name),
+        wire_name=wire_name,
+        input_schema=encode(tool.input_schema),
+        definition=encode(definition),
+    )

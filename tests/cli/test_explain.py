@@ -1,0 +1,128 @@
+"""`interlock explain`: the checks of a call, on the stored keys and the file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.auth import key_format
+from tests.cli.conftest import ECHO
+
+RULES = [
+    {"id": "reads", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"},
+    {
+        "id": "short",
+        "effect": "allow",
+        "who": ["user:anna"],
+        "tools": ["w:say"],
+        "arguments": {"text": {"maxLength": 5}},
+    },
+]
+
+
+@pytest.fixture
+def gateway(servers: Callable[..., Path]) -> Path:
+    """The user's file with an echo server of risk read, one of risk write, and a policy."""
+    file = servers(w={"command": sys.executable, "args": ECHO})
+    document = json.loads(file.read_text())
+    limits = {"perKey": {"perDay": 100}}
+    document["gateway"] = {"policy": {"rules": RULES}, "views": {"reads": {"servers": ["e"]}}}
+    document["gateway"]["limits"] = limits
+    file.write_text(json.dumps(document))
+    return file
+
+
+@pytest.fixture
+def key(gateway: Path, interlock: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    from interlock.cli import key_reach
+
+    async def nothing(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr(key_reach, "describe_reach", nothing)  # which would start the servers
+    made = interlock("keys", "create", "anna", "--scope", "mcp:*").out
+    return str(key_format.id_of(made.strip()))
+
+
+def test_an_allowed_call_is_explained_on_stdout_with_exit_code_0(interlock, key):
+    arguments = json.dumps({"text": "hi"})
+    ran = interlock("explain", "--key", key, "w:say", "--arguments", arguments)
+
+    first, *lines, last = ran.out.splitlines()
+    assert (ran.code, ran.err) == (0, "")
+    assert first == f"w:say for user:anna, key {key}"
+    assert last == "allow"
+    assert [line.split()[:2] for line in lines] == [
+        ["ok", step]
+        for step in (
+            *("key", "view", "server", "definition", "arguments", "scope", "policy", "limits"),
+        )
+    ]
+    assert lines[-1] == "  ok    limits      100 calls a day"
+
+
+def test_a_denied_call_ends_with_the_first_denial_and_exit_code_1(interlock, key):
+    ran = interlock("explain", "--key", key, "w:say", "--arguments", '{"text": "too long"}')
+
+    assert ran.code == 1
+    assert ran.out.splitlines()[-3:] == [
+        "  deny  policy      rule short does not hold: text is too long;"
+        " rule reads does not hold: it is for tools of another risk",
+        "  -     limits      not reached",
+        "deny: no_rule",
+    ]
+    assert ran.err == "to change that: add a rule that allows w:say for user:anna\n"
+
+
+def test_without_an_address_all_tools_are_listed_with_their_first_obstacle(interlock, gateway):
+    ran = interlock("explain", "--user", "berta", "--json")
+
+    tools = ran.json["tools"]
+    assert ran.code == 0
+    assert {"tool": "e:say", "effect": "allow", "state": "ok"} in tools
+    assert {"tool": "w:say", "effect": "deny", "reason": "no_rule", "state": "ok"} in tools
+    assert len(tools) == 2 * sum(each["tool"].startswith("e:") for each in tools)
+
+
+def test_a_view_narrows_what_a_user_may_call(interlock, gateway):
+    ran = interlock("explain", "--user", "anna", "--view", "reads", "w:say", "--json")
+
+    assert (ran.code, ran.json["reason"]) == (1, "not_in_view")
+
+
+def test_a_revoked_key_is_the_whole_explanation(interlock, key):
+    interlock("keys", "revoke", key)
+
+    explained = interlock("explain", "--key", key, "w:say", "--json").json
+
+    assert (explained["effect"], explained["reason"]) == ("deny", "key_revoked")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["w:say"], "name either --key or --user"),
+        (["--user", "a", "say"], "a tool is named SERVER:NAME"),
+        (["--user", "a", "w:say", "--arguments", "[]"], "not a JSON object"),
+        (["--user", "a", "w:say", "--arguments", "{"], "not JSON"),
+        (["--user", "a", "--arguments", "{}"], "--arguments needs the ADDRESS"),
+        (["--user", "a", "--view", "none"], "no view 'none'"),
+    ],
+)
+def test_wrong_usage_is_refused_with_exit_code_2(interlock, gateway, arguments, problem):
+    ran = interlock("explain", *arguments)
+
+    assert ran.code == 2
+    assert problem in ran.err
+
+
+def test_an_unknown_key_is_an_error(interlock, gateway):
+    ran = interlock("explain", "--key", "000000000000")
+
+    assert ran.code == 1
+    assert "no key '000000000000'" in ran.err

@@ -1,0 +1,268 @@
+"""Explanations of calls: the same effect, reason and rule as the call, and what would change it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interlock.auth.principal import Principal
+from interlock.auth.stored_key import StoredKey
+from interlock.calls import Caller
+from interlock.calls.limits import Limiter
+from interlock.config import ToolFilter, loads
+from interlock.config.gateway import KeyLimits, Limits, PolicyRules, Rate, Rule
+from interlock.gateway import Gateway
+from interlock.gateway.explain import Explainer, Explanation
+from interlock.policy import Policy
+from interlock.schema import condition
+from tests.gateway.test_golden_table import answer, context_of
+from tests.support.scripted_server import MODERN, Json, ScriptedServer, text, tool
+
+ALL = frozenset({"mcp:*"})
+ANNA = Principal("user:anna", ALL)
+
+
+def crm(**answers: Any) -> ScriptedServer:
+    pay = tool("pay") | {
+        "inputSchema": {"type": "object", "properties": {"amount": {"type": "number"}}}
+    }
+    listed = {"tools": [pay, tool("get_a"), {"name": "broken", "inputSchema": {"type": "array"}}]}
+    return ScriptedServer(MODERN, {"tools/list": listed, "tools/call": text("done"), **answers})
+
+
+def policy_of(**gateway: Any) -> Policy:
+    file = {
+        "mcpServers": {"crm": {"command": "x", "tools": {"risk": {"read": ["get_*"]}}}},
+        "gateway": gateway,
+    }
+    return Policy.from_config(loads(msgspec.json.encode(file)))
+
+
+@asynccontextmanager
+async def explaining(
+    policy: Policy, limits: Limits | None = None, **servers: Any
+) -> AsyncIterator[tuple[Gateway, Explainer, Limiter]]:
+    limiter = Limiter(limits or Limits())
+    gateway = Gateway(
+        servers or {"crm": crm()},
+        policy,
+        environ={},
+        around=[limiter.around],
+        admit=limiter.admit,
+    )
+    async with gateway.running():
+        yield gateway, Explainer(gateway, policy, limiter), limiter
+
+
+def verdicts(explained: Explanation) -> dict[str, str]:
+    return {each.step: each.verdict for each in explained.checks}
+
+
+def facts(explained: Explanation) -> dict[str, str]:
+    return {each.step: each.detail for each in explained.checks}
+
+
+RULES = [
+    {"id": "reads", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"},
+    {
+        "id": "small",
+        "effect": "allow",
+        "who": ["user:anna"],
+        "tools": ["crm:pay"],
+        "arguments": {"amount": {"maximum": 50}},
+    },
+    {
+        "id": "large",
+        "effect": "ask",
+        "who": ["user:anna"],
+        "tools": ["crm:pay"],
+        "arguments": {"amount": {"exclusiveMinimum": 50}},
+        "approvers": ["group:leads"],
+    },
+]
+
+
+async def test_a_denied_call_shows_every_check_and_what_would_change_the_first_denial():
+    reader = Principal("user:anna", frozenset({"mcp:read"}), key_id="k")
+    key = StoredKey("k", b"", "anna", scopes=("mcp:read",), expires=4_000_000_000_000_000)
+    async with explaining(policy_of(policy={"rules": RULES})) as (_, explainer, _):
+        explained = explainer.explain(Caller(reader), "crm:pay", {"amount": 80}, key=key)
+
+    assert explained.as_json() == {
+        "effect": "deny",
+        "reason": "scope",
+        "steps": [
+            {"step": "key", "verdict": "ok", "detail": "active until 2096-10-02"},
+            {"step": "view", "verdict": "ok", "detail": "all tools"},
+            {"step": "server", "verdict": "ok", "detail": "crm: ok, 2 tools"},
+            {"step": "definition", "verdict": "ok", "detail": "as the server lists it"},
+            {"step": "arguments", "verdict": "ok", "detail": "they fit the schema"},
+            {
+                "step": "scope",
+                "verdict": "deny",
+                "detail": "mcp:read covers tools of risk read; this one is write",
+            },
+            {
+                "step": "policy",
+                "verdict": "ask",
+                "detail": "rule large, group:leads must approve;"
+                " rule small does not hold: amount is over its maximum",
+            },
+            {"step": "limits", "verdict": "not_reached", "detail": ""},
+        ],
+        "change": "create a key with --scope mcp:crm:pay or --scope mcp:*;"
+        " if the tool only reads, add pay to tools.risk.read of crm",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ({"revoked": 1}, "key_revoked"),
+        ({"expires": 1}, "key_expired"),
+        ({"expires": 1, "replaced_by": "k2"}, "key_expired"),
+        ({"scopes": ("admin:read",)}, "insufficient_scope"),
+    ],
+)
+async def test_a_key_that_opens_nothing_ends_the_explanation(key: dict[str, Any], reason: str):
+    stored = StoredKey("k", b"", "anna", **{"scopes": ("mcp:*",), **key})
+    async with explaining(policy_of()) as (_, explainer, _):
+        explained = explainer.explain(Caller(ANNA), "crm:pay", {}, key=stored)
+
+    first, *others = verdicts(explained).values()
+    assert (explained.effect, explained.reason, first) == ("deny", reason, "deny")
+    assert {*others} == {"not_reached"}
+
+
+async def test_a_key_bound_to_another_view_is_denied_in_this_view():
+    policy = policy_of(views={"a": {}, "b": {}})
+    key = StoredKey("k", b"", "anna", scopes=("mcp:*",), view="b")
+    caller = Caller(Principal("user:anna", ALL, view="a"))
+    async with explaining(policy) as (_, explainer, _):
+        explained = explainer.explain(caller, "crm:pay", key=key)
+
+    assert explained.reason == "not_in_view"
+    assert facts(explained)["view"] == "the key is bound to view b"
+
+
+@pytest.mark.parametrize(
+    ("address", "arguments", "reason", "fact"),
+    [
+        ("crm:pya", {}, "unknown_tool", "the server lists no tool 'pya'"),
+        ("cmr:pay", {}, "unknown_tool", "no server 'cmr' in the configuration"),
+        ("crm:broken", {}, "tool_invalid", "schema must say"),
+        ("crm:pay", {"amount": "secret"}, "arguments_invalid", "amount"),
+        ("git:x", {}, "server_down", "git: failed"),
+        ("off:x", {}, "server_disabled", "off: disabled"),
+    ],
+)
+async def test_a_tool_that_cannot_be_called_is_explained_by_its_obstacle(
+    address: str, arguments: Json, reason: str, fact: str
+):
+    config = loads(
+        b'{"mcpServers": {"git": {"command": "no-such-program-7d2f"},'
+        b' "off": {"command": "x", "enabled": false}}}'
+    )
+    servers = {"crm": crm(), **config.servers}
+    async with explaining(policy_of(), **servers) as (_, explainer, _):
+        explained = explainer.explain(Caller(ANNA), address, arguments)
+
+    assert (explained.effect, explained.reason) == ("deny", reason)
+    assert explained.decisive is not None
+    assert fact in explained.decisive.detail
+    assert "secret" not in str(explained)
+
+
+async def test_tools_that_the_operator_left_out_or_that_clash_are_in_the_list_with_their_reason():
+    policy = policy_of(views={"plain": {"names": "plain"}})
+    caller = Caller(Principal("user:anna", ALL, view="plain"))
+    filtered = crm()
+    filtered.tool_filter = ToolFilter(deny=("get_*",))  # type: ignore[attr-defined]
+    async with explaining(policy, crm=crm(), git=filtered) as (_, explainer, _):
+        found = {address: each.reason for address, each in explainer.all_tools(caller)}
+
+    assert found == {
+        "crm:pay": "",
+        "crm:get_a": "",
+        "crm:broken": "tool_invalid",
+        "git:pay": "name_clash",
+        "git:get_a": "filtered",
+        "git:broken": "tool_invalid",
+    }
+
+
+async def test_limits_are_explained_without_being_spent():
+    limits = Limits(
+        per_key=KeyLimits(rate=Rate(100, 1), per_day=50), tools={"crm:*": Rate(1, 3_600)}
+    )
+    async with explaining(policy_of(), limits) as (gateway, explainer, _):
+        before = [explainer.explain(Caller(ANNA), "crm:pay", {}) for _ in range(3)]
+        await answer(gateway, context_of(ANNA, MODERN), "tools/call", name="crm__pay")
+        after = explainer.explain(Caller(ANNA), "crm:pay", {})
+
+    assert {each.effect for each in before} == {"allow"}
+    assert facts(before[0])["limits"] == "100/s with this key; 50 calls a day; 1/h of crm:*"
+    assert (after.effect, after.reason) == ("deny", "tool_rate_limited")
+    assert after.change.startswith("wait ")
+
+
+# Agreement with the call
+
+conditions = st.sampled_from(
+    [{}, {"amount": {"maximum": 50}}, {"amount": {"minimum": 50}}, {"amount": {"const": 7}}]
+).map(lambda each: {name: condition.compile(value) for name, value in each.items()})
+rules = st.builds(
+    lambda number, **members: Rule(id=f"r{number}", kind="tools", **members),
+    number=st.integers(0, 99),
+    effect=st.sampled_from(["allow", "allow", "ask", "deny"]),
+    who=st.sampled_from([("*",), ("user:anna",), ("user:bert",)]),
+    patterns=st.sampled_from([("*:*",), ("crm:pay",), ("crm:get_*",)]),
+    risk=st.sampled_from([None, None, "read", "write"]),
+    arguments=conditions,
+)
+principals = st.builds(
+    Principal,
+    id=st.sampled_from(["user:anna", "user:bert"]),
+    scopes=st.sampled_from([ALL, frozenset({"mcp:read"}), frozenset({"mcp:crm:pay"})]),
+)
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Gateway]:
+    """A gateway with an open toolbox. Nothing is called, so its event loop need not run."""
+    gateway = Gateway({"crm": crm()}, policy_of(), environ={})
+    with asyncio.Runner() as runner:
+        runner.run(gateway.toolbox.open())
+        yield gateway
+        runner.run(gateway.toolbox.close())
+
+
+@settings(max_examples=100)
+@given(
+    generated=st.lists(rules, max_size=4),
+    read_only=st.booleans(),
+    principal=principals,
+    arguments=st.sampled_from([{}, {"amount": 7}, {"amount": 50}, {"amount": 80}]),
+)
+def test_an_explanation_agrees_with_the_decision_about_the_call(
+    opened: Gateway, generated: list[Rule], read_only: bool, principal: Principal, arguments: Json
+):
+    policy = Policy.compile(PolicyRules(rules=tuple(generated), read_only=read_only))
+    explainer = Explainer(opened, policy, Limiter(Limits()))
+    caller = Caller(principal)
+
+    for entry in opened.toolbox.tools:
+        decision = policy.decide(caller, entry, arguments)
+        explained = explainer.explain(caller, entry.address, arguments)
+        assert (explained.effect, explained.reason, explained.rule) == (
+            decision.effect,
+            decision.reason,
+            decision.rule,
+        )
