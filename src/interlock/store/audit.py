@@ -32,6 +32,7 @@ from interlock.store.audit_sqlite import Row, SqliteAudit, Statement
 from interlock.store.database import open_database
 from interlock.store.group_commit import GroupCommit
 from interlock.store.location import find
+from interlock.store.rollups import RollupWriter, upsert
 from interlock.store.rows import storable
 from interlock.timestamps import now_micros
 
@@ -123,6 +124,7 @@ class AuditWriter:
         self._signed = START
         self._signed_at = monotonic()
         self._open: dict[str, int] = {}  # the numbers of intents without outcome, by call
+        self._rollups = RollupWriter(self.id)
         self._group = GroupCommit(self._commit, name)
 
     @classmethod
@@ -220,7 +222,10 @@ class AuditWriter:
             if rows:
                 head = Head(rows[-1][1], rows[-1][-1])
             signed = self._sign_if_due(before, head, is_asked=len(rows) < len(records))
+            counts = self._rollups.plan(rows)
             statements: list[Statement] = [(_INSERT, rows)] if rows else []
+            if counts:
+                statements.append(upsert(counts))
             if signed is not None:
                 statements.append((_SIGN, [signed]))
             if statements:
@@ -230,6 +235,7 @@ class AuditWriter:
             on_failed()
             raise
         self._head = head
+        self._rollups.keep(counts)
         self.rows += len(rows)
         self._committed(rows, signed)
 

@@ -17,6 +17,7 @@ from interlock.store.audit_sqlite import Row, SqliteAudit
 from interlock.store.audit_verification import Mark, StoredHead, Verification
 from interlock.store.database import open_database
 from interlock.store.location import find
+from interlock.store.rollup_series import MAX_BUCKETS, By, Series, read_series
 from interlock.types import JsonObject
 
 TIMEOUT = 60.0  # seconds for an answer of PostgreSQL
@@ -155,6 +156,18 @@ class AuditReader:
                     for row in rows
                     if (since is None or row[_AT] >= since) and (until is None or row[_AT] < until)
                 ]
+
+    async def series(
+        self,
+        by: By,
+        since: int,
+        until: int,
+        *,
+        buckets: int = MAX_BUCKETS,
+        failures: bool = True,
+    ) -> Series:
+        """Return a chart of calls over time; see `rollup_series.read_series`."""
+        return await read_series(self._tables, by, since, until, buckets=buckets, failures=failures)
 
     async def verify(
         self, key: GatewayKey | None, marks: dict[str, Mark] | None = None

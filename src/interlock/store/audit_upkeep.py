@@ -3,7 +3,8 @@
 1. A writer records "started" first and "stopped" last. The next start closes the chain of a writer
    that was killed, and records each of its calls without an outcome as "unfinished".
 2. The end of a chain is signed at least once a minute while it grows.
-3. Records are deleted by whole days, from the front of each chain. The last deleted record's hash
+3. Counts of calls by the minute are added up to those of longer times; see `rollups`.
+4. Records are deleted by whole days, from the front of each chain. The last deleted record's hash
    is signed in the chain's head, so that what remains can still be verified.
 """
 
@@ -21,6 +22,7 @@ import msgspec
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Audit
 from interlock.errors import AuditUnavailable
+from interlock.store import rollups
 from interlock.store.audit import (
     FIRST_HASH,
     LAST,
@@ -35,6 +37,7 @@ from interlock.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 DAY = 86_400 * 1_000_000  # microseconds
+MINUTE = 60 * 1_000_000
 PURGE_EVERY = 3_600.0  # seconds
 PURGED_AT_ONCE = 200  # records in one transaction
 PURGE_PAUSE = 0.05  # seconds between two transactions, for the records of calls
@@ -120,7 +123,7 @@ class AuditUpkeep:
     async def run(self) -> None:
         """Sign the trail and purge it, forever."""
         loop = asyncio.get_running_loop()
-        purge_at = loop.time()
+        purge_at, is_first = loop.time(), True
         while True:
             if loop.time() >= purge_at:
                 purge_at += PURGE_EVERY
@@ -132,6 +135,13 @@ class AuditUpkeep:
                     _log.exception("old audit records are not deleted")
             await asyncio.sleep(SIGN_EVERY)
             self._writer.sign_soon()
+            try:
+                await rollups.add_up(self._tables, is_first=is_first)
+                is_first = False
+            except AuditUnavailable as error:
+                _log.info("counts of calls are not added up yet: %s", error)
+            except Exception:
+                _log.exception("counts of calls are not added up")
 
     async def close_dead_writers(self) -> None:
         """Close the chains of writers that were killed, and record their unfinished calls.
@@ -173,6 +183,7 @@ class AuditUpkeep:
             AuditUnavailable: The database does not answer; the next call goes on.
         """
         before = (now - self._keep) // DAY * DAY
+        await rollups.purge(self._tables, before // MINUTE)
         ends: dict[str, int] = {}
         total = 0
         for writer, base_seq in await self._tables.fetch(_HEADS, before):

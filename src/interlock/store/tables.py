@@ -256,8 +256,9 @@ kept_results = Table(
 rollups = Table(
     "rollups",
     metadata,
-    Column("tenant", String, primary_key=True),
     Column("minute", Integer, primary_key=True, autoincrement=False),  # minutes since 1970
+    Column("writer", String, primary_key=True),  # of the audit records
+    Column("tenant", String, primary_key=True),
     Column("server", String, primary_key=True),
     Column("tool", String, primary_key=True),  # an address
     Column("key", String, primary_key=True),
@@ -265,6 +266,24 @@ rollups = Table(
     Column("calls", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("ms", LargeBinary, nullable=False),  # 32 counts of a logarithmic histogram
+    sqlite_with_rowid=False,
+)
+
+# The same for longer times, of all writers: sums of `rollups`.
+rollup_sums = Table(
+    "rollup_sums",
+    metadata,
+    Column("span", Integer, primary_key=True, autoincrement=False),  # minutes
+    Column("minute", Integer, primary_key=True, autoincrement=False),  # at which it begins
+    Column("tenant", String, primary_key=True),
+    Column("server", String, primary_key=True),
+    Column("tool", String, primary_key=True),
+    Column("key", String, primary_key=True),
+    Column("outcome", String, primary_key=True),
+    Column("calls", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("ms", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 # Sessions of the web pages. Both halves are needed, and only hashes are kept.

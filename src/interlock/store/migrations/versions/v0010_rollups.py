@@ -10,11 +10,26 @@ down_revision = "0009"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create the tables."""
     op.create_table(
         "rollups",
-        sa.Column("tenant", sa.String, primary_key=True),
         sa.Column("minute", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("writer", sa.String, primary_key=True),
+        *_columns(),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "rollup_sums",
+        sa.Column("span", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("minute", sa.Integer, primary_key=True, autoincrement=False),
+        *_columns(),
+        sqlite_with_rowid=False,
+    )
+
+
+def _columns() -> list[sa.Column[object]]:
+    return [
+        sa.Column("tenant", sa.String, primary_key=True),
         sa.Column("server", sa.String, primary_key=True),
         sa.Column("tool", sa.String, primary_key=True),
         sa.Column("key", sa.String, primary_key=True),
@@ -22,4 +37,4 @@ def upgrade() -> None:
         sa.Column("calls", sa.BigInteger, nullable=False),
         sa.Column("bytes", sa.BigInteger, nullable=False),
         sa.Column("ms", sa.LargeBinary, nullable=False),
-    )
+    ]
