@@ -20,6 +20,7 @@ async def trail(place: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[st
     """Write calls c0 … c9 of two users, one a second, with a refusal of each and one of a key."""
     now = [0]
     monkeypatch.setattr(audit_module, "now_micros", lambda: now[0])
+    monkeypatch.setattr(audit_module, "time_ns", lambda: now[0] * 1_000)
     async with KeyStore.open(place) as store:
         berta, _ = await store.create("berta")
     async with AuditWriter.open(place) as writer:

@@ -198,6 +198,7 @@ async def test_whole_days_are_deleted_and_the_rest_verifies(
 ):
     now = [1_800_000_000 * 1_000_000 // DAY * DAY + DAY // 2]
     monkeypatch.setattr(audit_module, "now_micros", lambda: now[0])
+    monkeypatch.setattr(audit_module, "time_ns", lambda: now[0] * 1_000)
     async with AuditWriter.open(place, key=KEY) as over:
         for _ in range(30):
             await over.append(INTENT)
@@ -230,6 +231,7 @@ async def test_purge_delays_no_record_by_more_than_50_ms(
     place = str(tmp_path / "a.db")
     now = [1_000 * DAY]
     monkeypatch.setattr(audit_module, "now_micros", lambda: now[0])
+    monkeypatch.setattr(audit_module, "time_ns", lambda: now[0] * 1_000)
     async with AuditWriter.open(place, key=KEY) as writer:
         for _ in range(3_000):
             writer.append_soon(INTENT)
