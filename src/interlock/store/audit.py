@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic, time_ns
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -27,7 +27,7 @@ from msgspec import Struct
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditFailed, AuditUnavailable
 from interlock.store.audit_copy import AuditCopy
-from interlock.store.audit_postgres import PostgresAudit
+from interlock.store.audit_postgres import AuditTables, PostgresAudit
 from interlock.store.audit_sqlite import Row, SqliteAudit, Statement
 from interlock.store.database import open_database
 from interlock.store.group_commit import GroupCommit
@@ -56,8 +56,6 @@ _END = (
     "UPDATE audit_heads SET ended = ?, seq = ?, hash = ?, signature = ?, signed_at = ?"
     " WHERE writer = ?"
 )
-
-AuditTables: TypeAlias = SqliteAudit | PostgresAudit
 
 logger = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from interlock import aio
 from interlock.errors import AuditUnavailable, StoreError
 from interlock.store import postgres
-from interlock.store.audit_sqlite import Row, Statement
+from interlock.store.audit_sqlite import Row, SqliteAudit, Statement
 from interlock.store.error_mapping import store_error
 from interlock.store.location import public_name
 
@@ -163,3 +163,6 @@ def _numbered(sql: str) -> str:
 def _driver_errors() -> tuple[type[Exception], ...]:
     asyncpg = postgres.import_driver()
     return (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+AuditTables: TypeAlias = SqliteAudit | PostgresAudit

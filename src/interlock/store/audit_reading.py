@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable, StoreError
-from interlock.store.audit import AuditTables
-from interlock.store.audit_postgres import PostgresAudit
+from interlock.store.audit_postgres import AuditTables, PostgresAudit
 from interlock.store.audit_records import SELECT, as_object
 from interlock.store.audit_sqlite import Row, SqliteAudit
 from interlock.store.audit_verification import Mark, StoredHead, Verification

@@ -12,7 +12,7 @@ from interlock.store.rollups import BITS, BOUNDS, NOTHING, SPANS, STEPS, Totals
 from interlock.timestamps import rfc3339
 
 if TYPE_CHECKING:
-    from interlock.store.audit import AuditTables
+    from interlock.store.audit_postgres import AuditTables
 
 MAX_BUCKETS = 240
 TOP = 20  # names with a line of their own, those with most calls

@@ -25,7 +25,7 @@ from msgspec import Struct
 from interlock.store.audit_sqlite import Row, Statement
 
 if TYPE_CHECKING:
-    from interlock.store.audit import AuditTables
+    from interlock.store.audit_postgres import AuditTables
 
 STEPS = 32
 # The longest duration of each step but the last, in milliseconds: 0.25 to 333,000.
