@@ -41,6 +41,7 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     ├── UnknownSession              Claude Code has no such session  (LookupError)
     ├── ServerUnavailable           the tool's server is down, disabled or unknown
     ├── CallRefused                 a layer refused a call, so it was not sent
+    │   ├── LoginNeeded             ... until the user has connected to its server
     │   └── LimitExceeded           ... because of a rate, a quota, or too many calls at once
     ├── ToolError                   a tool failed; the model gets the text
     ├── ToolFailed                  a tool that was called reported an error
@@ -334,7 +335,15 @@ def _some(words: tuple[str, ...]) -> str:
 
 
 class LoginRequired(AuthError):
-    """The user must log in: a token is missing, and this program cannot open a login."""
+    """The user must log in: a token is missing, and this program cannot open a login.
+
+    Attributes:
+        url: Where the user can do so; "" if that is unknown.
+    """
+
+    def __init__(self, message: str, status: int = 401, *, url: str = "") -> None:
+        super().__init__(message, status)
+        self.url = url
 
 
 class LoginExpired(LoginRequired):
@@ -428,6 +437,18 @@ class CallRefused(InterlockError):
         super().__init__(message)
         self.reason = reason
         self.retry_after = retry_after
+
+
+class LoginNeeded(CallRefused):
+    """The server needs a credential of the calling user, who has none that is valid.
+
+    Attributes:
+        url: Where the user connects to the server; "" if there is none.
+    """
+
+    def __init__(self, message: str, url: str = "") -> None:
+        super().__init__(message, "needs_login")
+        self.url = url
 
 
 class LimitExceeded(CallRefused):

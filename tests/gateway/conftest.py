@@ -72,14 +72,17 @@ def bearer(key: str) -> dict[str, str]:
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Run a gateway for a member `gateway` and servers in this process, by name."""
+    """Run a gateway for a member `gateway` and servers by name: objects, or entries of a file."""
     upstreams = SimpleNamespace()
     monkeypatch.setitem(sys.modules, "upstreams_of_the_test", upstreams)
     database = tmp_path / "gateway.db"
 
     def make(gateway: Json | None, **servers: Any) -> bytes:
-        entries = {}
+        entries: dict[str, Json] = {}
         for name, server in servers.items():
+            if isinstance(server, dict):
+                entries[name] = server
+                continue
             options: Json = {}
             if isinstance(server, tuple):
                 server, options = server

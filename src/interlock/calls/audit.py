@@ -219,10 +219,13 @@ class AuditTrail:
             record = replace(record, user=user, key=refused.key.id, tenant=refused.key.tenant)
         self._refusals.add(record, "mcp", address=refused.address)
 
-    def note(self, kind: str, body: JsonObject) -> None:
+    def note(
+        self, kind: str, body: JsonObject, *, user: str = LOCAL_USER, server: str = ""
+    ) -> None:
         """Record what is not a call, such as a new configuration."""
         if self._settings.mode != "off":
-            self._write_soon(AuditRecord(kind, user=LOCAL_USER, body=_encode(body)))
+            record = AuditRecord(kind, user=user, server=server, body=_encode(body))
+            self._write_soon(record)
 
     def flush(self) -> None:
         """Record the counts of the last second; to be called before the writer is closed."""

@@ -14,7 +14,7 @@ from interlock.cli.server_status import is_broken, status_rows, statuses, warn_o
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_table, say, warn, working
 from interlock.config import HttpServer, OpenApiConfig, StdioServer, resolve
-from interlock.errors import AuthError, ConfigError, RemoteError, StoreError
+from interlock.errors import AuthError, ConfigError, StoreError
 
 if TYPE_CHECKING:
     from interlock.oauth import TokenStore
@@ -102,9 +102,11 @@ def _check_scopes(scopes: tuple[str, ...]) -> None:
 async def _login(
     name: str, written: HttpServer, scopes: tuple[str, ...], *, opens_browser: bool
 ) -> int:
+    from interlock.toolbox.connect import login_challenge
+
     server = _resolved(written)
     with working(f"asking {name}"):
-        challenge = await _challenge(server)
+        challenge = await login_challenge(server)
         if challenge is None and (server.auth == "oauth" or await _publishes_login(server)):
             challenge = ""  # some of its methods may require authentication
     if challenge is None:
@@ -190,25 +192,6 @@ async def _log_out_of_api(name: str, config: OpenApiConfig) -> None:
     say(f"logged out of {name!r}" if ended.was_stored else f"{name!r} has no stored login")
     if ended.problem:
         warn(f"its tokens are valid until they expire: {ended.problem}")
-
-
-async def _challenge(server: HttpServer) -> str | None:
-    """Call the server without a token; return its challenge, or None if it answers."""
-    from interlock.client import Client
-
-    client = Client.http(
-        server.url,
-        headers=server.headers,
-        transport="sse" if server.type == "sse" else "auto",
-        connect_timeout=server.connect_timeout,
-    )
-    try:
-        async with client:
-            with suppress(RemoteError):  # it has no tools
-                await client.list_tools()
-    except AuthError as error:
-        return error.challenge
-    return None
 
 
 async def _publishes_login(server: HttpServer) -> bool:

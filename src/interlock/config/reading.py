@@ -486,17 +486,24 @@ def _file_variables(server: StdioServer, expand: Callable[[str, str], str]) -> d
         raise ConfigError(f"envFile {path} cannot be read: {reason}") from None
 
 
-def resolve(server: _Server, environ: Mapping[str, str]) -> _Server:
+def resolve(
+    server: _Server, environ: Mapping[str, str], user: Mapping[str, str] | None = None
+) -> _Server:
     """Return the server with `${VAR}`, `${env:VAR}` and `${VAR:-default}` replaced.
 
     The default also replaces an empty variable.
+
+    Args:
+        server: As configured.
+        environ: The environment variables.
+        user: What `${user:NAME}` stands for; None where no user is calling.
 
     Raises:
         ConfigError: A variable is not set and has no default, or a result is not valid.
     """
 
     def expand(text: str, place: str) -> str:
-        return variables.fill(text, place, environ)
+        return variables.fill(text, place, environ, user)
 
     def expand_all(values: dict[str, str], place: str) -> dict[str, str]:
         return {name: expand(value, f"{place}.{name}") for name, value in values.items()}

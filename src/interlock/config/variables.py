@@ -9,6 +9,7 @@ from pathlib import Path
 
 from interlock.errors import ConfigError
 
+USER = "user:"  # before the name of a credential of the calling user
 MAX_SHOWN = 64  # characters of a wrong reference in an error
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
@@ -24,7 +25,9 @@ _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
-def fill(text: str, place: str, environ: Mapping[str, str]) -> str:
+def fill(
+    text: str, place: str, environ: Mapping[str, str], user: Mapping[str, str] | None = None
+) -> str:
     """Replace `${VAR}`, `${env:VAR}` and `${VAR:-default}`, whose default also replaces "".
 
     `${userHome}`, `${workspaceFolder}` and `${/}` stand for folders and the path separator, as in
@@ -36,11 +39,18 @@ def fill(text: str, place: str, environ: Mapping[str, str]) -> str:
         text: Any text.
         place: Its place in the file, for messages, such as "env.TOKEN".
         environ: The environment variables.
+        user: What `${user:NAME}` stands for, by name; None where no user is calling.
 
     Raises:
         ConfigError: A variable is not set and has no default.
     """
-    return _REFERENCE.sub(lambda match: _value(match[1], place, environ), text)
+    return _REFERENCE.sub(lambda match: _value(match[1], place, environ, user), text)
+
+
+def user_names(text: str) -> list[str]:
+    """Return the names of `${user:NAME}` in a text."""
+    found = (each.partition(":") for each in _REFERENCE.findall(text))
+    return [name for kind, colon, name in found if kind == "user" and colon]
 
 
 def names(text: str) -> list[str]:
@@ -67,11 +77,16 @@ def parse_file(text: str) -> dict[str, str]:
     return found
 
 
-def _value(reference: str, place: str, environ: Mapping[str, str]) -> str:
+def _value(
+    reference: str, place: str, environ: Mapping[str, str], user: Mapping[str, str] | None
+) -> str:
     match = _VARIABLE.fullmatch(reference)
     if reference in _BUILT_IN and reference not in environ:
         return _BUILT_IN[reference]()
-    if match is None and reference.startswith("user:"):
+    if match is None and reference.startswith(USER):
+        name = reference.removeprefix(USER)
+        if user is not None and name in user:
+            return user[name]
         raise ConfigError(
             f"{place} uses ${{{reference[:MAX_SHOWN]}}}, a credential of the calling user, which "
             "only `interlock serve` has"

@@ -33,13 +33,17 @@ from interlock.config import Gateway as Settings
 from interlock.config.gateway import Audit, Rate
 from interlock.config.gateway_reading import resolve
 from interlock.errors import ConfigError, LimitExceeded
+from interlock.gateway.connect import Logins
 from interlock.gateway.gateway import Gateway
 from interlock.gateway.health import Health
+from interlock.gateway.login_questions import LoginQuestions
 from interlock.gateway.metrics import Metrics, Samples, by_label
+from interlock.gateway.vault import Vault
 from interlock.policy import Policy
 from interlock.store.audit import AuditWriter
 from interlock.store.audit_upkeep import open_trail
 from interlock.store.changes import note_change
+from interlock.store.credentials import CredentialStore, Place
 from interlock.store.database import Database, open_database
 from interlock.store.keys import KeyStore
 from interlock.store.location import folder_beside
@@ -98,6 +102,8 @@ class Assembly:
         parts: What the configuration says now.
         metrics: What is counted.
         database: Where keys, sessions and the audit trail are.
+        vault: The credentials of users for servers.
+        logins: Those that users are making now.
         on_reload: Called after the configuration was replaced.
         on_failed: Called once, when no call can be recorded until the process is restarted.
         has_failed: This has happened.
@@ -135,6 +141,9 @@ class Assembly:
                     lambda: {(): writer.dropped},
                 ),
             }
+        self.vault = Vault(CredentialStore(database, secret), secret, self._note_credential)
+        self.logins = Logins(self.vault, self._configured, environ)
+        self._questions = LoginQuestions(self.vault)
         self.gateway = Gateway(
             parts.servers,
             parts.policy,
@@ -145,7 +154,9 @@ class Assembly:
             instructions=parts.settings.instructions or None,
             sealing_key=secret.derive("seal"),
             idle_timeout=IDLE_TIMEOUT,
+            credentials=self.vault,
         )
+        self.vault.upstreams = lambda: self.gateway.toolbox.upstreams
         self._add_gauges(writer)
 
     def _add_gauges(self, writer: AuditWriter | None) -> None:
@@ -216,6 +227,8 @@ class Assembly:
             assembly._record_configuration(None)
             quotas = Quotas(QuotaStore(database), lambda: assembly.parts.limiter.days)
             await stack.enter_async_context(quotas.running())
+            await stack.enter_async_context(assembly.vault.running())
+            stack.push_async_callback(assembly.logins.close)
             yield assembly
 
     def _failed(self) -> None:
@@ -256,7 +269,17 @@ class Assembly:
             self.trail.note("config", {"before": before, "after": _described(self.parts)})
 
     def _around(self, parts: Parts) -> list[Around]:
-        return [*layers_of(parts, self.trail), self.metrics.sent]
+        layers = layers_of(parts, self.trail, self._questions.around)
+        return [*layers, self.metrics.sent]
+
+    def _configured(self) -> Mapping[str, ServerConfig]:
+        """Return the servers of the file by their names in addresses."""
+        return {each.namespace or name: each for name, each in self.parts.config.servers.items()}
+
+    def _note_credential(self, action: str, by: str, place: Place) -> None:
+        if self.trail is not None:
+            body = {"action": action, "name": place.name, "of": place.user}
+            self.trail.note("credential", body, user=by, server=place.server)
 
     @property
     def _outside(self) -> list[Around]:
@@ -382,11 +405,17 @@ def make_trail(writer: AuditWriter, secret: GatewayKey, settings: Audit) -> Audi
     return AuditTrail(writer, secret.derive(ARGUMENTS_KEY), settings)
 
 
-def layers_of(parts: Parts, trail: AuditTrail | None) -> list[Around]:
-    """Return the layers inside of the policy, first one outermost."""
+def layers_of(parts: Parts, trail: AuditTrail | None, *asking: Around) -> list[Around]:
+    """Return the layers inside of the policy, first one outermost.
+
+    Args:
+        parts: The configuration.
+        trail: The audit trail; None for none.
+        asking: Layers that may wait for people, so they come before the queue of the server.
+    """
     queues = {server: queue for (server, *_), queue in parts.queues.items()}
     inner = [trail.calls] if trail is not None else []
-    return [parts.limiter.around, queued(queues), *inner]
+    return [parts.limiter.around, *asking, queued(queues), *inner]
 
 
 def _limiter(config: Config, settings: Settings, before: Parts | None) -> Limiter:

@@ -93,7 +93,7 @@ class ToolboxCatalogue:
         if kind == "tools":
             is_empty = True
             for tool in offers.tools.values():
-                if self.may_use(caller, tool.entry):
+                if self.offers(caller, tool.entry):
                     is_empty = False
                     yield tool.listed
             if not is_empty:
@@ -105,7 +105,7 @@ class ToolboxCatalogue:
             "prompts": offers.prompts,
         }
         for each in listed[kind].values():
-            if self.may_use(caller, each.item):
+            if self.offers(caller, each.item):
                 yield each.definition
 
     def _own_tools(self, context: Context) -> Iterator[ForwardedTool]:
@@ -128,7 +128,7 @@ class ToolboxCatalogue:
 
     def _missing_of(self, offers: Offers, caller: Caller) -> list[JsonObject]:
         missing = [
-            _missing(server, reason, detail)
+            _missing(server, reason, detail, self._connect_url(caller, server, reason))
             for server, (reason, detail) in offers.down.items()
             if self.policy.may_use_any(caller, server)
         ]
@@ -147,12 +147,12 @@ class ToolboxCatalogue:
             seen = [
                 each.fingerprint
                 for each in offers.tools.values()
-                if self.may_use(caller, each.entry)
+                if self.offers(caller, each.entry)
             ]
             missing = [each["address"] for each in self._missing_of(offers, caller)]
             return hash((*seen, *missing))
         listed = offers.prompts.values() if kind == "prompts" else offers.all_resources()
-        return hash(tuple(each.fingerprint for each in listed if self.may_use(caller, each.item)))
+        return hash(tuple(each.fingerprint for each in listed if self.offers(caller, each.item)))
 
     def shown(self, item: Item) -> str:
         """Return the URI of a resource as clients use it."""
@@ -169,10 +169,10 @@ class ToolboxCatalogue:
             if tool is None:
                 found = self._find_own(name, context)
                 return found or self._find_unusable(offers, name, caller)
-            return tool if self.may_use(caller, tool.entry) else None
+            return tool if self.offers(caller, tool.entry) else None
         if kind == "prompts":
             prompt = offers.prompts.get(name)
-            if prompt is None or not self.may_use(caller, prompt.item):
+            if prompt is None or not self.offers(caller, prompt.item):
                 return None
             return ForwardedPrompt(prompt.item, self._forwarder)
         item = self.find_resource(name, caller)
@@ -191,7 +191,15 @@ class ToolboxCatalogue:
         state = offers.down.get(server)
         if state is None or not original or not self.policy.may_use_any(caller, server):
             return None
-        return UnusableTool(name, Item("tools", server, original), *state)
+        url = self._connect_url(caller, server, state[0])
+        return UnusableTool(name, Item("tools", server, original), *state, url)
+
+    def _connect_url(self, caller: Caller, server: str, reason: str) -> str:
+        """Return where the caller connects to a server that needs a login; "" for nowhere."""
+        upstream = self._toolbox.upstreams.get(server)
+        if reason != "needs_login" or upstream is None or caller.principal is None:
+            return ""
+        return upstream.connect_url(caller.owner)
 
     def find_resource(self, uri: str, caller: Caller) -> Item | None:
         """Return a resource that is kept, listed, linked to, or that a template may match."""
@@ -201,9 +209,9 @@ class ToolboxCatalogue:
         offers = self._offers_to(caller)
         listed = offers.resources.get(uri)
         if listed is not None:
-            return listed.item if self.may_use(caller, listed.item) else None
+            return listed.item if self.offers(caller, listed.item) else None
         for template in offers.templates.values():
-            if template.pattern.may_match(uri):
+            if template.pattern.may_match(uri) and self._sees(caller, template.item):
                 _, original = self._uris.split(uri) or ("", uri)
                 item = Item("resources", template.item.server, original)
                 if self.may_use(caller, item):
@@ -228,7 +236,7 @@ class ToolboxCatalogue:
             name, listed = ref.name, offers.prompts.get(ref.name)
         else:
             name, listed = ref.uri, offers.templates.get(ref.uri)
-        if listed is None or not self.may_use(caller, listed.item):
+        if listed is None or not self.offers(caller, listed.item):
             raise InvalidArguments(f"unknown prompt or resource template {name!r}")
         upstream = self._toolbox.upstream(listed.item.server)
         return ForwardedCompletion(listed.item, argument, upstream)
@@ -237,6 +245,18 @@ class ToolboxCatalogue:
         """Return why a tool cannot be called, whether the caller may see it or not."""
         problems = self._offers_to(caller).problems()
         return next((each for each in problems if each.item.address == address), None)
+
+    def offers(self, caller: Caller, entry: Entry | Item) -> bool:
+        """Return whether a caller may use something that its server lists for the caller."""
+        return self.may_use(caller, entry) and self._sees(caller, entry)
+
+    def _sees(self, caller: Caller, entry: Entry | Item) -> bool:
+        upstream = self._toolbox.upstreams.get(entry.server)
+        if upstream is None or not upstream.is_personal or caller.principal is None:
+            return True
+        if isinstance(entry, Entry):
+            return upstream.sees(caller.owner, "tools", entry.tool.name)
+        return upstream.sees(caller.owner, entry.kind, entry.name)
 
     def may_use(self, caller: Caller, entry: Entry | Item) -> bool:
         """Return whether a caller may use something, perhaps with some arguments only."""
@@ -273,5 +293,6 @@ def basis_of_rights(principal: Principal | None) -> Hashable:
     return principal.identity, principal.scopes, principal.groups, claims
 
 
-def _missing(address: str, reason: str, detail: str) -> JsonObject:
-    return {"address": address, "reason": reason, "detail": detail}
+def _missing(address: str, reason: str, detail: str, url: str = "") -> JsonObject:
+    shown = {"address": address, "reason": reason, "detail": detail}
+    return shown | {"url": url} if url else shown

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from interlock import urls
@@ -10,14 +11,16 @@ from interlock.auth import Authenticator, Principal
 from interlock.auth.authenticator import Headers
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
 from interlock.config.gateway import Address
+from interlock.gateway import connect
 from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
 from interlock.gateway.admin_app import AdminApp
 from interlock.gateway.assembly import Assembly
+from interlock.gateway.connect_pages import ConnectPages
 from interlock.gateway.metrics import Samples
 from interlock.server.http.app import HttpApp
 from interlock.server.http.guard import LOOPBACK
-from interlock.server.http.json_api import JsonApi
+from interlock.server.http.json_api import JsonApi, Route
 from interlock.server.http.options import AsgiApp, HttpOptions, MakePage
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.responses import Page
@@ -66,7 +69,7 @@ class Endpoint:
                 pages=pages,
                 hosts=self._hosts(address.host),
                 sse=settings.sse,
-                beside=self._api(address),
+                beside=self._beside(address),
             ),
         )
         assembly.on_reload = self._reloaded
@@ -90,6 +93,12 @@ class Endpoint:
             api if pages is None else pages(api, PageGuard()),
         )
 
+    def _beside(self, address: Address) -> ConnectPages:
+        """Return what is served on the public listener beside the endpoint."""
+        assembly = self._assembly
+        assembly.vault.public_url = urls.origin(self._resource)
+        return ConnectPages(assembly.logins, self._api(address), self._hosts(address.host))
+
     def _api(self, address: Address, *, is_admin: bool = False) -> JsonApi:
         """Return the JSON routes of a listener."""
         settings = self._assembly.parts.settings
@@ -101,8 +110,11 @@ class Endpoint:
         pages = Pages(self.sessions, cookie, keys)
         hosts = None if is_admin else self._hosts(address.host)
         on_refused = self._assembly.refused
+        tables: list[tuple[Any, Sequence[Route]]] = [(pages, login.ROUTES)]
+        if not is_admin:
+            tables.append((self._assembly.logins, connect.ROUTES))
         return JsonApi(
-            [(pages, login.ROUTES)],
+            tables,
             PageGuard(hosts, public_url),
             PageAuth(self.sessions, cookie, keys, on_refused=on_refused),
         )

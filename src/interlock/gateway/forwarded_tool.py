@@ -13,6 +13,7 @@ from interlock.errors import (
     InputRequired,
     InterlockError,
     InvalidArguments,
+    LoginNeeded,
     MalformedAnswer,
     MissingCapability,
     RemoteError,
@@ -103,15 +104,20 @@ class UnusableTool:
         item: The tool.
         reason: Why, as a stable word.
         detail: The same for people.
+        url: Where the caller connects to the server, if that would help; "" otherwise.
     """
 
-    def __init__(self, name: str, item: Item, reason: str, detail: str) -> None:
+    def __init__(self, name: str, item: Item, reason: str, detail: str, url: str = "") -> None:
         self.item = item
         self.reason = reason
         self.detail = detail
+        self.url = url
         self.definition: JsonObject = {"name": name, "inputSchema": {"type": "object"}}
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
         """Return why the tool cannot be called."""
         text = f"{self.item.address} cannot be called: {self.detail}"
+        if self.url:
+            text = f"{text}; open {self.url} and call again"
+            return refusal(self.item, LoginNeeded(text, self.url))
         return refusal(self.item, CallRefused(text, self.reason))

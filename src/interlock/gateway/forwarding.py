@@ -72,19 +72,23 @@ class Forwarder:
         """
         state = None if context.round_state is None else _decode_state(context.round_state)
         if isinstance(state, Ticket):
-            return self._linked(entry, (await self._resume(state, entry, arguments, context)).raw)
+            outcome = await self._resume(state, entry, arguments, context)
+            return self._passed_on(entry, outcome, context)
         call = _call(entry, arguments, state, context, id)
         modern = context.is_modern
         if modern and context.log_level is not None:
             await self._want_log_level(entry, context.log_level)
         if modern and self._may_be_asked(entry, context):
-            return self._linked(entry, (await self.parking.run(call, context)).raw)
+            return self._passed_on(entry, await self.parking.run(call, context), context)
         link = CallLink(context)
         progress = None if context.progress_token is None else link.progress
         call = replace(call, back=link, progress=progress)
         outcome = await self._toolbox.handle(call)
         link.flush()
-        if call.returns_questions and b'"input_required"' in bytes(outcome.raw):
+        return self._passed_on(entry, outcome, context)
+
+    def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context) -> Raw:
+        if context.is_modern and b'"input_required"' in bytes(outcome.raw):
             _raise_questions(outcome, self._permitted(entry, context))
         return self._linked(entry, outcome.raw)
 
@@ -121,7 +125,7 @@ class Forwarder:
         if can.elicitation is None and can.sampling is None and can.roots is None:
             return False
         upstream = self._toolbox.upstreams.get(entry.server)
-        return upstream is not None and upstream.may_ask
+        return upstream is not None and (upstream.may_ask or upstream.is_personal)
 
     async def _resume(
         self, ticket: Ticket, entry: Entry | Item, arguments: JsonObject, context: Context

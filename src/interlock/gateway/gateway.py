@@ -32,6 +32,7 @@ from interlock.server.server_connection import ServerConnection
 from interlock.server.subscribers import Subscribers
 from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
+from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer, Transport
 from interlock.transports.memory import MemoryTransport
 from interlock.types import Implementation
@@ -65,6 +66,7 @@ class Gateway:
             None.
         idle_timeout: Seconds without a server getting ready after which the others are served;
             None waits for all.
+        credentials: Those of users for servers; None for none.
 
     Attributes:
         toolbox: The servers behind the gateway.
@@ -85,6 +87,7 @@ class Gateway:
         instructions: str | None = None,
         sealing_key: bytes | None = None,
         idle_timeout: float | None = None,
+        credentials: UserCredentials | None = None,
     ) -> None:
         # Servers are told that they may ask; the client that is calling answers, or refuses.
         self.toolbox = Toolbox(
@@ -94,6 +97,7 @@ class Gateway:
             outside=outside,
             forwards=True,
             handlers=self._handlers,
+            credentials=credentials,
             elicitation=_refuse,
             sampling=_refuse,
             roots=[],

@@ -21,6 +21,7 @@ from interlock.errors import (
     ConnectionClosed,
     InterlockError,
     InvalidArguments,
+    LoginNeeded,
     LoginRequired,
     MessageTooLarge,
     MissingCapability,
@@ -83,6 +84,8 @@ def refusal(entry: Entry | Item, error: InterlockError, call: str = "") -> Raw:
     shown = _shown(code, reference, _retry_after(error))
     if isinstance(error, CallDenied) and error.rule:
         shown["rule"] = error.rule
+    if isinstance(error, LoginNeeded | LoginRequired) and error.url:
+        shown["url"] = error.url
     if isinstance(error, RemoteError):
         shown["upstreamCode"] = error.code
     return result_of(str(error), {"code": shown.pop("reason"), **shown})
@@ -100,6 +103,8 @@ def refused(item: Item, error: InterlockError, call: str = "") -> RemoteError:
     data = _shown(code, reference, _retry_after(error))
     if isinstance(error, CallDenied) and error.rule:
         data["rule"] = error.rule
+    if isinstance(error, LoginNeeded | LoginRequired) and error.url:
+        data["url"] = error.url
     if isinstance(error, RemoteError):
         return RemoteError(error.code, str(error), data)
     return RemoteError(INTERNAL_ERROR, str(error), data)

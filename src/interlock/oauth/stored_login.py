@@ -24,6 +24,9 @@ class StoredLogin:
         store: Where logins are stored; None for the user's.
         owner: Whose login it is, such as the id of a principal; "" for the user of this process.
             The login of another owner is never used.
+
+    Attributes:
+        server_url: As given.
     """
 
     def __init__(
@@ -35,7 +38,7 @@ class StoredLogin:
         store: TokenStore | None = None,
         owner: str = "",
     ) -> None:
-        self._server_url = server_url
+        self.server_url = server_url
         self._is_needed = is_expected
         self._client = client
         self._store = store
@@ -73,7 +76,7 @@ class StoredLogin:
         if self._oauth is None:
             store = self._store or UserTokenStore()
             self._oauth = OAuth(
-                self._server_url,
+                self.server_url,
                 redirect_uri=REDIRECT_URI,
                 ask=None,
                 client=self._client,

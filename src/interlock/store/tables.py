@@ -329,6 +329,8 @@ credentials = Table(
     Column("state", String, nullable=False),  # ok, expiring, needs_login, revoked
     Column("expires", BigInteger),  # microseconds since 1970
     Column("updated", BigInteger, nullable=False),
+    Column("leased_by", String, nullable=False),  # the process that refreshes it; "" for none
+    Column("leased_until", BigInteger, nullable=False),
 )
 
 # Which user has which plugin.

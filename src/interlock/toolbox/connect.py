@@ -7,6 +7,7 @@ through `Redactor.redact` first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -14,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from interlock import config
 from interlock.client import Client, ClientOptions
 from interlock.config import HttpServer, StdioServer
+from interlock.errors import AuthError, RemoteError
 from interlock.redaction import Redactor
 from interlock.transports import Authorization, InProcessServer
 
@@ -32,6 +34,8 @@ def make_client(
     options: ClientOptions,
     *,
     owner: str = "",
+    user: Mapping[str, str] | None = None,
+    login: Callable[[HttpServer], Authorization] | None = None,
 ) -> tuple[Client, Redactor]:
     """Make a client that is not open yet.
 
@@ -41,6 +45,9 @@ def make_client(
         pool: Returns the HTTP connections that all servers with a URL share.
         options: For the client.
         owner: The principal whose stored login is used; "" for the local user.
+        user: What `${user:NAME}` stands for; None where no user is calling.
+        login: Returns the user's login to a server whose variables are replaced; None for the
+            login that is stored for programs of the local user.
 
     Returns:
         The client, and a redactor of what it was given.
@@ -54,8 +61,13 @@ def make_client(
         return Client(connect, **options), Redactor()
     options = {**options, "timeout": server.timeout, "connect_timeout": server.connect_timeout}
     if isinstance(server, StdioServer):
-        return _of_program(server, config.resolve(server, environ), options)
-    return _of_url(server, config.resolve(server, environ), pool(), options, owner)
+        return _of_program(server, config.resolve(server, environ, user), options)
+    resolved = config.resolve(server, environ, user)
+    if login is not None and resolved.uses_login:
+        authorization: Authorization | None = login(resolved)
+    else:
+        authorization = _authorization(resolved, owner)
+    return _of_url(server, resolved, pool(), options, authorization)
 
 
 def _of_program(
@@ -74,9 +86,12 @@ def _of_program(
 
 
 def _of_url(
-    written: HttpServer, resolved: HttpServer, pool: HttpPool, options: ClientOptions, owner: str
+    written: HttpServer,
+    resolved: HttpServer,
+    pool: HttpPool,
+    options: ClientOptions,
+    authorization: Authorization | None,
 ) -> tuple[Client, Redactor]:
-    authorization = _authorization(resolved, owner)
     client = Client.http(
         resolved.url,
         headers=resolved.headers,
@@ -111,6 +126,30 @@ def client_identity(server: HttpServer) -> ClientIdentity | None:
     from interlock.oauth import ClientIdentity
 
     return ClientIdentity(id=known.client_id, secret=known.client_secret, issuer=known.issuer)
+
+
+async def login_challenge(server: HttpServer) -> str | None:
+    """Call a server without a token; return its challenge, or None if it answers.
+
+    Args:
+        server: Its configuration, with variables replaced.
+
+    Raises:
+        InterlockError: It cannot be reached.
+    """
+    client = Client.http(
+        server.url,
+        headers=server.headers,
+        transport=_KINDS[server.type],
+        connect_timeout=server.connect_timeout,
+    )
+    try:
+        async with client:
+            with suppress(RemoteError):  # it has no tools
+                await client.list_tools()
+    except AuthError as error:
+        return error.challenge
+    return None
 
 
 # Secrets of servers with a URL

@@ -28,7 +28,7 @@ from interlock.config.servers import Sharing
 from interlock.errors import ServerUnavailable
 from interlock.redaction import Redactor
 
-Key = tuple[str, ...]
+Key = tuple[str, ...]  # what it is for, the owner of its calls and further words
 SHARED: Key = ()  # the connection that lists the tools; local callers use it as well
 WAIT_TIMEOUT = 30.0  # seconds that a call waits for a connection while all are in use
 
@@ -90,6 +90,7 @@ class ConnectionPool:
         self._starting: dict[Key, asyncio.Task[PooledClient]] = {}
         self._spare: deque[PooledClient] = deque()
         self._dropped: set[PooledClient] = set()  # their last calls have not ended
+        self._ended: set[Key] = set()  # of starts with a credential that has changed since
         self._closing: set[asyncio.Task[None]] = set()
         self._waiting: list[asyncio.Event] = []  # calls that wait for room, in turn
         self._wanted: Counter[Key] = Counter()  # callers that wait for a connection
@@ -115,9 +116,9 @@ class ConnectionPool:
         """Return the key of the connections that a caller may use."""
         if self._sharing == "shared":
             return SHARED
-        if self._sharing == "per_call":
-            return "call", str(next(self._numbers))
         principal = caller.principal.owner if caller.principal is not None else ""
+        if self._sharing == "per_call":
+            return "call", principal, str(next(self._numbers))
         if self._sharing == "per_session" and caller.session:
             return "session", principal, caller.session
         return ("user", principal) if principal else SHARED
@@ -195,6 +196,9 @@ class ConnectionPool:
     async def _start(self, key: Key) -> PooledClient:
         pooled = await self._connect(key)
         del self._starting[key]  # so that it is not counted twice
+        if key in self._ended:
+            self._ended.discard(key)
+            self.drop(pooled)
         if pooled.is_dropped:  # lost already
             return pooled
         if _is_for_one_call(key) and key not in self._wanted:  # its caller was cancelled
@@ -210,6 +214,7 @@ class ConnectionPool:
     def _started(self, key: Key, task: asyncio.Task[PooledClient]) -> None:
         if self._starting.get(key) is task:
             del self._starting[key]
+        self._ended.discard(key)
         if not task.cancelled():
             task.exception()  # the upstream's status has it, even if no caller waits any more
         self._wake()
@@ -285,6 +290,13 @@ class ConnectionPool:
             self._close_later(pooled)
             self._wake()
 
+    def drop_of(self, owner: str) -> None:
+        """Drop all connections of an owner, those that are being opened as well."""
+        for pooled in self.connections:
+            if owner_of(pooled.key) == owner:
+                self.drop(pooled)
+        self._ended.update(key for key in self._starting if owner_of(key) == owner)
+
     def _is_used_up(self, pooled: PooledClient) -> bool:
         calls, life = self._limits.calls, self._limits.life
         return (
@@ -334,7 +346,7 @@ class ConnectionPool:
             for _ in range(self._limits.spare - len(self._spare) - starting):
                 if self.size >= self._limits.max:
                     return
-                key = "spare", str(next(self._numbers))
+                key = "spare", "", str(next(self._numbers))
                 self._check(key)
                 task = self._starting[key] = asyncio.create_task(self._start_spare(key))
                 task.add_done_callback(partial(self._started, key))
@@ -368,6 +380,11 @@ class ConnectionPool:
         self._wake()  # waiting calls find it closed
         if self._closing:
             await asyncio.wait(self._closing)
+
+
+def owner_of(key: Key) -> str:
+    """Return whose credentials a connection uses; "" for those of the local user."""
+    return key[1] if key else ""
 
 
 def _is_for_one_call(key: Key) -> bool:

@@ -24,6 +24,7 @@ from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.upstream import ServerStatus, Upstream
+from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult, GetPromptResult, ReadResourceResult
 
@@ -59,6 +60,7 @@ class Toolbox:
             not only for the next call.
         results: The budget of results for models. By default large ones are kept in memory.
         own_tools: Tools of interlock itself, beside the one that reads kept results.
+        credentials: Those of the users who call; None if the local user is the only one.
         options: Handlers for what every server asks; see `ClientOptions`.
 
     Attributes:
@@ -83,6 +85,7 @@ class Toolbox:
         keeps_trying: bool = False,
         results: ResultBudget | None = None,
         own_tools: Iterable[OwnTool] = (),
+        credentials: UserCredentials | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
@@ -95,6 +98,7 @@ class Toolbox:
         self._handlers = handlers
         self._list_ttl = list_ttl
         self._keeps_trying = keeps_trying
+        self._credentials = credentials
         self._options = options
         self._servers: Mapping[str, ServerConfig | InProcessServer] = {}  # by name in addresses
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -140,6 +144,7 @@ class Toolbox:
                     on_change=self._changed,
                     forwards=self._forwards,
                     list_ttl=self._list_ttl,
+                    credentials=self._credentials,
                     **options,
                 )
             planned[name] = known

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext, suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 from interlock import schema
 from interlock.calls import Call, Caller, Entry, Outcome
 from interlock.client import Client, ClientOptions
-from interlock.client.listing import Listing
+from interlock.client.listing import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Listing
 from interlock.config import (
     CONFIGURED,
     HttpServer,
@@ -32,11 +33,13 @@ from interlock.config import (
     ServerConfig,
     StdioServer,
     ToolFilter,
+    resolve,
 )
 from interlock.config.servers import AUTO
 from interlock.context import LEVELS
 from interlock.errors import (
     AuthError,
+    AuthRequired,
     CapabilityError,
     HttpError,
     InterlockError,
@@ -64,8 +67,10 @@ from interlock.revisions import (
 from interlock.toolbox import names, pins
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
-from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient
+from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient, owner_of
 from interlock.toolbox.restarts import Restarts
+from interlock.toolbox.user_credentials import Needs, UserCredentials, check_values, needs_of
+from interlock.toolbox.user_lists import UserLists
 from interlock.transports import InProcessServer
 from interlock.types import (
     ClientCapabilities,
@@ -113,6 +118,12 @@ _ITEM_LISTS: dict[ItemKind, tuple[str, Callable[[Client], Awaitable[Listing[Any]
     "resources": ("resources", Client.list_resources),
     "resourceTemplates": ("resources", Client.list_resource_templates),
     "prompts": ("prompts", Client.list_prompts),
+}
+
+_KINDS: dict[ItemKind, Kind[Any]] = {
+    "resources": RESOURCES,
+    "resourceTemplates": TEMPLATES,
+    "prompts": PROMPTS,
 }
 
 State = Literal["starting", "ok", "down", "failed", "disabled", "needs login", "expired", "refused"]
@@ -179,6 +190,7 @@ class Upstream:
         forwards: It serves clients of a gateway: it keeps `items`, and its server may ask what its
             configuration permits.
         list_ttl: The longest time in seconds that a list of tools is kept; None for no limit.
+        credentials: Those of the users who call the server; None if the local user is the only one.
         options: Handlers for what the server asks; see `ClientOptions`.
 
     Attributes:
@@ -198,9 +210,13 @@ class Upstream:
         on_change: Callable[[], None],
         forwards: bool = False,
         list_ttl: float | None = None,
+        credentials: UserCredentials | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.name = name
+        self._credentials = credentials
+        self._needs = needs_of(server) if credentials is not None else Needs()
+        self._lists = UserLists()
         self._list_ttl = list_ttl
         self.entries: tuple[Entry, ...] = ()
         self.unusable: tuple[Unusable, ...] = ()
@@ -223,11 +239,12 @@ class Upstream:
         )
         self._asks = frozenset(settings.asks if settings is not None else AUTO)
         self._permitted = ClientCapabilities(), ClientCapabilities()  # as given, and as returned
+        limits = settings.pool if settings else Pool()
         self._pool = ConnectionPool(
             name,
             self._connect,
             settings.sharing if settings else "shared",
-            settings.pool if settings else Pool(),
+            replace(limits, spare=0) if self.is_personal else limits,
             self._check_start,
             self._note_end,
         )
@@ -256,15 +273,27 @@ class Upstream:
         return _CODES.get(self._state, "server_down"), self._reason or self._state
 
     @property
+    def is_personal(self) -> bool:
+        """Whether it can be connected to only with a credential of the user who calls."""
+        return bool(self._needs) and not isinstance(self._server, OpenApiConfig)
+
+    @property
+    def _lister(self) -> PooledClient | None:
+        """The connection that lists the tools, if one is open."""
+        if not self.is_personal:
+            return self._pool.shared
+        return next((each for each in self._pool.connections if not each.is_dropped), None)
+
+    @property
     def may_ask(self) -> bool:
         """Whether the server may ask by requests: it is legacy, or its revision is unknown yet."""
-        shared = self._pool.shared
+        shared = self._lister
         return shared is None or shared.client.revision not in MODERN
 
     @property
     def status(self) -> ServerStatus:
         """Its status now."""
-        shared = self._pool.shared
+        shared = self._lister
         client = shared.client if shared else None
         info = client.server_info if client else None
         restarts = self._restarts.get(SHARED)
@@ -296,7 +325,7 @@ class Upstream:
     @property
     def instructions(self) -> str | None:
         """The server's instructions for a model; None while it is not connected."""
-        shared = self._pool.shared
+        shared = self._lister
         return shared.client.instructions if shared else None
 
     # Starting
@@ -313,8 +342,46 @@ class Upstream:
             return
         is_program = isinstance(self._settings, StdioServer)
         async with turns if turns is not None and is_program else nullcontext():
+            if self.is_personal:
+                await self._start_for_users()
+                return
             with suppress(ServerUnavailable):  # the log and the status have the reason
                 await self._shared()
+
+    async def _start_for_users(self) -> None:
+        """List the tools with the credential of a user who has one."""
+        reason = "no user has a credential for it yet"
+        if self._credentials is not None:
+            try:
+                for owner in await self._credentials.owners(self.name):
+                    await self.start_for(owner)
+                    if self.entries:
+                        return
+            except InterlockError as error:
+                reason = str(error)
+        if self._state == "starting":
+            self._set_state("needs login", reason)
+
+    async def start_for(self, owner: str) -> None:
+        """Connect with a user's credential, so that the user's tools are listed."""
+        with suppress(InterlockError):  # the log has the reason
+            await self._pool.start(("user", owner))
+
+    def sees(self, owner: str, kind: str, name: str) -> bool:
+        """Return whether a user's list has an item; see `UserLists.sees`."""
+        return self._lists.sees(owner, kind, name)
+
+    def connect_url(self, owner: str) -> str:
+        """Return where a user connects to the server; "" for nowhere."""
+        return "" if self._credentials is None else self._credentials.connect_url(owner, self.name)
+
+    def end_user(self, owner: str) -> None:
+        """Close the connections of a user whose credential has changed, after their last calls."""
+        self._pool.drop_of(owner)
+        for key in [each for each in self._restarts if owner_of(each) == owner]:
+            del self._restarts[key]
+        if self._lists.remove(owner):
+            self._on_change()
 
     async def _shared(self) -> PooledClient:
         return self._pool.shared or await self._pool.start(SHARED)
@@ -344,7 +411,7 @@ class Upstream:
         restarts = self._restarts_of(key)
         redactor = Redactor()
         try:
-            pooled = self._make(key)
+            pooled = self._make(key, await self._user_values(key))
             redactor = pooled.redactor
             listing = await self._open(pooled)
         except Exception as error:
@@ -354,15 +421,19 @@ class Upstream:
                 _log.exception("starting server %r failed", self.name)
                 reason = f"{type(error).__name__} while starting: {error}"
             reason = redactor.redact(reason)
+            if isinstance(error, LoginRequired) and owner_of(key):  # so nothing has failed
+                raise redact_error(error, redactor) from None
             restarts.failed(monotonic(), reason)
-            if key == SHARED:
+            if key == SHARED or (self.is_personal and not self.entries):
                 self._set_state(_state_of(error) or ("down" if self.entries else "failed"), reason)
             raise ServerUnavailable(self.name, reason) from error
         restarts.succeeded()
         if listing is not None:
             self._start_seconds = monotonic() - started
-            self._install_tools(listing)
+            self._install_tools(self._merged(pooled, listing))
             self._set_state("ok", "")
+            if self.is_personal:
+                self._on_change()  # what this user sees
             if self._unlisted:
                 self._refresh_later()
         await self._restore(pooled)
@@ -389,7 +460,20 @@ class Upstream:
             except (InterlockError, TimeoutError) as error:
                 _log.info("server %r: log level not set: %s", self.name, error)
 
-    def _make(self, key: Key) -> PooledClient:
+    async def _user_values(self, key: Key) -> Mapping[str, str] | None:
+        """Return what stands for `${user:NAME}` in a connection.
+
+        Raises:
+            LoginRequired: The user lacks a value, or no user is calling.
+        """
+        if not self._needs.names or not self.is_personal or self._credentials is None:
+            return None
+        owner = owner_of(key)
+        values = await self._credentials.values(owner, self.name) if owner else {}
+        check_values(self.name, self._needs.names, values)
+        return values
+
+    def _make(self, key: Key, values: Mapping[str, str] | None) -> PooledClient:
         pooled: PooledClient
         options: ClientOptions = {
             **self._options,
@@ -403,17 +487,30 @@ class Upstream:
             options.pop("roots", None)
         if self._forwards and key != SHARED:
             options.pop("on_log", None)  # its messages are for one user only
-        if key == SHARED:
+        if key == SHARED or self.is_personal:
             options["on_list_changed"] = self._list_changed
         server = self._server
         if isinstance(server, OpenApiConfig):
             options["timeout"] = server.timeout + API_GRACE
             server = self._api_server(server)
+        owner, login = owner_of(key), None
+        if self._credentials is not None and owner and self._uses_logins_of_users:
+            login = partial(self._credentials.login, owner, self.name)
         client, redactor = make_client(
-            server, self._environ, self._http_pool, options, owner=_owner(key)
+            server,
+            self._environ,
+            self._http_pool,
+            options,
+            owner=owner,
+            user=values,
+            login=login,
         )
         pooled = PooledClient(key, client, redactor)
         return pooled
+
+    @property
+    def _uses_logins_of_users(self) -> bool:
+        return self._settings is not None and self._settings.sharing != "shared"
 
     def _notes(self, kind: Literal["missing", "flagged"]) -> tuple[str, ...]:
         """Return what a server in this program says about its tools, such as an `OpenApiServer`."""
@@ -437,7 +534,7 @@ class Upstream:
             if self._settings is None:
                 raise
             raise RequestTimeout(f'{error}; raise "connectTimeout" for a slow server') from None
-        if pooled.key != SHARED:
+        if not self._must_list(pooled.key):
             client.adopt_tools(self._listing)
             return None
         try:
@@ -454,6 +551,18 @@ class Upstream:
             except TimeoutError:
                 _log.warning("server %r: its resources and prompts are not listed yet", self.name)
         return listing
+
+    def _must_list(self, key: Key) -> bool:
+        """Return whether a new connection lists the tools."""
+        if not self.is_personal:
+            return key == SHARED
+        return not self._lists.has(owner_of(key)) or monotonic() >= self._listed_until
+
+    def _merged(self, pooled: PooledClient, listing: Listing[Tool]) -> Listing[Tool]:
+        """Return the tools of all users, with those that a user's connection has just listed."""
+        if not self.is_personal:
+            return listing
+        return self._lists.merge(TOOLS, owner_of(pooled.key), listing)
 
     # Failing
 
@@ -509,14 +618,14 @@ class Upstream:
         if wait > 0:
             await asyncio.sleep(wait)
         self._refreshed_at = monotonic()
-        shared = self._pool.shared
+        shared = self._lister
         if shared is not None and self._unlisted and await self._list_items(shared):
             self._on_change()
         await self.refresh()
 
     def _refreshed(self, _: asyncio.Task[None]) -> None:
         self._refreshing = None
-        if self._unlisted and self._pool.shared is not None and not self._closed:
+        if self._unlisted and self._lister is not None and not self._closed:
             self._refresh_later()
 
     async def _list_items(self, pooled: PooledClient) -> bool:
@@ -542,6 +651,8 @@ class Upstream:
                 _log.warning("server %r: %s not listed: %s", self.name, kind, reason)
                 return False
             found = Listing()  # many servers have no templates
+        if self.is_personal:
+            found = self._lists.merge(_KINDS[kind], owner_of(pooled.key), found)
         if found.definitions == self.items[kind].definitions:
             return False
         self.items[kind] = found
@@ -550,8 +661,8 @@ class Upstream:
     @property
     def is_due(self) -> bool:
         """Whether `refresh` has something to do."""
-        if self._pool.shared is None:
-            return not self.entries and self._state != "disabled"
+        if self._lister is None:
+            return not self.is_personal and not self.entries and self._state != "disabled"
         return monotonic() >= self._listed_until
 
     async def refresh(self) -> None:
@@ -559,10 +670,10 @@ class Upstream:
 
         A server that has never listed its tools is started again in the background.
         """
-        if self._pool.shared is None and not self.entries:
+        if self._lister is None and not self.entries:
             self._start_in_background()
         for _ in range(MAX_REFRESHES):
-            shared, changes = self._pool.shared, self._changes
+            shared, changes = self._lister, self._changes
             if shared is None or monotonic() < self._listed_until:
                 return
             try:
@@ -575,8 +686,9 @@ class Upstream:
                 self._note_failure(shared, error)
                 self._listed_until = monotonic() + REFRESH_PAUSE
                 return
-            if shared is not self._pool.shared:
+            if shared is not self._lister:
                 return
+            listing = self._merged(shared, listing)
             if listing.definitions == self._listing.definitions and listing.skipped == (
                 self._listing.skipped
             ):
@@ -594,7 +706,7 @@ class Upstream:
             self._start_in_background()
 
     def _start_in_background(self) -> None:
-        if self._state in ("starting", "disabled") or self._closed:
+        if self._state in ("starting", "disabled") or self._closed or self.is_personal:
             return
         with suppress(ServerUnavailable):  # the back-off does not allow it yet
             self._pool.begin(SHARED)
@@ -606,7 +718,7 @@ class Upstream:
         self._listed_until = monotonic() + ttl
         self._listing = listing
         for pooled in self._pool.connections:
-            if pooled.key != SHARED:
+            if pooled is not self._lister:
                 pooled.client.adopt_tools(listing)
         self._validators.clear()
         self._flagged.clear()
@@ -724,6 +836,28 @@ class Upstream:
         errors = validator.errors(call.arguments, echo=not self._forwards) if validator else []
         if errors:
             raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
+
+    async def check_credentials(self, call: Call) -> None:
+        """Check that the caller has the credentials of a user that a call needs.
+
+        A login that has expired is refreshed.
+
+        Raises:
+            LoginRequired: The user must log in, or store a value.
+            InterlockError: Whether that is so cannot be determined.
+        """
+        owner = call.caller.owner
+        if self._credentials is None or not owner or not self.is_personal:
+            return
+        values: Mapping[str, str] = {}
+        if self._needs.names:
+            values = await self._credentials.values(owner, self.name)
+            check_values(self.name, self._needs.names, values)
+        if self._needs.login and isinstance(self._server, HttpServer):
+            server = resolve(self._server, self._environ, values)
+            login = self._credentials.login(owner, self.name, server)
+            if not login.token and not await login.valid_token():
+                await login.refresh_after(AuthRequired("a token is needed", 401))
 
     async def send(self, call: Call) -> Outcome:
         """Send a call whose arguments have been validated; starts the server if it is down.
@@ -887,11 +1021,6 @@ def _has_completions(pooled: PooledClient) -> bool:
 def _restarts_key(key: Key) -> Key:
     """Return the key under which starts are counted: calls with a connection each share one."""
     return PER_CALL if key[:1] in (("call",), ("spare",)) else key
-
-
-def _owner(key: Key) -> str:
-    """Return whose credentials a connection uses; "" for those of the local user."""
-    return key[1] if key[:1] in (("user",), ("session",)) else ""
 
 
 def _state_of(error: Exception) -> State | None:

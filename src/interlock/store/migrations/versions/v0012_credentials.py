@@ -22,4 +22,6 @@ def upgrade() -> None:
         sa.Column("state", sa.String, nullable=False),
         sa.Column("expires", sa.BigInteger),
         sa.Column("updated", sa.BigInteger, nullable=False),
+        sa.Column("leased_by", sa.String, nullable=False),
+        sa.Column("leased_until", sa.BigInteger, nullable=False),
     )

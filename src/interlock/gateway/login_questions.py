@@ -1,0 +1,113 @@
+"""The layer of a call that needs a credential of its user, who is asked to connect if need be."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from msgspec import Raw
+
+from interlock.calls import Call, CallHandler, Outcome
+from interlock.client.caller_answers import lacking
+from interlock.context import ASK_TIMEOUT, url_elicitation
+from interlock.errors import AuthError, InterlockError, LoginNeeded, LoginRequired
+from interlock.gateway.vault import Vault
+from interlock.protocol.envelope import encode
+from interlock.revisions import MODERN, at_least
+from interlock.schema.elicitation import for_legacy
+from interlock.toolbox.upstream import Upstream
+from interlock.types import ElicitParams, ElicitResult
+
+LOGIN_TIMEOUT = 120.0  # seconds that a call waits for a user who has opened the page
+_URLS = "2025-11-25"  # the first revision that can ask a user to open a page
+
+
+class LoginQuestions:
+    """Asks users to connect to servers.
+
+    Args:
+        vault: Their credentials.
+    """
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    def around(self, handle: CallHandler) -> CallHandler:
+        """Return a handler that makes calls whose user has what the server needs."""
+
+        async def call_with_credential(call: Call) -> Outcome:
+            upstream = self._vault.upstreams().get(call.entry.server)
+            if upstream is None or not call.caller.owner or not upstream.is_personal:
+                return await handle(call)
+            try:
+                await upstream.check_credentials(call)
+            except LoginRequired as error:
+                await self._connect(call, error)
+                await self._check_again(call, upstream)
+            try:
+                return await handle(call)
+            except AuthError as error:
+                if error.status != 401:
+                    raise
+                raise await self._refused(call, error) from None
+
+        return call_with_credential
+
+    async def _check_again(self, call: Call, upstream: Upstream) -> None:
+        try:
+            await upstream.check_credentials(call)
+        except LoginRequired as error:
+            raise self._needed(call, error) from None
+
+    async def _refused(self, call: Call, error: AuthError) -> LoginRequired:
+        """Return the error of a call whose credential its server has refused."""
+        await self._vault.refused(call.caller.owner, call.entry.server)
+        needed = self._needed(call, error)
+        return LoginRequired(str(needed), url=needed.url)
+
+    def _needed(self, call: Call, error: InterlockError) -> LoginNeeded:
+        server = call.entry.server
+        url = self._vault.connect_url(call.caller.owner, server)
+        way = f"open {url} and call again" if url else "ask the operator of the gateway for it"
+        return LoginNeeded(f"{error}; {way}", url)
+
+    async def _connect(self, call: Call, error: LoginRequired) -> None:
+        """Ask the user to connect, and wait for that.
+
+        Raises:
+            LoginNeeded: The client cannot be asked, or the user did not connect.
+        """
+        needed = self._needed(call, error)
+        owner, server = call.caller.owner, call.entry.server
+        params = self._question(call, needed.url)
+        if params is None or call.back is None:
+            raise needed
+        change = self._vault.next_change(owner, server)
+        try:
+            raw = await call.back.ask("elicitation/create", encode(params), timeout=ASK_TIMEOUT)
+            if msgspec.json.decode(raw, type=ElicitResult).action != "accept":
+                raise needed
+            async with asyncio.timeout(LOGIN_TIMEOUT):
+                await change.wait()
+        except (InterlockError, msgspec.DecodeError, TimeoutError):
+            raise needed from None
+        if params.elicitation_id is not None:
+            done = encode({"elicitationId": params.elicitation_id})
+            call.back.notify("notifications/elicitation/complete", done)
+
+    @staticmethod
+    def _question(call: Call, url: str) -> ElicitParams | None:
+        """Return what to ask the client; None if it cannot be asked."""
+        revision, can = call.caller.revision, call.capabilities
+        if not url or can is None or not revision or not at_least(revision, _URLS):
+            return None
+        message = f"Connect your account to {call.entry.server!r} to go on."
+        params = url_elicitation(message, url).params
+        if not isinstance(params, ElicitParams):
+            return None
+        if lacking(can, "elicitation/create", Raw(encode(params))):
+            return None
+        return params if revision in MODERN else for_legacy(params, revision)
+
+
+__all__ = ["LoginQuestions"]

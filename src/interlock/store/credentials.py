@@ -1,0 +1,435 @@
+"""Credentials of users for servers: the table, in which every value is sealed.
+
+1. A value is encrypted with a key that is derived from the gateway's key. The id of that key
+   stands in front of it.
+2. Tenant, user, server and name are authenticated with it, so a row that was copied to another
+   user, server or name cannot be opened.
+3. A change of a credential is noted in `changes`. The refresh of a login is not, as the login stays
+   the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Row, and_, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.stored_key import TENANT
+from interlock.errors import MissingExtra, StoreCorrupt, StoreError
+from interlock.store import tables
+from interlock.store.changes import ChangeReader, note_change
+from interlock.store.database import Database, open_database
+from interlock.store.location import folder_beside
+from interlock.store.rows import storable
+from interlock.timestamps import now_micros, rfc3339
+from interlock.types import JsonObject
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+LOGIN = "login"  # the name of a user's login to a server; no value can have it
+CHANGES = "credentials"
+EXPIRING = 24 * 3600 * 1_000_000  # microseconds before its end from which a login is expiring
+LEASE = 60 * 1_000_000  # microseconds after which the lease of a killed process ends
+MAX_VALUE = 16 * 1024  # bytes
+
+Kind = Literal["value", "oauth"]
+State = Literal["ok", "expiring", "needs_login", "revoked"]
+
+_NONCE_BYTES = 12
+_encode = msgspec.json.Encoder().encode
+
+
+class Place(Struct, frozen=True, array_like=True):
+    """Where a credential belongs.
+
+    Attributes:
+        user: The id of a principal, such as "user:anna".
+        server: Its name in addresses.
+        name: That of `${user:NAME}`, or `LOGIN`.
+        tenant: Of the user.
+    """
+
+    user: str
+    server: str
+    name: str
+    tenant: str = TENANT
+
+
+class Credential(Struct, frozen=True):
+    """A credential without its value. Times are microseconds since 1970, UTC.
+
+    Attributes:
+        place: Where it belongs.
+        kind: A value that the user or the operator has set, or a login by OAuth.
+        recorded: The state when it was last written.
+        expires: When a login ends that cannot be refreshed; None for never.
+        updated: When it was last written.
+    """
+
+    place: Place
+    kind: Kind
+    recorded: State
+    expires: int | None
+    updated: int
+
+    def state(self, now: int) -> State:
+        """Return the state at a time."""
+        if self.recorded != "ok" or self.expires is None:
+            return self.recorded
+        if self.expires <= now:
+            return "needs_login"
+        return "expiring" if self.expires - now < EXPIRING else "ok"
+
+    def as_json(self, now: int) -> JsonObject:
+        """Return what lists show."""
+        shown = {
+            "user": self.place.user,
+            "server": self.place.server,
+            "name": self.place.name,
+            "kind": self.kind,
+            "state": self.state(now),
+            "updated": rfc3339(self.updated),
+        }
+        return shown if self.expires is None else shown | {"expires": rfc3339(self.expires)}
+
+
+_Credentials: TypeAlias = list[Credential]
+
+
+class CredentialStore:
+    """The credentials in one database. Every method may raise a `StoreError`.
+
+    Args:
+        database: The database.
+        key: The gateway's key.
+    """
+
+    def __init__(self, database: Database, key: GatewayKey) -> None:
+        self._database = database
+        self._seal = _Seal(key)
+        self._changes = ChangeReader(CHANGES)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, location: str | Path | None = None) -> AsyncIterator[CredentialStore]:
+        """Open a database as `ConversationStore.open` does, and the gateway's key beside it."""
+        key = GatewayKey.load(folder_beside(location))
+        database = await open_database(location)
+        try:
+            yield cls(database, key)
+        finally:
+            await database.close()
+
+    # Lists
+
+    async def list(self, *, user: str = "", tenant: str = TENANT) -> _Credentials:
+        """Return the credentials of a user, or of all users, ordered by user, server and name."""
+        columns = tables.credentials.c
+        where = [columns.tenant == tenant, *([columns.user == user] if user else [])]
+        query = select(tables.credentials).where(*where)
+        rows = await self._rows(query.order_by(columns.user, columns.server, columns.name))
+        return [_credential(row) for row in rows]
+
+    async def find(self, place: Place) -> Credential | None:
+        """Return one credential, or None."""
+        rows = await self._rows(select(tables.credentials).where(_at(place)))
+        return _credential(rows[0]) if rows else None
+
+    async def users_of(self, server: str, *, limit: int = 10) -> Sequence[tuple[str, str]]:
+        """Return tenant and user of those with a usable credential for a server, latest first."""
+        columns = tables.credentials.c
+        query = select(tables.credentials).where(columns.server == server, columns.state == "ok")
+        now, found = now_micros(), dict[tuple[str, str], None]()
+        for row in await self._rows(query.order_by(columns.updated.desc()).limit(10 * limit)):
+            if _credential(row).state(now) in ("ok", "expiring"):
+                found[row.tenant, row.user] = None
+        return [*found][:limit]
+
+    # Values
+
+    async def values(self, user: str, server: str, *, tenant: str = TENANT) -> dict[str, str]:
+        """Return the values that a user has for a server, by name.
+
+        Raises:
+            StoreCorrupt: One cannot be opened.
+        """
+        columns = tables.credentials.c
+        query = select(tables.credentials).where(
+            columns.tenant == tenant,
+            columns.user == user,
+            columns.server == server,
+            columns.kind == "value",
+            columns.state == "ok",
+        )
+        return {
+            row.name: self._seal.open(row.sealed, _place(row)).decode()
+            for row in await self._rows(query)
+        }
+
+    async def set(self, place: Place, value: str) -> None:
+        """Store a value, and replace the earlier one.
+
+        Raises:
+            StoreError: The name is reserved, or the value is empty or too long.
+        """
+        if place.name == LOGIN:
+            raise StoreError(f"{LOGIN!r} is the name of a login, which has no value to set")
+        _check(place)
+        size = len(value.encode(errors="surrogatepass"))
+        if not size or size > MAX_VALUE or "\0" in value or not _is_text(value):
+            raise StoreError(
+                f"the value of {place.name!r} must be text of 1 to {MAX_VALUE:,} bytes "
+                f"({size:,} were given)"
+            )
+        sealed = self._seal.close(value.encode(), place)
+        row = _row(place, "value", sealed, "ok", now_micros())
+
+        async def work(connection: AsyncConnection) -> None:
+            changed = await connection.execute(
+                update(tables.credentials).where(_at(place)).values(**row)
+            )
+            if not changed.rowcount:
+                await connection.execute(insert(tables.credentials).values(**row))
+            await note_change(connection, CHANGES, _key_of_change(place))
+
+        await self._database.write(work)
+
+    async def revoke(self, place: Place) -> bool:
+        """Delete a value or a login; its row stays, as revoked. Return whether there was one."""
+        at = now_micros()
+
+        async def work(connection: AsyncConnection) -> bool:
+            changed = await connection.execute(
+                update(tables.credentials)
+                .where(_at(place), tables.credentials.c.state != "revoked")
+                .values(sealed=b"", state="revoked", expires=None, updated=at, leased_by="")
+            )
+            if changed.rowcount:
+                await note_change(connection, CHANGES, _key_of_change(place))
+            return bool(changed.rowcount)
+
+        return await self._database.write(work)
+
+    # Logins
+
+    async def read(self, place: Place) -> bytes | None:
+        """Return what is stored of a login, or None.
+
+        Raises:
+            StoreCorrupt: It cannot be opened.
+        """
+        rows = await self._rows(select(tables.credentials).where(_at(place)))
+        if not rows or not rows[0].sealed:
+            return None
+        return self._seal.open(rows[0].sealed, place)
+
+    async def write(
+        self, place: Place, content: bytes, state: State, expires: float | None, holder: str
+    ) -> None:
+        """Store a login.
+
+        Args:
+            place: Where it belongs.
+            content: The login.
+            state: Whether it can be used.
+            expires: When it ends, in seconds since 1970; None if it can be refreshed.
+            holder: Of its lease.
+
+        Raises:
+            StoreError: The lease has ended, because the login was deleted or took too long.
+        """
+        values = {
+            "kind": "oauth",
+            "sealed": self._seal.close(content, place),
+            "state": state,
+            "expires": None if expires is None else int(expires * 1_000_000),
+            "updated": now_micros(),
+        }
+
+        async def work(connection: AsyncConnection) -> bool:
+            where = and_(_at(place), tables.credentials.c.leased_by == holder)
+            changed = await connection.execute(
+                update(tables.credentials).where(where).values(**values)
+            )
+            return bool(changed.rowcount)
+
+        if not await self._database.write(work):
+            raise StoreError(
+                f"the login of {place.user} to server {place.server!r} was deleted or replaced "
+                "meanwhile; log in again"
+            )
+
+    async def mark(self, place: Place, state: State) -> None:
+        """Change the state of a login."""
+        at = now_micros()
+
+        async def work(connection: AsyncConnection) -> None:
+            where = and_(_at(place), tables.credentials.c.state != "revoked")
+            await connection.execute(
+                update(tables.credentials).where(where).values(state=state, updated=at)
+            )
+
+        await self._database.write(work)
+
+    async def note(self, place: Place) -> None:
+        """Note that a user has logged in, so that running gateways use the new login."""
+        await self._database.write(
+            lambda connection: note_change(connection, CHANGES, _key_of_change(place))
+        )
+
+    async def lease(self, place: Place, holder: str) -> bool:
+        """Lease a login, for a refresh by one process only; return False if it is taken.
+
+        Args:
+            place: Of the login; it need not exist.
+            holder: Names the process.
+        """
+        now, columns = now_micros(), tables.credentials.c
+        leased = {"leased_by": holder, "leased_until": now + LEASE}
+
+        async def work(connection: AsyncConnection) -> bool:
+            changed = await connection.execute(
+                update(tables.credentials)
+                .where(_at(place), columns.leased_until <= now)
+                .values(**leased)
+            )
+            if changed.rowcount:
+                return True
+            if (await connection.execute(select(columns.user).where(_at(place)))).first():
+                return False
+            row = _row(place, "oauth", b"", "needs_login", now)
+            await connection.execute(insert(tables.credentials).values(**row | leased))
+            return True
+
+        return await self._database.write(work)
+
+    async def release(self, place: Place, holder: str) -> None:
+        """End a lease."""
+
+        async def work(connection: AsyncConnection) -> None:
+            where = and_(_at(place), tables.credentials.c.leased_by == holder)
+            await connection.execute(
+                update(tables.credentials).where(where).values(leased_by="", leased_until=0)
+            )
+
+        await self._database.write(work)
+
+    # Changes
+
+    async def changed(self) -> Collection[Place]:
+        """Return the users and servers whose credentials changed since the last call.
+
+        The names of these places are empty.
+        """
+
+        async def work(connection: AsyncConnection) -> set[str]:
+            return await self._changes.read(connection)
+
+        return [msgspec.json.decode(key, type=Place) for key in await self._database.read(work)]
+
+    # The table
+
+    async def _rows(self, query: Any) -> Sequence[Row[Any]]:
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(query)).all()
+
+        return await self._database.read(work)
+
+
+def _at(place: Place) -> ColumnElement[bool]:
+    columns = tables.credentials.c
+    return and_(
+        columns.tenant == place.tenant,
+        columns.user == place.user,
+        columns.server == place.server,
+        columns.name == place.name,
+    )
+
+
+def _check(place: Place) -> None:
+    for what, text in (("user", place.user), ("server", place.server), ("name", place.name)):
+        if not text or not text.isprintable() or storable(text) != text:
+            raise StoreError(f"{text!r} is not a valid {what} of a credential")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _row(place: Place, kind: Kind, sealed: bytes, state: State, now: int) -> dict[str, Any]:
+    return {
+        "tenant": place.tenant,
+        "user": place.user,
+        "server": place.server,
+        "name": place.name,
+        "kind": kind,
+        "sealed": sealed,
+        "state": state,
+        "expires": None,
+        "updated": now,
+        "leased_by": "",
+        "leased_until": 0,
+    }
+
+
+def _place(row: Row[Any]) -> Place:
+    return Place(row.user, row.server, row.name, row.tenant)
+
+
+def _credential(row: Row[Any]) -> Credential:
+    return Credential(_place(row), row.kind, row.state, row.expires, row.updated)
+
+
+def _key_of_change(place: Place) -> str:
+    return _encode(Place(place.user, place.server, "", place.tenant)).decode()
+
+
+class _Seal:
+    """Encrypts values with AES-256-GCM."""
+
+    def __init__(self, key: GatewayKey) -> None:
+        self._id = key.id.encode()
+        self._key = key.derive("credentials")
+        self._made: AESGCM | None = None
+
+    def close(self, value: bytes, place: Place) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        return self._id + nonce + self._cipher.encrypt(nonce, value, _encode(place))
+
+    def open(self, sealed: bytes, place: Place) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
+        what = f"the credential {place.name!r} of {place.user} for server {place.server!r}"
+        id, rest = sealed[: len(self._id)], sealed[len(self._id) :]
+        if id != self._id:
+            raise StoreCorrupt(f"{what} was sealed with another gateway key; set it again")
+        try:
+            return self._cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], _encode(place))
+        except (InvalidTag, ValueError):
+            raise StoreCorrupt(f"{what} cannot be opened; set it again") from None
+
+    @property
+    def _cipher(self) -> AESGCM:
+        if self._made is None:
+            try:
+                from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            except ModuleNotFoundError as error:
+                raise MissingExtra("storing credentials of users", "serve") from error
+            self._made = AESGCM(self._key)
+        return self._made
+
+
+__all__ = ["LOGIN", "Credential", "CredentialStore", "Place"]

@@ -1,0 +1,100 @@
+"""Credentials of users: which ones a server needs, and where a toolbox gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from interlock.config import HttpServer, OpenApiConfig, StdioServer, variables
+from interlock.config.openapi import ApiLogin
+from interlock.errors import LoginRequired
+from interlock.transports import Authorization
+
+if TYPE_CHECKING:
+    from interlock.oauth import TokenStore
+
+
+class UserCredentials(Protocol):
+    """The credentials of users for the servers of a toolbox. Owners are `Principal.owner`."""
+
+    async def values(self, owner: str, server: str) -> Mapping[str, str]:
+        """Return the values that stand for `${user:NAME}`, by name."""
+        ...
+
+    def login(self, owner: str, server: str, config: HttpServer) -> Authorization:
+        """Return the user's login to a server, the same object for all its connections.
+
+        Args:
+            owner: The user.
+            server: Its name in the toolbox.
+            config: Its configuration, with variables replaced.
+        """
+        ...
+
+    def tokens(self, owner: str, server: str) -> TokenStore:
+        """Return where the user's login to a server is stored."""
+        ...
+
+    def connect_url(self, owner: str, server: str) -> str:
+        """Return where a user connects to a server; "" for nowhere."""
+        ...
+
+    async def owners(self, server: str) -> Sequence[str]:
+        """Return some users with a credential for a server, the latest first."""
+        ...
+
+
+class Needs(Struct, frozen=True):
+    """What a server needs of the user on whose behalf it is called.
+
+    Attributes:
+        names: Those of `${user:NAME}` in its configuration.
+        login: A login by OAuth.
+    """
+
+    names: frozenset[str] = frozenset()
+    login: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.names) or self.login
+
+
+def needs_of(server: object) -> Needs:
+    """Return what a configured server needs of each user; nothing if users share it."""
+    match server:
+        case StdioServer() if server.sharing != "shared":
+            return Needs(_names(server.env.values()))
+        case HttpServer() if server.sharing != "shared":
+            return Needs(_names(server.headers.values()), server.auth == "oauth")
+        case OpenApiConfig() if server.sharing != "shared":
+            texts = [
+                value
+                for each in server.openapi.auth.values()
+                for value in asdict(each).values()
+                if isinstance(value, str)
+            ]
+            has_login = any(isinstance(each, ApiLogin) for each in server.openapi.auth.values())
+            return Needs(_names([*server.headers.values(), *texts]), has_login)
+    return Needs()
+
+
+def _names(texts: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for text in texts for name in variables.user_names(text))
+
+
+def check_values(server: str, needed: frozenset[str], values: Mapping[str, str]) -> None:
+    """Raise if a user lacks a value that a server needs.
+
+    Raises:
+        LoginRequired: Names what is missing.
+    """
+    missing = sorted(needed - values.keys())
+    if missing:
+        what = ", ".join(missing)
+        raise LoginRequired(f"server {server!r} needs {what} of the user who calls it")
+
+
+__all__ = ["Needs", "UserCredentials", "check_values", "needs_of"]

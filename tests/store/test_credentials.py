@@ -1,0 +1,158 @@
+"""Credentials of users: sealed to their place, and opened nowhere else."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.errors import StoreCorrupt, StoreError
+from interlock.store.credentials import EXPIRING, LOGIN, CredentialStore, Place
+from interlock.store.database import open_database
+from interlock.timestamps import now_micros
+
+TOKEN = Place("user:anna", "github", "TOKEN")
+KEY = GatewayKey(bytes(range(32)))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "gateway.db"
+
+
+@pytest.fixture
+async def store(file: Path) -> AsyncIterator[CredentialStore]:
+    database = await open_database(file)
+    yield CredentialStore(database, KEY)
+    await database.close()
+
+
+async def test_value_is_read_by_its_user_and_server_only(store: CredentialStore):
+    await store.set(TOKEN, "first")
+    await store.set(TOKEN, "canary-1234")
+
+    assert await store.values("user:anna", "github") == {"TOKEN": "canary-1234"}
+    assert await store.values("user:bert", "github") == {}
+    assert await store.values("user:anna", "gitlab") == {}
+    assert await store.values("user:anna", "github", tenant="other") == {}
+
+
+async def test_database_contains_no_value_in_clear(store: CredentialStore, file: Path):
+    await store.set(TOKEN, "canary-1234")
+    sealed = sqlite3.connect(file).execute("SELECT sealed FROM credentials").fetchone()[0]
+
+    assert sealed.startswith(KEY.id.encode())
+    for each in file.parent.iterdir():
+        assert b"canary-1234" not in each.read_bytes(), each
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("user", "user:bert"), ("server", "gitlab"), ("name", "OTHER"), ("tenant", "other")],
+)
+async def test_row_that_was_moved_cannot_be_opened(
+    store: CredentialStore, file: Path, column: str, value: str
+):
+    await store.set(TOKEN, "canary-1234")
+    with sqlite3.connect(file) as connection:
+        connection.execute(f'UPDATE credentials SET "{column}" = ?', (value,))
+    moved = {"user": "user:anna", "server": "github", "tenant": "default", column: value}
+
+    with pytest.raises(StoreCorrupt, match="cannot be opened; set it again"):
+        await store.values(moved["user"], moved["server"], tenant=moved["tenant"])
+
+
+async def test_value_of_another_gateway_key_names_the_remedy(store: CredentialStore, file: Path):
+    await store.set(TOKEN, "canary-1234")
+    database = await open_database(file)
+    other = CredentialStore(database, GatewayKey(bytes(range(1, 33))))
+    with pytest.raises(StoreCorrupt, match="sealed with another gateway key; set it again"):
+        await other.values("user:anna", "github")
+    await other.set(TOKEN, "new")
+
+    assert await other.values("user:anna", "github") == {"TOKEN": "new"}
+    await database.close()
+
+
+async def test_deleted_value_is_listed_as_revoked_and_its_secret_is_gone(
+    store: CredentialStore, file: Path
+):
+    await store.set(TOKEN, "canary-1234")
+
+    assert await store.revoke(TOKEN)
+    assert not await store.revoke(TOKEN)
+    assert await store.values("user:anna", "github") == {}
+    (listed,) = await store.list(user="user:anna")
+    assert listed.state(now_micros()) == "revoked"
+    assert sqlite3.connect(file).execute("SELECT sealed FROM credentials").fetchone() == (b"",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        (LOGIN, "x", "is the name of a login"),
+        ("TOKEN", "", r"text of 1 to 16,384 bytes \(0 were given\)"),
+        ("TOKEN", "x" * 16_385, r"16,385 were given"),
+        ("TOKEN", "a\0b", "must be text"),
+        ("TOKEN", "\ud800", "must be text"),
+        ("A\nB", "x", "not a valid name"),
+    ],
+)
+async def test_value_that_cannot_be_stored_is_refused(
+    store: CredentialStore, name: str, value: str, problem: str
+):
+    with pytest.raises(StoreError, match=problem):
+        await store.set(Place("user:anna", "github", name), value)
+
+
+async def test_changes_name_users_and_servers_but_refreshes_of_a_login_do_not(
+    store: CredentialStore,
+):
+    await store.set(TOKEN, "x")
+    assert await store.changed() == [Place("user:anna", "github", "")]
+    login = Place("user:bert", "github", LOGIN)
+    await store.lease(login, "one")
+    await store.write(login, b"{}", "ok", None, "one")
+    assert await store.changed() == []
+    await store.note(login)
+    assert await store.changed() == [Place("user:bert", "github", "")]
+
+
+async def test_login_is_written_by_the_holder_of_its_lease_only(store: CredentialStore):
+    login = Place("user:anna", "github", LOGIN)
+
+    assert await store.lease(login, "one")
+    assert not await store.lease(login, "two")
+    with pytest.raises(StoreError, match="deleted or replaced"):
+        await store.write(login, b"theirs", "ok", None, "two")
+    await store.write(login, b"ours", "ok", None, "one")
+    await store.release(login, "one")
+    assert await store.lease(login, "two")
+    assert await store.read(login) == b"ours"
+
+
+async def test_refresh_does_not_bring_a_deleted_login_back(store: CredentialStore):
+    login = Place("user:anna", "github", LOGIN)
+    await store.lease(login, "one")
+    await store.write(login, b"first", "ok", None, "one")
+    await store.revoke(login)
+
+    with pytest.raises(StoreError, match="deleted or replaced"):
+        await store.write(login, b"refreshed", "ok", None, "one")
+    assert await store.read(login) is None
+
+
+async def test_login_without_refresh_expires_and_is_not_usable_then(store: CredentialStore):
+    login, now = Place("user:anna", "github", LOGIN), now_micros()
+    await store.lease(login, "one")
+    await store.write(login, b"x", "ok", now / 1e6 + 3600, "one")
+    (listed,) = await store.list()
+    states = [listed.state(at) for at in (now - 2 * EXPIRING, now, now + 3601 * 1_000_000)]
+
+    assert states == ["ok", "expiring", "needs_login"]
+    assert await store.users_of("github") == [("default", "user:anna")]
+    await store.write(login, b"x", "ok", now / 1e6 - 1, "one")
+    assert await store.users_of("github") == []
