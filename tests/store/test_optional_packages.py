@@ -19,7 +19,7 @@ def test_importing_the_store_does_not_import_sqlalchemy():
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
 
 
-@pytest.mark.parametrize("package", ["sqlalchemy", "aiosqlite", "alembic", "greenlet"])
+@pytest.mark.parametrize("package", ["sqlalchemy", "aiosqlite", "greenlet"])
 @pytest.mark.slow("starts a process that loads much")
 def test_a_missing_package_is_an_error_that_names_the_extra(tmp_path: Path, package: str):
     program = """

@@ -16,14 +16,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, create_engine, inspect, text
 
 import interlock.store
 from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from interlock.store import ConversationStore
 from interlock.store.tables import REVISIONS, metadata
-from interlock.store.upgrade import upgrade
+from interlock.store.upgrade import migrate, upgrade
 
 MIGRATIONS = Path(interlock.store.__file__).with_name("migrations")
 
@@ -41,14 +41,38 @@ def test_revisions_lists_all_migrations():
     assert [script.revision for script in scripts] == list(reversed(REVISIONS))
 
 
-async def test_the_migrations_create_the_current_tables(place: str):
-    def differences(connection: Connection) -> list[object]:
-        return compare_metadata(MigrationContext.configure(connection), metadata)
+def test_the_migrations_create_the_tables_of_a_new_database(tmp_path: Path):
+    new, migrated = (create_engine(f"sqlite:///{tmp_path}/{name}.db") for name in ("new", "old"))
+    with new.begin() as connection:
+        upgrade(connection, "new.db")
+        of_new = schema_of(connection)
+    with migrated.begin() as connection:
+        migrate(connection)
+        differences = compare_metadata(MigrationContext.configure(connection), metadata)
+        of_migrated = schema_of(connection)
+    new.dispose()
+    migrated.dispose()
 
-    async with ConversationStore.open(place) as store:
-        found = await store._database.read(lambda connection: connection.run_sync(differences))
+    assert differences == []
+    assert of_new == of_migrated
 
-    assert found == []
+
+def schema_of(connection: Connection) -> dict[str, object]:
+    """Return the columns, keys and indexes of each table."""
+    found = inspect(connection)
+    return {
+        table: (
+            {each["name"]: str(each) for each in found.get_columns(table)},
+            found.get_pk_constraint(table),
+            found.get_foreign_keys(table),
+            {
+                each["name"]: (each["column_names"], each["unique"], *map(str, options.values()))
+                for each in found.get_indexes(table)
+                for options in [each["dialect_options"]]
+            },
+        )
+        for table in found.get_table_names()
+    }
 
 
 OLD_MESSAGES = [
@@ -178,11 +202,13 @@ asyncio.run(main())
 
 
 @pytest.mark.slow("starts processes that load much")
-def test_alembic_is_imported_only_for_an_upgrade(sqlite: str):
-    command = [sys.executable, "-W", "error", "-c", OPEN_AND_PRINT, sqlite]
+def test_alembic_is_imported_only_for_an_upgrade(tmp_path: Path, old_place: str):
+    command = [sys.executable, "-W", "error", "-c", OPEN_AND_PRINT]
+    new = str(tmp_path / "new.db")
 
-    assert subprocess.check_output(command, text=True) == "True\n"
-    assert subprocess.check_output(command, text=True) == "False\n"
+    assert subprocess.check_output([*command, new], text=True) == "False\n"
+    assert subprocess.check_output([*command, old_place], text=True) == "True\n"
+    assert subprocess.check_output([*command, old_place], text=True) == "False\n"
 
 
 def test_upgrade_refuses_a_database_that_became_newer_in_the_meantime():
@@ -196,8 +222,8 @@ def test_upgrade_refuses_a_database_that_became_newer_in_the_meantime():
     engine.dispose()
 
 
-async def test_an_upgrade_works_from_a_folder_with_a_percent_sign(tmp_path, monkeypatch):
+async def test_an_upgrade_works_from_a_folder_with_a_percent_sign(old_place, tmp_path, monkeypatch):
     shutil.copytree(MIGRATIONS, tmp_path / "100%(x)s" / "migrations")
     monkeypatch.setattr("interlock.store.upgrade.__file__", str(tmp_path / "100%(x)s" / "x.py"))
 
-    await open_and_close(tmp_path / "x.db")
+    await open_and_close(old_place)

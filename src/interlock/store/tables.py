@@ -14,6 +14,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Table,
     Text,
@@ -344,4 +345,9 @@ plugin_installations = Table(
     Column("at", BigInteger, nullable=False),  # microseconds since 1970
 )
 
-versions = Table("alembic_version", MetaData(), Column("version_num", String, primary_key=True))
+versions = Table(  # as Alembic makes it
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)

@@ -1,16 +1,16 @@
 """Detection of a database's version, and its upgrade to this program's version.
 
-Alembic is imported only if an upgrade is needed.
+A new database gets the tables in their current form; only an older one needs Alembic.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, select
+from sqlalchemy import Connection, insert, inspect, select
 
 from interlock.errors import MissingExtra, StoreCorrupt, StoreTooNew
-from interlock.store.tables import REVISIONS, versions
+from interlock.store.tables import REVISIONS, metadata, versions
 
 # The columns of the tables before there were versions.
 _FIRST_COLUMNS = {
@@ -46,6 +46,20 @@ def upgrade(connection: Connection, location: str) -> None:
     """
     if is_current(connection, location):
         return
+    if _revision(connection) is None and not _has_tables(connection, location):
+        metadata.create_all(connection, checkfirst=False)
+        versions.create(connection, checkfirst=True)
+        connection.execute(insert(versions).values(version_num=REVISIONS[-1]))
+        return
+    migrate(connection)
+
+
+def migrate(connection: Connection) -> None:
+    """Run the migrations that a database lacks.
+
+    Raises:
+        MissingExtra: Alembic is not installed.
+    """
     try:
         from alembic import command
         from alembic.config import Config
@@ -55,7 +69,7 @@ def upgrade(connection: Connection, location: str) -> None:
     config = Config(attributes={"connection": connection})
     folder = str(Path(__file__).with_name("migrations"))
     config.set_main_option("script_location", folder.replace("%", "%%"))
-    if _revision(connection) is None and _has_tables(connection, location):
+    if _revision(connection) is None and inspect(connection).has_table("messages"):
         command.stamp(config, REVISIONS[0])
     command.upgrade(config, "head")
 
