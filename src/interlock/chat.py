@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from interlock import store
 from interlock.agent import Agent, AgentEvent
 from interlock.calls import Around, Caller
+from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.errors import MissingExtra, StoreError, UnknownConversation
@@ -181,6 +182,7 @@ async def open_chat(
     warn: Callable[[str], None],
     around: Sequence[Around] = (),
     handlers: Callable[[str], ClientOptions] | None = None,
+    results: ResultBudget | None = None,
     caller: Caller = CHAT,
 ) -> AsyncIterator[Chat]:
     """Open a chat; close the servers, the model and the store at the end.
@@ -194,6 +196,7 @@ async def open_chat(
         warn: Called with a line for the user when the conversation cannot be stored.
         around: The layers of every tool call, as for `Toolbox`.
         handlers: Returns the handlers for what a server asks, as for `Toolbox`.
+        results: The budget of results, as for `Toolbox`.
         caller: On whose behalf the model calls tools.
 
     Raises:
@@ -206,7 +209,7 @@ async def open_chat(
                 choosing = group.create_task(_choose(model, opening))
                 toolbox = None
                 if servers is not None:
-                    toolbox = Toolbox(servers, around=around, handlers=handlers)
+                    toolbox = Toolbox(servers, around=around, handlers=handlers, results=results)
                     stack.push_async_callback(toolbox.close)
                     await toolbox.open()
         except ExceptionGroup as errors:

@@ -549,6 +549,10 @@ class StoreTooNew(StoreError):
     """The database, or the login, was written by a newer version of interlock."""
 
 
+class NotKept(StoreError):
+    """A large result cannot be kept, so that only its beginning is there."""
+
+
 class AuditUnavailable(StoreError):
     """An audit record could not be made durable in time. The call it announces must not be made."""
 

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from interlock.auth import Principal
 from interlock.calls import Call, Caller, Entry, Outcome
-from interlock.calls.kept_results import URI, Kept, MemoryResults, NotKept, Owner, Reading
+from interlock.calls.kept_results import URI, MemoryResults, Reading
 from interlock.calls.results import META_KEY, Limits, ResultBudget
 from interlock.config.gateway import Results
-from interlock.errors import InvalidArguments, RemoteProtocolError, UnknownResource
+from interlock.errors import InvalidArguments, NotKept, RemoteProtocolError, UnknownResource
+from interlock.store.kept import Kept, Owner
 from interlock.types import (
     CallToolResult,
     EmbeddedResource,

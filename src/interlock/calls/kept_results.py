@@ -6,7 +6,6 @@ have numbers: content blocks from 1 on, then the structured content.
 
 from __future__ import annotations
 
-import secrets
 from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -19,9 +18,10 @@ from msgspec import Raw, Struct
 from interlock.auth.principal import Principal
 from interlock.calls import excerpts
 from interlock.calls.excerpts import Part
-from interlock.errors import InvalidArguments
+from interlock.errors import InvalidArguments, NotKept
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode_lossy
+from interlock.store.kept import Kept, Owner
 from interlock.timestamps import now_micros
 from interlock.types import (
     AudioContent,
@@ -46,29 +46,10 @@ _NOT_JSON = object()
 _decode_members = msgspec.json.Decoder(dict[str, Raw] | list[Raw]).decode
 _LOCAL = ("default", "user:local")
 
-Owner = tuple[str, str]  # tenant and user
-Parts = list["KeptPart"]
-
 
 def owner_of(principal: Principal | None) -> Owner:
     """Return who owns the results of a caller's calls; None is the local user."""
     return _LOCAL if principal is None else (principal.tenant or _LOCAL[0], principal.id)
-
-
-class Kept(Struct, frozen=True):
-    """A result that is kept.
-
-    Attributes:
-        id: "r_" and random characters.
-        expires: Microseconds since 1970.
-    """
-
-    id: str
-    expires: int
-
-
-class NotKept(Exception):
-    """A result cannot be kept. The text says why, for people and models."""
 
 
 class ResultStore(Protocol):
@@ -96,11 +77,6 @@ class ResultStore(Protocol):
         ...
 
 
-def new_id() -> str:
-    """Return an id that cannot be guessed."""
-    return f"r_{secrets.token_hex(10)}"
-
-
 class MemoryResults:
     """Keeps results in memory, the latest ones if there are too many.
 
@@ -114,7 +90,7 @@ class MemoryResults:
         self, size: int = MEMORY, keep: float = KEEP, *, clock: Callable[[], int] = now_micros
     ) -> None:
         self._size = size
-        self._keep = int(keep * 1_000_000)
+        self._keep = keep
         self._clock = clock
         self._kept: OrderedDict[str, tuple[Owner, int, bytes]] = OrderedDict()
         self.bytes = 0
@@ -123,7 +99,7 @@ class MemoryResults:
         """See `ResultStore.keep`."""
         if len(content) > self._size:
             raise NotKept(f"it is larger than the {self._size:,} bytes that are kept in memory")
-        kept = Kept(new_id(), self._clock() + self._keep)
+        kept = Kept.new(self._keep, self._clock())
         self._kept[kept.id] = owner, kept.expires, content
         self.bytes += len(content)
         while self.bytes > self._size:

@@ -23,10 +23,8 @@ from interlock.calls.excerpts import Part
 from interlock.calls.kept_results import (
     URI,
     Document,
-    Kept,
     KeptPart,
     MemoryResults,
-    NotKept,
     Reading,
     ResultStore,
     contents,
@@ -36,11 +34,13 @@ from interlock.calls.kept_results import (
     span,
     split_id,
 )
+from interlock.config import Config
 from interlock.config.gateway import OWN, Results
-from interlock.errors import InvalidArguments, UnknownResource
+from interlock.errors import InvalidArguments, NotKept, UnknownResource
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode_lossy
 from interlock.revisions import FEATURES
+from interlock.store.kept import Kept
 from interlock.timestamps import rfc3339
 from interlock.types import (
     AudioContent,
@@ -85,6 +85,22 @@ class Limits:
         self.is_on = self._results.max > 0
         found = [self._results.max, *self._results.tools.values(), *self._results.views.values()]
         self.smallest = min([*found, *self._servers.values()]) if self.is_on else sys.maxsize
+
+    @classmethod
+    def from_config(cls, config: Config, results: Results | None = None) -> Limits:
+        """Return the limits of a file.
+
+        Args:
+            config: The file.
+            results: Its member `gateway.results`, resolved.
+        """
+        every = {**config.servers, **config.python}
+        servers = {
+            each.namespace or name: each.max_result_bytes
+            for name, each in every.items()
+            if each.max_result_bytes is not None
+        }
+        return cls(results, servers)
 
     def of(self, call: Call) -> int:
         """Return the most bytes of the result of a call: the tool's, its server's, or that of all.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -19,12 +19,12 @@ from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import CapabilityError, InterlockError, ModelInterrupted
 
 if TYPE_CHECKING:
-    from interlock.calls import Around
     from interlock.claude import Answer, ClaudeCode, ClaudeEvent, Decide
     from interlock.cli.approval import TerminalApproval
     from interlock.cli.output import Screen
     from interlock.client import ClientOptions
     from interlock.config import Config
+    from interlock.gateway.local_calls import LocalCalls
     from interlock.models import Model
     from interlock.toolbox import Toolbox
 
@@ -101,7 +101,7 @@ async def _main(
     with screen.turn():
         async with (
             local_calls(config, approval) as calls,
-            _opened(calls.servers, calls.around, questions.handlers) as toolbox,
+            _opened(calls, questions.handlers) as toolbox,
             ClaudeCode(toolbox, permissions=_decide(config, approval), **options) as opened,  # type: ignore[arg-type]
         ):
             screen.release()
@@ -119,12 +119,12 @@ async def _main(
 
 @asynccontextmanager
 async def _opened(
-    servers: Mapping[str, Any], around: Sequence[Around], handlers: Callable[[str], ClientOptions]
+    calls: LocalCalls, handlers: Callable[[str], ClientOptions]
 ) -> AsyncIterator[Toolbox]:
     """Open a toolbox; servers that start slowly delay nothing."""
     from interlock.toolbox import Toolbox
 
-    toolbox = Toolbox(servers, around=around, handlers=handlers)
+    toolbox = Toolbox(calls.servers, around=calls.around, handlers=handlers, results=calls.results)
     try:
         await toolbox.open(idle_timeout=SERVER_PATIENCE)
         yield toolbox

@@ -73,6 +73,7 @@ async def open_terminal_chat(
                     warn=warn,
                     around=() if calls is None else calls.around,
                     handlers=questions.handlers,
+                    results=None if calls is None else calls.results,
                     **options,
                 )
             )

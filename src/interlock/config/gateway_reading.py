@@ -19,6 +19,7 @@ from interlock.config.gateway import (
     CALLER,
     EVERYBODY,
     GROUP,
+    OWN,
     UNIT_OF,
     Address,
     Approvals,
@@ -233,7 +234,7 @@ def _check_pattern(
     server, colon, name = pattern.partition(":")
     if not (server and colon and name and pattern.isprintable()):
         section.refuse('must be "SERVER:NAME", and may have *: "crm:*", "*:get_*"', *steps)
-    known = server in servers or server == BUILT_IN
+    known = server in servers or server in (BUILT_IN, OWN)
     if not any(char in server for char in "*?[") and not known:
         section.warn(f"names a server that this file lacks{nearest(server, servers)}", *steps)
 

@@ -28,6 +28,7 @@ from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
 from interlock.calls.quotas import Quotas
+from interlock.calls.results import Limits, ResultBudget
 from interlock.config import Config, PythonServer, ServerConfig, ToolFilter
 from interlock.config import Gateway as Settings
 from interlock.config.gateway import Audit, Rate
@@ -45,6 +46,7 @@ from interlock.store.audit_upkeep import open_trail
 from interlock.store.changes import note_change
 from interlock.store.credentials import CredentialStore, Place
 from interlock.store.database import Database, open_database
+from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore
 from interlock.store.location import folder_beside
 from interlock.store.quotas import QuotaStore
@@ -104,6 +106,7 @@ class Assembly:
         database: Where keys, sessions and the audit trail are.
         vault: The credentials of users for servers.
         logins: Those that users are making now.
+        results: The budget of results; it also reads those that are kept.
         on_reload: Called after the configuration was replaced.
         on_failed: Called once, when no call can be recorded until the process is restarted.
         has_failed: This has happened.
@@ -117,6 +120,7 @@ class Assembly:
         writer: AuditWriter | None,
         environ: Mapping[str, str],
         secret: GatewayKey,
+        kept: KeptResultStore,
     ) -> None:
         self.parts = parts
         self.parts.limiter.own = keys.limits
@@ -144,6 +148,11 @@ class Assembly:
         self.vault = Vault(CredentialStore(database, secret), secret, self._note_credential)
         self.logins = Logins(self.vault, self._configured, environ)
         self._questions = LoginQuestions(self.vault)
+        self.results = ResultBudget(kept, limits_of(parts))
+        self.metrics.gauges["interlock_kept_bytes"] = (
+            "Bytes of large results that are kept for their users.",
+            lambda: {(): float(kept.bytes)},
+        )
         self.gateway = Gateway(
             parts.servers,
             parts.policy,
@@ -155,6 +164,7 @@ class Assembly:
             sealing_key=secret.derive("seal"),
             idle_timeout=IDLE_TIMEOUT,
             credentials=self.vault,
+            results=self.results,
         )
         self.vault.upstreams = lambda: self.gateway.toolbox.upstreams
         self._add_gauges(writer)
@@ -221,7 +231,12 @@ class Assembly:
                     location, secret, audit, about=about, on_failed=lambda: assembly._failed()
                 )
                 writer = await stack.enter_async_context(trail)
-            assembly = cls(parts, keys, database, writer, environ, secret)
+            kept = await stack.enter_async_context(
+                KeptResultStore.beside(
+                    location, secret, lambda: assembly.parts.settings.results, database
+                )
+            )
+            assembly = cls(parts, keys, database, writer, environ, secret, kept)
             if assembly.trail is not None:
                 stack.callback(assembly.trail.flush)
             assembly._record_configuration(None)
@@ -256,6 +271,7 @@ class Assembly:
             outside=self._outside,
             admit=self._admit,
         )
+        self.results.limits = limits_of(parts)
         before, self.parts = self.parts.settings, parts  # in the step that replaced the servers
         self._record_configuration(described)
         self.on_reload()
@@ -416,6 +432,11 @@ def layers_of(parts: Parts, trail: AuditTrail | None, *asking: Around) -> list[A
     queues = {server: queue for (server, *_), queue in parts.queues.items()}
     inner = [trail.calls] if trail is not None else []
     return [parts.limiter.around, *asking, queued(queues), *inner]
+
+
+def limits_of(parts: Parts) -> Limits:
+    """Return how large results may be."""
+    return Limits.from_config(parts.config, parts.settings.results)
 
 
 def _limiter(config: Config, settings: Settings, before: Parts | None) -> Limiter:

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
 from interlock.auth import Principal
 from interlock.calls import Around
+from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.context import Context
@@ -32,6 +41,7 @@ from interlock.server.server_connection import ServerConnection
 from interlock.server.subscribers import Subscribers
 from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
+from interlock.toolbox.own_tools import OwnTool
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer, Transport
 from interlock.transports.memory import MemoryTransport
@@ -67,6 +77,8 @@ class Gateway:
         idle_timeout: Seconds without a server getting ready after which the others are served;
             None waits for all.
         credentials: Those of users for servers; None for none.
+        results: The budget of results. By default large ones are kept in memory.
+        own_tools: Tools of interlock itself, beside the one that reads kept results.
 
     Attributes:
         toolbox: The servers behind the gateway.
@@ -88,6 +100,8 @@ class Gateway:
         sealing_key: bytes | None = None,
         idle_timeout: float | None = None,
         credentials: UserCredentials | None = None,
+        results: ResultBudget | None = None,
+        own_tools: Iterable[OwnTool] = (),
     ) -> None:
         # Servers are told that they may ask; the client that is calling answers, or refuses.
         self.toolbox = Toolbox(
@@ -101,6 +115,8 @@ class Gateway:
             elicitation=_refuse,
             sampling=_refuse,
             roots=[],
+            results=results,
+            own_tools=own_tools,
         )
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()

@@ -6,23 +6,33 @@ call as `user:local` with the scope `mcp:*`.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from msgspec import Struct
 
 from interlock.calls import Around
+from interlock.calls.kept_results import MemoryResults, ResultStore
+from interlock.calls.results import Limits, ResultBudget
 from interlock.config import Config, ServerConfig
+from interlock.config.gateway import Results
+from interlock.errors import ConfigError, StoreError
 from interlock.policy import Approve, Policy, enforce
+from interlock.store.kept import Kept, Owner
 from interlock.transports import InProcessServer
+
+_log = logging.getLogger("interlock.results")
 
 
 class LocalCalls(Struct, frozen=True):
-    """What the toolbox of such a program needs: its servers, and the layers of every call."""
+    """What the toolbox of such a program needs: servers, layers of calls, a budget of results."""
 
     servers: Mapping[str, ServerConfig | InProcessServer]
     around: Sequence[Around]
+    results: ResultBudget
 
 
 @asynccontextmanager
@@ -41,11 +51,15 @@ async def local_calls(
         StoreError: The audit trail cannot be opened.
     """
     if config.gateway is None:
-        yield LocalCalls(config.servers, [enforce(Policy.for_local_user(config), approve)])
+        around = [enforce(Policy.for_local_user(config), approve)]
+        async with AsyncExitStack() as stack:
+            kept = _OpenedOnDemand(stack, None, Results())
+            results = ResultBudget(kept, Limits.from_config(config))
+            yield LocalCalls(config.servers, around, results)
         return
     # These need packages of the extra "serve", which a chat without a gateway does not.
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.gateway.assembly import layers_of, make_parts, make_trail
+    from interlock.gateway.assembly import layers_of, limits_of, make_parts, make_trail
     from interlock.store.audit_upkeep import open_trail
     from interlock.store.location import folder_beside
 
@@ -60,4 +74,49 @@ async def local_calls(
             stack.callback(trail.flush)
         outside = [trail.refusals] if trail is not None else []
         inside = [enforce(parts.policy, approve), *layers_of(parts, trail)]
-        yield LocalCalls(parts.servers, [*outside, *inside])
+        kept = _OpenedOnDemand(stack, location, parts.settings.results)
+        results = ResultBudget(kept, limits_of(parts))
+        yield LocalCalls(parts.servers, [*outside, *inside], results)
+
+
+class _OpenedOnDemand:
+    """Kept results beside a database, which is opened when the first one is kept or read.
+
+    Without the packages for it, or if it cannot be opened, results are kept in memory.
+    """
+
+    def __init__(self, stack: AsyncExitStack, location: str | None, settings: Results) -> None:
+        self._stack = stack
+        self._location = location
+        self._settings = settings
+        self._opening = asyncio.Lock()
+        self._store: ResultStore | None = None
+
+    async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:
+        """See `ResultStore.keep`."""
+        return await (await self._opened()).keep(owner, call, content)
+
+    async def load(self, owner: Owner, id: str) -> bytes | None:
+        """See `ResultStore.load`."""
+        return await (await self._opened()).load(owner, id)
+
+    async def _opened(self) -> ResultStore:
+        async with self._opening:
+            if self._store is None:
+                try:
+                    self._store = await self._stack.enter_async_context(self._beside())
+                except (ImportError, ConfigError, StoreError) as error:
+                    _log.warning("large results are kept in memory only: %s", error)
+                    self._store = MemoryResults(keep=self._settings.keep)
+            return self._store
+
+    def _beside(self) -> AbstractAsyncContextManager[ResultStore]:
+        # These need packages of the extras "chat" and "serve".
+        import cryptography  # noqa: F401
+
+        from interlock.auth.gateway_key import GatewayKey
+        from interlock.store.kept_results import KeptResultStore
+        from interlock.store.location import folder_beside
+
+        secret = GatewayKey.load(folder_beside(self._location))
+        return KeptResultStore.beside(self._location, secret, lambda: self._settings)

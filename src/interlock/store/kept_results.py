@@ -1,0 +1,321 @@
+"""Results that are kept for their owners: sealed files, and a row for each.
+
+1. A file is complete or absent. It is encrypted for its row, so no other row can open it.
+2. The file is written before its row and deleted after it, so a row always has its file. A process
+   that is killed in between leaves a file without a row, which a later start deletes.
+3. Of the results of one user, the oldest make room for new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from time import time
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import Select, delete, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from interlock import durable
+from interlock.auth.gateway_key import GatewayKey
+from interlock.config.gateway import Results
+from interlock.errors import MissingExtra, NotKept, StoreError
+from interlock.store.database import Database, open_database
+from interlock.store.kept import Kept, Owner
+from interlock.store.location import find, folder_beside
+from interlock.store.rows import storable
+from interlock.store.tables import kept_results
+from interlock.timestamps import now_micros
+
+FOLDER = "results"  # beside the database
+SWEEP_EVERY = 60.0  # seconds
+# Seconds that a file may be without its row: another process may be about to write that.
+ORPHAN_AGE = 600.0
+_NONCE_BYTES = 12
+
+_log = logging.getLogger("interlock.results")
+
+
+class _Row(Struct):
+    id: str
+    bytes: int
+    file: str
+    expires: int
+
+
+_COLUMNS = [kept_results.c[name] for name in _Row.__struct_fields__]
+
+
+class KeptResultStore:
+    """The results of all users. Files are in a folder, rows in a database.
+
+    Args:
+        database: Has the rows.
+        folder: Has the files; created if it is missing.
+        key: 32 bytes, which encrypt the files.
+        settings: Returns how long results are kept, and how many bytes of each user.
+        owns_rows: All rows are of this folder, so one without a file can be deleted.
+        clock: Returns the time in microseconds since 1970.
+
+    Attributes:
+        bytes: Of all results, as of the last sweep and this process' changes since.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        folder: Path,
+        key: bytes,
+        settings: Callable[[], Results],
+        *,
+        owns_rows: bool = True,
+        clock: Callable[[], int] = now_micros,
+    ) -> None:
+        self._clock = clock
+        self._database = database
+        self._folder = folder
+        self._key = key
+        self._settings = settings
+        self._owns_rows = owns_rows
+        self.bytes = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def beside(
+        cls,
+        location: str | Path | None,
+        secret: GatewayKey,
+        settings: Callable[[], Results],
+        database: Database | None = None,
+    ) -> AsyncGenerator[KeptResultStore, None]:
+        """Open the results beside a database; clean up until the end.
+
+        Args:
+            location: Of the database, as for `open_database`.
+            secret: The key from which the one of the files is derived.
+            settings: As for the class.
+            database: The database, if it is open already.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
+        opened = database or await open_database(location)
+        folder = folder_beside(location) / FOLDER
+        owns_rows = isinstance(find(location), Path)
+        store = cls(opened, folder, secret.derive(FOLDER), settings, owns_rows=owns_rows)
+        cleaning = asyncio.create_task(store._keep_clean())
+        try:
+            yield store
+        finally:
+            cleaning.cancel()
+            with suppress(asyncio.CancelledError):
+                await cleaning
+            if database is None:
+                await opened.close()
+
+    async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:
+        """Keep a result.
+
+        Args:
+            owner: The only one that can read it.
+            call: Id of the call.
+            content: The result.
+
+        Raises:
+            NotKept: It is larger than all that a user may keep, or disk or database fail.
+        """
+        settings = self._settings()
+        if len(content) > settings.per_user:
+            raise NotKept(f"it is larger than all that a user may keep ({settings.per_user:,} B)")
+        kept = Kept.new(settings.keep, self._clock())
+        path = self._folder / kept.id
+        try:
+            await asyncio.to_thread(self._write, path, owner, content)
+        except OSError as error:
+            raise NotKept(error.strerror or "the disk fails") from error
+        try:
+            dropped = await self._add_row(kept, owner, call, len(content), settings.per_user)
+        except StoreError as error:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+            raise NotKept("the database cannot be written") from error
+        self.bytes += len(content)
+        await self._delete_files(dropped)
+        return kept
+
+    async def load(self, owner: Owner, id: str) -> bytes | None:
+        """Return a result; None if it expired, never existed, or is another owner's.
+
+        Raises:
+            StoreError: The disk or the database fails.
+        """
+        columns = kept_results.c
+        query = select(columns.file).where(
+            columns.id == storable(id),
+            columns.tenant == storable(owner[0]),
+            columns.user == storable(owner[1]),
+            columns.expires > self._clock(),
+        )
+
+        async def work(connection: AsyncConnection) -> str | None:
+            name: str | None = await connection.scalar(query)
+            return name
+
+        name = await self._database.read(work)
+        return None if name is None else await asyncio.to_thread(self._read, name, owner)
+
+    # Files
+
+    def _write(self, path: Path, owner: Owner, content: bytes) -> None:
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = nonce + self._cipher().encrypt(nonce, content, _bound_to(path.name, owner))
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(durable.NotSynced):  # after a power cut it may be absent, which is noticed
+            durable.replace(path, sealed)
+
+    def _read(self, name: str, owner: Owner) -> bytes | None:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            sealed = (self._folder / name).read_bytes()
+            nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+            opened: bytes = self._cipher().decrypt(nonce, content, _bound_to(name, owner))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"kept result {name} cannot be read: {error.strerror}") from None
+        except (InvalidTag, ValueError):
+            _log.error("kept result %s was changed, or is sealed with another key", name)
+            return None
+        return opened
+
+    def _cipher(self) -> Any:
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ModuleNotFoundError as error:
+            raise MissingExtra("keeping results", "serve") from error
+        return AESGCM(self._key)
+
+    async def _delete_files(self, rows: Sequence[_Row]) -> None:
+        """Delete the files of rows that were deleted."""
+        self.bytes -= sum(row.bytes for row in rows)
+
+        def delete_all() -> None:
+            for row in rows:
+                with suppress(OSError):  # the next start tries again
+                    (self._folder / row.file).unlink(missing_ok=True)
+
+        if rows:
+            await asyncio.to_thread(delete_all)
+
+    # Rows
+
+    async def _add_row(
+        self, kept: Kept, owner: Owner, call: str, size: int, most: int
+    ) -> list[_Row]:
+        """Add a row, and delete the oldest ones of its owner that are too many; return those."""
+        columns = kept_results.c
+        now, tenant, user = self._clock(), storable(owner[0]), storable(owner[1])
+        of_owner = (columns.tenant == tenant, columns.user == user)
+        row = {
+            "id": kept.id,
+            "tenant": tenant,
+            "user": user,
+            "call": call,
+            "bytes": size,
+            "file": kept.id,
+            "created": now,
+            "expires": kept.expires,
+        }
+
+        async def work(connection: AsyncConnection) -> list[_Row]:
+            query = select(*_COLUMNS).where(*of_owner).order_by(columns.created.desc())
+            left, dropped = most - size, []
+            for each in await _rows(connection, query):
+                left -= each.bytes
+                if left < 0 or each.expires <= now:
+                    dropped.append(each)
+            await _delete(connection, dropped)
+            await connection.execute(insert(kept_results).values(**row))
+            return dropped
+
+        return await self._database.write(work)
+
+    # Cleaning up
+
+    async def _keep_clean(self) -> None:
+        is_first = True
+        while True:
+            try:
+                if is_first:
+                    await self.reconcile()
+                    is_first = False
+                await self.sweep()
+            except (StoreError, OSError) as error:
+                _log.warning("kept results are not cleaned up: %s", error)
+            await asyncio.sleep(SWEEP_EVERY)
+
+    async def sweep(self) -> None:
+        """Delete the results that have expired.
+
+        Raises:
+            StoreError: The database fails.
+        """
+        columns = kept_results.c
+        query = select(*_COLUMNS).where(columns.expires <= self._clock())
+        expired = await self._database.read(lambda each: _rows(each, query))
+        if expired:
+            await self._database.write(lambda each: _delete(each, expired))
+            await self._delete_files(expired)
+        total = select(func.sum(columns.bytes))
+        self.bytes = int(await self._database.read(lambda each: each.scalar(total)) or 0)
+
+    async def reconcile(self) -> None:
+        """Delete files without rows, and rows without files.
+
+        Raises:
+            StoreError: The database fails.
+            OSError: The folder cannot be read.
+        """
+        ages = await asyncio.to_thread(self._ages)  # before the rows, as files are written first
+        rows = await self._database.read(lambda each: _rows(each, select(*_COLUMNS)))
+        known = {row.file for row in rows}
+        for name, age in ages.items():
+            if name not in known and age > ORPHAN_AGE:
+                _log.info("kept result %s has no row, and is deleted", name)
+                await asyncio.to_thread((self._folder / name).unlink, missing_ok=True)
+        lost = [row for row in rows if row.file not in ages]
+        if self._owns_rows and lost:
+            lost = [row for row in lost if not (self._folder / row.file).exists()]
+            await self._database.write(lambda connection: _delete(connection, lost))
+
+    def _ages(self) -> dict[str, float]:
+        """Return the age of each file in seconds."""
+        now, ages = time(), {}
+        with suppress(FileNotFoundError), os.scandir(self._folder) as found:
+            for entry in found:
+                with suppress(FileNotFoundError):  # deleted in the meantime
+                    ages[entry.name] = now - entry.stat().st_mtime
+        return ages
+
+
+async def _rows(connection: AsyncConnection, query: Select[Any]) -> list[_Row]:
+    return [_Row(*row) for row in await connection.execute(query)]
+
+
+async def _delete(connection: AsyncConnection, rows: Iterable[_Row]) -> None:
+    ids = [row.id for row in rows]
+    for begin in range(0, len(ids), 500):  # SQLite allows so many variables at least
+        some = ids[begin : begin + 500]
+        await connection.execute(delete(kept_results).where(kept_results.c.id.in_(some)))
+
+
+def _bound_to(name: str, owner: Owner) -> bytes:
+    return "\0".join((name, *owner)).encode("utf-8", "surrogatepass")
+
+
+__all__ = ["FOLDER", "KeptResultStore"]
