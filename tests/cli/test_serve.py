@@ -171,7 +171,7 @@ async def test_hangup_reads_the_file_again_and_a_broken_file_changes_nothing(ser
     gateway.program.send_signal(signal.SIGHUP)
     assert next(said) == f"reloaded {path}\n"
     async with gateway.client() as client:
-        assert {each.name.partition("__")[0] for each in await client.list_tools()} == {"e", "f"}
+        assert {each.name.partition("__")[0] for each in await client.list_tools()} >= {"e", "f"}
 
 
 async def test_admin_listener_has_health_and_metrics_and_nothing_else(serve, config):
