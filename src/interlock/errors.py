@@ -58,6 +58,8 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
         ├── StoreLocked             another process locks them too long
         ├── StoreCorrupt            the file is damaged, or of another kind
         ├── StoreTooNew             written by a newer interlock
+        ├── UnknownKey              no API key has this id           (LookupError)
+        ├── KeyEnded                the API key is revoked, rotated or expired
         ├── AuditUnavailable        a call cannot be recorded, so it is not made
         │   └── AuditFailed         ... until this process is restarted
         └── UnknownConversation     no conversation has this id      (LookupError)
@@ -551,6 +553,14 @@ class StoreTooNew(StoreError):
 
 class NotKept(StoreError):
     """A large result cannot be kept, so that only its beginning is there."""
+
+
+class UnknownKey(StoreError, LookupError):
+    """No API key has this id."""
+
+
+class KeyEnded(StoreError):
+    """The API key is revoked, rotated or expired, so it cannot be changed."""
 
 
 class AuditUnavailable(StoreError):

@@ -174,17 +174,18 @@ async def test_hangup_reads_the_file_again_and_a_broken_file_changes_nothing(ser
         assert {each.name.partition("__")[0] for each in await client.list_tools()} >= {"e", "f"}
 
 
-async def test_admin_listener_has_health_and_metrics_and_nothing_else(serve, config):
+async def test_admin_listener_has_health_metrics_and_the_admin_api(serve, config):
     gateway = serve(path=config({"admin": {"listen": "127.0.0.1:0"}}))
-    url = next(line for line in gateway.lines if line.startswith("admin at ")).split()[-1]
+    api = next(line for line in gateway.lines if line.startswith("admin at ")).split()[-1]
+    url = api.removesuffix("/admin/api/v1")
 
     await echoed(gateway.client())
     async with aiohttp.ClientSession() as http:
         found = {}
-        for path in ("/healthz", "/readyz", "/metrics", "/mcp", "/"):
+        for path in ("/healthz", "/readyz", "/metrics", "/mcp", "/admin/api/v1/status"):
             async with http.get(url + path) as reply:
                 found[path] = reply.status, await reply.text()
-    assert [status for status, _ in found.values()] == [200, 200, 200, 404, 404]
+    assert [status for status, _ in found.values()] == [200, 200, 200, 404, 401]
     assert 'interlock_calls_total{server="e",outcome="ok"} 1' in found["/metrics"][1]
 
 

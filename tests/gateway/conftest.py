@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from interlock.config import loads
+from interlock.auth import Principal
+from interlock.config import load, loads
 from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import Endpoint
@@ -38,9 +39,13 @@ class RunningGateway:
         endpoint: Its endpoint.
         keys: Creates keys in the database.
         http: A client without a credential.
+        file: The configuration.
     """
 
-    def __init__(self, assembly: Assembly, keys: KeyStore, make: Callable[..., bytes]) -> None:
+    def __init__(
+        self, assembly: Assembly, keys: KeyStore, make: Callable[..., bytes], file: Path
+    ) -> None:
+        self.file = file
         self.assembly = assembly
         self.keys = keys
         self.endpoint = Endpoint(assembly, RESOURCE, address=Address("127.0.0.1", 8000))
@@ -61,6 +66,15 @@ class RunningGateway:
 
     async def call(self, name: str, key: str, path: str = "/mcp", **arguments: Any) -> Reply:
         return await self.http.call(name, arguments, path=path, headers=bearer(key))
+
+    def write(self, gateway: Json | None, **servers: Any) -> None:
+        """Replace the content of the configuration."""
+        self.file.write_bytes(self._make(gateway, **servers))
+
+    async def settle(self) -> None:
+        """Wait until all records so far are on the disk."""
+        assert self.assembly.trail is not None
+        await self.assembly.trail.record("config", {}, Principal("user:test"))
 
     async def reload(self, gateway: Json, **servers: Any) -> list[str]:
         return await self.assembly.reload(loads(self._make(gateway, **servers)))
@@ -94,13 +108,15 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
 
     @asynccontextmanager
     async def run(gateway: Json | None = None, **servers: Any) -> AsyncIterator[RunningGateway]:
-        config = loads(make(gateway, **servers))
+        file = tmp_path / "gateway.json"
+        file.write_bytes(make(gateway, **servers))
+        config = load(file)
         async with (
             KeyStore.open(database) as keys,
             Assembly.open(config, environ={}) as assembly,
             assembly.gateway.running(),
         ):
-            found = RunningGateway(assembly, keys, make)
+            found = RunningGateway(assembly, keys, make, file)
             try:
                 yield found
             finally:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.store import AuditReader, AuditRecord, AuditWriter, KeyStore
 from interlock.store import audit as audit_module
@@ -139,8 +140,10 @@ async def test_filters_use_indexes_instead_of_reading_every_record(tmp_path):
             CallFilter(reason="no_rule"),
             CallFilter(status="running"),
         ):
-            await reader.calls(wanted)
+            _, following = await reader.page(wanted, limit=1)
+            await reader.page(replace(wanted, after=following), limit=1)
 
     assert plans
     assert not [plan for plan in plans if "SCAN audit " in f"{plan} " and "INDEX" not in plan]
-    assert not [plan for plan in plans if "TEMP B-TREE" in plan]
+    # Only records of the same microsecond are sorted.
+    assert not [each for each in plans if "TEMP B-TREE" in each and "RIGHT PART" not in each]

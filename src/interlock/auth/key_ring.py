@@ -146,6 +146,11 @@ class KeyRing:
         self._check_answers()
         return self._by_id.get(id)
 
+    def active(self) -> list[KnownKey]:
+        """Return the keys that are valid now."""
+        now = self._wall()
+        return [each for each in self._by_id.values() if each.stored.state(now) == "active"]
+
     def _check_answers(self) -> None:
         if self._source is not None and self._clock() - self._answered_at > SERVED_FOR:
             raise AuthUnavailable("keys cannot be verified now; try again later")

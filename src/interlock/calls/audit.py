@@ -24,6 +24,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from interlock.auth.gateway_auth import RefusedCredential
+from interlock.auth.principal import Principal
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry, Item
 from interlock.calls.refusals import Refusals
@@ -226,6 +227,16 @@ class AuditTrail:
         if self._settings.mode != "off":
             record = AuditRecord(kind, user=user, server=server, body=_encode(body))
             self._write_soon(record)
+
+    async def record(self, kind: str, body: JsonObject, principal: Principal) -> None:
+        """Record what a person did besides calls; the record is durable when this returns.
+
+        Raises:
+            AuditUnavailable: It could not be made durable in time.
+        """
+        if self._settings.mode != "off":
+            record = replace(_record_of(Caller(principal), kind), body=_encode(body))
+            await self._writer.append(record)
 
     def flush(self) -> None:
         """Record the counts of the last second; to be called before the writer is closed."""

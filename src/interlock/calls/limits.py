@@ -55,6 +55,7 @@ class Buckets:
         limit = str(rate) if burst is None else f"{rate}, {burst} at once"
         self.text = f"too many calls {what} (limit {limit})"
         self.what = f"{limit} {what}"
+        self._rate, self._burst = rate, burst or rate.calls
         self._interval = rate.seconds / rate.calls
         self._room = self._interval * ((burst or rate.calls) - 1)
         self._full_at: OrderedDict[Hashable, float] = OrderedDict()
@@ -81,6 +82,13 @@ class Buckets:
         """Put a token back."""
         if key in self._full_at:
             self._full_at[key] -= self._interval
+
+    def usage(self, key: Hashable, now: float) -> JsonObject:
+        """Return the limit and how many calls it permits at once now."""
+        missing = max(0.0, self._full_at.get(key, 0.0) - now)
+        left = int(self._burst - missing / self._interval + ROUNDING)
+        wait = max(0.0, self.wait(key, now))
+        return {"limit": str(self._rate), "burst": self._burst, "left": left, "retryAfter": wait}
 
 
 class DayCounter:
@@ -136,6 +144,12 @@ class DayCounter:
         if self.spent.get(key):
             self.spent[key] -= 1
 
+    def usage(self, key: Hashable, now: float) -> JsonObject:
+        """Return the limit of a day and how many calls it still permits today."""
+        wait = self.wait(key, now)  # which begins a new day
+        left = max(0, self._limit - self.spent.get(key, 0))
+        return {"limit": f"{self._limit}/day", "left": left, "retryAfter": wait}
+
 
 _Spent: TypeAlias = list[tuple[Buckets | DayCounter, Hashable]]
 
@@ -182,6 +196,24 @@ class Limiter:
         self._most = limits.concurrent
         self._running: dict[str, int] = {}  # by key
         self._total = 0
+
+    def usage(self, key: str = "") -> JsonObject:
+        """Return how much of the limits is used: of one key by its id, else of all calls."""
+        if key:
+            now = self._clock()
+            return {
+                "running": self._running.get(key, 0),
+                "concurrent": self._most_of_key,
+                "limits": [each.usage(key, now) for each in self._counters_of(key)],
+            }
+        now = self._clock()
+        return {
+            "running": self._total,
+            "concurrent": self._most,
+            "limits": [
+                {"server": name} | each.usage(name, now) for name, each in self._of_server.items()
+            ],
+        }
 
     def admit(self, principal: Principal | None) -> None:
         """Check the limits of a caller's key and of all calls, before its call is looked at.

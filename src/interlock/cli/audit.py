@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -45,23 +44,17 @@ class Moment(click.ParamType[int]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
         """Return the time of "2026-11-22", of "2026-11-22T10:00:00Z", or of "2h" ago."""
-        from interlock.config.section import parse_duration
-        from interlock.timestamps import now_micros
+        from interlock.config.section import parse_moment
 
-        text = str(value)
-        ago = parse_duration(text)
-        if ago is not None:
-            return now_micros() - ago * 1_000_000
-        try:
-            found = datetime.fromisoformat(text)
-        except ValueError:
+        found = parse_moment(str(value))
+        if found is None:
             self.fail(
-                f"{text!r} is not a time such as 2026-11-22, 2026-11-22T10:00:00Z, or 2h for"
+                f"{str(value)!r} is not a time such as 2026-11-22, 2026-11-22T10:00:00Z, or 2h for"
                 " two hours ago",
                 param,
                 ctx,
             )
-        return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6)
+        return found
 
 
 _since = click.option("--since", type=Moment(), metavar="T", help="Not before this time.")
@@ -227,7 +220,7 @@ def verify(head: Path | None, as_json: bool, config: Path | None) -> int:
     with working("verifying the audit trail"):
         result = _with_reader(found, work)
     if as_json:
-        emit_json(_as_json(result))
+        emit_json(result.as_json())
     else:
         emit(_summary(result))
         for problem in result.problems:
@@ -297,19 +290,6 @@ def _summary(result: Verification) -> str:
     problems = f"{result.total:,} problem{'s' * (result.total != 1)}"
     verdict = problems if result.total else "whole"
     return f"{result.records:,} records of {writers}{when}: {verdict}"
-
-
-def _as_json(result: Verification) -> dict[str, Any]:
-    from interlock.timestamps import rfc3339
-
-    return {
-        "whole": not result.total,
-        "records": result.records,
-        "writers": result.writers,
-        "first": rfc3339(result.first),
-        "last": rfc3339(result.last),
-        "problems": [each._asdict() for each in result.problems],
-    }
 
 
 def _text(value: object) -> str:

@@ -347,6 +347,11 @@ class Client:
         return dict(self._channel.dropped)
 
     @property
+    def stderr(self) -> str:
+        """The end of what a server that is a program wrote to its stderr, also after it ended."""
+        return self._channel.stderr
+
+    @property
     def capabilities(self) -> ServerCapabilities:
         """The server's declared capabilities."""
         return self._channel.negotiated.capabilities

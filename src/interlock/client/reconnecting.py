@@ -91,6 +91,7 @@ class ReconnectingConnection:
         self._events = events
         self._agreed: Connection | None = None
         self._opening: Connection | None = None  # not agreed yet
+        self._transport: Transport | None = None  # the last one
         self._closed = False
         self._policy: RetryPolicy | None = None
         if http is not None:
@@ -110,6 +111,12 @@ class ReconnectingConnection:
         if self._agreed is None:
             raise ConnectionClosed("the client is not open: use it in 'async with'")
         return self._agreed
+
+    @property
+    def stderr(self) -> str:
+        """What the last program wrote to its stderr; "" if it is not a program."""
+        text: str = getattr(self._transport, "stderr", "")
+        return text
 
     def answers_during(self, request: RequestId | None) -> set[object]:
         """As `Connection.answers_during`; empty before the first handshake has ended."""
@@ -201,9 +208,10 @@ class ReconnectingConnection:
         if self._closed:  # while it was being opened, by another task
             raise ConnectionClosed("the client was closed")
         connect = self.http.connect_oldest if self.http and oldest else self._connect
+        self._transport = connect()
         self._opening = connection = Connection(
             Protocol(dropped=self.dropped),
-            connect(),
+            self._transport,
             on_request=lambda request: self._events.request(connection, request),
             on_notification=self._events.notification,
             on_loss=lambda error: self._lose(connection, error),

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from interlock.config.jsonc import Document, JsoncError, Place, write_place
 from interlock.errors import ConfigError
 from interlock.quoting import kind
+from interlock.timestamps import now_micros
 
 MAX_SECONDS = 86_400
 MAX_WARNINGS = 20
@@ -176,6 +178,21 @@ def parse_duration(text: str) -> int | None:
     """Return the seconds of "30s", "10m", "24h" or "90d"; None for other text."""
     match = _DURATION.fullmatch(text)
     return int(match[1]) * _SECONDS[match[2]] if match else None
+
+
+def parse_moment(text: str) -> int | None:
+    """Return a time as microseconds since 1970: a date, with a time or not, or "2h" for ago.
+
+    None for other text. A time without a zone is in UTC.
+    """
+    ago = parse_duration(text)
+    if ago is not None:
+        return now_micros() - ago * 1_000_000
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

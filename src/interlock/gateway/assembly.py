@@ -8,6 +8,7 @@ its server, the audit trail.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -50,6 +51,7 @@ from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore
 from interlock.store.location import folder_beside
 from interlock.store.quotas import QuotaStore
+from interlock.timestamps import now_micros
 from interlock.transports import InProcessServer, Transport
 from interlock.types import JsonObject
 from interlock.version import __version__
@@ -107,6 +109,9 @@ class Assembly:
         vault: The credentials of users for servers.
         logins: Those that users are making now.
         results: The budget of results; it also reads those that are kept.
+        secret: The gateway's key.
+        environ: Where variables of the configuration are looked up.
+        loaded_at: When the configuration was read, in microseconds since 1970.
         on_reload: Called after the configuration was replaced.
         on_failed: Called once, when no call can be recorded until the process is restarted.
         has_failed: This has happened.
@@ -130,7 +135,11 @@ class Assembly:
         self.on_failed: Callable[[], None] = lambda: None
         self.has_failed = False
         self.database = database
-        self._environ = environ
+        self.environ = environ
+        self.secret = secret
+        self.loaded_at = now_micros()
+        self._writer = writer
+        self._reloading = asyncio.Lock()
         self.trail: AuditTrail | None = None
         if writer is not None:
             self.trail = make_trail(writer, secret, parts.settings.audit)
@@ -196,13 +205,29 @@ class Assembly:
         return by_label("server", waiting)
 
     def _instances(self) -> Samples:
-        sharing = {
-            each.namespace or name: getattr(each, "sharing", "shared")
-            for name, each in self.parts.config.servers.items()
-        }
         return {
-            (("server", name), ("sharing", sharing.get(name, "shared"))): float(each.connections)
+            (("server", name), ("sharing", self.sharing(name))): float(each.connections)
             for name, each in self.gateway.toolbox.status.items()
+        }
+
+    def sharing(self, server: str) -> str:
+        """Return who may use one connection to a server."""
+        for name, each in self.parts.config.servers.items():
+            if (each.namespace or name) == server:
+                return getattr(each, "sharing", "shared")
+        return "shared"
+
+    def audit_state(self) -> JsonObject:
+        """Return the mode of the audit trail and how far its writer is."""
+        state: JsonObject = {"mode": self.parts.settings.audit.mode}
+        if self._writer is None:
+            return state
+        writer = self._writer
+        return state | {
+            "writer": writer.id,
+            "records": writer.rows,
+            "lost": writer.dropped,
+            "lag": round(writer.lag, 3),
         }
 
     @classmethod
@@ -261,8 +286,12 @@ class Assembly:
         Raises:
             ConfigError: The configuration cannot be used. Nothing was replaced.
         """
+        async with self._reloading:
+            return await self._reload(config)
+
+    async def _reload(self, config: Config) -> list[str]:
         described = _described(self.parts)
-        parts = make_parts(config, self._environ, self.parts)
+        parts = make_parts(config, self.environ, self.parts)
         parts.limiter.own = self.keys.limits
         await self.gateway.replace(
             parts.servers,
@@ -272,6 +301,7 @@ class Assembly:
             admit=self._admit,
         )
         self.results.limits = limits_of(parts)
+        self.loaded_at = now_micros()
         before, self.parts = self.parts.settings, parts  # in the step that replaced the servers
         self._record_configuration(described)
         self.on_reload()

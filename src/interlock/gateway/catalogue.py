@@ -126,6 +126,27 @@ class ToolboxCatalogue:
         is_empty = next(self._visible(kind, context), None) is None
         return {REASON_KEY: "nothing_granted"} if is_empty else {}
 
+    def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
+        """Return what a caller sees of the tools, and what is missing and why."""
+        offers = self._offers_to(caller)
+        seen = []
+        for name, tool in offers.tools.items():
+            decision = self.policy.decide(caller, tool.entry)
+            if decision.effect == "deny":
+                continue
+            definition = tool.entry.tool
+            found = {
+                "address": tool.entry.address,
+                "name": name,
+                "title": definition.title,
+                "description": definition.description or None,
+                "risk": self.policy.risk(tool.entry),
+                "effect": decision.effect,
+                "state": tool.state or "ok",
+            }
+            seen.append({key: value for key, value in found.items() if value is not None})
+        return seen, self._missing_of(offers, caller)
+
     def _missing_of(self, offers: Offers, caller: Caller) -> list[JsonObject]:
         missing = [
             _missing(server, reason, detail, self._connect_url(caller, server, reason))

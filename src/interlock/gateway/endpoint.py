@@ -14,6 +14,8 @@ from interlock.config.gateway import Address
 from interlock.gateway import connect
 from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
+from interlock.gateway.admin.operations import Operations
+from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
 from interlock.gateway.admin_app import AdminApp
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.connect_pages import ConnectPages
@@ -44,6 +46,9 @@ class Endpoint:
     Attributes:
         app: The application for clients.
         health: The pages about health.
+        sessions: The sessions of the pages.
+        serves_operators: The application for clients also has the admin API and the metrics,
+            because no other machine can reach it, and operators have no listener of their own.
     """
 
     def __init__(
@@ -56,10 +61,13 @@ class Endpoint:
         assembly.metrics.gauges["interlock_sessions"] = ("Open sessions.", self._count)
         settings = assembly.parts.settings
         self.sessions = PageSessions(PageSessionStore(assembly.database), assembly.keys)
+        self._operations = Operations(assembly)
         self._follows_reload: list[_Latest] = []
+        is_local = urls.is_loopback(address.host) and not settings.public_url
+        self.serves_operators = is_local and settings.admin is None
         pages: dict[str, MakePage] = {"/healthz": self.health.alive, "/readyz": self.health.ready}
-        if urls.is_loopback(address.host) and settings.admin is None and not settings.public_url:
-            pages["/metrics"] = self.metrics  # behind a proxy, everybody would see it
+        if self.serves_operators:
+            pages["/metrics"] = self.metrics
         self.app = HttpApp(
             assembly.gateway,
             HttpOptions(
@@ -110,7 +118,12 @@ class Endpoint:
         pages = Pages(self.sessions, cookie, keys)
         hosts = None if is_admin else self._hosts(address.host)
         on_refused = self._assembly.refused
-        tables: list[tuple[Any, Sequence[Route]]] = [(pages, login.ROUTES)]
+        tables: list[tuple[Any, Sequence[Route]]] = [
+            (pages, login.ROUTES),
+            (self._operations, USER_ROUTES),
+        ]
+        if is_admin or self.serves_operators:
+            tables.append((self._operations, ADMIN_ROUTES))
         if not is_admin:
             tables.append((self._assembly.logins, connect.ROUTES))
         return JsonApi(

@@ -19,15 +19,16 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
 from interlock.auth import Principal
-from interlock.calls import Around
+from interlock.calls import Around, Caller
 from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.context import Context
-from interlock.errors import AskRefused
+from interlock.errors import AskRefused, InterlockError
 from interlock.gateway.catalogue import ToolboxCatalogue
 from interlock.gateway.changes import Changes
 from interlock.gateway.forwarding import Forwarder
@@ -45,7 +46,7 @@ from interlock.toolbox.own_tools import OwnTool
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer, Transport
 from interlock.transports.memory import MemoryTransport
-from interlock.types import Implementation
+from interlock.types import Implementation, JsonObject
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -171,6 +172,18 @@ class Gateway:
         """Return a tool that the caller may use."""
         found: ServedTool | None = self._catalogue.find(kind, name, context)
         return found
+
+    def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
+        """Return what a caller sees of the tools, and what is missing and why."""
+        return self._catalogue.tools_of(caller)
+
+    async def test(self, server: str) -> tuple[float, str]:
+        """Send a request to a server; return the seconds it took, and what went wrong if so."""
+        began = monotonic()
+        try:
+            return await self.toolbox.upstream(server).test(), ""
+        except InterlockError as error:
+            return monotonic() - began, str(error)
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[None, None]:

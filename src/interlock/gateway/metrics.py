@@ -70,6 +70,10 @@ class Metrics:
         self._overhead: dict[str, Histogram] = {}
         self._upstream: dict[str, float] = {}  # seconds at the server, by call
 
+    def in_flight(self, server: str) -> int:
+        """Return how many calls of a server are under way."""
+        return self._in_flight[server]
+
     # Layers
 
     def calls(self, handle: CallHandler) -> CallHandler:

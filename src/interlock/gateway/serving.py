@@ -17,6 +17,7 @@ from interlock import urls
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Address
 from interlock.errors import AuditFailed, ConfigError, StoreLocked
+from interlock.gateway.admin.operations import BASE
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import PATH, Endpoint, MakePages
 from interlock.policy import LOCAL_USER
@@ -34,7 +35,7 @@ class Served(Struct, frozen=True):
     Attributes:
         url: Of the endpoint.
         key: A key that is valid for this run only; None if there are stored ones.
-        admin: The URL of the admin listener; "" for none.
+        admin: The URL of the admin API; "" for none.
     """
 
     url: str
@@ -90,7 +91,9 @@ async def serve_http(
             assembly.on_failed = server.end
             with on_signals(server.end, reload):
                 url = f"http://{_address_of(listener)}{PATH}"
-                announce(Served(url, key, f"http://{_address_of(admin)}" if admin else ""))
+                operators = admin or (listener if endpoint.serves_operators else None)
+                api = f"http://{_address_of(operators)}{BASE}" if operators else ""
+                announce(Served(url, key, api))
                 await serving
         if assembly.has_failed:
             raise AuditFailed("calls cannot be recorded any more; start the gateway again")

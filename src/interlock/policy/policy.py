@@ -217,9 +217,13 @@ class Policy:
         principal = principal or LOCAL_USER
         return not self._names_of(principal).isdisjoint(who)
 
-    def _names_of(self, principal: Principal) -> frozenset[str]:
+    def groups_of(self, principal: Principal) -> frozenset[str]:
+        """Return the groups of a principal: those of its token, and those of the configuration."""
         listed = (name for name, members in self._groups.items() if principal.id in members)
-        return names_of(principal, principal.groups.union(listed))
+        return principal.groups.union(listed)
+
+    def _names_of(self, principal: Principal) -> frozenset[str]:
+        return names_of(principal, self.groups_of(principal))
 
     def _rights_of(self, caller: Caller) -> CallerRights:
         principal = caller.principal or LOCAL_USER

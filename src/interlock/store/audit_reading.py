@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,6 +38,8 @@ _OPEN_CALLS = (
     " AND NOT EXISTS (SELECT 1 FROM audit AS later WHERE later.call = audit.call"
     " AND later.kind IN ('outcome', 'refused', 'unfinished'))"
 )
+_NEWEST = "ORDER BY at DESC, writer DESC, seq DESC"
+_BEFORE = "at <= ? AND (at, writer, seq) < (?, ?, ?)"
 _AT, _CALL = 2, 5  # positions in a row
 _ENDS = ("ok", "tool_error", "error", "timeout", "cancelled", "unfinished")
 
@@ -51,6 +54,7 @@ class CallFilter(Struct, frozen=True, kw_only=True):
     reason: str = ""
     since: int | None = None
     until: int | None = None
+    after: str = ""  # where a page of `AuditReader.page` ended
 
 
 class AuditReader:
@@ -73,6 +77,17 @@ class AuditReader:
         tables = (
             SqliteAudit(found) if isinstance(found, Path) else PostgresAudit(found, timeout=TIMEOUT)
         )
+        async with cls.at(tables) as reader:
+            yield reader
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, tables: AuditTables) -> AsyncGenerator[AuditReader, None]:
+        """Read tables, and close them at the end.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
         try:
             yield cls(tables)
         except AuditUnavailable as error:
@@ -82,6 +97,14 @@ class AuditReader:
 
     async def calls(self, wanted: CallFilter, *, limit: int = 50) -> list[JsonObject]:
         """Return the newest calls, refusals included, newest first."""
+        return (await self.page(wanted, limit=limit))[0]
+
+    async def page(self, wanted: CallFilter, *, limit: int) -> tuple[list[JsonObject], str]:
+        """Return calls as `calls` does, and where the next page begins; "" if there is none.
+
+        Raises:
+            ValueError: `wanted.after` is not the end of a page.
+        """
         if wanted.status in ("running", "unfinished"):
             rows = await self._open_calls(wanted, is_running=wanted.status == "running")
         else:
@@ -89,9 +112,10 @@ class AuditReader:
         if wanted.status != "running":
             rows += await self._telling(wanted, limit)
         rows.sort(key=lambda row: (row[_AT], row[0], row[1]), reverse=True)
+        following = _cursor(rows[limit - 1]) if len(rows) >= limit else ""
         # A call whose intent was not durable in time has a refusal as well.
-        of_calls = {row[_CALL] or row[:2]: row for row in rows}
-        return [await self._call(row) for row in [*of_calls.values()][:limit]]
+        of_calls = {row[_CALL] or row[:2]: row for row in rows[:limit]}
+        return [await self._call(row) for row in of_calls.values()], following
 
     async def _telling(self, wanted: CallFilter, limit: int) -> list[Row]:
         """Return one record of each wanted call: the first one, or the one that is asked for."""
@@ -108,7 +132,7 @@ class AuditReader:
             where.append("kind IN ('refused', 'asked', 'outcome')")
         else:
             where.append("kind IN ('intent', 'refused', 'asked')")
-        sql = f"SELECT {SELECT} FROM audit WHERE {' AND '.join(where)} ORDER BY at DESC LIMIT ?"  # noqa: S608
+        sql = f"SELECT {SELECT} FROM audit WHERE {' AND '.join(where)} {_NEWEST} LIMIT ?"  # noqa: S608
         return await self._tables.fetch(sql, *parameters, limit)
 
     async def _open_calls(self, wanted: CallFilter, *, is_running: bool) -> list[Row]:
@@ -135,7 +159,13 @@ class AuditReader:
             ("at < ?", wanted.until),
         ]
         given = [(condition, value) for condition, value in pairs if value not in ("", None)]
-        return [condition for condition, _ in given], [value for _, value in given]
+        where = [condition for condition, _ in given]
+        parameters: list[object] = [value for _, value in given]
+        if wanted.after:
+            at, writer, seq = _position(wanted.after)
+            where.append(_BEFORE)  # its first term makes the index of times usable
+            parameters += [at, at, writer, seq]
+        return where, parameters
 
     async def records(self, call: str) -> list[JsonObject]:
         """Return all records of a call, oldest first."""
@@ -215,6 +245,17 @@ class AuditReader:
                 return shown | {"status": kind, "reason": by_kind[kind].get("reason", "")}
         is_alive = await self._tables.is_alive(begin["writer"])
         return shown | {"status": "running" if is_alive else "unfinished"}
+
+
+def _cursor(row: Row) -> str:
+    text = f"{row[_AT]} {row[0]} {row[1]}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _position(cursor: str) -> tuple[int, str, int]:
+    padded = cursor + "=" * (-len(cursor) % 4)
+    at, writer, seq = base64.b64decode(padded, altchars=b"-_", validate=True).decode().split(" ")
+    return int(at), writer, int(seq)
 
 
 def _shown(record: JsonObject) -> JsonObject:

@@ -18,6 +18,8 @@ from msgspec import Struct
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import ConfigError
 from interlock.store.audit import FIRST_HASH, base_message, head_message
+from interlock.timestamps import rfc3339
+from interlock.types import JsonObject
 
 MAX_PROBLEMS = 100  # that are listed; a chain may have more
 
@@ -99,6 +101,17 @@ class Verification:
         self._key = key
         self._chain: _Chain | None = None
         self._seen: set[str] = set()
+
+    def as_json(self) -> JsonObject:
+        """Return the JSON object that commands and the admin API show."""
+        return {
+            "whole": not self.total,
+            "records": self.records,
+            "writers": self.writers,
+            "first": rfc3339(self.first),
+            "last": rfc3339(self.last),
+            "problems": [each._asdict() for each in self.problems],
+        }
 
     def check(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Check the next rows of the table `audit`, all of one writer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.auth import key_format
 from interlock.auth.stored_key import READ_ONLY, StoredKey
-from interlock.errors import StoreError
+from interlock.errors import KeyEnded, UnknownKey
 from interlock.store import tables
 from interlock.store.changes import ChangeReader, note_change
 from interlock.store.database import Database, open_database
@@ -92,7 +92,7 @@ class KeyStore:
         """Return one key.
 
         Raises:
-            StoreError: No key has this id.
+            UnknownKey: No key has this id.
         """
 
         async def work(connection: AsyncConnection) -> StoredKey:
@@ -109,15 +109,14 @@ class KeyStore:
             What is stored of the new key, and the key itself.
 
         Raises:
-            StoreError: No active key has this id.
+            UnknownKey: No key has this id.
+            KeyEnded: It is not active any more.
         """
         now = now_micros()
 
         async def work(connection: AsyncConnection) -> tuple[StoredKey, str]:
             old = await _load(connection, id)
-            if old.state(now) != "active" or old.replaced_by:
-                state = "rotated" if old.replaced_by else old.state(now)
-                raise StoreError(f"key {id} is {state}: create a new one")
+            _check_active(old, now)
             lifetime = None if old.expires is None else (old.expires - old.created) / 1_000_000
             stored, key = _new(
                 old.user, old.name, old.scopes, old.view, old.limits, lifetime, created_by, now
@@ -136,11 +135,42 @@ class KeyStore:
 
         return await self._database.write(work)
 
+    async def change(
+        self, id: str, change: Callable[[StoredKey], StoredKey]
+    ) -> tuple[StoredKey, StoredKey]:
+        """Change the rights of an active key.
+
+        Args:
+            id: The key.
+            change: Returns what the key should become; what it raises is passed on.
+
+        Returns:
+            The key before and after.
+
+        Raises:
+            UnknownKey: No key has this id.
+            KeyEnded: It is not active any more.
+        """
+        now = now_micros()
+
+        async def work(connection: AsyncConnection) -> tuple[StoredKey, StoredKey]:
+            old = await _load(connection, id)
+            _check_active(old, now)
+            row = _row(change(old))
+            values = {name: row[name] for name in ("name", "scopes", "view", "limits", "expires")}
+            await connection.execute(
+                update(tables.keys).where(tables.keys.c.id == id).values(values)
+            )
+            await note_change(connection, "keys", id)
+            return old, await _load(connection, id)
+
+        return await self._database.write(work)
+
     async def revoke(self, id: str) -> StoredKey:
         """Revoke a key at once; a second time does nothing.
 
         Raises:
-            StoreError: No key has this id.
+            UnknownKey: No key has this id.
         """
         now = now_micros()
 
@@ -220,8 +250,14 @@ async def _load(connection: AsyncConnection, id: str) -> StoredKey:
     query = select(tables.keys).where(tables.keys.c.id == storable(id))
     row = (await connection.execute(query)).one_or_none()
     if row is None:
-        raise StoreError(f"no key {id!r}: see `interlock keys list`")
+        raise UnknownKey(f"no key {id!r}: see `interlock keys list`")
     return _key(row)
+
+
+def _check_active(key: StoredKey, now: int) -> None:
+    state = "rotated" if key.replaced_by else key.state(now)
+    if state != "active":
+        raise KeyEnded(f"key {key.id} is {state}: create a new one")
 
 
 def _row(key: StoredKey) -> dict[str, Any]:

@@ -106,6 +106,7 @@ _CODES = {
     "needs login": "needs_login",
     "expired": "needs_login",
 }
+TEST_TIMEOUT = 10.0  # seconds
 _QUESTIONS = frozenset({"elicitation", "sampling", "roots"})
 
 ItemKind = Literal["resources", "resourceTemplates", "prompts"]
@@ -261,6 +262,7 @@ class Upstream:
         self._flagged: dict[str, tuple[int, str]] = {}  # wrong results of a tool, and the last one
         self._dropped: Counter[str] = Counter()  # by connections that have ended
         self._restarts: dict[Key, Restarts] = {}
+        self._latest: PooledClient | None = None  # of the last start of the shared connection
         self._refreshing: asyncio.Task[None] | None = None
         self._refreshed_at = -REFRESH_GAP  # when the server last said that its tools changed
         self._closed = False
@@ -328,7 +330,33 @@ class Upstream:
         shared = self._lister
         return shared.client.instructions if shared else None
 
+    @property
+    def stderr(self) -> str:
+        """The end of what its program wrote to stderr, also after it ended, without secrets."""
+        latest = self._latest
+        return "" if latest is None else latest.redactor.redact(latest.client.stderr)
+
+    async def test(self) -> float:
+        """Start it if need be, and return the seconds until it answers.
+
+        Raises:
+            InterlockError: It does not answer.
+        """
+        pooled = await self._shared()
+        began = monotonic()
+        try:
+            await pooled.client.ping(timeout=TEST_TIMEOUT)
+        except InterlockError as error:
+            raise self._redacted(pooled, error) from None
+        return monotonic() - began
+
     # Starting
+
+    async def restart(self) -> None:
+        """End its connections, and with them the calls under way; then start it again."""
+        await self.close()
+        self._restarts.clear()
+        await self.start()
 
     async def start(self, turns: asyncio.Semaphore | None = None) -> None:
         """Start it and list its tools; a failure is in `status`.
@@ -506,6 +534,8 @@ class Upstream:
             login=login,
         )
         pooled = PooledClient(key, client, redactor)
+        if key == SHARED:
+            self._latest = pooled
         return pooled
 
     @property

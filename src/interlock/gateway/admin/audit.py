@@ -1,0 +1,157 @@
+"""The audit trail: calls by filters, one call, export and verification."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from interlock.config.section import parse_moment
+from interlock.gateway.admin.operations import BASE, Operations, Page, listed
+from interlock.server.http.json_api import (
+    ApiRequest,
+    JsonReply,
+    LineStream,
+    Problem,
+    Route,
+    not_found,
+)
+from interlock.store.audit_reading import CallFilter
+from interlock.types import JsonObject
+
+Status = Literal[
+    "",
+    "ok",
+    "tool_error",
+    "refused",
+    "asked",
+    "error",
+    "timeout",
+    "cancelled",
+    "unfinished",
+    "running",
+]
+
+
+class CallQuery(Page, frozen=True, forbid_unknown_fields=True):
+    """Which calls to list; times as in the commands, such as "2h" for two hours ago."""
+
+    user: str = ""
+    key: str = ""
+    tool: str = ""
+    status: Status = ""
+    reason: str = ""
+    since: str = ""
+    until: str = ""
+
+
+class Period(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which records to export."""
+
+    since: str = ""
+    until: str = ""
+
+
+class NoMembers(Struct, frozen=True, forbid_unknown_fields=True):
+    """The empty body of a verification."""
+
+
+async def list_calls(gate: Operations, request: ApiRequest) -> JsonReply:
+    """List calls and refusals, newest first."""
+    wanted: CallQuery = request.query
+    user = wanted.user
+    if user and ":" not in user and "#" not in user:
+        user = f"user:{user}"
+    filter = CallFilter(
+        user=user,
+        key=wanted.key,
+        tool=wanted.tool,
+        status=wanted.status,
+        reason=wanted.reason,
+        since=_moment(wanted.since, "since"),
+        until=_moment(wanted.until, "until"),
+        after=wanted.after,
+    )
+    async with gate.reading_audit() as reader:
+        try:
+            calls, following = await reader.page(filter, limit=wanted.limit)
+        except ValueError:
+            raise Problem(400, "bad_request", "query: after is not the end of a page") from None
+    return listed(calls, request, following)
+
+
+async def show(gate: Operations, request: ApiRequest) -> list[JsonObject]:
+    """Return all records of one call, oldest first."""
+    async with gate.reading_audit() as reader:
+        records = await reader.records(request.path["call"])
+    if not records:
+        raise not_found("no call has this id")
+    return records
+
+
+async def export(gate: Operations, request: ApiRequest) -> LineStream:
+    """Stream all records of a time, one JSON object a line."""
+    since = _moment(request.query.since, "since")
+    until = _moment(request.query.until, "until")
+    encode = msgspec.json.Encoder().encode
+
+    async def lines() -> AsyncIterator[bytes]:
+        async with gate.reading_audit() as reader:
+            async for records in reader.export(since, until):
+                if records:
+                    yield b"\n".join(map(encode, records)) + b"\n"
+
+    return LineStream(lines())
+
+
+async def verify(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: ARG001
+    """Check that no record was changed, removed, moved or added."""
+    if gate.verifying.locked():
+        raise Problem(
+            409, "busy", "another verification is under way; wait for its end", retry_after=5.0
+        )
+    async with gate.verifying, gate.reading_audit() as reader:
+        found: JsonObject = (await reader.verify(gate.assembly.secret)).as_json()
+    return found
+
+
+def _moment(text: str, name: str) -> int | None:
+    if not text:
+        return None
+    found = parse_moment(text)
+    if found is None:
+        raise Problem(
+            400, "bad_request", f"query: {name} is not a time such as 2026-11-22T10:00:00Z or 2h"
+        )
+    return found
+
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{BASE}/audit",
+        "admin:read",
+        list_calls,
+        "calls and refusals, newest first",
+        query=CallQuery,
+    ),
+    Route(
+        "GET",
+        f"{BASE}/audit/export",
+        "admin:read",
+        export,
+        "all records of a time, one JSON object a line",
+        query=Period,
+    ),
+    Route(
+        "POST",
+        f"{BASE}/audit/verify",
+        "admin:read",
+        verify,
+        "checks that no record was changed, removed, moved or added",
+        body=NoMembers,
+    ),
+    Route("GET", f"{BASE}/audit/{{call}}", "admin:read", show, "the records of one call"),
+)

@@ -1,0 +1,195 @@
+"""API keys: created, narrowed, rotated and revoked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from interlock.auth.stored_key import READ_ONLY, StoredKey
+from interlock.config.section import parse_duration
+from interlock.errors import InvalidArguments, KeyEnded, UnknownKey
+from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
+from interlock.gateway.key_rights import lifetime_of, narrowed, rights_problem, user_problem
+from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+from interlock.timestamps import now_micros
+from interlock.types import JsonObject
+
+Text = Annotated[str, Meta(max_length=200)]
+
+
+class KeyQuery(Page, frozen=True, forbid_unknown_fields=True):
+    """Which keys to list."""
+
+    user: str = ""
+    state: str = ""
+
+
+class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that creates a key; `expires` is such as "90d", or "never"."""
+
+    user: Text
+    name: Text = ""
+    scopes: tuple[Text, ...] = READ_ONLY
+    expires: str = "365d"
+    view: str = ""
+    rate: str = ""
+
+
+class KeyChange(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that narrows a key; what is left out stays."""
+
+    name: Text | UnsetType = UNSET
+    scopes: tuple[Text, ...] | UnsetType = UNSET
+    expires: str | UnsetType = UNSET
+    view: str | UnsetType = UNSET
+    rate: str | UnsetType = UNSET
+
+
+class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that rotates a key: how long the old one stays valid."""
+
+    overlap: str = "24h"
+
+
+async def list_keys(gate: Operations, request: ApiRequest) -> JsonReply:
+    """List keys, oldest first."""
+    wanted: KeyQuery = request.query
+    user = wanted.user.removeprefix("user:")
+    found = [
+        shown
+        for each in await gate.keys.list()
+        if (not user or each.user == user)
+        and (not wanted.state or each.state(now_micros()) == wanted.state)
+        for shown in [_shown(each)]
+    ]
+    return page_of(found, wanted, request)
+
+
+async def create(gate: Operations, request: ApiRequest) -> JsonReply:
+    """Create a key; only this answer has it."""
+    given: NewKey = request.body
+    user = given.user.removeprefix("user:")
+    views = gate.assembly.parts.settings.views
+    problem = user_problem(user) or rights_problem(given.scopes, given.view, given.rate, views)
+    if problem:
+        raise Problem(400, "bad_request", f"body: {problem}")
+    try:
+        lifetime = lifetime_of(given.expires)
+    except InvalidArguments as error:
+        raise Problem(400, "bad_request", f"body: {error}") from None
+    stored, key = await gate.keys.create(
+        user,
+        name=given.name,
+        scopes=given.scopes,
+        view=given.view,
+        limits={"rate": given.rate} if given.rate else {},
+        lifetime=lifetime,
+        created_by=request.principal.id,
+    )
+    await _changed(gate)
+    await gate.record(request, "key_created", id=stored.id, after=_shown(stored))
+    return JsonReply(stored.as_json(now_micros(), key), 201)
+
+
+async def show(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Show one key."""
+    return _shown(await _key(gate, request))
+
+
+async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Take rights from a key. Only a new key can have more."""
+    given: KeyChange = request.body
+    change = {
+        name: value
+        for name in ("name", "scopes", "expires", "view", "rate")
+        if (value := getattr(given, name)) is not UNSET
+    }
+    settings = gate.assembly.parts.settings
+    try:
+        before, after = await gate.keys.change(
+            request.path["id"], lambda old: narrowed(old, change, settings, now_micros())
+        )
+    except UnknownKey:
+        raise _unknown() from None
+    except KeyEnded as error:
+        raise Problem(409, "key_ended", str(error)) from None
+    except InvalidArguments as error:
+        raise Problem(400, "not_narrower", f"body: {error}") from None
+    await _changed(gate)
+    await gate.record(
+        request, "key_narrowed", id=after.id, before=_shown(before), after=_shown(after)
+    )
+    return _shown(after)
+
+
+async def rotate(gate: Operations, request: ApiRequest) -> JsonReply:
+    """Replace a key by a new one with the same rights; only this answer has it."""
+    given: Rotation = request.body
+    overlap = parse_duration(given.overlap)
+    if overlap is None:
+        raise Problem(400, "bad_request", "body: overlap is not a time such as 24h")
+    before = await _key(gate, request)
+    try:
+        stored, key = await gate.keys.rotate(
+            before.id, overlap=overlap, created_by=request.principal.id
+        )
+    except KeyEnded as error:
+        raise Problem(409, "key_ended", str(error)) from None
+    await _changed(gate)
+    after = await gate.keys.get(before.id)
+    await gate.record(
+        request, "key_rotated", id=before.id, before=_shown(before), after=_shown(after)
+    )
+    await gate.record(request, "key_created", id=stored.id, after=_shown(stored))
+    return JsonReply(stored.as_json(now_micros(), key), 201)
+
+
+async def revoke(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Revoke a key, and end its calls, sessions and streams."""
+    before = await _key(gate, request)
+    after = await gate.keys.revoke(before.id)
+    await _changed(gate)
+    gate.assembly.keys.report_ended()
+    await gate.record(
+        request, "key_revoked", id=before.id, before=_shown(before), after=_shown(after)
+    )
+    return _shown(after)
+
+
+async def _key(gate: Operations, request: ApiRequest) -> StoredKey:
+    try:
+        return await gate.keys.get(request.path["id"])
+    except UnknownKey:
+        raise _unknown() from None
+
+
+async def _changed(gate: Operations) -> None:
+    """Let this process use the change at once; others notice it within seconds."""
+    await gate.assembly.keys.refresh()
+
+
+def _unknown() -> Problem:
+    return not_found("no key has this id")
+
+
+def _shown(stored: StoredKey) -> JsonObject:
+    return stored.as_json(now_micros())
+
+
+_ONE = f"{BASE}/keys/{{id}}"
+ROUTES = (
+    Route("GET", f"{BASE}/keys", "admin:read", list_keys, "all keys, oldest first", query=KeyQuery),
+    Route("POST", f"{BASE}/keys", "admin:write", create, "creates a key", body=NewKey),
+    Route("GET", _ONE, "admin:read", show, "one key, without the key itself"),
+    Route("PATCH", _ONE, "admin:write", narrow, "takes rights from a key", body=KeyChange),
+    Route("DELETE", _ONE, "admin:write", revoke, "revokes a key"),
+    Route(
+        "POST",
+        f"{_ONE}/rotate",
+        "admin:write",
+        rotate,
+        "replaces a key by a new one with the same rights",
+        body=Rotation,
+    ),
+)

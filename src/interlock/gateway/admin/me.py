@@ -1,0 +1,31 @@
+"""What a user is told about themselves."""
+
+from __future__ import annotations
+
+from interlock.gateway.admin.operations import Operations
+from interlock.server.http.json_api import ApiRequest, Route
+from interlock.types import JsonObject
+from interlock.version import __version__
+
+ROLES = (("admin", "admin:write"), ("operator", "admin:approve"), ("auditor", "admin:read"))
+
+
+async def show(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Return the caller, what their credential grants, and what this gateway offers."""
+    principal = request.principal
+    settings = gate.assembly.parts.settings
+    role = next((name for name, scope in ROLES if scope in principal.scopes), "user")
+    return {
+        "user": principal.id,
+        "key": principal.key_id or None,
+        "scopes": sorted(principal.scopes),
+        "role": role,
+        "groups": sorted(gate.assembly.parts.policy.groups_of(principal)),
+        "view": principal.view or None,
+        "usage": gate.assembly.parts.limiter.usage(principal.key_id or principal.owner),
+        "features": {"chat": settings.chat is not None, "plugins": settings.plugins is not None},
+        "version": __version__,
+    }
+
+
+ROUTES = (Route("GET", "/me", "any", show, "the caller, their scopes and their limits"),)

@@ -1,0 +1,159 @@
+"""What the handlers of the admin API need of a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from interlock.auth import Principal
+from interlock.auth.key_ring import principal_of
+from interlock.calls import Caller
+from interlock.errors import UnknownKey
+from interlock.gateway.assembly import Assembly
+from interlock.schema.condition import Condition
+from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, not_found
+from interlock.store.audit import open_tables
+from interlock.store.audit_reading import AuditReader
+from interlock.store.keys import KeyStore
+from interlock.types import JsonObject
+
+MAX_PAGE = 500  # items of a list
+BASE = "/admin/api/v1"
+
+Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
+T = TypeVar("T")
+
+
+class Page(Struct, frozen=True, forbid_unknown_fields=True):
+    """The part of a list to return: so many items, after the last one of the page before."""
+
+    limit: Limit = 50
+    after: str = ""
+
+
+class Operations:
+    """A running gateway, for the people who operate it.
+
+    Attributes:
+        assembly: The gateway.
+        keys: The stored API keys.
+        verifying: Held during a verification of the audit trail, which reads all of it.
+    """
+
+    def __init__(self, assembly: Assembly) -> None:
+        self.assembly = assembly
+        self.keys = KeyStore(assembly.database)
+        self.verifying = asyncio.Lock()
+        self._started = monotonic()
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since the start."""
+        return monotonic() - self._started
+
+    @property
+    def configuration_hash(self) -> str:
+        """A keyed hash of what the configuration says; comments and whitespace do not matter."""
+        key, config = self.assembly.secret.derive("configuration"), self.assembly.parts.config
+        said = (config.servers, config.python, config.gateway)
+        encoded = msgspec.json.encode(said, enc_hook=_document, order="deterministic")
+        return hmac.digest(key, encoded, "sha256").hex()[:16]
+
+    async def record(
+        self,
+        request: ApiRequest,
+        action: str,
+        *,
+        id: str = "",
+        before: object = None,
+        after: object = None,
+    ) -> None:
+        """Record a change in the audit trail: by whom, what, before and after.
+
+        Raises:
+            AuditUnavailable: The record could not be made durable. The change was made.
+        """
+        if self.assembly.trail is None:
+            return
+        body: JsonObject = {"surface": "api", "action": action}
+        about = {"id": id, "before": before, "after": after, "address": request.http.address}
+        body |= {name: value for name, value in about.items() if value not in (None, "")}
+        await self.assembly.trail.record("admin", body, request.principal)
+
+    @asynccontextmanager
+    async def reading_audit(self) -> AsyncGenerator[AuditReader, None]:
+        """Read the audit trail by a connection of its own, so that no call waits for it."""
+        location = self.assembly.parts.settings.database or None
+        async with AuditReader.at(open_tables(location)) as reader:
+            yield reader
+
+    async def caller(self, key: str = "", user: str = "", view: str = "") -> Caller:
+        """Return the owner of a key, or a user with all scopes, as a caller.
+
+        Raises:
+            Problem: Neither or both are named, or the key or the view is unknown.
+        """
+        if bool(key) == bool(user):
+            raise Problem(400, "bad_request", "name either a key or a user")
+        if view and view not in self.assembly.parts.settings.views:
+            raise not_found("no view has this name")
+        if user:
+            name = user if ":" in user or "#" in user else f"user:{user}"
+            return Caller(Principal(name, frozenset({"mcp:*"}), view=view))
+        try:
+            principal = principal_of(await self.keys.get(key))
+        except UnknownKey:
+            raise not_found("no key has this id") from None
+        if view and principal.view not in ("", view):
+            raise Problem(409, "not_in_view", "the key is bound to another view")
+        return Caller(replace(principal, view=view) if view else principal)
+
+
+def _document(value: object) -> object:
+    return value.document if isinstance(value, Condition) else str(value)
+
+
+def page_of(
+    items: Sequence[T], page: Page, request: ApiRequest, key: Any = lambda each: each["id"]
+) -> JsonReply:
+    """Return a part of a list, with the address of the next part in the header `Link`.
+
+    Args:
+        items: The whole list.
+        page: Which part.
+        request: The request for it.
+        key: Returns what identifies an item.
+    """
+    begin = 0
+    if page.after:
+        positions = [index for index, each in enumerate(items) if key(each) == page.after]
+        if not positions:
+            raise Problem(400, "bad_request", "query: after is not the end of a page")
+        begin = positions[0] + 1
+    part = items[begin : begin + page.limit]
+    more = begin + page.limit < len(items)
+    return listed(part, request, key(part[-1]) if more else "")
+
+
+def listed(items: Sequence[object], request: ApiRequest, following: str = "") -> JsonReply:
+    """Return a list; `following` is where the next part begins, "" if there is none."""
+    if not following:
+        return JsonReply(items)
+    given: Mapping[str, object] = msgspec.structs.asdict(request.query)
+    query = {name: value for name, value in given.items() if value not in ("", None)}
+    query["after"] = following
+    path: str = request.http.scope["path"]
+    link = f'<{path}?{urlencode(query)}>; rel="next"'
+    return JsonReply(items, headers=((b"link", link.encode("latin-1", "replace")),))
+
+
+__all__ = ["BASE", "Limit", "Operations", "Page", "listed", "page_of"]

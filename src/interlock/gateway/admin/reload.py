@@ -1,0 +1,47 @@
+"""The configuration: what reading the file again would change, and doing it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from interlock.config import load
+from interlock.gateway.admin.operations import BASE, Operations
+from interlock.gateway.planning import plan_of
+from interlock.server.http.json_api import ApiRequest, Problem, Route
+from interlock.types import JsonObject
+
+
+class Reload(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body: only plan, or apply."""
+
+    plan: bool = False
+
+
+async def reload(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Read the file again; return what changes, and change it unless only a plan is wanted."""
+    assembly = gate.assembly
+    path = assembly.parts.config.path
+    if path is None:
+        raise Problem(409, "no_file", "the configuration is not from a file, so it stays")
+    config = load(path)
+    plan = await plan_of(assembly, config)
+    if request.body.plan:
+        return plan | {"applied": False}
+    before = gate.configuration_hash
+    await assembly.reload(config)
+    await gate.record(
+        request, "configuration_reloaded", before=before, after=gate.configuration_hash
+    )
+    return plan | {"applied": True}
+
+
+ROUTES = (
+    Route(
+        "POST",
+        f"{BASE}/reload",
+        "admin:write",
+        reload,
+        "reads the file again; with plan, only says what would change",
+        body=Reload,
+    ),
+)

@@ -1,0 +1,19 @@
+"""All routes of the API, from which the documentation and the tests of rights are made."""
+
+from __future__ import annotations
+
+from interlock.gateway.admin import audit, keys, login, me, reload, status, tools
+
+# On the admin listener, or on the only one if no other machine can reach it.
+ADMIN_ROUTES = (
+    *status.ROUTES,
+    *reload.ROUTES,
+    *tools.ROUTES,
+    *keys.ROUTES,
+    *audit.ROUTES,
+)
+# On every listener.
+USER_ROUTES = (*me.ROUTES, *tools.OWN_ROUTES)
+LOGIN_ROUTES = login.ROUTES
+
+__all__ = ["ADMIN_ROUTES", "LOGIN_ROUTES", "USER_ROUTES"]

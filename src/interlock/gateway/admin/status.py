@@ -1,0 +1,152 @@
+"""How the gateway and its servers are, and how much of the limits is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from interlock.gateway.admin.operations import BASE, Operations
+from interlock.server.http.json_api import ApiRequest, Route, not_found
+from interlock.timestamps import rfc3339
+from interlock.toolbox import ServerStatus
+from interlock.types import JsonObject
+from interlock.version import __version__
+
+
+class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose limits to show; without a key those of all calls."""
+
+    key: str = ""
+
+
+class Restart(Struct, frozen=True, forbid_unknown_fields=True):
+    """The empty body of a restart or a test."""
+
+
+async def show(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: ARG001
+    """Return the state of the gateway."""
+    assembly, parts = gate.assembly, gate.assembly.parts
+    return {
+        "version": __version__,
+        "uptime": round(gate.uptime, 1),
+        "configuration": {
+            "file": str(parts.config.path or "") or None,
+            "hash": gate.configuration_hash,
+            "loaded": rfc3339(assembly.loaded_at),
+            "warnings": list(parts.config.warnings),
+        },
+        "servers": [server(gate, each) for each in assembly.gateway.toolbox.status.values()],
+        "audit": assembly.audit_state(),
+        "calls": parts.limiter.usage(),
+    }
+
+
+def server(gate: Operations, status: ServerStatus) -> JsonObject:
+    """Return what lists show of a server."""
+    parts = gate.assembly.parts
+    queues = {name: queue for (name, *_), queue in parts.queues.items()}
+    return {
+        "name": status.name,
+        "state": status.state,
+        "reason": status.reason or None,
+        "revision": status.revision or None,
+        "tools": status.tools,
+        "instances": status.connections,
+        "calls": gate.assembly.metrics.in_flight(status.name),
+        "queue": queues[status.name].waiting if status.name in queues else 0,
+    }
+
+
+async def show_server(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Return all that is known of one server."""
+    upstream = _upstream(gate, request)
+    status = upstream.status
+    more = asdict(status)
+    shown = {
+        "sharing": gate.assembly.sharing(status.name),
+        "serverInfo": status.server_info or None,
+        "startSeconds": round(status.start_seconds, 3),
+        "starts": status.starts,
+        "retryIn": round(status.retry_in, 1),
+        "missing": list(status.missing),
+        "flagged": list(status.flagged),
+        "dropped": dict(more["dropped"]),
+        "instructions": upstream.instructions,
+        "toolList": [
+            {"address": each.address, "name": each.wire_name, "stale": each.stale}
+            for each in upstream.entries
+        ],
+        "unusable": [asdict(each) for each in upstream.unusable],
+    }
+    return server(gate, status) | shown
+
+
+async def restart(gate: Operations, request: ApiRequest) -> JsonObject:
+    """End the connections of a server, calls under way included, and start it again."""
+    upstream = _upstream(gate, request)
+    before = server(gate, upstream.status)
+    await upstream.restart()
+    after = server(gate, upstream.status)
+    await gate.record(request, "server_restarted", id=upstream.name, before=before, after=after)
+    return after
+
+
+async def test(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Send a request to a server and report how long its answer took, or why there was none."""
+    seconds, problem = await gate.assembly.gateway.test(_upstream(gate, request).name)
+    return {"ok": not problem, "ms": round(seconds * 1_000, 1), "reason": problem or None}
+
+
+async def stderr(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Return the end of what a server wrote to stderr."""
+    return {"text": _upstream(gate, request).stderr}
+
+
+async def usage(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Return how much of the limits is used."""
+    assembly, key = gate.assembly, request.query.key
+    if key and assembly.keys.by_id(key) is None:
+        raise not_found("no key has this id")
+    found = assembly.parts.limiter.usage(key)
+    return found if key else found | {"refusals": dict(assembly.metrics.refusals)}
+
+
+def _upstream(gate: Operations, request: ApiRequest) -> Any:
+    upstream = gate.assembly.gateway.toolbox.upstreams.get(request.path["name"])
+    if upstream is None:
+        raise not_found("no server has this name")
+    return upstream
+
+
+_ONE = f"{BASE}/servers/{{name}}"
+ROUTES = (
+    Route("GET", f"{BASE}/status", "admin:read", show, "version, configuration, servers, audit"),
+    Route(
+        "GET",
+        f"{BASE}/usage",
+        "admin:read",
+        usage,
+        "how much of the limits is used, of a key or of all calls",
+        query=UsageQuery,
+    ),
+    Route("GET", _ONE, "admin:read", show_server, "one server, with its tools"),
+    Route(
+        "POST",
+        f"{_ONE}/restart",
+        "admin:write",
+        restart,
+        "ends the connections of a server and starts it again",
+        body=Restart,
+    ),
+    Route(
+        "POST",
+        f"{_ONE}/test",
+        "admin:write",
+        test,
+        "sends a request to a server, and reports the time of its answer",
+        body=Restart,
+    ),
+    Route("GET", f"{_ONE}/stderr", "admin:read", stderr, "the end of what a server wrote there"),
+)

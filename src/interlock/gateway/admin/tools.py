@@ -1,0 +1,74 @@
+"""What a caller sees of the tools, for operators."""
+
+from __future__ import annotations
+
+from interlock.calls import Caller
+from interlock.gateway.admin.operations import BASE, Limit, Operations, Page, page_of
+from interlock.server.http.json_api import ApiRequest, JsonReply, Route
+from interlock.types import JsonObject
+
+
+class ToolQuery(Page, frozen=True, forbid_unknown_fields=True):
+    """Whose tools to list: those of a key or of a user, in a view; `q` is a part of the text."""
+
+    key: str = ""
+    user: str = ""
+    view: str = ""
+    q: str = ""
+
+
+class OwnToolQuery(Page, frozen=True, forbid_unknown_fields=True):
+    """Which of the caller's tools to list: those with `q` in name, title or description."""
+
+    q: str = ""
+    limit: Limit = 500
+
+
+async def list_tools(gate: Operations, request: ApiRequest) -> JsonReply:
+    """List the tools that a key or a user sees, and those that are missing."""
+    wanted: ToolQuery = request.query
+    caller = await gate.caller(wanted.key, wanted.user, wanted.view)
+    return _listed(gate, request, caller, wanted.q)
+
+
+async def list_own(gate: Operations, request: ApiRequest) -> JsonReply:
+    """List the tools that the caller sees, and those that are missing."""
+    return _listed(gate, request, Caller(request.principal), request.query.q)
+
+
+def _listed(gate: Operations, request: ApiRequest, caller: Caller, wanted: str) -> JsonReply:
+    tools, missing = gate.assembly.gateway.tools_of(caller)
+    if wanted:
+        tools = [each for each in tools if _has(each, wanted.lower())]
+    reply = page_of(tools, request.query, request, lambda each: each["address"])
+    found: JsonObject = {"tools": reply.body, "missing": missing}
+    if not tools:
+        found["reason"] = "no_match" if wanted else "nothing_granted"
+    return JsonReply(found, headers=reply.headers)
+
+
+def _has(tool: JsonObject, text: str) -> bool:
+    members = ("address", "name", "title", "description")
+    return any(text in (tool.get(each) or "").lower() for each in members)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{BASE}/tools",
+        "admin:read",
+        list_tools,
+        "the tools that a key or a user sees, and those that are missing",
+        query=ToolQuery,
+    ),
+)
+OWN_ROUTES = (
+    Route(
+        "GET",
+        "/me/tools",
+        "mcp:",
+        list_own,
+        "the tools that the caller sees, and those that are missing",
+        query=OwnToolQuery,
+    ),
+)

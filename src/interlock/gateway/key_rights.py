@@ -1,0 +1,121 @@
+"""What the rights of an API key may be, and when a change of them takes rights away only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from interlock.auth.stored_key import StoredKey
+from interlock.config.gateway import Gateway, Rate
+from interlock.config.gateway_reading import RATE_FORM, parse_rate, scope_problem
+from interlock.config.section import parse_duration
+from interlock.errors import InvalidArguments
+
+NEVER = "never"
+
+
+def user_problem(user: str) -> str:
+    """Return what is wrong with the name of a user; "" for nothing."""
+    if not user or any(char.isspace() or char == "*" or not char.isprintable() for char in user):
+        return "a user is a name without spaces and *"
+    return ""
+
+
+def rights_problem(scopes: Collection[str], view: str, rate: str, views: Collection[str]) -> str:
+    """Return what is wrong with the rights of a new key; "" for nothing."""
+    if not scopes:
+        return "a key needs a scope"
+    for scope in scopes:
+        if problem := scope_problem(scope):
+            return f"scope {scope!r} {problem}"
+    if view and view not in views:
+        return f"no view {view!r} in the configuration"
+    if rate and parse_rate(rate) is None:
+        return f"rate {rate!r} is not {RATE_FORM}"
+    return ""
+
+
+def lifetime_of(text: str) -> float | None:
+    """Return the seconds of "90d", or None for "never".
+
+    Raises:
+        InvalidArguments: It is something else.
+    """
+    if text == NEVER:
+        return None
+    seconds = parse_duration(text)
+    if not seconds:
+        raise InvalidArguments("expires is not a time such as 12h or 90d, or never")
+    return float(seconds)
+
+
+def narrowed(old: StoredKey, change: Mapping[str, Any], settings: Gateway, now: int) -> StoredKey:
+    """Return a key with fewer rights.
+
+    Args:
+        old: The key.
+        change: Any of `name`, `scopes`, `expires` (such as "90d" from now), `view` and `rate`.
+        settings: Has the views and the rate of keys without their own.
+        now: Microseconds since 1970.
+
+    Raises:
+        InvalidArguments: A value is not valid, or gives the key more than it has.
+    """
+    scopes: tuple[str, ...] = tuple(change.get("scopes", old.scopes))
+    view: str = change.get("view", old.view)
+    rate: str = change.get("rate", old.limits.get("rate", ""))
+    problem = rights_problem(scopes, view, rate, {*settings.views, old.view})
+    if problem:
+        raise InvalidArguments(problem)
+    for scope in scopes:
+        if not any(covers(each, scope) for each in old.scopes):
+            raise InvalidArguments(f"scope {scope!r} is more than the key has")
+    if view != old.view and old.view:
+        raise InvalidArguments(f"the key is bound to view {old.view!r}")
+    expires = old.expires
+    if "expires" in change:
+        expires = _sooner(old, lifetime_of(change["expires"]), now)
+    if "rate" in change:
+        _check_slower(old, rate, settings)
+    limits = old.limits | ({"rate": rate} if rate else {})
+    name = change.get("name", old.name)
+    return replace(old, name=name, scopes=scopes, view=view, limits=limits, expires=expires)
+
+
+def covers(wide: str, scope: str) -> bool:
+    """Return whether a scope opens all that another one opens."""
+    if wide == scope or (wide == "mcp:*" and scope.startswith("mcp:")):
+        return True
+    server, _, pattern = wide.removeprefix("mcp:").partition(":")
+    return wide.startswith("mcp:") and pattern == "*" and scope.startswith(f"mcp:{server}:")
+
+
+def _sooner(old: StoredKey, lifetime: float | None, now: int) -> int | None:
+    expires = None if lifetime is None else now + int(lifetime * 1_000_000)
+    if old.expires is not None and (expires is None or expires > old.expires):
+        raise InvalidArguments("the key expires before that")
+    return expires
+
+
+def _check_slower(old: StoredKey, rate: str, settings: Gateway) -> None:
+    """Check that a rate is not above the one that holds for the key now.
+
+    Raises:
+        InvalidArguments: It is, or the key would lose its own rate.
+    """
+    own = old.limits.get("rate", "")
+    now = parse_rate(own) if own else settings.limits.per_key.rate
+    wanted = parse_rate(rate)
+    if wanted is None:
+        raise InvalidArguments("the key would lose its own rate")
+    if now is not None and _a_second(wanted) > _a_second(now):
+        raise InvalidArguments(f"rate {rate!r} is above the one that holds now ({now})")
+
+
+def _a_second(rate: Rate) -> float:
+    return rate.calls / rate.seconds
+
+
+__all__ = ["covers", "lifetime_of", "narrowed", "rights_problem", "user_problem"]

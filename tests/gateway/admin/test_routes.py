@@ -1,0 +1,165 @@
+"""Each route of the table, for each role and each way to be somebody."""
+
+from __future__ import annotations
+
+import json
+
+from interlock.config.gateway import Address
+from interlock.gateway.admin.routes import ADMIN_ROUTES, LOGIN_ROUTES, USER_ROUTES
+from interlock.server.http.json_api import Route
+from tests.gateway.admin.test_login import log_in, session_of
+from tests.gateway.conftest import RunningGateway, bearer, offering
+from tests.server.http.conftest import Http, Reply
+
+CANARY = "canary-5f0c2b7a9d3e1f44"
+ROLES = {
+    "user": ("mcp:*",),
+    "auditor": ("admin:read",),
+    "operator": ("admin:read", "admin:approve"),
+    "admin": ("admin:read", "admin:approve", "admin:write"),
+}
+ROUTES = [each for each in (*ADMIN_ROUTES, *USER_ROUTES, *LOGIN_ROUTES) if each.scope]
+PLACES = sorted({route.path for route in ROUTES})
+
+
+def concrete(path: str) -> str:
+    """Return the path of something that does not exist."""
+    return path.replace("{", "").replace("}", "").replace("*", "")
+
+
+def is_open_to(route: Route, scopes: tuple[str, ...]) -> bool:
+    if route.scope.endswith(":"):
+        return any(each.startswith(route.scope) for each in scopes)
+    return route.scope == "any" or route.scope in scopes
+
+
+async def send(gateway: RunningGateway, route: Route, headers: dict[str, str]) -> Reply:
+    headers = {"content-type": "application/json", **headers}
+    return await gateway.http.request(route.method, concrete(route.path), b"{}", headers)
+
+
+async def test_every_route_is_open_to_exactly_the_roles_with_its_scope(running):
+    async with running({}, crm=offering("x")) as gateway:
+        for role, scopes in ROLES.items():
+            key = await gateway.key(role, *scopes)
+            page = session_of(await log_in(gateway, key=key))
+            for route in ROUTES:
+                what = f"{role} {route.method} {route.path}"
+                by_key = await send(gateway, route, bearer(key))
+                if route.path == "/api/logout":  # with the session it would end that
+                    assert by_key.code == 204, what
+                    continue
+                by_session = await send(gateway, route, page)
+                assert by_key.code == by_session.code, what
+                assert by_key.code != 401, what
+                assert (by_key.code != 403) == is_open_to(route, scopes), what
+                assert by_key.code < 500, what
+
+
+async def test_no_route_is_open_without_a_whole_credential(running):
+    async with running({}, crm=offering("x")) as gateway:
+        key = await gateway.key("admin", *ROLES["admin"], "mcp:*")
+        page = session_of(await log_in(gateway, key=key))
+        cookie = {name: page[name] for name in ("cookie", "origin")}
+        page_key = {name: page[name] for name in ("x-interlock-key", "origin")}
+        for route in ROUTES:
+            replies = [
+                await send(gateway, route, headers)
+                for headers in ({}, bearer(f"{key}x"), bearer("a.b.c"), cookie, page_key)
+            ]
+            assert {each.code for each in replies} == {401}, route
+            # The text tells apart only whether a credential was sent at all.
+            assert len({each.body for each in replies}) <= 2, route
+
+
+async def test_no_route_is_open_to_another_site(running):
+    async with running({}, crm=offering("x")) as gateway:
+        key = bearer(await gateway.key("admin", *ROLES["admin"], "mcp:*"))
+        for route in ROUTES:
+            for change in (
+                {"origin": "https://evil.example"},
+                {"origin": "http://127.0.0.1:9999"},
+                {"host": "evil.example"},
+                {"sec-fetch-site": "cross-site"},
+            ):
+                reply = await send(gateway, route, key | change)
+                assert reply.code == 403, (route, change)
+                assert reply.header("access-control-allow-origin") is None
+            if route.method in ("POST", "PUT", "PATCH"):
+                for kind in ("text/plain", "multipart/form-data", "-"):
+                    reply = await send(gateway, route, key | {"content-type": kind})
+                    assert reply.code == 415, (route, kind)
+
+
+async def test_method_that_a_path_does_not_take_is_refused_after_the_credential(running):
+    async with running({}, crm=offering("x")) as gateway:
+        key = bearer(await gateway.key("admin", *ROLES["admin"], "mcp:*"))
+        for place in PLACES:
+            anonymous = await gateway.http.request("OPTIONS", concrete(place))
+            known = await gateway.http.request("OPTIONS", concrete(place), headers=key)
+            assert (anonymous.code, known.code) == (401, 405), place
+
+
+async def test_admin_routes_are_served_on_their_own_listener_only(running):
+    async with running({"admin": {"listen": "127.0.0.1:0"}}, crm=offering("x")) as gateway:
+        admin = Http(gateway.endpoint.admin_app(Address("127.0.0.1", 8001)))
+        headers = bearer(await gateway.key("admin", *ROLES["admin"])) | {
+            "content-type": "application/json"
+        }
+        absent = await gateway.http.request("GET", "/absent", headers=headers)
+        for route in ADMIN_ROUTES:
+            path = concrete(route.path)
+            public = await gateway.http.request(route.method, path, b"{}", headers)
+            assert (public.code, public.body) == (404, absent.body), route
+            reply = await admin.request(route.method, path, b"{}", headers)
+            assert reply.code not in (401, 403), route
+
+
+async def test_admin_routes_are_off_behind_a_proxy_and_for_other_machines(running):
+    proxied = {"publicUrl": "https://tools.example.com/mcp"}
+    async with running(proxied, crm=offering("x")) as gateway:
+        headers = bearer(await gateway.key("admin", *ROLES["admin"]))
+        for path, code in (("/admin/api/v1/status", 404), ("/me", 200)):
+            assert (await gateway.http.request("GET", path, headers=headers)).code == code
+
+
+async def test_answers_are_not_kept_by_browsers(running):
+    async with running({}, crm=offering("x")) as gateway:
+        key = bearer(await gateway.key("admin", *ROLES["admin"], "mcp:*"))
+        for route in ROUTES:
+            reply = await send(gateway, route, key)
+            assert reply.header("cache-control") == "no-store", route
+            assert reply.header("x-content-type-options") == "nosniff", route
+
+
+async def test_no_answer_holds_a_secret_of_the_configuration(running):
+    secrets = {
+        "command": "/absent/server",
+        "args": [f"--token={CANARY}"],
+        "env": {"TOKEN": CANARY},
+    }
+    api = {"url": f"http://user:{CANARY}@127.0.0.1:9/mcp", "headers": {"X-Key": CANARY}}
+    async with running({}, crm=offering("x"), program=secrets, api=api) as gateway:
+        key = bearer(await gateway.key("admin", *ROLES["admin"], "mcp:*"))
+        names = ("crm", "program", "api")
+        for route in ROUTES:
+            for name in names if "{" in route.path else ("",):
+                path = concrete(route.path.replace("{name}", name))
+                reply = await gateway.http.request(
+                    route.method, path, b"{}", key | {"content-type": "application/json"}
+                )
+                assert CANARY not in reply.body.decode(), path
+
+
+async def test_error_has_a_reason_and_a_reference_and_no_internals(running):
+    async with running({}, crm=offering("x")) as gateway:
+        key = await gateway.key("admin", *ROLES["admin"])
+        await gateway.assembly.database.close()
+        reply = await gateway.http.request("GET", "/admin/api/v1/keys", headers=bearer(key))
+
+    problem = json.loads(reply.body)
+    assert reply.code == problem["status"] == 503
+    assert problem["reason"] == "store_unavailable"
+    assert problem["reference"]
+    assert reply.header("retry-after") == "5"
+    assert "gateway.db" not in reply.body.decode()
