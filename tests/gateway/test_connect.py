@@ -1,80 +1,170 @@
-"""Users connect to protected servers behind a gateway, with a real authorization server."""
+"""The pages on which users connect to servers behind a gateway."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from tests.gateway.conftest import RunningGateway, bearer
+from tests.gateway.notes import Notes, User, allowed, cookie_of, reason, serving_notes
 from tests.server.http.conftest import Reply
+from tests.servers.authorization_server import always
 from tests.support.authorization import Browser, Protected
 
-pytestmark = pytest.mark.program
 
+@pytest.mark.program
+async def test_users_log_in_by_the_link_of_a_refusal_and_get_their_own_accounts(
+    running, protected_server: Protected
+):
+    """The authorization server is a real one."""
+    entry: dict[str, Any] = {"url": protected_server.url, "sharing": "per_user", "auth": "oauth"}
+    async with running(notes=entry) as gateway:
+        users = {name: User(gateway, await gateway.key(name)) for name in ("ada", "bob")}
+        for name, user in users.items():
+            opened = await user.open(await user.url())
+            browser = Browser(protected_server.issuer)
+            browser.person = name
+            callback = await browser.callback(opened.json["location"])
+            done = await user.come_back(callback, cookie_of(opened))
+            assert b"You are connected to" in done.body
+        answers = [(await users[name].call()).text for name in ("ada", "bob", "ada")]
 
-def per_user(server: Protected, **more: Any) -> dict[str, Any]:
-    return {"url": server.url, "sharing": "per_user", "auth": "oauth", **more}
-
-
-class Person:
-    """A user with a key of the gateway and a browser."""
-
-    def __init__(self, gateway: RunningGateway, server: Protected, name: str, key: str) -> None:
-        self.key = key
-        self.browser = Browser(server.issuer)
-        self.browser.person = name
-        self._gateway = gateway
-
-    async def call(self, tool: str = "notes__who", **options: Any) -> Reply:
-        return await self._gateway.call(tool, self.key, **options)
-
-    async def open(self, url: str, key: str | None = None) -> Reply:
-        """Post to the page of a link, as its script does."""
-        return await self._gateway.http.request(
-            "POST", urlsplit(url).path, b"{}", headers=bearer(self.key if key is None else key)
-        )
-
-    async def connect(self, url: str) -> Reply:
-        """Open a link, log in, and follow the redirect to the callback."""
-        opened = await self.open(url)
-        assert opened.code == 200, opened.body
-        cookie = (opened.header("set-cookie") or "").partition(";")[0]
-        return await self.come_back(await self.browser.callback(opened.json["location"]), cookie)
-
-    async def come_back(self, callback: str, cookie: str) -> Reply:
-        parts = urlsplit(callback)
-        headers = {"cookie": cookie, "sec-fetch-site": "cross-site"}
-        return await self._gateway.http.request(
-            "GET", parts.path, headers=headers, query=parts.query
-        )
-
-
-def reason(reply: Reply) -> dict[str, Any]:
-    found: dict[str, Any] = reply.json["result"]["_meta"]["interlock/reason"]
-    return found
+    assert [each.partition(":")[0] for each in answers] == ["ada", "bob", "ada"]
 
 
 @pytest.fixture
-def person(protected_server: Protected) -> Callable[..., Any]:
-    async def make(gateway: RunningGateway, name: str) -> Person:
-        return Person(gateway, protected_server, name, await gateway.key(name))
-
-    return make
+async def notes() -> AsyncIterator[Notes]:
+    async with serving_notes() as notes:
+        yield notes
 
 
-async def test_users_log_in_by_the_link_of_a_refusal_and_get_their_own_accounts(
-    running, protected_server, person
+@pytest.fixture
+async def users(running, notes: Notes) -> AsyncIterator[tuple[User, User]]:
+    """Anna and Bert, who have not connected."""
+    async with running(notes=notes.entry()) as gateway:
+        yield User(gateway, await gateway.key("anna")), User(gateway, await gateway.key("bert"))
+
+
+def problem(reply: Reply) -> str:
+    return str(json.loads(reply.body)["reason"])
+
+
+async def test_link_of_a_user_is_refused_to_others(users: tuple[User, User], notes: Notes):
+    anna, bert = users
+    url = await anna.url()
+    refused, nobody = await bert.open(url), await User(anna.gateway, "none").open(url)
+
+    assert (refused.code, problem(refused)) == (403, "other_user")
+    assert nobody.code == 401
+    assert notes.authorization.sent("/register") == []
+
+
+@pytest.mark.parametrize("id", ["", "x", "A" * 120])
+async def test_link_that_was_not_made_here_is_refused(users: tuple[User, User], id: str):
+    anna, _ = users
+    opened = await anna.open(f"http://127.0.0.1:8000/connect/{id}")
+    shown = await anna.gateway.http.request("GET", f"/connect/{id}")
+
+    assert opened.code == 404
+    assert (shown.code, b"not valid any more" in shown.body) == (404, True)
+
+
+async def test_login_ends_only_in_the_browser_that_began_it_and_only_once(
+    users: tuple[User, User],
 ):
-    async with running(notes=per_user(protected_server)) as gateway:
-        ada, bob = await person(gateway, "ada"), await person(gateway, "bob")
-        for each in (ada, bob):
-            refused = await each.call()
-            assert reason(refused)["code"] == "needs_login"
-            done = await each.connect(reason(refused)["url"])
-            assert (done.code, b"You are connected to" in done.body) == (200, True), done.body
-        answers = [(await each.call()).text for each in (ada, bob, ada)]
+    anna, _ = users
+    opened = await anna.open(await anna.url())
+    callback, cookie = await allowed(opened), cookie_of(opened)
+    elsewhere = await anna.come_back(callback, "")
+    path, _, query = callback.partition("?")
+    other_issuer = await anna.come_back(f"{path[:-1]}x?{query}", cookie)
+    done = await anna.come_back(callback, cookie)
+    again = await anna.come_back(callback, cookie)
 
-    assert [each.partition(":")[0] for each in answers] == ["ada", "bob", "ada"]
+    assert [each.code for each in (elsewhere, other_issuer, done, again)] == [400, 400, 200, 400]
+    assert b"was begun in another browser" in elsewhere.body
+    assert (await anna.call()).text.startswith("access-1")
+
+
+async def test_cookie_of_a_login_is_sent_to_the_callback_only(users: tuple[User, User]):
+    anna, _ = users
+    opened = await anna.open(await anna.url())
+    _, *attributes = (opened.header("set-cookie") or "").split("; ")
+
+    assert attributes == ["Path=/oauth/callback", "HttpOnly", "SameSite=Lax", "Max-Age=600"]
+
+
+async def test_refusal_of_the_authorization_server_is_shown_as_text(users: tuple[User, User]):
+    anna, _ = users
+    opened = await anna.open(await anna.url())
+    callback = await allowed(opened)
+    query = dict(parse_qsl(urlsplit(callback).query))
+    bad = {"state": query["state"], "error": "access_denied", "error_description": "<b>no</b>"}
+    ended = await anna.come_back(
+        f"{callback.partition('?')[0]}?{urlencode(bad)}", cookie_of(opened)
+    )
+
+    assert ended.code == 400
+    assert b"denied the login" in ended.body
+    assert b"<b>no" not in ended.body
+
+
+async def test_page_asks_for_the_key_and_no_other_site_may_frame_it(users: tuple[User, User]):
+    anna, _ = users
+    page = await anna.gateway.http.request("GET", urlsplit(await anna.url()).path)
+
+    assert (page.code, page.header("content-type")) == (200, "text/html; charset=utf-8")
+    assert b'type="password" name="key"' in page.body
+    assert "frame-ancestors 'none'" in str(page.header("content-security-policy"))
+    assert page.header("referrer-policy") == "no-referrer"
+
+
+async def test_values_are_stored_by_the_page(running, notes: Notes):
+    entry = {"url": notes.url, "sharing": "per_user", "auth": "bearer"}
+    notes.authorization.access_tokens["token-of-anna"] = ""
+    async with running(
+        notes=entry | {"headers": {"Authorization": "Bearer ${user:TOKEN}"}}
+    ) as gateway:
+        anna = User(gateway, await gateway.key("anna"))
+        url = await anna.url()
+        page = await gateway.http.request("GET", urlsplit(url).path)
+        unknown = await anna.open(url, b'{"values": {"OTHER": "x"}}')
+        stored = await anna.open(url, b'{"values": {"TOKEN": "token-of-anna"}}')
+        answer = await anna.call()
+        del notes.authorization.access_tokens["token-of-anna"]
+        refused = await anna.call()
+
+    assert b'data-name="TOKEN"' in page.body
+    assert unknown.code == 400
+    assert stored.json == {"server": "notes", "connected": True}
+    assert answer.text == "token-of-anna"
+    assert reason(refused)["code"] == "needs_login"
+
+
+async def test_login_at_a_server_that_cannot_be_reached_says_so(users: tuple[User, User], notes):
+    anna, _ = users
+    url = await anna.url()
+    notes.authorization.replies["/register"] = always("down", 503)
+    opened = await anna.open(url)
+
+    assert (opened.code, problem(opened)) == (502, "login_unavailable")
+
+
+async def test_session_of_the_pages_opens_a_link_like_a_key(users: tuple[User, User]):
+    anna, bert = users
+    url = urlsplit(await anna.url()).path
+    codes = []
+    for user in (anna, bert):
+        http = user.gateway.http
+        login = await http.request("POST", "/api/login", json.dumps({"key": user.key}).encode())
+        headers = {
+            "cookie": cookie_of(login),
+            "x-interlock-key": login.json["pageKey"],
+            "origin": "http://127.0.0.1:8000",
+        }
+        codes.append((await http.request("POST", url, b"{}", headers=headers)).code)
+
+    assert codes == [200, 403]

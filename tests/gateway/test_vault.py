@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from interlock.config import loads
 from interlock.gateway.vault import owner_of, user_of
 from interlock.store import AuditReader
 from interlock.store.credentials import CredentialStore, Place
-from interlock.toolbox.user_credentials import needs_of
+from interlock.toolbox.user_credentials import Needs, needs_of
 from tests.gateway.conftest import RunningGateway, bearer
 
 # Returns the token that it was started with, and how often this process was called.
@@ -206,6 +208,20 @@ async def test_states_show_what_a_user_has_and_what_is_missing(running, crm):
     assert (missing["state"], missing["kind"]) == ("needs_login", "value")
     assert "/connect/" in missing["url"]
     assert (present["state"], present.keys() & {"url", "value", "sealed"}) == ("ok", set())
+
+
+def test_configuration_in_the_documentation_is_valid_and_needs_what_the_page_says():
+    page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+    example = re.findall(r"## Credentials of users\n.*?```json\n(.*?)```", page, re.DOTALL)[0]
+    config = loads(example.encode())
+    needs = {name: needs_of(server) for name, server in config.servers.items()}
+
+    assert config.warnings == ()
+    assert needs == {
+        "crm": Needs(frozenset({"TOKEN"})),
+        "wiki": Needs(frozenset({"TOKEN"})),
+        "notes": Needs(login=True),
+    }
 
 
 @pytest.mark.parametrize("place", [Place("user:anna", "s", ""), Place("a/b#c", "s", "", "x/y")])

@@ -1,0 +1,218 @@
+"""`interlock credentials`: what users show to the servers behind the gateway."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from interlock.cli import config_option
+from interlock.cli.gateway_options import database_of
+from interlock.cli.signals import run
+from interlock.cli.terminal import emit_json, emit_table, say
+from interlock.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from interlock.config import Config
+    from interlock.store.credentials import CredentialStore, Place
+
+_T = TypeVar("_T")
+_MAX_INPUT = 64 * 1024  # characters that are read from stdin
+_user = click.option(
+    "--user", required=True, metavar="USER", help="A user, or ISSUER#SUBJECT of a token."
+)
+_server = click.argument("server", metavar="SERVER")
+_name = click.argument("name", metavar="NAME")
+
+
+@click.group()
+def credentials() -> None:
+    """List, set and delete the credentials of users for servers.
+
+    A server that has ${user:NAME} in its configuration gets the value that its caller has stored.
+    Values are encrypted with the gateway's key and cannot be shown. A running gateway notices a
+    change within two seconds.
+
+    \b
+    Example:
+      interlock credentials set crm TOKEN --user anna < token.txt
+      interlock credentials list
+    """
+
+
+@credentials.command("list")
+@click.option("--user", default="", metavar="USER", help="Only those of this user.")
+@config_option.json_option
+@config_option.config_option
+def list_(user: str, as_json: bool, config: Path | None) -> None:
+    """List the credentials of all users, with their states and without their values.
+
+    \b
+    Example:
+      interlock credentials list --user anna --json
+    """
+    from interlock.timestamps import now_micros
+
+    async def work(store: CredentialStore) -> list[dict[str, Any]]:
+        now = now_micros()
+        found = await store.list(user=_principal(user) if user else "")
+        return [each.as_json(now) for each in found]
+
+    found = _with_store(config_option.load(config), work)
+    if as_json:
+        emit_json(found)
+        return
+    emit_table(
+        (each["user"], each["server"], each["name"], each["state"], f"{each['updated'][:16]}Z")
+        for each in found
+    )
+    if not found:
+        say("no credentials yet; store one with `interlock credentials set SERVER NAME --user U`")
+
+
+@credentials.command("set")
+@_server
+@_name
+@_user
+@config_option.config_option
+def set_(server: str, name: str, user: str, config: Path | None) -> None:
+    """Store the value that stands for ${user:NAME} at SERVER. It is read from stdin.
+
+    \b
+    Example:
+      interlock credentials set crm TOKEN --user anna < token.txt
+      pass show crm | interlock credentials set crm TOKEN --user anna
+    """
+    found, principal = config_option.load(config), _principal(user)
+    _check_name(found, server, name)
+    value = _read_value(name)
+
+    async def work(store: CredentialStore) -> None:
+        place = _place(principal, server, name)
+        async with _recorder(found) as record:
+            await store.set(place, value)
+            await record("set", place)
+        say(f"stored {name} of {principal} for server {server!r}")
+
+    _with_store(found, work)
+
+
+@credentials.command()
+@_server
+@_name
+@_user
+@config_option.config_option
+def delete(server: str, name: str, user: str, config: Path | None) -> None:
+    """Delete a value; or a login, whose NAME is "login".
+
+    A running gateway closes the connections that were made with it. A login is not revoked at the
+    authorization server: its user can do that there.
+
+    \b
+    Example:
+      interlock credentials delete crm TOKEN --user anna
+      interlock credentials delete notes login --user anna
+    """
+    found, principal = config_option.load(config), _principal(user)
+
+    async def work(store: CredentialStore) -> None:
+        place = _place(principal, server, name)
+        async with _recorder(found) as record:
+            if not await store.revoke(place):
+                raise StoreError(
+                    f"{principal} has no credential {name!r} for server {server!r}: "
+                    "see `interlock credentials list`"
+                )
+            await record("deleted", place)
+        say(f"deleted {name} of {principal} for server {server!r}")
+
+    _with_store(found, work)
+
+
+# Input
+
+
+def _principal(user: str) -> str:
+    if not user or not user.isprintable() or user != user.strip():
+        raise click.BadParameter("a user is a name without spaces around it", param_hint="--user")
+    return user if "#" in user or user.startswith("user:") else f"user:{user}"
+
+
+def _place(user: str, server: str, name: str) -> Place:
+    from interlock.store.credentials import Place
+
+    return Place(user, server, name)
+
+
+def _check_name(config: Config, server: str, name: str) -> None:
+    """Refuse a name that the configuration of the server does not use."""
+    from interlock.config.section import nearest
+    from interlock.toolbox.user_credentials import needs_of
+
+    servers = {each.namespace or key: each for key, each in config.servers.items()}
+    if server not in servers:
+        raise ConfigError(f"no server {server!r} is configured{nearest(server, servers)}")
+    names = needs_of(servers[server]).names
+    if name not in names:
+        used = ", ".join(sorted(names)) or "none"
+        raise ConfigError(
+            f"the configuration of server {server!r} has no ${{user:{name}}}; its names are: {used}"
+        )
+
+
+def _read_value(name: str) -> str:
+    if sys.stdin is None:
+        return ""
+    if sys.stdin.isatty():
+        value: str = click.prompt(f"value of {name}", hide_input=True, err=True)
+        return value
+    value = sys.stdin.read(_MAX_INPUT)
+    return value.removesuffix("\n").removesuffix("\r")
+
+
+# The database
+
+
+def _with_store(config: Config, work: Callable[[CredentialStore], Awaitable[_T]]) -> _T:
+    async def opened() -> _T:
+        from interlock.store.credentials import CredentialStore
+
+        async with CredentialStore.open(database_of(config)) as store:
+            return await work(store)
+
+    return run(opened())
+
+
+@asynccontextmanager
+async def _recorder(config: Config) -> AsyncIterator[Callable[[str, Place], Awaitable[None]]]:
+    """Open the audit trail; return a function that records a change of a credential."""
+    import msgspec
+
+    from interlock.auth.gateway_key import GatewayKey
+    from interlock.store import AuditRecord, AuditWriter
+    from interlock.store.location import folder_beside
+
+    async def nothing(*_: object) -> None:
+        return
+
+    if config.gateway is not None and config.gateway.audit.mode == "off":
+        yield nothing
+        return
+    location = database_of(config)
+    async with AuditWriter.open(location, key=GatewayKey.load(folder_beside(location))) as writer:
+
+        async def record(action: str, place: Place) -> None:
+            body = {"surface": "cli", "action": action, "name": place.name, "of": place.user}
+            encoded = msgspec.json.encode(body)
+            await writer.append(
+                AuditRecord("credential", user="user:local", server=place.server, body=encoded)
+            )
+
+        yield record
+
+
+__all__ = ["credentials"]
