@@ -27,6 +27,13 @@ _log = logging.getLogger("interlock.web")
 # The first part of a path below /gateway, and the module of its screen.
 SCREENS = {
     "": "overview",
+    "servers": "servers",
+    "tools": "tools",
+    "keys": "keys",
+    "approvals": "approvals",
+    "audit": "audit",
+    "pins": "pins",
+    "limits": "limits",
 }
 
 

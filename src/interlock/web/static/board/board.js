@@ -5,14 +5,28 @@ import { Guarded } from "../shared/frame.js";
 import { Problem } from "../shared/load.js";
 import { follow, match, place } from "../shared/route.js";
 import { begin, Login, may, me } from "../shared/session.js";
-import { Absent } from "./side.js";
+import { Absent, countWaiting } from "./side.js";
 
 /** @typedef {{default: (props: any) => any}} Screen */
 
+const overview = () => import("./screens/overview.js");
+const servers = () => import("./screens/servers.js");
+const tools = () => import("./screens/tools.js");
+const keys = () => import("./screens/keys.js");
 /** @type {[string, () => Promise<Screen>][]} */
 const SCREENS = [
-  ["/gateway", () => import("./screens/overview.js")],
-  ["/login", () => import("./screens/overview.js")],
+  ["/gateway", overview],
+  ["/login", overview],
+  ["/gateway/servers", servers],
+  ["/gateway/servers/:name", servers],
+  ["/gateway/tools", tools],
+  ["/gateway/tools/:address", tools],
+  ["/gateway/keys", keys],
+  ["/gateway/keys/:id", keys],
+  ["/gateway/approvals", () => import("./screens/approvals.js")],
+  ["/gateway/audit", () => import("./screens/audit.js")],
+  ["/gateway/pins", () => import("./screens/pins.js")],
+  ["/gateway/limits", () => import("./screens/limits.js")],
 ];
 
 const ME = "/me";
@@ -28,6 +42,10 @@ function Board() {
       current = false;
     };
   }, [found?.load]);
+
+  useEffect(() => {
+    if (me.value && may("admin:read")) void countWaiting();
+  }, [me.value, path]);
 
   if (me.value === null) return null;
   if (me.value === false) return html`<${Login} path=${ME} />`;

@@ -8,6 +8,8 @@ import { page } from "../shared/page.js";
 import { place } from "../shared/route.js";
 import { me, role, signOut } from "../shared/session.js";
 import { t as common } from "../shared/text.js";
+import { get } from "../shared/api.js";
+import { API, downOf, heldOf } from "./parts.js";
 import { t } from "./text.js";
 
 /** What waits, by screen, as the overview said last. */
@@ -27,6 +29,20 @@ const SCREENS = /** @type {const} */ ([
   ["pins", "/gateway/pins", "pin", "held"],
   ["limits", "/gateway/limits", "gauge", null],
 ]);
+
+/** Find out what waits, for the counts beside the screens. */
+export async function countWaiting() {
+  const [status, approvals, pins] = await Promise.allSettled([
+    get(`${API}/status`),
+    get(`${API}/approvals?state=pending&limit=500`),
+    get(`${API}/lock`),
+  ]);
+  waiting.value = {
+    servers: status.status === "fulfilled" ? downOf(status.value.servers).length : 0,
+    approvals: approvals.status === "fulfilled" ? approvals.value.length : 0,
+    pins: pins.status === "fulfilled" ? heldOf(pins.value).length : 0,
+  };
+}
 
 export function Side() {
   const now = place.value.path;

@@ -41,6 +41,29 @@ export function setPageKey(key) {
  * @returns {Promise<any>}
  */
 export async function request(method, path, body, signal) {
+  return (await exchange(method, path, body, signal)).data;
+}
+
+/**
+ * Return a part of a list, and the path of the next part; "" if there is none.
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<{items: any[], next: string}>}
+ */
+export async function getPart(path, signal) {
+  const { data, link } = await exchange("GET", path, undefined, signal);
+  const next = /<([^>]+)>;\s*rel="next"/.exec(link)?.[1] ?? "";
+  return { items: data ?? [], next: next.slice(next.startsWith(page.base) ? page.base.length : 0) };
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {unknown} body
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<{data: any, link: string}>}
+ */
+async function exchange(method, path, body, signal) {
   const key = pageKey();
   /** @type {Record<string, string>} */
   const headers = { Accept: "application/json" };
@@ -66,7 +89,7 @@ export async function request(method, path, body, signal) {
   } catch {
     if (response.ok) throw new ApiError(response.status, "bad_answer", "");
   }
-  if (response.ok) return found;
+  if (response.ok) return { data: found, link: response.headers.get("Link") ?? "" };
   const detail = found?.detail ?? found?.title ?? found?.error?.message ?? response.statusText;
   const reason = found?.reason ?? found?.error?.code ?? String(response.status);
   throw new ApiError(response.status, reason, detail, found?.reference ?? "");

@@ -193,5 +193,5 @@ function timeAfter(buckets, index) {
  */
 function nice(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
-  return [1, 2, 4, 5, 8, 10].map((each) => each * power).find((each) => each >= value) ?? value;
+  return [1, 1.2, 1.5, 2, 3, 4, 5, 6, 8, 10].map((each) => each * power).find((each) => each >= value) ?? value;
 }

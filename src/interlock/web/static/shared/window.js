@@ -1,8 +1,8 @@
 // A table of very many rows: all of one height, and only the visible ones exist.
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./view.js";
-import { t } from "./text.js";
 
+const HEAD = 36; // height of the line of titles, in pixels
 const OVER = 12; // rows that are drawn beyond each edge
 
 /**
@@ -60,50 +60,49 @@ export function Window({ label, rows, id, cells, heads, kind, chosen, choose, en
     const element = box.current;
     if (!element) return;
     if (next * height < element.scrollTop) element.scrollTop = next * height;
-    const bottom = (next + 1) * height - element.clientHeight;
+    const bottom = (next + 1) * height - element.clientHeight + HEAD;
     if (bottom > element.scrollTop) element.scrollTop = bottom;
   }
 
   const from = Math.max(0, first - OVER);
   const visible = rows.slice(from, first + shown + OVER);
   const active = rows[at];
-  return html`<div class="windowed" role="grid" aria-label=${label} aria-rowcount=${rows.length + 1}>
-    <div role="rowgroup">
+  return html`<div
+    class="window"
+    role="grid"
+    tabindex="0"
+    aria-label=${label}
+    aria-rowcount=${rows.length + 1}
+    aria-activedescendant=${active === undefined ? null : `row-${id(active)}`}
+    ref=${box}
+    onKeyDown=${move}
+    onScroll=${(/** @type {Event} */ event) =>
+      setFirst(Math.floor(/** @type {HTMLElement} */ (event.currentTarget).scrollTop / height))}
+  >
+    <div role="rowgroup" class="window-top">
       <div class=${`window-head ${kind}`} role="row" aria-rowindex="1">
         ${heads.map((head) => html`<span role="columnheader">${head}</span>`)}
       </div>
     </div>
-    <div
-      class="window"
-      role="rowgroup"
-      tabindex="0"
-      aria-label=${t("window.rows", { n: rows.length })}
-      aria-activedescendant=${active === undefined ? null : `row-${id(active)}`}
-      ref=${box}
-      onKeyDown=${move}
-      onScroll=${(/** @type {Event} */ event) =>
-        setFirst(Math.floor(/** @type {HTMLElement} */ (event.currentTarget).scrollTop / height))}
-    >
-      <div class="space" role="presentation" style=${{ height: `${rows.length * height}px` }}>
-        ${visible.map((row, index) => {
-          const name = id(row);
-          return html`<div
-            key=${name}
-            id=${`row-${name}`}
-            class=${`line ${kind} ${name === chosen ? "chosen" : ""} ${from + index === at ? "active" : ""}`}
-            role="row"
-            aria-rowindex=${from + index + 2}
-            aria-selected=${String(name === chosen)}
-            style=${{ top: `${(from + index) * height}px`, height: `${height}px` }}
-            onClick=${() => {
-              setAt(from + index);
-              choose(row);
-            }}
-          >
-            ${cells(row).map((/** @type {any} */ cell) => html`<span role="gridcell">${cell}</span>`)}
-          </div>`;
-        })}
-      </div>
+    <div class="space" role="rowgroup" style=${{ height: `${rows.length * height}px` }}>
+      ${visible.map((row, index) => {
+        const name = id(row);
+        return html`<div
+          key=${name}
+          id=${`row-${name}`}
+          class=${`line ${kind} ${name === chosen ? "chosen" : ""} ${from + index === at ? "active" : ""}`}
+          role="row"
+          aria-rowindex=${from + index + 2}
+          aria-selected=${String(name === chosen)}
+          style=${{ top: `${(from + index) * height}px`, height: `${height}px` }}
+          onClick=${() => {
+            setAt(from + index);
+            choose(row);
+          }}
+        >
+          ${cells(row).map((/** @type {any} */ cell) => html`<span role="gridcell">${cell}</span>`)}
+        </div>`;
+      })}
     </div>
   </div>`;
 }

@@ -1,9 +1,218 @@
 // The overview: what is broken, for whom, and why.
 
-import { html } from "../../shared/view.js";
-import { Screen } from "../side.js";
+import { html, useEffect, useState } from "../../shared/view.js";
+import { Legend, Spark, StackedBars } from "../../shared/chart.js";
+import { ago, count, duration, percent, span } from "../../shared/format.js";
+import { Missing, useLoad } from "../../shared/load.js";
+import { Address, Foreign } from "../../shared/marks.js";
+import { Chip } from "../../shared/outcomes.js";
+import { go } from "../../shared/route.js";
+import { t as common } from "../../shared/text.js";
+import { API, bucketsOf, downOf, heldOf, isUp, Link, OUTCOMES, StateChip } from "../parts.js";
+import { Screen, waiting } from "../side.js";
 import { t } from "../text.js";
 
-export default function Overview() {
-  return html`<${Screen} title=${t("nav.overview")} />`;
+const RANGES = /** @type {const} */ (["1h", "24h", "7d", "30d"]);
+const EVERY = 30_000;
+const SOON = 7 * 86_400_000; // before the end of a key, in milliseconds
+
+/** @param {{query: URLSearchParams}} props */
+export default function Overview({ query }) {
+  const range = RANGES.find((each) => each === query.get("range")) ?? "24h";
+  const status = useLoad(`${API}/status`, { every: EVERY });
+  const series = useLoad(`${API}/audit/series?by=outcome&since=${range}&buckets=48`, { every: EVERY });
+  const approvals = useLoad(`${API}/approvals?state=pending&limit=500`, { every: EVERY });
+  const pins = useLoad(`${API}/lock`, { every: EVERY });
+  const keys = useLoad(`${API}/keys?limit=500`, { every: EVERY });
+  const [asTable, setAsTable] = useState(false);
+
+  /** @type {import("../parts.js").Server[]} */
+  const servers = status.data?.servers ?? [];
+  const down = downOf(servers);
+  /** @type {any[]} */
+  const held = heldOf(pins.data ?? []);
+  useEffect(() => {
+    waiting.value = { servers: down.length, approvals: approvals.data?.length ?? 0, pins: held.length };
+  }, [down.length, approvals.data, held.length]);
+
+  const tools = html`<select
+    aria-label=${t("range")}
+    value=${range}
+    onChange=${(/** @type {Event} */ event) =>
+      go(`/gateway?range=${/** @type {HTMLSelectElement} */ (event.currentTarget).value}`)}
+  >
+    ${RANGES.map((each) => html`<option value=${each}>${t(`range.${each}`)}</option>`)}
+  </select>`;
+  const about = status.data && t("overview.about", { version: status.data.version, time: span(status.data.uptime * 1000) });
+  return html`<${Screen} title=${t("nav.overview")} about=${about} tools=${tools}>
+    <div class="stack">
+      ${series.data ? html`<${Figures} series=${series.data} range=${range} />` : html`<${Missing} of=${series} />`}
+      <div class="two">
+        <section class="box" aria-labelledby="chart-title">
+          <div class="box-head">
+            <h2 id="chart-title">${t("overview.chart")}</h2>
+            <div class="end">
+              ${series.data && html`<${Legend} parts=${partsOf(series.data)} names=${nameOf} />`}
+              <button class="link" onClick=${() => setAsTable(!asTable)}>
+                ${common(asTable ? "chart.chart" : "chart.table")}
+              </button>
+            </div>
+          </div>
+          <div class="box-body">
+            ${series.data &&
+            html`<${StackedBars}
+              label=${t("overview.chart")}
+              buckets=${bucketsOf(series.data)}
+              parts=${partsOf(series.data)}
+              names=${nameOf}
+              asTable=${asTable}
+              height=${190}
+              choose=${(/** @type {string} */ since, /** @type {string} */ until) =>
+                go(`/gateway/audit?${new URLSearchParams({ since, until })}`)}
+            />`}
+          </div>
+        </section>
+        <${NeedsYou} approvals=${approvals.data ?? []} pins=${held} servers=${down} keys=${keys.data ?? []}
+          isKnown=${Boolean(status.data)} />
+      </div>
+      ${status.data ? html`<${Servers} servers=${servers} />` : html`<${Missing} of=${status} />`}
+    </div>
+  <//>`;
+}
+
+/** @param {{name: string, calls: number[]}[]} lines @param {string[]} names */
+function sumOf(lines, names) {
+  return lines.filter((each) => names.includes(each.name)).reduce((sum, each) => sum + each.calls.reduce((a, b) => a + b, 0), 0);
+}
+
+/** @param {import("../parts.js").Series} series @param {string[]} names @returns {number[]} */
+function sparkOf(series, names) {
+  return series.total.calls.map((_, index) =>
+    series.lines.filter((each) => names.includes(each.name)).reduce((sum, each) => sum + (each.calls[index] ?? 0), 0),
+  );
+}
+
+/** @param {import("../parts.js").Series} series */
+function partsOf(series) {
+  return OUTCOMES.filter((each) => series.lines.some((line) => line.name === each));
+}
+
+/** @param {string} part */
+const nameOf = (part) => common(/** @type {any} */ (`outcome.${part}`)).toLowerCase();
+
+/** @param {{series: import("../parts.js").Series, range: typeof RANGES[number]}} props */
+function Figures({ series, range }) {
+  const { calls, p50, p95 } = series.total.total;
+  const failed = sumOf(series.lines, ["failed"]);
+  const refused = sumOf(series.lines, ["refused"]);
+  const limited = sumOf(series.lines, ["limited"]);
+  const held = sumOf(series.lines, ["held"]);
+  const minutes = { "1h": 60, "24h": 1440, "7d": 10_080, "30d": 43_200 }[range];
+  return html`<div class="figures">
+    <${Figure} name=${t("figure.calls")} value=${count(calls)}
+      about=${t("figure.rate", { n: Math.round((calls / minutes) * 10) / 10 })} values=${series.total.calls} />
+    <${Figure} name=${t("figure.errors")} value=${calls ? percent(failed / calls) : "–"}
+      about=${t("figure.failed", { n: failed })} values=${sparkOf(series, ["failed"])} tone="failed" />
+    <${Figure} name=${t("figure.p95")} value=${duration(p95)} about=${t("figure.median", { time: duration(p50) })}
+      values=${series.total.p95.map((each) => each ?? 0)} />
+    <${Figure} name=${t("figure.refused")} value=${count(refused + limited + held)}
+      about=${t("figure.parts", { refused, limited, held })}
+      values=${sparkOf(series, ["refused", "limited", "held"])} tone="quiet" />
+  </div>`;
+}
+
+/** @param {{name: string, value: string, about: string, values: number[], tone?: string}} props */
+function Figure({ name, value, about, values, tone }) {
+  return html`<section class="box figure" aria-label=${name}>
+    <h2>${name}</h2>
+    <p class="value">${value}</p>
+    <p class="small muted">${about}</p>
+    <${Spark} values=${values} tone=${tone} />
+  </section>`;
+}
+
+/** @param {{approvals: any[], pins: any[], servers: import("../parts.js").Server[], keys: import("../parts.js").Key[], isKnown: boolean}} props */
+function NeedsYou({ approvals, pins, servers, keys, isKnown }) {
+  const now = Date.now();
+  const soon = keys.filter(
+    (each) => each.state === "active" && each.expires && new Date(each.expires).getTime() - now < SOON,
+  );
+  const oldest = approvals.at(-1);
+  const nothing = !approvals.length && !pins.length && !servers.length && !soon.length;
+  return html`<section class="box" aria-labelledby="needs-title">
+    <div class="box-head"><h2 id="needs-title">${t("needs")}</h2></div>
+    ${nothing
+      ? html`<p class="empty">${isKnown && html`<strong>${t("needs.none")}</strong>${t("needs.none.why")}`}</p>`
+      : html`<ul class="needs">
+          ${oldest &&
+          html`<li>
+            <${Chip} tone="asking" icon="pause">${t("needs.waiting", { n: approvals.length })}<//>
+            <span class="grow"><${Address} address=${oldest.tool} /> ${t("needs.for", { user: oldest.user, time: ago(oldest.created) })}</span>
+            <${Link} to="/gateway/approvals">${t("needs.decide")}<//>
+          </li>`}
+          ${pins.length > 0 &&
+          html`<li>
+            <${Chip} tone="held" icon="pin">${t("needs.held", { n: pins.length })}<//>
+            <span class="grow"><${Address} address=${pins[0].tool ?? pins[0].server} /> ${t(pins[0].state === "new" ? "needs.pin.new" : "needs.pin.changed")}</span>
+            <${Link} to="/gateway/pins">${t("needs.compare")}<//>
+          </li>`}
+          ${servers.map(
+            (each) => html`<li>
+              <${StateChip} state=${each.state} />
+              <span class="grow"><strong>${each.name}</strong>${each.reason && html`: <${Foreign} text=${each.reason} />`}</span>
+              <${Link} to=${`/gateway/servers/${encodeURIComponent(each.name)}`}>${t("needs.look")}<//>
+            </li>`,
+          )}
+          ${soon.map(
+            (each) => html`<li>
+              <${Chip} icon="key">${t("needs.expires")}<//>
+              <span class="grow">${t("needs.key", { key: each.name || each.user, time: ago(each.expires ?? "") })}</span>
+              <${Link} to=${`/gateway/keys/${each.id}`}>${t("needs.renew")}<//>
+            </li>`,
+          )}
+        </ul>`}
+  </section>`;
+}
+
+/** @param {{servers: import("../parts.js").Server[]}} props */
+export function Servers({ servers }) {
+  const down = downOf(servers).length;
+  return html`<section class="box" aria-labelledby="servers-title">
+    <div class="box-head">
+      <h2 id="servers-title">${t("nav.servers")}</h2>
+      <span class="small muted">${t("servers.about", { n: servers.length, down })}</span>
+    </div>
+    ${servers.length === 0
+      ? html`<p class="empty"><strong>${t("servers.none")}</strong>${t("servers.none.why")}</p>`
+      : html`<div class="scroll-x" tabindex="0" role="region" aria-labelledby="servers-title">
+          <table>
+            <thead>
+              <tr>
+                <th>${t("servers.state")}</th>
+                <th>${t("servers.server")}</th>
+                <th>${t("servers.revision")}</th>
+                <th class="number">${t("servers.tools")}</th>
+                <th class="number">${t("servers.running")}</th>
+                <th class="number">${t("servers.queue")}</th>
+                <th class="number">${t("servers.instances")}</th>
+                <th>${t("servers.why")}</th>
+              </tr>
+            </thead>
+            <tbody>
+              ${servers.map(
+                (each) => html`<tr data-server=${each.name}>
+                  <td class="tight"><${StateChip} state=${each.state} /></td>
+                  <td class="tight"><${Link} to=${`/gateway/servers/${encodeURIComponent(each.name)}`} class="address name">${each.name}<//></td>
+                  <td class="tight muted">${each.revision ?? "–"}</td>
+                  <td class="number">${isUp(each.state) ? count(each.tools) : t("servers.kept", { n: each.tools })}</td>
+                  <td class="number">${count(each.calls)}</td>
+                  <td class="number">${count(each.queue)}</td>
+                  <td class="number">${count(each.instances)}</td>
+                  <td class="muted">${each.reason ? html`<${Foreign} text=${each.reason} />` : t("servers.fine")}</td>
+                </tr>`,
+              )}
+            </tbody>
+          </table>
+        </div>`}
+  </section>`;
 }

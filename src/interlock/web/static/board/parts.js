@@ -1,0 +1,185 @@
+// What several screens of the board use: paths of the API, states of servers, explanations.
+
+import { html } from "../shared/view.js";
+import { Icon } from "../shared/icons.js";
+import { page } from "../shared/page.js";
+import { Foreign } from "../shared/marks.js";
+import { Chip } from "../shared/outcomes.js";
+import { Copy } from "../shared/dialog.js";
+import { t } from "./text.js";
+
+export const API = "/admin/api/v1";
+
+/** The outcomes in the order of a bar, from the bottom. */
+export const OUTCOMES = ["ran", "stopped", "refused", "limited", "held", "asking", "failed"];
+
+/**
+ * @typedef {object} Server
+ * @property {string} name
+ * @property {string} state
+ * @property {string | null} reason
+ * @property {string | null} revision
+ * @property {number} tools
+ * @property {number} instances
+ * @property {number} calls
+ * @property {number} queue
+ */
+
+/**
+ * @typedef {object} Key
+ * @property {string} id
+ * @property {string} user
+ * @property {string} name
+ * @property {string[]} scopes
+ * @property {string} [view]
+ * @property {Record<string, string>} [limits]
+ * @property {string} created
+ * @property {string} [expires]
+ * @property {string} [lastUsed]
+ * @property {"active" | "expired" | "revoked"} state
+ * @property {string} [replacedBy]
+ * @property {string} [key] The key itself, in the answer that creates it.
+ */
+
+/**
+ * @typedef {object} Line
+ * @property {string} name
+ * @property {number[]} calls
+ * @property {(number | null)[]} p95
+ * @property {{calls: number, bytes: number, p50: number | null, p95: number | null, p99: number | null}} total
+ */
+
+/**
+ * @typedef {object} Series
+ * @property {string} since
+ * @property {number} step
+ * @property {Line[]} lines
+ * @property {Line} total
+ */
+
+/** @type {Record<string, {tone: import("../shared/outcomes.js").Tone, icon: import("../shared/icons.js").IconName}>} */
+const STATES = {
+  ready: { tone: "ran", icon: "check" },
+  starting: { tone: "running", icon: "turning" },
+  disabled: { tone: "quiet", icon: "minus" },
+  needs_login: { tone: "asking", icon: "lock" },
+  held: { tone: "held", icon: "pin" },
+};
+
+/**
+ * The state of a server as a word with its glyph.
+ * @param {{state: string}} props
+ */
+export function StateChip({ state }) {
+  const shown = state === "ok" ? "ready" : state;
+  const { tone, icon } = STATES[shown] ?? { tone: "failed", icon: "cross" };
+  return html`<${Chip} tone=${tone} icon=${icon}>${words(shown)}<//>`;
+}
+
+/**
+ * Return a stable word as people read it: "server_down" is "server down".
+ * @param {string} word
+ */
+export function words(word) {
+  return word.replaceAll("_", " ");
+}
+
+/** @param {string} state */
+export function isUp(state) {
+  return state === "ok" || state === "disabled";
+}
+
+/** @param {Server[]} servers */
+export function downOf(servers) {
+  return servers.filter((each) => !isUp(each.state));
+}
+
+/**
+ * Return the definitions that wait for a decision.
+ * @template {{state: string}} Pin
+ * @param {Pin[]} pins
+ */
+export function heldOf(pins) {
+  return pins.filter((each) => each.state === "changed" || each.state === "new");
+}
+
+/**
+ * Return the chart of a series: its buckets with the count of each line.
+ * @param {Series} series
+ * @returns {import("../shared/chart.js").Bucket[]}
+ */
+export function bucketsOf(series) {
+  const begin = new Date(series.since).getTime();
+  return series.total.calls.map((_, index) => ({
+    at: new Date(begin + index * series.step * 1000).toISOString(),
+    counts: Object.fromEntries(series.lines.map((line) => [line.name, line.calls[index] ?? 0])),
+  }));
+}
+
+/**
+ * @typedef {object} Step
+ * @property {string} step
+ * @property {"ok" | "ask" | "deny" | "not_reached"} verdict
+ * @property {string} detail
+ *
+ * @typedef {object} Explanation
+ * @property {"allow" | "ask" | "deny"} effect
+ * @property {string} [reason]
+ * @property {string} [rule]
+ * @property {Step[]} steps
+ * @property {string} [change]
+ */
+
+/** @type {Record<string, [import("../shared/outcomes.js").Tone, import("../shared/icons.js").IconName]>} */
+const VERDICTS = {
+  ok: ["ran", "check"],
+  ask: ["asking", "pause"],
+  deny: ["failed", "cross"],
+  not_reached: ["quiet", "minus"],
+};
+
+/**
+ * Why a call would be made or not: each check with its fact, and what would change it.
+ * @param {{of: Explanation, command?: string}} props
+ */
+export function Explained({ of, command }) {
+  const first = of.steps.find((each) => each.verdict === "deny") ?? null;
+  return html`
+    <div class="note ${of.effect === "allow" ? "tone-ran" : of.effect === "ask" ? "tone-asking" : "tone-failed"}" role="status">
+      <${Icon} name=${of.effect === "allow" ? "check" : of.effect === "ask" ? "pause" : "lock"} />
+      <div class="grow">${t(`explain.${of.effect}`, { reason: words(of.reason ?? "") })}</div>
+    </div>
+    <ol class="steps" aria-label=${t("explain.steps")}>
+      ${of.steps.map((each) => {
+        const [tone, icon] = VERDICTS[each.verdict] ?? ["quiet", "minus"];
+        const kind = each === first ? "first-no" : each.verdict === "not_reached" ? "unreached" : "";
+        return html`<li class=${kind} data-step=${each.step} data-verdict=${each.verdict}>
+          <span class=${`glyph tone-${tone}`}><${Icon} name=${icon} label=${t(`verdict.${each.verdict}`)} /></span>
+          <div>
+            <strong>${words(each.step)}</strong>
+            <p>${each.verdict === "not_reached" ? t("explain.unreached") : html`<${Foreign} text=${each.detail} />`}</p>
+          </div>
+        </li>`;
+      })}
+    </ol>
+    ${of.change &&
+    html`<div class="note">
+      <${Icon} name="key" />
+      <div class="grow">${t("explain.change")} <${Foreign} text=${of.change} /></div>
+    </div>`}
+    ${command && html`<div class="row wrap"><code class="grow small">${command}</code><${Copy} text=${command} label=${t("copy.command")} /></div>`}
+  `;
+}
+
+/**
+ * A link to a screen of the board.
+ * @param {{to: string, children?: any, class?: string}} props
+ */
+export function Link({ to, children, class: kind }) {
+  return html`<a href=${page.base + to} class=${kind}>${children}</a>`;
+}
+
+/** @param {string} address */
+export function toolPath(address) {
+  return `/gateway/tools/${encodeURIComponent(address)}`;
+}
