@@ -88,4 +88,5 @@ async def board(
             try:
                 yield BoardUnderTest(url, assembly, endpoint, keys, open_page)
             finally:
+                await open_page.close()
                 await endpoint.app.close()

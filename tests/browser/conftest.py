@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 import uvicorn
-from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, Request, Response, async_playwright
 
 from tests.browser import chromium
 
@@ -64,9 +64,12 @@ class Watch:
         context.on("console", lambda each: self._console(each.type, each.text))
         context.on("weberror", lambda each: self.found.append(f"error: {each.error}"))
         context.on("request", self._requested)
+        context.on("response", self._answered)
 
     def _console(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning"):
+        # The browser says so of every status over 399; `_answered` knows which are designed.
+        is_status = text.startswith("Failed to load resource: the server responded with")
+        if kind in ("error", "warning") and not is_status:
             self.found.append(f"console: {text}")
 
     def _requested(self, request: Request) -> None:
@@ -75,6 +78,12 @@ class Watch:
             self.found.append(f"request to elsewhere: {request.url}")
         if url.path.endswith("/api/csp"):
             self.found.append(f"CSP report: {request.post_data}")
+
+    def _answered(self, response: Response) -> None:
+        path = urlsplit(response.url).path
+        is_api = path.startswith(("/api/", "/admin/", "/me"))
+        if response.status >= (500 if is_api else 400):
+            self.found.append(f"status {response.status}: {path}")
 
     def problems(self) -> list[str]:
         return [each for each in self.found if not any(part in each for part in self.expected)]
@@ -86,46 +95,59 @@ def watch() -> Watch:
     return Watch()
 
 
-OpenPage = Callable[..., Any]
+class OpenPage:
+    """Opens pages, each in a context of its own."""
+
+    def __init__(self, browser: Browser, watch: Watch) -> None:
+        self._browser = browser
+        self._watch = watch
+        self._contexts: list[BrowserContext] = []
+
+    async def __call__(
+        self,
+        url: str,
+        *,
+        width: int = 1440,
+        height: int = 900,
+        theme: str = "light",
+        stored: dict[str, str] | None = None,
+        cookies: Iterable[dict[str, Any]] = (),
+        **options: Any,
+    ) -> Page:
+        """Open a page; `stored` is what its storage has at each load."""
+        context = await self._browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if theme == "dark" else "light",
+            locale="en-GB",
+            timezone_id="UTC",
+            reduced_motion="reduce",
+            **options,
+        )
+        self._contexts.append(context)
+        context.set_default_timeout(PATIENCE)
+        self._watch.follow(context)
+        if cookies:
+            await context.add_cookies(list(cookies))  # type: ignore[arg-type]
+        page = await context.new_page()
+        if stored:
+            await page.add_init_script(
+                f"for (const [k, v] of Object.entries({stored!r})) localStorage.setItem(k, v)"
+            )
+        await page.goto(url)
+        return page
+
+    async def close(self) -> None:
+        """Close all pages; a server is ended after its pages."""
+        while self._contexts:
+            await self._contexts.pop().close()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def open_page(browser: Browser, watch: Watch) -> AsyncIterator[OpenPage]:
     """Open pages in contexts of their own; afterwards nothing may have gone wrong in them."""
-    async with AsyncExitStack() as stack:
-
-        async def open_page(
-            url: str,
-            *,
-            width: int = 1440,
-            height: int = 900,
-            theme: str = "light",
-            stored: dict[str, str] | None = None,
-            cookies: Iterable[dict[str, Any]] = (),
-            **options: Any,
-        ) -> Page:
-            context = await browser.new_context(
-                viewport={"width": width, "height": height},
-                color_scheme="dark" if theme == "dark" else "light",
-                locale="en-GB",
-                timezone_id="UTC",
-                reduced_motion="reduce",
-                **options,
-            )
-            stack.push_async_callback(context.close)
-            context.set_default_timeout(PATIENCE)
-            watch.follow(context)
-            if cookies:
-                await context.add_cookies(list(cookies))  # type: ignore[arg-type]
-            page = await context.new_page()
-            if stored:
-                await page.add_init_script(
-                    f"for (const [k, v] of Object.entries({stored!r})) localStorage.setItem(k, v)"
-                )
-            await page.goto(url)
-            return page
-
-        yield open_page
+    opener = OpenPage(browser, watch)
+    yield opener
+    await opener.close()
     problems = "\n".join(watch.problems())
     assert problems == ""
 

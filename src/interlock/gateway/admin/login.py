@@ -8,7 +8,6 @@ from interlock.auth import Authenticator, Principal
 from interlock.auth.page_session import PAGE_KEY, PageSessions, SessionCookie
 from interlock.errors import AuthRequired
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
-from interlock.version import __version__
 
 
 class Pages(Struct, frozen=True):
@@ -64,19 +63,6 @@ async def log_out(pages: Pages, request: ApiRequest) -> JsonReply:
     return JsonReply(headers=(pages.cookie.header("", max_age=0),))
 
 
-async def show_me(_: Pages, request: ApiRequest) -> object:
-    """Return the caller."""
-    principal = request.principal
-    return {
-        "user": principal.id,
-        "key": principal.key_id or None,
-        "scopes": sorted(principal.scopes),
-        "groups": sorted(principal.groups),
-        "view": principal.view or None,
-        "version": __version__,
-    }
-
-
 async def list_sessions(pages: Pages, request: ApiRequest) -> object:
     """List the caller's open sessions, newest first."""
     return [each.as_json() for each in await pages.sessions.of(request.principal)]
@@ -98,7 +84,6 @@ ROUTES = (
         body=Login,
     ),
     Route("POST", "/api/logout", "any", log_out, "ends the session of the request"),
-    Route("GET", "/me", "any", show_me, "the caller, with the scopes of the credential"),
     Route("GET", "/me/sessions", "any", list_sessions, "the caller's open sessions"),
     Route("DELETE", "/me/sessions/{id}", "any", end_session, "ends one of them"),
 )
