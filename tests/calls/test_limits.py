@@ -175,7 +175,6 @@ async def test_quota_a_day_ends_at_midnight_even_if_the_wall_clock_is_set(jump: 
 
 async def test_restored_quota_counts_the_calls_before_a_restart():
     limited = Limited(per_key(per_day=3))
-    assert limited.limiter.days is not None
     limited.limiter.days.spent["acme/anna"] = 2
 
     assert await limited.admitted(5) == 1
@@ -302,6 +301,9 @@ def test_buckets_agree_with_a_plain_token_bucket(
             tokens -= 1
 
 
+# Limits of single keys
+
+
 async def test_rate_of_a_single_key_replaces_the_common_one():
     now = [0.0]
     limiter = Limiter(Limits(per_key=KeyLimits(rate=Rate(1, 1))), clock=lambda: now[0])
@@ -320,3 +322,50 @@ async def test_rate_of_a_single_key_replaces_the_common_one():
     assert [await made(key) for key in ("k_fast", "k_slow", "k_odd")] == [3, 1, 1]
     now[0] += 1
     assert [await made(key) for key in ("k_fast", "k_slow")] == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("own", "admitted", "reason"),
+    [
+        ({"perDay": 2}, 2, "rate_limited"),
+        ({"perDay": 9}, 5, "rate_limited"),  # the common rate holds, too
+        ({"burst": 3}, 3, "rate_limited"),
+        ({"rate": "4/min"}, 4, "rate_limited"),
+        ({"rate": "4/min", "burst": 1}, 1, "rate_limited"),
+        ({}, 5, "rate_limited"),
+    ],
+)
+async def test_each_limit_of_a_single_key_replaces_its_common_one(
+    own: dict[str, Any], admitted: int, reason: str
+):
+    limited = Limited(per_key(rate=Rate(60, 60), burst=5))
+    limited.limiter.own = {"k": own}
+
+    assert await limited.admitted(20, call_of(key="k")) == admitted
+    refusal = await limited.refusal(call_of(key="k"))
+    assert refusal is not None
+    assert refusal.reason == reason
+    assert await limited.admitted(20, call_of(key="other")) == 5
+
+
+async def test_calls_at_once_of_a_single_key_have_their_own_limit():
+    limited = Limited(per_key(concurrent=1))
+    limited.limiter.own = {"k": {"concurrent": 3}}
+    limited.upstream.gate.clear()
+
+    running = [asyncio.create_task(limited.refusal(call_of(key="k"))) for _ in range(4)]
+    await settle()
+    assert [each.done() for each in running] == [False, False, False, True]
+    limited.upstream.gate.set()
+    refusals = await asyncio.gather(*running)
+    assert [each.reason for each in refusals if each is not None] == ["overloaded"]
+
+
+async def test_what_a_key_has_spent_today_survives_a_change_of_its_limits():
+    limited = Limited(per_key())
+    limited.limiter.own = {"k": {"perDay": 5}}
+    assert await limited.admitted(3, call_of(key="k")) == 3
+
+    limited.limiter.own = {"k": {"perDay": 4, "rate": "100/s"}}
+
+    assert await limited.admitted(3, call_of(key="k")) == 1

@@ -35,7 +35,8 @@ def test_create_prints_the_key_alone_on_stdout(interlock):
 def test_create_as_json_is_the_key_object_with_the_key(interlock):
     made = interlock(
         *("keys", "create", "user:anna", "--name", "laptop", "--expires", "never"),
-        *("--scope", "mcp:*", "--scope", "admin:read", "--rate", "20/s", "--json"),
+        *("--scope", "mcp:*", "--scope", "admin:read", "--rate", "20/s"),
+        *("--burst", "60", "--concurrent", "4", "--per-day", "1000", "--json"),
     ).json
     (listed,) = interlock("keys", "list", "--json").json
 
@@ -49,7 +50,7 @@ def test_create_as_json_is_the_key_object_with_the_key(interlock):
             "user": "user:anna",
             "name": "laptop",
             "scopes": ["mcp:*", "admin:read"],
-            "limits": {"rate": "20/s"},
+            "limits": {"rate": "20/s", "burst": 60, "concurrent": 4, "perDay": 1000},
             "created": created,
             "state": "active",
         }

@@ -248,6 +248,8 @@ class KeyRing:
         known.stored = stored
         if stored.limits:
             self.limits[stored.id] = stored.limits
+        else:
+            self.limits.pop(stored.id, None)
         self._by_hash[stored.hash] = known
 
     def report_ended(self) -> None:

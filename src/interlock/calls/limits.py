@@ -19,8 +19,8 @@ from interlock.auth.principal import Principal
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry, Item
 from interlock.calls.stack import CallHandler
-from interlock.config.gateway import Limits, Rate
-from interlock.config.gateway_reading import parse_rate
+from interlock.config.gateway import KeyLimits, Limits, Rate
+from interlock.config.gateway_reading import key_limits
 from interlock.errors import (
     AuditUnavailable,
     CallRefused,
@@ -97,61 +97,73 @@ class DayCounter:
     The wall clock is read once a day only, so that setting it does not change a quota.
 
     Args:
-        limit: Calls a day.
         wall: The wall clock, seconds since 1970.
 
     Attributes:
         spent: Calls by key. See `quotas`, which keeps it.
     """
 
-    def __init__(self, limit: int, wall: Clock) -> None:
-        self.reason = "rate_limited"
-        self.text = f"too many calls today (limit {limit})"
-        self.what = f"{limit} calls a day"
+    def __init__(self, wall: Clock) -> None:
         self.spent: OrderedDict[Hashable, int] = OrderedDict()
-        self._limit = limit
         self._wall = wall
         self._ends: float | None = None  # midnight, by the monotonic clock
 
+    def end(self, now: float) -> float:
+        """Return the midnight that ends the present day; begin another day after it."""
+        if self._ends is None or now >= self._ends:
+            if self._ends is not None:
+                self.spent.clear()
+            self._ends = now + DAY - self._wall() % DAY
+        return self._ends
+
+
+class DayQuota:
+    """A number of calls a day.
+
+    Args:
+        days: Counts the calls of all keys.
+        limit: Calls a day.
+    """
+
+    def __init__(self, days: DayCounter, limit: int) -> None:
+        self.reason = "rate_limited"
+        self.text = f"too many calls today (limit {limit})"
+        self.what = f"{limit} calls a day"
+        self._days = days
+        self._limit = limit
+
     def wait(self, key: Hashable, now: float) -> float:
         """Return the seconds until midnight if the quota is spent, else 0."""
-        ends = self._ends
-        if ends is None or now >= ends:
-            ends = self._begin_day(now)
-        return 0.0 if self.spent.get(key, 0) < self._limit else ends - now
-
-    def _begin_day(self, now: float) -> float:
-        if self._ends is not None:
-            self.spent.clear()
-        self._ends = now + DAY - self._wall() % DAY
-        return self._ends
+        ends = self._days.end(now)
+        return 0.0 if self._days.spent.get(key, 0) < self._limit else ends - now
 
     def spend(self, key: Hashable, now: float) -> bool:
         """Count a call; return whether the quota permits it."""
-        if self._ends is None or now >= self._ends:
-            self._begin_day(now)
-        spent = self.spent.get(key, 0)
+        self._days.end(now)
+        counted = self._days.spent
+        spent = counted.get(key, 0)
         if spent >= self._limit:
             return False
-        self.spent[key] = spent + 1
-        self.spent.move_to_end(key)
-        if len(self.spent) > MAX_KEYS:
-            self.spent.popitem(last=False)
+        counted[key] = spent + 1
+        counted.move_to_end(key)
+        if len(counted) > MAX_KEYS:
+            counted.popitem(last=False)
         return True
 
     def give_back(self, key: Hashable) -> None:
         """Subtract a call."""
-        if self.spent.get(key):
-            self.spent[key] -= 1
+        if self._days.spent.get(key):
+            self._days.spent[key] -= 1
 
     def usage(self, key: Hashable, now: float) -> JsonObject:
         """Return the limit of a day and how many calls it still permits today."""
         wait = self.wait(key, now)  # which begins a new day
-        left = max(0, self._limit - self.spent.get(key, 0))
+        left = max(0, self._limit - self._days.spent.get(key, 0))
         return {"limit": f"{self._limit}/day", "left": left, "retryAfter": wait}
 
 
-_Spent: TypeAlias = list[tuple[Buckets | DayCounter, Hashable]]
+_Counters: TypeAlias = "list[Buckets | DayQuota]"
+_Spent: TypeAlias = list[tuple[Buckets | DayQuota, Hashable]]
 
 
 class Limiter:
@@ -164,8 +176,9 @@ class Limiter:
         wall: The wall clock, for quotas a day.
 
     Attributes:
-        days: The quotas a day, by key; None without such a limit.
-        own: Limits of single keys by id, as `{"rate": "20/s"}`; they replace the common rate.
+        days: The calls of the day, of keys that have a quota.
+        own: Limits of single keys by id, as `limits.perKey` of the configuration: each member
+            replaces the common one.
     """
 
     def __init__(
@@ -176,23 +189,19 @@ class Limiter:
         clock: Clock = monotonic,
         wall: Clock = time,
     ) -> None:
-        key = limits.per_key
-        self.days = DayCounter(key.per_day, wall) if key.per_day is not None else None
+        self.days = DayCounter(wall)
         self._clock = clock
         self.own: Mapping[str, JsonObject] = {}
-        self._own_buckets: dict[str, Buckets] = {}  # by rate
-        self._of_key: list[Buckets | DayCounter] = []
-        if key.rate is not None:
-            self._of_key.append(Buckets(key.rate, key.burst, "rate_limited", "with this key"))
-        if self.days is not None:
-            self._of_key.append(self.days)
+        self._per_key = limits.per_key
+        self._of_key = self._counters_for(limits.per_key)
+        self._of_own: dict[str, tuple[JsonObject, KeyLimits, _Counters]] = {}
         self._of_tools = [(each, _of_tool(each, rate)) for each, rate in limits.tools.items()]
         self._of_tool = lru_cache(MAX_TOOLS)(self._matching)
         self._of_server = {
             name: Buckets(rate, None, "tool_rate_limited", f"of server {name!r}")
             for name, rate in (servers or {}).items()
         }
-        self._most_of_key = key.concurrent
+        self._most_of_key = limits.per_key.concurrent
         self._most = limits.concurrent
         self._running: dict[str, int] = {}  # by key
         self._total = 0
@@ -201,10 +210,13 @@ class Limiter:
         """Return how much of the limits is used: of one key by its id, else of all calls."""
         if key:
             now = self._clock()
+            limits, counters = self._per_key, self._of_key
+            if key in self.own:
+                limits, counters = self._own_limits(key)
             return {
                 "running": self._running.get(key, 0),
-                "concurrent": self._most_of_key,
-                "limits": [each.usage(key, now) for each in self._counters_of(key)],
+                "concurrent": limits.concurrent,
+                "limits": [each.usage(key, now) for each in counters],
             }
         now = self._clock()
         return {
@@ -222,9 +234,10 @@ class Limiter:
             LimitExceeded: The call must be refused.
         """
         key = _key_of(principal)
-        if self._running.get(key, 0) >= self._most_of_key or self._total >= self._most:
+        most = self._own_limits(key)[0].concurrent if key in self.own else self._most_of_key
+        if self._running.get(key, 0) >= most or self._total >= self._most:
             raise self._overloaded(key)
-        counters = self._counters_of(key) if self.own else self._of_key
+        counters = self._own_limits(key)[1] if key in self.own else self._of_key
         now = self._clock()
         for counter in counters:
             if counter.wait(key, now) > ROUNDING:
@@ -253,8 +266,9 @@ class Limiter:
 
         async def call_within_limits(call: Call) -> Outcome:
             key = _key_of(call.caller.principal)
+            most = self._own_limits(key)[0].concurrent if key in self.own else self._most_of_key
             running = self._running.get(key, 0)
-            if running >= self._most_of_key or self._total >= self._most:
+            if running >= most or self._total >= self._most:
                 raise self._overloaded(key)
             spent = self._spend(call, key)
             self._running[key] = running + 1
@@ -298,7 +312,7 @@ class Limiter:
 
     def _counters(self, caller: Caller, entry: Entry | Item, key: str) -> _Spent:
         found: _Spent = []
-        for counter in self._counters_of(key) if self.own else self._of_key:
+        for counter in self._own_limits(key)[1] if key in self.own else self._of_key:
             found.append((counter, key))
         of_tool = self._of_tool(entry.address)
         if of_tool:
@@ -310,24 +324,32 @@ class Limiter:
             found.append((of_server, entry.server))
         return found
 
-    def _counters_of(self, key: str) -> list[Buckets | DayCounter]:
-        text = self.own[key].get("rate") if key in self.own else None
-        if text is None:
-            return self._of_key
-        buckets = self._own_buckets.get(text)
-        if buckets is None:
-            rate = parse_rate(text)
-            if rate is None:  # of a newer version of this program
-                return self._of_key
-            buckets = self._own_buckets[text] = Buckets(rate, None, "rate_limited", "with this key")
-        return [buckets, self.days] if self.days is not None else [buckets]
+    def _counters_for(self, limits: KeyLimits) -> _Counters:
+        found: _Counters = []
+        if limits.rate is not None:
+            found.append(Buckets(limits.rate, limits.burst, "rate_limited", "with this key"))
+        if limits.per_day is not None:
+            found.append(DayQuota(self.days, limits.per_day))
+        return found
+
+    def _own_limits(self, key: str) -> tuple[KeyLimits, _Counters]:
+        """Return the limits of a key that has its own; what it spent is kept while they stay."""
+        own = self.own[key]
+        known = self._of_own.get(key)
+        if known is None or known[0] != own:
+            if len(self._of_own) >= MAX_KEYS:
+                self._of_own.clear()
+            limits = key_limits(own, self._per_key)
+            known = self._of_own[key] = own, limits, self._counters_for(limits)
+        return known[1:]
 
     def _matching(self, address: str) -> list[Buckets]:
         return [buckets for pattern, buckets in self._of_tools if fnmatchcase(address, pattern)]
 
     def _overloaded(self, key: str) -> LimitExceeded:
-        if self._running.get(key, 0) >= self._most_of_key:
-            text = f"too many calls at once with this key (limit {self._most_of_key})"
+        most = self._own_limits(key)[0].concurrent if key in self.own else self._most_of_key
+        if self._running.get(key, 0) >= most:
+            text = f"too many calls at once with this key (limit {most})"
             return LimitExceeded(f"{text}; wait until one has ended", "overloaded", RETRY_AFTER)
         text = f"too many calls at once (limit {self._most}); retry later"
         return LimitExceeded(text, "overloaded", RETRY_AFTER)

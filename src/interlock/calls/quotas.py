@@ -22,14 +22,14 @@ class Quotas:
 
     Args:
         store: The database.
-        counter: Returns what counts the calls now; None without a quota.
+        counter: Returns what counts the calls now.
         wall: The wall clock, seconds since 1970.
     """
 
     def __init__(
         self,
         store: QuotaStore,
-        counter: Callable[[], DayCounter | None],
+        counter: Callable[[], DayCounter],
         *,
         wall: Callable[[], float] = time,
     ) -> None:
@@ -60,9 +60,7 @@ class Quotas:
         """Load what was spent today."""
         self._day = self._today()
         self._saved = await self._store.load(self._day)
-        counter = self._counter()
-        if counter is not None:
-            counter.spent.update(self._saved)
+        self._counter().spent.update(self._saved)
 
     async def save(self) -> None:
         """Save what was spent since the last call.
@@ -71,8 +69,6 @@ class Quotas:
             StoreError: The database does not answer; the next call saves it.
         """
         counter = self._counter()
-        if counter is None:
-            return
         if self._today() != self._day:
             self._day, self._saved = self._today(), {}
         now = {str(key): count for key, count in counter.spent.items()}

@@ -160,8 +160,7 @@ async def _load_limits(parts: Parts, database: Database, key: StoredKey | None) 
     limiter = parts.limiter
     if key is not None and key.limits:
         limiter.own = {key.id: key.limits}
-    if limiter.days is not None:
-        await Quotas(QuotaStore(database), lambda: limiter.days).load()
+    await Quotas(QuotaStore(database), lambda: limiter.days).load()
 
 
 # Output

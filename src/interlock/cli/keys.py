@@ -20,9 +20,14 @@ if TYPE_CHECKING:
     from interlock.store.keys import KeyStore
 
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
 Record: TypeAlias = "Callable[[str, str, StoredKey | None, StoredKey], Awaitable[None]]"
 _id = click.argument("id", metavar="ID")
 _CREATOR = "user:local"
+
+
+def _own_limit(name: str, help: str) -> Callable[[_F], _F]:
+    return click.option(name, type=click.IntRange(1, 1_000_000_000), metavar="N", help=help)
 
 
 @click.group()
@@ -60,6 +65,9 @@ def keys() -> None:
 )
 @click.option("--view", default="", metavar="NAME", help="The only view that it opens.")
 @click.option("--rate", type=RateOption(), metavar="RATE", help="Its own limit, such as 20/s.")
+@_own_limit("--burst", "Calls at once before its rate holds.")
+@_own_limit("--concurrent", "Its calls that may run at once.")
+@_own_limit("--per-day", "Its calls a day.")
 @config_option.json_option
 @config_option.config_option
 def create(
@@ -69,6 +77,9 @@ def create(
     expires: float,
     view: str,
     rate: str | None,
+    burst: int | None,
+    concurrent: int | None,
+    per_day: int | None,
     as_json: bool,
     config: Path | None,
 ) -> None:
@@ -86,6 +97,7 @@ def create(
     user = _checked_user(user)
     _check_scopes(scopes)
     check_view(found, view)
+    limits = {"rate": rate, "burst": burst, "concurrent": concurrent, "perDay": per_day}
 
     async def work(store: KeyStore, record: Record) -> StoredKey:
         stored, key = await store.create(
@@ -93,7 +105,7 @@ def create(
             name=name,
             scopes=scopes or ("mcp:read",),
             view=view,
-            limits={} if rate is None else {"rate": rate},
+            limits={name: value for name, value in limits.items() if value is not None},
             lifetime=expires or None,
             created_by=_CREATOR,
         )

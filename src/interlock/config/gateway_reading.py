@@ -441,6 +441,35 @@ def parse_rate(text: str) -> Rate | None:
     return Rate(int(match[1]), _SECONDS_OF[match[2]])
 
 
+def key_limits_problem(limits: Mapping[str, Any]) -> str:
+    """Return what is wrong with the limits of a single key; "" if nothing is."""
+    for name, value in limits.items():
+        if name == "rate":
+            if not isinstance(value, str) or parse_rate(value) is None:
+                return f"rate must be {RATE_FORM}"
+        elif name not in ("burst", "concurrent", "perDay"):
+            return f"unknown limit {name!r}; the limits are rate, burst, concurrent and perDay"
+        elif type(value) is not int or not 1 <= value <= MAX_CALLS:
+            return f"{name} must be a whole number from 1 to {MAX_CALLS:,}"
+    return ""
+
+
+def key_limits(limits: Mapping[str, Any], common: KeyLimits) -> KeyLimits:
+    """Return the limits of a single key: its own, and the common ones where it has none.
+
+    A rate of its own comes without the common burst. A member that is not valid, as a newer
+    version of this program may have stored it, is ignored.
+    """
+    own = {name: value for name, value in limits.items() if not key_limits_problem({name: value})}
+    has_rate = "rate" in own
+    return KeyLimits(
+        rate=parse_rate(own["rate"]) if has_rate else common.rate,
+        burst=own.get("burst", None if has_rate else common.burst),
+        concurrent=own.get("concurrent", common.concurrent),
+        per_day=own.get("perDay", common.per_day),
+    )
+
+
 def _count(section: Section, key: str) -> int | None:
     return section.count(key, 1, MAX_CALLS) if key in section.members else None
 

@@ -475,9 +475,8 @@ def _limiter(config: Config, settings: Settings, before: Parts | None) -> Limite
         return Limiter(settings.limits, rates)
     if before.settings.limits == settings.limits and _rates(before.config) == rates:
         return before.limiter
-    limiter, spent = Limiter(settings.limits, rates), before.limiter.days
-    if limiter.days is not None and spent is not None:
-        limiter.days.spent = spent.spent
+    limiter = Limiter(settings.limits, rates)
+    limiter.days.spent = before.limiter.days.spent
     return limiter
 
 
