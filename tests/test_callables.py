@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from interlock import schema as json_schema
 from interlock.callables import MAX_PARAMETERS, Parameters, callables
@@ -45,8 +46,9 @@ async def test_a_tool_is_called_by_address_or_wire_name() -> None:
 
         assert json.loads(await functions["kb:search"]("quota")) == {"q": "quota"}
         assert json.loads(await functions["kb__search"](q="quota")) == {"q": "quota"}
-        assert [each.tool.address for each in functions] == ["kb:search"]
-        assert len(functions) == 1
+        addresses = [each.tool.address for each in functions]
+        assert addresses == ["kb:search", "interlock:read_result"]
+        assert len(functions) == 2
         assert "kb:find" not in functions
 
 
@@ -86,7 +88,7 @@ async def test_the_caller_is_passed_to_the_stack() -> None:
     async with box(kb([described("search")]), around=[watch]) as toolbox:
         await callables(toolbox, caller=me)["kb:search"]()
 
-    assert seen == [me]
+    assert seen == [replace(me, surface="agent")]
 
 
 async def test_another_event_loop_may_call() -> None:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Protocol, cast, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock import aio
 from interlock.agent import text_of
@@ -77,10 +78,16 @@ def callables(
     Args:
         toolbox: An open toolbox.
         returns: What the functions return: the result's text, or the `CallToolResult`. With
-            "text" they raise `ToolFailed` if the tool reports an error.
+            "text" they raise `ToolFailed` if the tool reports an error. Of a large result the text
+            is an excerpt, and one more function reads on.
         caller: On whose behalf the functions call tools.
     """
-    return Callables([_function(toolbox, each, returns, caller) for each in toolbox.tools])
+    entries = toolbox.tools
+    if returns == "text":
+        entries += toolbox.own.entries_for(caller)
+        if caller.surface == "library":  # whose results are never cut
+            caller = replace(caller, surface="agent")
+    return Callables([_function(toolbox, each, returns, caller) for each in entries])
 
 
 def _function(toolbox: Toolbox, entry: Entry, returns: str, caller: Caller) -> ToolFunction:

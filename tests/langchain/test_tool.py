@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import pickle
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json
 from tests.support.toolboxes import box, described, kb
 
+READER = "interlock__read_result"
 PNG = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
 
 
@@ -76,7 +78,7 @@ async def test_a_reference_that_langchain_cannot_read_is_rewritten(reference: st
     inner = {"type": "object", "properties": {"next": {"$ref": reference}}, "$anchor": "anchor"}
     schema = {"type": "object", "properties": {"a": {"$ref": reference}}, "$defs": {"A/B": inner}}
     async with box(kb([described("get", schema)])) as toolbox:
-        found = tools(toolbox)
+        found = tools(toolbox, reader=False)
     if reference == "#anchor":  # not a JSON pointer
         assert found == []
     else:
@@ -91,15 +93,31 @@ async def test_a_tool_that_langchain_cannot_read_does_not_hide_the_others(
     outside = {"type": "object", "properties": {"a": {"$ref": "https://example.com/x"}}}
     definitions = [described("odd", anchored), described("far", outside), described("get")]
     async with box(kb(definitions)) as toolbox:
-        assert [tool.name for tool in tools(toolbox)] == ["kb__get"]
+        assert [tool.name for tool in tools(toolbox)] == ["kb__get", READER]
         assert "far" in toolbox.status["kb"].missing[0]
     assert "tool kb:odd is left out" in caplog.text
 
 
+async def test_large_result_is_an_excerpt_that_another_tool_reads_on() -> None:
+    whole = "".join(f"line {number}\n" for number in range(9_000))
+    answer = content({"type": "text", "text": whole})
+    async with box(kb([described("get")], lambda _: answer)) as toolbox:
+        get, read_on = tools(toolbox)
+        excerpt = (await get.ainvoke(call("kb__get"))).content
+        arguments = json.loads(excerpt.partition(f"{READER} ")[2])
+        rest = (await read_on.ainvoke(call(READER, arguments))).content
+
+    assert len(excerpt) < 65_536
+    assert rest.startswith(f"line {arguments['line'] - 1}\n")
+    assert "line 8999" in rest
+
+
 async def test_select_takes_patterns_of_addresses() -> None:
     async with box(kb([described("get"), described("git_log"), described("git_add")])) as toolbox:
-        assert [tool.name for tool in tools(toolbox, "kb:git_*")] == ["kb__git_log", "kb__git_add"]
-        assert [tool.name for tool in tools(toolbox, ["kb:get", "other:*"])] == ["kb__get"]
+        found = tools(toolbox, "kb:git_*")
+        assert [tool.name for tool in found] == ["kb__git_log", "kb__git_add", READER]
+        found = tools(toolbox, ["kb:get", "other:*"], reader=False)
+        assert [tool.name for tool in found] == ["kb__get"]
 
 
 async def test_tools_are_made_again_only_when_their_definition_changed() -> None:
@@ -108,6 +126,7 @@ async def test_tools_are_made_again_only_when_their_definition_changed() -> None
     async with box(server) as toolbox:
         first = tools(toolbox)
         assert [each is other for each, other in zip(first, tools(toolbox), strict=True)] == [
+            True,
             True,
             True,
         ]

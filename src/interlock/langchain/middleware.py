@@ -16,7 +16,7 @@ from interlock.calls import Caller
 from interlock.errors import InterlockError, UnknownTool
 from interlock.langchain.history import fitted
 from interlock.langchain.messages import failed, message
-from interlock.langchain.tool import LANGCHAIN, tools
+from interlock.langchain.tool import LANGCHAIN, need_reader, tools
 from interlock.toolbox import Toolbox
 
 _log = logging.getLogger("interlock.langchain")
@@ -49,8 +49,10 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
         self._caller = caller
         self._warned: set[str] = set()
 
-    def _tools(self) -> list[Any]:
-        return tools(self._toolbox, self._select, images=self._images, caller=self._caller)
+    def _tools(self, reader: bool) -> list[Any]:
+        return tools(
+            self._toolbox, self._select, images=self._images, reader=reader, caller=self._caller
+        )
 
     async def awrap_model_call(
         self,
@@ -60,7 +62,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
         """Add the tools of this moment to a request, and fit its history to them."""
         await self._toolbox.refresh()
         own = {each.name for each in request.tools if isinstance(each, BaseTool)}
-        found = self._tools()
+        found = self._tools(need_reader(request.messages))
         for name in own.intersection(each.name for each in found) - self._warned:
             self._warned.add(name)
             _log.warning("tool %r of the agent hides the one of the toolbox", name)
@@ -77,7 +79,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
         if request.tool is not None:
             return await handler(request)
         call = request.tool_call
-        offered = {each.name: each for each in self._tools()}
+        offered = {each.name: each for each in self._tools(reader=True)}
         try:
             name = self._toolbox.find(call["name"], self._caller).wire_name
             if name not in offered:

@@ -6,13 +6,13 @@ import asyncio
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from fnmatch import fnmatchcase
 from time import monotonic
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AnyMessage, ToolMessage
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
@@ -20,6 +20,7 @@ from interlock import aio
 from interlock.agent import ToolProgress
 from interlock.calls import Call, Caller, Entry
 from interlock.calls.call import new_call_id
+from interlock.calls.kept_results import TOOL as READER
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
 from interlock.langchain.schemas import readable
@@ -48,13 +49,15 @@ class LangChainTool(BaseTool):
     def __init__(
         self, toolbox: Toolbox, entry: Entry, *, caller: Caller = LANGCHAIN, images: int = 0
     ) -> None:
-        server = toolbox.upstream(entry.server).status
+        status = toolbox.status.get(entry.server)  # None for a tool of interlock itself
         super().__init__(
             name=entry.wire_name,
             description=entry.tool.description or entry.tool.title or entry.tool.name,
             args_schema=readable(entry.input_schema),
             tags=["mcp", f"server:{entry.server}"],
-            metadata={"interlock": _metadata(entry, server.server_info)},
+            metadata={
+                "interlock": _metadata(entry, status.server_info if status is not None else "")
+            },
         )
         self._toolbox = toolbox
         self._address = entry.address
@@ -160,6 +163,7 @@ def tools(
     *,
     images: bool = False,
     max_image_bytes: int = MAX_IMAGE,
+    reader: bool = True,
     caller: Caller = LANGCHAIN,
 ) -> list[LangChainTool]:
     """Return the tools of a toolbox as it is now.
@@ -169,15 +173,19 @@ def tools(
         select: Patterns of addresses, such as "kb:*"; None for all tools.
         images: Pass images on to the model; otherwise it gets a line of text for each.
         max_image_bytes: The largest image that is passed on.
+        reader: Add the tool that reads on in large results, whatever is selected.
         caller: On whose behalf the tools are called.
     """
     patterns = (select,) if isinstance(select, str) else select
     most = max_image_bytes if images else 0
     found = [each for each in toolbox.tools if patterns is None or _fits(each.address, patterns)]
+    if reader:
+        found += toolbox.own.entries_for(caller)
     if caller != LANGCHAIN:
         return [tool for each in found if (tool := _make(toolbox, each, caller, most))]
     made = _made.setdefault(toolbox, {}).setdefault((images, most), {})
-    for address in made.keys() - {each.address for each in toolbox.tools}:
+    every = [*toolbox.tools, *toolbox.own.entries]
+    for address in made.keys() - {each.address for each in every}:
         del made[address]
     result = []
     for entry in found:
@@ -187,6 +195,11 @@ def tools(
         if known[1] is not None:
             result.append(known[1])
     return result
+
+
+def need_reader(messages: Iterable[AnyMessage]) -> bool:
+    """Return whether messages hold an excerpt of a large result."""
+    return any(isinstance(each, ToolMessage) and READER in str(each.content) for each in messages)
 
 
 def _make(toolbox: Toolbox, entry: Entry, caller: Caller, images: int) -> LangChainTool | None:

@@ -31,7 +31,7 @@ from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, StepLimit
 from interlock.langchain.history import INTERRUPTED, closed, fitted, open_calls
 from interlock.langchain.messages import MAX_IMAGE, Finished, message
-from interlock.langchain.tool import run, tools
+from interlock.langchain.tool import need_reader, run, tools
 from interlock.langgraph.answers import ask, normalized
 from interlock.langgraph.approvals import APPROVAL_SECONDS, REFUSALS, approval_of, refusal
 from interlock.langgraph.state import (
@@ -82,7 +82,7 @@ class Nodes:
         self._local = {each.name: each for each in local_tools}
         self._images = images
         self._bind_options = bind_options
-        self._bound: dict[tuple[int, int], tuple[Any, Toolbox | None, int, Any]] = {}
+        self._bound: dict[tuple[int, int, bool], tuple[Any, Toolbox | None, int, Any]] = {}
         self._warned: set[str] = set()
 
     # Nodes
@@ -118,7 +118,8 @@ class Nodes:
         model: Any = self._model if isinstance(self._model, BaseChatModel) else self._model(context)
         request = [*self._system, *fitted(messages, toolbox)]
         write = runtime.stream_writer if context.streams else None
-        answer = await ask(self._with_tools(model, toolbox), request, write)
+        bound = self._with_tools(model, toolbox, need_reader(messages))
+        answer = await ask(bound, request, write)
         answer = normalized(answer, _ids(messages))
         if self._approve is not None and answer.tool_calls:
             about = {**about_call(answer), "at": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -189,14 +190,14 @@ class Nodes:
         found: Any = self._toolbox  # a function, or anything that behaves as a toolbox
         return found if found is None or hasattr(found, "handle") else found(context)
 
-    def _with_tools(self, model: Any, toolbox: Toolbox | None) -> Any:
+    def _with_tools(self, model: Any, toolbox: Toolbox | None, reader: bool) -> Any:
         """Return the model with its tools, bound again only if they have changed."""
-        key = id(model), id(toolbox)
+        key = id(model), id(toolbox), reader
         version = 0 if toolbox is None else toolbox.version
         known = self._bound.get(key)
         if known is not None and known[:3] == (model, toolbox, version):
             return known[3]
-        found = [] if toolbox is None else tools(toolbox, images=self._images)
+        found = [] if toolbox is None else tools(toolbox, images=self._images, reader=reader)
         for name in self._local.keys() & {each.name for each in found} - self._warned:
             self._warned.add(name)
             _log.warning("local tool %r hides the one of the toolbox", name)

@@ -468,7 +468,9 @@ class Toolbox:
     def may_repeat(self, entry: Entry) -> bool:
         """Whether the operator says that a tool only reads, or may be called twice."""
         upstream = self._upstreams.get(entry.server)
-        return upstream is not None and upstream.may_repeat(entry.tool.name)
+        if upstream is None:
+            return entry.server == OWN and _is_read_only(entry)
+        return upstream.may_repeat(entry.tool.name)
 
     async def call(
         self,
